@@ -57,14 +57,6 @@ from hansard.bus.errors import (
 from hansard.bus.portal import AfterFork, OtherLoop, SyncInLoop
 from hansard.client.browser.browser import ActionFailed
 from hansard.client.browser.elements import ElementNotFound, PageGone
-from hansard.client.protocol.errors import (
-    AccessRefused,
-    NotOffered,
-    ServiceBusy,
-    ServiceFailed,
-    ServiceGone,
-)
-from hansard.client.sql_answer import AnswerCut, NotInstalled
 from hansard.domain.aggregate_types import AggregateConflict, UndeclaredEvent
 from hansard.domain.board import BoardConflict
 from hansard.domain.errors import (
@@ -82,6 +74,14 @@ from hansard.domain.memory.space import MemoryConflict, MemoryInvalid
 from hansard.domain.prompt import PromptConflict
 from hansard.domain.team.task import ClaimLost
 from hansard.domain.team.task_rules import Circle
+from hansard.operations.protocol.errors import (
+    AccessRefused,
+    NotOffered,
+    ServiceBusy,
+    ServiceFailed,
+    ServiceGone,
+)
+from hansard.operations.sql_answer import AnswerCut, NotInstalled
 from hansard.projections.errors import (
     Ahead,
     Behind,

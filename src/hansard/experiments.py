@@ -2,7 +2,6 @@
 
 from hansard.agents.experiments.plans import Arm, PlanOptions, plan
 from hansard.agents.experiments.scoring import Evaluated
-from hansard.client.reports import CompareOptions, ComparisonReport
 from hansard.domain.experiment import (
     Better,
     ExperimentRegistered,
@@ -13,6 +12,7 @@ from hansard.domain.experiment import (
     PlannedArm,
     StopRule,
 )
+from hansard.operations.reports import CompareOptions, ComparisonReport
 from hansard.projections.report import Part, Question, Report
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from hansard.agents.prompts.store import Evolver, Prompt
 from hansard.client.optimizing import Optimized, OptimizeOptions, PromptCandidate, PromptSearch
-from hansard.client.options import PromptAliasOptions, PromptVersionOptions
 from hansard.domain.prompt import PromptText
 from hansard.domain.steps import PromptUse
 from hansard.inspect.prompts import (
@@ -19,7 +18,6 @@ __all__ = [
     "OptimizeOptions",
     "Optimized",
     "Prompt",
-    "PromptAliasOptions",
     "PromptCandidate",
     "PromptEvidence",
     "PromptLog",
@@ -30,5 +28,4 @@ __all__ = [
     "PromptText",
     "PromptUse",
     "PromptVersion",
-    "PromptVersionOptions",
 ]

@@ -22,7 +22,6 @@ from hansard.client.options import (
     RunOptions,
     SessionOptions,
 )
-from hansard.client.reports import AuditOptions, AuditReport, DecisionList, DecisionReport
 from hansard.client.session import (
     AsyncCommonSession,
     AsyncResumable,
@@ -31,7 +30,6 @@ from hansard.client.session import (
     SessionTasks,
     SessionThread,
 )
-from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.agent import (
     AgentState,
     Alternative,
@@ -71,6 +69,8 @@ from hansard.domain.team.task import TaskAdded, TaskState, TaskStatus, TeamState
 from hansard.inspect.audit import Audited, Group, Looked
 from hansard.inspect.savings import Saved, Savings, SavingsAnswer
 from hansard.inspect.what_left import SentOut
+from hansard.operations.reports import AuditOptions, AuditReport, DecisionList, DecisionReport
+from hansard.operations.sql_answer import SqlAnswer
 from hansard.state.replay import RunView
 
 __all__ = [

@@ -10,10 +10,10 @@ from hansard.bus.clock import Clock
 from hansard.bus.commits import record
 from hansard.bus.errors import AppendUnknown, Conflict
 from hansard.bus.log import Append, Stored
-from hansard.client.protocol import faults
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.run import RunCompleted
+from hansard.operations.protocol import faults
 from hansard.state.recorder.log import RecorderLog
 from tests.agents.rivals import RivalLog
 

@@ -30,9 +30,9 @@ from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
 from hansard.client.credentials import drafting
-from hansard.client.protocol.faults import of_service
 from hansard.domain.agent import CheckpointSaved
 from hansard.domain.ids import AgentStream, KeyStream
+from hansard.operations.protocol.faults import of_service
 from hansard.projections.errors import NoRoom
 from hansard.projections.runner import wait_for
 from hansard.projections.store import Store

@@ -23,7 +23,6 @@ import msgspec
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.client.protocol.errors import NotOffered
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import (
     ActionCache,
@@ -34,6 +33,7 @@ from hansard.domain.actions.cache import (
 )
 from hansard.domain.errors import HansardError
 from hansard.domain.roles import check as role_file
+from hansard.operations.protocol.errors import NotOffered
 
 SECRET = "sk-hunter2-ocelot"
 TEXTS = (f"a {SECRET} b", SECRET)

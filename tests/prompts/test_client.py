@@ -134,7 +134,7 @@ async def test_what_cannot_be_formatted_says_why(lab: Lab):
                 await record.add_prompt(name, TEXT)
         with pytest.raises(hansard.NotFound, match="run 'no'"):
             await record.give_feedback("rag@2", "nice", run="no")
-        with pytest.raises(hansard.errors.BadOption):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'parent'"):
             await record.add_prompt("rag", "x", parent=1)
         assert (await record.prompt("rag")).version == 2
 

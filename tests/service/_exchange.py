@@ -14,10 +14,10 @@ import msgspec
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.client.operations import OPERATIONS
-from hansard.client.protocol import wire
-from hansard.client.protocol.wire import Do, Left, Open
 from hansard.client.restricted.link import Link, SessionLink
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.wire import Do, Left, Open
+from hansard.operations.session import OPERATIONS
 from tests.service.support import House
 
 Asked = tuple[str, Any]

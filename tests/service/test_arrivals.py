@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from hansard.bus.portal import portal
-from hansard.client.protocol import wire
-from hansard.client.protocol.wire import Request
 from hansard.domain.errors import BadValue
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.wire import Request
 from hansard.service import fair_queue
 from hansard.service.fair_queue import (
     AT_ONCE,

@@ -18,11 +18,11 @@ from hansard.broker.access import Credentials
 from hansard.bus.commits import revive_all
 from hansard.bus.jetstream.requests import NoAnswer, Requests
 from hansard.bus.portal import portal
-from hansard.client.protocol import wire
-from hansard.client.protocol.errors import NotOffered, ServiceBusy, ServiceGone
-from hansard.client.protocol.wire import Do, Failed, Open, Request
 from hansard.client.restricted.link import Link, SessionLink
 from hansard.domain.access import KIND, AccessRefused
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.errors import NotOffered, ServiceBusy, ServiceGone
+from hansard.operations.protocol.wire import Do, Failed, Open, Request
 from hansard.service import hosted, proxies
 from hansard.service import server as service_server
 from tests.service._exchange import do, request

@@ -13,9 +13,9 @@ import hansard
 from hansard.agents.errors import RoleRefused
 from hansard.agents.policy.gate import Budget
 from hansard.bus.portal import portal
-from hansard.client.protocol import remote_call, wire
-from hansard.client.protocol.wire import Open
 from hansard.domain.errors import BadName, BadValue
+from hansard.operations.protocol import remote_call, wire
+from hansard.operations.protocol.wire import Open
 from tests.service.support import House
 from tests.service.test_attacks import refusals
 from tests.service.test_doors import wait_for_question

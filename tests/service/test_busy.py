@@ -10,10 +10,20 @@ import pytest
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.client.protocol import faults, wire
-from hansard.client.protocol.errors import ServiceBusy
-from hansard.client.protocol.wire import Call, Declared, Do, Failed, Left, Next, Open, Run, Value
 from hansard.client.restricted.link import Link, SessionLink
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.errors import ServiceBusy
+from hansard.operations.protocol.wire import (
+    Call,
+    Declared,
+    Do,
+    Failed,
+    Left,
+    Next,
+    Open,
+    Run,
+    Value,
+)
 from hansard.service import hosted, operations, server
 from tests.service._exchange import do, request
 from tests.service.support import House

@@ -9,11 +9,11 @@ import hansard
 from hansard.agents.errors import RoleRefused
 from hansard.agents.experiments.plans import Arm, NotPlaced, parameters_of
 from hansard.bus.portal import portal
-from hansard.client.protocol import wire
-from hansard.client.protocol.wire import Open
 from hansard.client.restricted.link import Link
 from hansard.domain.errors import BadValue
 from hansard.domain.experiment import arm_of
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.wire import Open
 from tests.service.scenarios import caught
 from tests.service.support import House, Lab, requests_sent
 from tests.service.test_attacks import refusals

@@ -13,12 +13,12 @@ from hansard.bus import clock
 from hansard.bus.jetstream.requests import Requests
 from hansard.bus.portal import portal
 from hansard.client import opening
-from hansard.client.operations import RecordApprove, RecordFinish, RecordSql, RecordView
-from hansard.client.protocol import faults, wire
-from hansard.client.protocol.errors import ServiceBusy, ServiceGone
-from hansard.client.protocol.wire import Failed, Value
 from hansard.client.restricted import link as client
 from hansard.client.restricted.link import Link, value_of
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
+from hansard.operations.protocol.wire import Failed, Value
+from hansard.operations.session import OPERATIONS
 from hansard.service import server as service_server
 from hansard.service import workspace_requests
 from hansard.service.fair_queue import PACED_FROM
@@ -27,6 +27,11 @@ from tests.service.support import House
 
 PATIENCE_S = 60.0
 """Within this time all of it happens on a machine that is busy; what never happens fails then."""
+
+RecordApprove = OPERATIONS["record.approve"].request
+RecordFinish = OPERATIONS["record.finish"].request
+RecordSql = OPERATIONS["record.sql"].request
+RecordView = OPERATIONS["record.view"].request
 
 REFUSED = 24 - workspace_requests.LONG.waiting_each - workspace_requests.LONG.places_each
 ENDLESS = "SELECT endless"

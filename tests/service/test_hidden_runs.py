@@ -4,18 +4,18 @@ import msgspec
 import pytest
 
 from hansard.bus.portal import portal
-from hansard.client.operations import (
-    Ask,
-    RecordCancel,
-    RecordFinish,
-    RecordReopen,
-    RecordSettle,
-    RecordView,
-)
-from hansard.client.protocol.wire import Failed
 from hansard.client.restricted.link import Link
 from hansard.domain.steps import Verdict
+from hansard.operations.declare import Ask
+from hansard.operations.protocol.wire import Failed
+from hansard.operations.session import OPERATIONS
 from tests.service.support import House
+
+RecordCancel = OPERATIONS["record.cancel"].request
+RecordFinish = OPERATIONS["record.finish"].request
+RecordReopen = OPERATIONS["record.reopen"].request
+RecordSettle = OPERATIONS["record.settle"].request
+RecordView = OPERATIONS["record.view"].request
 
 ROLES = """
 [roles.clerk]

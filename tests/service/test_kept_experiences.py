@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.client.protocol.errors import NotOffered
+from hansard.operations.protocol.errors import NotOffered
 from tests.experience import journeys
 from tests.service.support import ALL, Served
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from hansard.bus.portal import portal
-from hansard.client.protocol import wire
-from hansard.client.protocol.errors import ServiceGone
 from hansard.domain.steps import Verdict
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.errors import ServiceGone
 from tests.faults._whole import holes, repeats, torn
 from tests.service._nursery import Nursery
 from tests.service.programs import small

@@ -11,17 +11,18 @@ import pytest
 
 from hansard.agents.policy.permits import Need, Permit
 from hansard.bus.portal import portal
-from hansard.client import operations as declared
-from hansard.client.operations import OPERATIONS, Kind, Operation, read
-from hansard.client.protocol import faults, wire
-from hansard.client.protocol.wire import Answer, Do, Failed, Left, Open
 from hansard.client.restricted.link import Link, SessionLink
 from hansard.domain.actions.cache import FORMAT
 from hansard.domain.roles import check as role_file
 from hansard.domain.roles.authorize import Trust, unversioned
+from hansard.operations import session as declared
+from hansard.operations.declare import Kind, Operation
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.wire import Answer, Do, Failed, Left, Open
+from hansard.operations.session import OPERATIONS, read
 from hansard.service import operations
 from hansard.service.hosted import BLOCKS
-from hansard.service.workspace_requests import WorkspaceRequests
+from hansard.service.workspace_requests import RoleRecord
 from tests.service._exchange import request
 from tests.service.support import House
 
@@ -235,10 +236,9 @@ def refusal(answer: Answer) -> Any:
 def test_each_is_answered() -> None:
     """There is a sample of each here, and a method of its name that answers it."""
     assert sorted(SAMPLES) == NAMES
-    answers = {**operations.ANSWERS, "record": WorkspaceRequests}
+    answers = {**operations.ANSWERS, "record": RoleRecord}
     assert {each.group for each in OPERATIONS.values()} == set(answers)
-    operations.demand_handlers(operations.ANSWERS, by_field=True)
-    operations.demand_handlers({"record": WorkspaceRequests}, by_field=False)
+    operations.demand_handlers(operations.ANSWERS)
 
 
 class Silent:
@@ -255,12 +255,12 @@ class Another:
 def test_none_is_served_without_its_answer() -> None:
     """The service does not begin with an operation that nobody answers, or answers otherwise."""
     with pytest.raises(TypeError, match=r"Silent has no \w+ for board\.\w+"):
-        operations.demand_handlers({"board": Silent}, by_field=True)
+        operations.demand_handlers({"board": Silent})
     only = {name: each for name, each in OPERATIONS.items() if name == "board.keys"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(declared, "OPERATIONS", only)
         with pytest.raises(TypeError, match=r"board\.keys is declared with other fields"):
-            operations.demand_handlers({"board": Another}, by_field=True)
+            operations.demand_handlers({"board": Another})
 
 
 @pytest.mark.parametrize("name", NAMES)

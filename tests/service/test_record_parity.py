@@ -14,9 +14,9 @@ import pytest
 import hansard
 from hansard.agents.policy.approvals import Approvals
 from hansard.bus.portal import portal
-from hansard.client.operations import OPERATIONS
 from hansard.domain.approval import ApprovalRequested
 from hansard.domain.values import dump
+from hansard.operations.session import OPERATIONS
 from tests.actions.test_cache import cache, entry
 from tests.agents.twins import at_once
 from tests.experience import journeys

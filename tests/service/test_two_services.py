@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from hansard.bus.portal import portal
-from hansard.client.protocol import wire
-from hansard.client.protocol.errors import ServiceGone
-from hansard.client.protocol.wire import Failed, Opened
 from hansard.client.restricted import link as client
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.errors import ServiceGone
+from hansard.operations.protocol.wire import Failed, Opened
 from hansard.service.server import Service
 from tests.service._nursery import Nursery
 from tests.service.support import House

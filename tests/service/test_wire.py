@@ -15,10 +15,10 @@ from hansard.agents.steps.recorder import UNTOUCHED
 from hansard.agents.steps.tools import spec
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, Conflict
-from hansard.client.protocol import faults, wire
-from hansard.client.protocol.wire import Address, Request, Value
 from hansard.domain.errors import BadName, BadValue, CallerError, Refused
 from hansard.domain.ids import KeyStream
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.wire import Address, Request, Value
 from hansard.projections.errors import SqlError
 
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)

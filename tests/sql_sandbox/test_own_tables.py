@@ -13,8 +13,8 @@ from pyarrow import csv, feather, ipc, parquet
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.client.operations import RecordSql
-from hansard.client.protocol.wire import Failed
+from hansard.operations.protocol.wire import Failed
+from hansard.operations.session import OPERATIONS
 from hansard.projections.sql_sandbox import answer as given
 from tests.agents.twins import Lab, twins
 from tests.service.support import ALL, Served
@@ -159,7 +159,7 @@ def test_a_role_sees_no_more_by_a_table_of_its_own(data_dir: Path, tmp_path: Pat
             assert record.sql("SELECT count(*) FROM mine", tables={"mine": frame}).rows == [(1,)]
         with house.link("ada", "writer") as link:
             for name, data in (("mine", b"\xff" * 1_000), ("a b", b""), ("runs", b"")):
-                asked = RecordSql("SELECT 1", [], {name: data})
+                asked = OPERATIONS["record.sql"].request("SELECT 1", [], {name: data})
                 answer: Any = portal().run(link.outside("sql", asked))
                 assert isinstance(answer, Failed)
                 assert answer.fault.type == "BadValue"

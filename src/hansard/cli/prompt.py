@@ -33,7 +33,6 @@ from hansard.client.optimizing import (
     OptimizeOptions,
     continues,
 )
-from hansard.client.options import PRODUCTION, Promotion, promote
 from hansard.domain import ids
 from hansard.domain import prompt as prompts
 from hansard.domain.choices import counted
@@ -50,6 +49,7 @@ from hansard.inspect.prompts import (
     PromptReport,
     ShownPrompt,
 )
+from hansard.operations.prompts import PRODUCTION, Promotion, promoted
 from hansard.projections.reader import Reader
 
 app = noun()
@@ -403,7 +403,7 @@ async def promote_(
         before = await store.get(workspace, reference)
         state = (await artifacts.read(workspace, prompts.PROMPTS, before.name)).state
         wanted = Promotion(reference, alias, experiment, because, by)
-        found = await promote(workspace, read, wanted)
+        found = await promoted(workspace, read, wanted)
     moved = ArtifactChange(
         kind=prompts.KIND,
         name=before.name,

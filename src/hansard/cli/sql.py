@@ -206,7 +206,7 @@ def _own_tables(texts: list[str]) -> dict[str, bytes]:
         files[name] = file
     if not files:
         return {}
-    from hansard.client.own_tables import as_arrow
+    from hansard.operations.own_tables import as_arrow
 
     return as_arrow(files)
 

@@ -29,7 +29,6 @@ from hansard.client.options import (
     program_name,
     wanted,
 )
-from hansard.client.protocol.errors import NotOffered
 from hansard.client.tracebacks import hide_if_uncaught
 from hansard.client.unfinished import ProgramStart, Unfinished
 from hansard.domain.choices import check_options, counted
@@ -37,6 +36,7 @@ from hansard.domain.errors import Corrupt
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStatus
 from hansard.inspect.savings import Saved, saved
+from hansard.operations.protocol.errors import NotOffered
 from hansard.settings import Settings
 from hansard.state.replay import fold_life
 

@@ -1,207 +1,73 @@
 """What every record has, whoever asks: a trusted program or a restricted agent.
 
-`AsyncCommonRecord` and `CommonRecord` list it; `AsyncSessions` and `SyncSessions` begin sessions in
-blocks and without.
+Each of the two classes, one a client, is generic in the sessions that it begins.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import functools
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Generic, Protocol, Self, Unpack
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
-from hansard.agents.access.views import View
-from hansard.agents.prompts.store import Prompt
+from hansard.agents.callables import is_coroutine_function
+from hansard.agents.prompts import store as evolving
+from hansard.agents.prompts.store import Evolver, Prompt
 from hansard.agents.steps.scope import enters, kept, leaves
+from hansard.bus.clock import OS_USER
+from hansard.bus.portal import Portal
 from hansard.client.options import RunOptions
-from hansard.client.reports import (
-    AuditOptions,
-    AuditReport,
-    CompareOptions,
-    ComparisonReport,
-    DecisionList,
-    DecisionReport,
-)
 from hansard.client.session import (
     AsyncCommonSession,
-    AsyncS,
     CommonSession,
-    S,
     stay,
     stay_async,
     within,
     within_async,
 )
-from hansard.client.sql_answer import SqlAnswer
-from hansard.domain.choices import NOTHING, Brief
-from hansard.domain.steps import Verdict
-from hansard.inspect.savings import SavingsAnswer
+from hansard.domain.choices import Brief
+from hansard.domain.errors import BadValue
+from hansard.operations.record import RecordOperations
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as WithDefault
+
+    AsyncS_co = WithDefault(
+        "AsyncS_co", bound=AsyncCommonSession, covariant=True, default=AsyncCommonSession
+    )
+    S_co = WithDefault("S_co", bound=CommonSession, covariant=True, default=CommonSession)
+else:  # TypeVar takes a default from Python 3.13 on
+    AsyncS_co = TypeVar("AsyncS_co", covariant=True)
+    S_co = TypeVar("S_co", covariant=True)
 
 
-class AsyncCommonRecord(Protocol):
-    """What every record has for the async client. See `Record` for each.
+def waits(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """Return a method of the sync client that waits for that of its `_async` on the loop of the
+    process.
+    """
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self._portal.run(getattr(self._async, method.__name__)(*args, **kwargs))
+
+    waiting: Any = call
+    waiting.guards_secrets = True  # the one that it waits for does
+    waits_for: Callable[Concatenate[Any, P], R] = waiting
+    return waits_for
+
+
+class AsyncCommonRecord(RecordOperations, Brief, Generic[AsyncS_co]):
+    """What every record has for the async client: a trusted program's and a restricted agent's.
 
     What a restricted agent's role may not do raises `RoleRefused`, and what only a trusted program
     may do `NotOffered`.
     """
-
-    def run(
-        self,
-        workflow: str | None = None,
-        *,
-        agent: str | None = None,
-        role: str | None = None,
-        **options: Unpack[RunOptions],
-    ) -> AbstractAsyncContextManager[AsyncCommonSession]:
-        """Begin, join or resume a run."""
-        ...
-
-    async def open(
-        self,
-        workflow: str | None = None,
-        *,
-        agent: str | None = None,
-        role: str | None = None,
-        **options: Unpack[RunOptions],
-    ) -> AsyncCommonSession:
-        """Like `run`, without a block."""
-        ...
-
-    async def view(
-        self, run: str, at: str | None = None, *, role: str | None = None, key: bytes | None = None
-    ) -> View:
-        """What a role may see of a run."""
-        ...
-
-    async def view_roles(self) -> list[str]:
-        """The roles whose views may be shown."""
-        ...
-
-    async def sql(
-        self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
-    ) -> SqlAnswer:
-        """The answer of the tables."""
-        ...
-
-    async def savings(
-        self,
-        run: str | None = None,
-        *,
-        workflow: str | None = None,
-        month: str | None = None,
-        by: str = "run",
-    ) -> SavingsAnswer:
-        """What replays saved."""
-        ...
-
-    async def compare(self, experiment: str, **options: Unpack[CompareOptions]) -> ComparisonReport:
-        """The arms of an experiment beside each other."""
-        ...
-
-    async def audit(self, run: str | None = None, **options: Unpack[AuditOptions]) -> AuditReport:
-        """What is missing or odd."""
-        ...
-
-    async def why(self, decision: str) -> DecisionReport | DecisionList:
-        """Why something was decided."""
-        ...
-
-    async def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:
-        """Give the roles of a file their rules."""
-        ...
-
-    async def approve(self, approval: str, *, because: str = "") -> None:
-        """Grant what an agent asks."""
-        ...
-
-    async def deny(self, approval: str, *, because: str = "") -> None:
-        """Deny what an agent asks."""
-        ...
-
-    async def settle(
-        self,
-        run: str,
-        step: str,
-        verdict: Verdict | str,
-        *,
-        result: Any = None,
-        because: str = "",
-    ) -> None:
-        """Say what is true of a step in doubt."""
-        ...
-
-    async def reopen(self, run: str, task: str, *, because: str = "") -> bool:
-        """Have a task that failed be done after all."""
-        ...
-
-    async def finish(self, run: str, *, because: str = "") -> bool:
-        """Say that a run has ended as it should."""
-        ...
-
-    async def cancel(self, run: str, *, because: str = "") -> bool:
-        """Say that a run is cancelled."""
-        ...
-
-    async def prompt(self, reference: str) -> Prompt:
-        """A version of a prompt."""
-        ...
-
-    async def prompts(self) -> list[Prompt]:
-        """The prompts, each as its newest version."""
-        ...
-
-    async def add_prompt(
-        self,
-        name: str,
-        text: str,
-        *,
-        model: str = ...,
-        parameters: Mapping[str, Any] = ...,
-        parents: Sequence[int] = ...,
-        feedback_applied: Sequence[str] = ...,
-        because: str = ...,
-    ) -> int:
-        """Add a version to a prompt."""
-        ...
-
-    async def alias_prompt(
-        self,
-        reference: str,
-        alias: str,
-        *,
-        because: str = ...,
-        expected: int | None = ...,
-        take_away: bool = ...,
-    ) -> bool:
-        """Have an alias name a version."""
-        ...
-
-    async def give_feedback(
-        self, reference: str, text: str = "", *, rating: float | None = None
-    ) -> int:
-        """Say something of a version."""
-        ...
-
-    async def retire_prompt(self, reference: str, *, because: str = "") -> bool:
-        """Have a version not be used any more."""
-        ...
-
-    async def invalidate(
-        self, *, tool: str = "", run: str = "", key: str = "", because: str = ""
-    ) -> None:
-        """Declare answers stale that later runs might be given."""
-        ...
-
-    async def close(self, error: BaseException | None = None) -> None:
-        """End what is open, and let go."""
-        ...
-
-
-class AsyncSessions(Brief, Generic[AsyncS]):
-    """Begins sessions for the async client; who does it says how."""
 
     @contextlib.asynccontextmanager
     async def run(
@@ -211,7 +77,7 @@ class AsyncSessions(Brief, Generic[AsyncS]):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> AsyncGenerator[AsyncS, None]:
+    ) -> AsyncGenerator[AsyncS_co, None]:
         """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
 
         Leaving the block ends the agent's session, and with the last of its agents the run:
@@ -243,7 +109,7 @@ class AsyncSessions(Brief, Generic[AsyncS]):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> AsyncS:
+    ) -> AsyncS_co:
         """Like `run`, without a block: the session stays open until `session.close()`, or until
         this record is closed. Wherever no block's session is current, a call of a `@hansard.tool`
         goes to it, if it is the only one in this process (`hansard.sessions()`).
@@ -268,7 +134,7 @@ class AsyncSessions(Brief, Generic[AsyncS]):
     @abstractmethod
     async def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
-    ) -> AsyncS: ...
+    ) -> AsyncS_co: ...
 
     @abstractmethod
     def _place(self) -> str: ...
@@ -284,165 +150,87 @@ class AsyncSessions(Brief, Generic[AsyncS]):
         await self.close(error)
 
 
-class CommonRecord(Protocol):
-    """What every record has for the sync client. See `Record` for each.
-
-    What a restricted agent's role may not do raises `RoleRefused`, and what only a trusted program
-    may do `NotOffered`.
+class CommonRecord(Brief, Generic[S_co]):
+    """What every record has for the sync client. Each method runs that of the async client on the
+    loop of the process, and waits for it. See `AsyncCommonRecord`.
     """
 
-    def run(
-        self,
-        workflow: str | None = None,
-        *,
-        agent: str | None = None,
-        role: str | None = None,
-        **options: Unpack[RunOptions],
-    ) -> AbstractContextManager[CommonSession]:
-        """Begin, join or resume a run."""
-        ...
+    _async: AsyncCommonRecord[Any]
+    _portal: Portal
 
-    def open(
-        self,
-        workflow: str | None = None,
-        *,
-        agent: str | None = None,
-        role: str | None = None,
-        **options: Unpack[RunOptions],
-    ) -> CommonSession:
-        """Like `run`, without a block."""
-        ...
+    view = waits(AsyncCommonRecord.view)
+    view_roles = waits(AsyncCommonRecord.view_roles)
+    sql = waits(AsyncCommonRecord.sql)
+    savings = waits(AsyncCommonRecord.savings)
+    compare = waits(AsyncCommonRecord.compare)
+    audit = waits(AsyncCommonRecord.audit)
+    why = waits(AsyncCommonRecord.why)
+    settle = waits(AsyncCommonRecord.settle)
+    finish = waits(AsyncCommonRecord.finish)
+    cancel = waits(AsyncCommonRecord.cancel)
+    reopen = waits(AsyncCommonRecord.reopen)
+    approve = waits(AsyncCommonRecord.approve)
+    deny = waits(AsyncCommonRecord.deny)
+    invalidate = waits(AsyncCommonRecord.invalidate)
+    prompt = waits(AsyncCommonRecord.prompt)
+    prompts = waits(AsyncCommonRecord.prompts)
+    add_prompt = waits(AsyncCommonRecord.add_prompt)
+    alias_prompt = waits(AsyncCommonRecord.alias_prompt)
+    give_feedback = waits(AsyncCommonRecord.give_feedback)
+    retire_prompt = waits(AsyncCommonRecord.retire_prompt)
+    prompt_report = waits(AsyncCommonRecord.prompt_report)
+    promote = waits(AsyncCommonRecord.promote)
+    keep_actions = waits(AsyncCommonRecord.keep_actions)
+    kept_actions = waits(AsyncCommonRecord.kept_actions)
+    action_caches = waits(AsyncCommonRecord.action_caches)
+    actions_log = waits(AsyncCommonRecord.actions_log)
+    revert_actions = waits(AsyncCommonRecord.revert_actions)
+    look_at_actions = waits(AsyncCommonRecord.look_at_actions)
+    kept_experience = waits(AsyncCommonRecord.kept_experience)
+    experiences = waits(AsyncCommonRecord.experiences)
+    experience_log = waits(AsyncCommonRecord.experience_log)
+    find_experience = waits(AsyncCommonRecord.find_experience)
+    confirm_experience = waits(AsyncCommonRecord.confirm_experience)
+    retire_experience = waits(AsyncCommonRecord.retire_experience)
+    what_left = waits(AsyncCommonRecord.what_left)
 
-    def view(
-        self, run: str, at: str | None = None, *, role: str | None = None, key: bytes | None = None
-    ) -> View:
-        """What a role may see of a run."""
-        ...
-
-    def view_roles(self) -> list[str]:
-        """The roles whose views may be shown."""
-        ...
-
-    def sql(
-        self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
-    ) -> SqlAnswer:
-        """The answer of the tables."""
-        ...
-
-    def savings(
-        self,
-        run: str | None = None,
-        *,
-        workflow: str | None = None,
-        month: str | None = None,
-        by: str = "run",
-    ) -> SavingsAnswer:
-        """What replays saved."""
-        ...
-
-    def compare(self, experiment: str, **options: Unpack[CompareOptions]) -> ComparisonReport:
-        """The arms of an experiment beside each other."""
-        ...
-
-    def audit(self, run: str | None = None, **options: Unpack[AuditOptions]) -> AuditReport:
-        """What is missing or odd."""
-        ...
-
-    def why(self, decision: str) -> DecisionReport | DecisionList:
-        """Why something was decided."""
-        ...
-
-    def apply_roles(self, path: str | os.PathLike[str]) -> dict[str, bool]:
-        """Give the roles of a file their rules."""
-        ...
-
-    def approve(self, approval: str, *, because: str = "") -> None:
-        """Grant what an agent asks."""
-        ...
-
-    def deny(self, approval: str, *, because: str = "") -> None:
-        """Deny what an agent asks."""
-        ...
-
-    def settle(
-        self,
-        run: str,
-        step: str,
-        verdict: Verdict | str,
-        *,
-        result: Any = None,
-        because: str = "",
-    ) -> None:
-        """Say what is true of a step in doubt."""
-        ...
-
-    def reopen(self, run: str, task: str, *, because: str = "") -> bool:
-        """Have a task that failed be done after all."""
-        ...
-
-    def finish(self, run: str, *, because: str = "") -> bool:
-        """Say that a run has ended as it should."""
-        ...
-
-    def cancel(self, run: str, *, because: str = "") -> bool:
-        """Say that a run is cancelled."""
-        ...
-
-    def prompt(self, reference: str) -> Prompt:
-        """A version of a prompt."""
-        ...
-
-    def prompts(self) -> list[Prompt]:
-        """The prompts, each as its newest version."""
-        ...
-
-    def add_prompt(
-        self,
-        name: str,
-        text: str,
-        *,
-        model: str = ...,
-        parameters: Mapping[str, Any] = ...,
-        parents: Sequence[int] = ...,
-        feedback_applied: Sequence[str] = ...,
-        because: str = ...,
-    ) -> int:
-        """Add a version to a prompt."""
-        ...
-
-    def alias_prompt(
+    def evolve(
         self,
         reference: str,
-        alias: str,
+        feedback: str | Sequence[str],
         *,
-        because: str = ...,
-        expected: int | None = ...,
-        take_away: bool = ...,
-    ) -> bool:
-        """Have an alias name a version."""
-        ...
+        using: Evolver | None = None,
+        because: str = "",
+        by: str = OS_USER,
+    ) -> Prompt:
+        """Add the version of a prompt that answers what was said of it; the newest version as it
+        stands where that changes nothing.
 
-    def give_feedback(self, reference: str, text: str = "", *, rating: float | None = None) -> int:
-        """Say something of a version."""
-        ...
+        Args:
+            reference: The prompt, or which version of it.
+            feedback: What was said: `too_verbose` and `missing_context` have rules of their own; or
+                several of these, answered in turn.
+            using: A function of the prompt and what was said of it, which gives the new text; it
+                may ask a model. It answers all of `feedback` in the place of the rules.
+            because: Why.
+            by: Who adds it.
 
-    def retire_prompt(self, reference: str, *, because: str = "") -> bool:
-        """Have a version not be used any more."""
-        ...
-
-    def invalidate(
-        self, *, tool: str = "", run: str = "", key: str = "", because: str = ""
-    ) -> None:
-        """Declare answers stale that later runs might be given."""
-        ...
-
-    def close(self, error: BaseException | None = None) -> None:
-        """End what is open, and let go."""
-        ...
-
-
-class SyncSessions(Brief, Generic[S]):
-    """Begins sessions for the sync client; who does it says how."""
+        Raises:
+            BadValue: No rule answers it, or what `using` gave is no text, or it is a coroutine
+                function.
+            NotFound: There is no such prompt.
+            Refused: It has no such version.
+        """
+        said = evolving.told(feedback)
+        before = after = self.prompt(reference)
+        for each in said:
+            rule = evolving.rule_of(each, using)
+            if is_coroutine_function(rule):
+                remedy = "give a plain function, or use the async client"
+                raise BadValue("using", "it is a coroutine function", remedy)
+            after = evolving.evolved(after, rule(after, each))
+        work = self._async._evolved(before, after, said, because, by)  # noqa: SLF001 -- of the async client that it waits for
+        return self._portal.run(work)
 
     @contextlib.contextmanager
     def run(
@@ -452,7 +240,7 @@ class SyncSessions(Brief, Generic[S]):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> Generator[S, None, None]:
+    ) -> Generator[S_co, None, None]:
         """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
 
         Leaving the block ends the agent's session, and with the last of its agents the run:
@@ -484,7 +272,7 @@ class SyncSessions(Brief, Generic[S]):
         agent: str | None = None,
         role: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> S:
+    ) -> S_co:
         """Like `run`, without a block: the session stays open until `session.close()`, or until
         this record is closed. Wherever no block's session is current, a call of a `@hansard.tool`
         goes to it, if it is the only one in this process (`hansard.sessions()`).
@@ -509,7 +297,7 @@ class SyncSessions(Brief, Generic[S]):
     @abstractmethod
     def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
-    ) -> S: ...
+    ) -> S_co: ...
 
     @abstractmethod
     def _place(self) -> str: ...

@@ -25,7 +25,7 @@ from hansard.settings import Settings, SettingsError
 if TYPE_CHECKING:  # a trusted program never needs it
     from hansard.client.restricted.record import AsyncRestrictedRecord, RestrictedRecord
 
-R = TypeVar("R", bound=AsyncCommonRecord)
+R = TypeVar("R", bound=AsyncCommonRecord[Any])
 
 
 def _login(settings: Settings, given: Mapping[str, Any]) -> Credentials | None:

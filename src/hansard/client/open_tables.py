@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import NOTHING
+from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections.reader import Reader
 
 T = TypeVar("T")

@@ -4,137 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, Self, TypedDict
 
 import msgspec
 
-from hansard.agents import artifacts
 from hansard.agents.errors import AgentError
 from hansard.agents.opening import Options
 from hansard.agents.policy.gate import AskFirst, Budget, CallRule, GateRule
-from hansard.agents.prompts import store
-from hansard.agents.prompts.store import Draft, Move
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settle
-from hansard.agents.workspace import Workspace
 from hansard.broker.lease import Durability
-from hansard.bus.clock import OS_USER
 from hansard.client.person import ask_person
-from hansard.domain import prompt as prompts
 from hansard.domain.choices import check_options, chosen
 from hansard.domain.errors import BadValue
-from hansard.domain.events import Actor
 from hansard.domain.redaction import Redaction
 from hansard.domain.run import Chain
 from hansard.domain.values import recordable
-from hansard.inspect.prompts import PromptEvidence, demand_better, evidence, standing_of
-from hansard.projections.reader import Reader
 from hansard.settings import Settings, secrets
-
-# An alias moved by what an experiment says, or by somebody's word.
-
-Read = Callable[[Callable[[Reader], PromptEvidence]], Awaitable[PromptEvidence]]
-"""Has one of our own reads answered by the tables."""
-
-PRODUCTION = "production"
-"""The alias that is moved where none is named."""
-
-
-class Promotion(msgspec.Struct, frozen=True):
-    """Which version an alias is to name, and what speaks for it: the verdict of an experiment, the
-    newest that has both versions if none is named, or `because`.
-    """
-
-    reference: str
-    alias: str = PRODUCTION
-    experiment: str | None = None
-    because: str = ""
-    by: str | Actor = OS_USER
-
-
-async def promote(workspace: Workspace, read: Read, wanted: Promotion) -> PromptEvidence | None:
-    """Move the alias; what the experiment says, None where none was asked. The alias must name then
-    what it named when the experiment was asked.
-
-    Raises Refused (no verdict *better*), PromptConflict, NotFound, BadName, BadValue.
-    """
-    if wanted.because and wanted.experiment is not None:
-        fact = f"{wanted.because!r:.80}, and experiment {wanted.experiment!r:.80}"
-        raise BadValue("because", fact, "give one of both: a reason, or whose verdict counts")
-    prompts.check_alias(wanted.alias)
-    found = await store.get(workspace, wanted.reference)
-    state = (await artifacts.read(workspace, prompts.PROMPTS, found.name)).state
-    prompts.demand_usable(state, found.version)
-    if state.aliases.get(wanted.alias) == found.version:
-        return None
-    said: PromptEvidence | None = None
-    if not wanted.because:
-        standing = standing_of(state, wanted.alias, found.name)
-        said = await read(
-            lambda reader: evidence(reader, found.name, found.version, standing, wanted.experiment)
-        )
-        demand_better(said)
-    move = Move(
-        alias=wanted.alias,
-        expected=state.aliases.get(wanted.alias),
-        because=wanted.because,
-        experiment=said.experiment if said is not None else "",
-    )
-    await store.move(workspace, found.reference, move, by=wanted.by)
-    return said
-
-
-class PromptVersionOptions(TypedDict, total=False):
-    """What may be said of a version besides its text.
-
-    Attributes:
-        model: The model that it is meant for.
-        parameters: What else the model is given, by name.
-        parents: The versions that it is made of: the newest if not given, two for a merge.
-        feedback_applied: What was said of its parents that it answers.
-        because: Why it is made.
-        metrics: What its source claims of it, by name.
-    """
-
-    model: str
-    parameters: Mapping[str, Any]
-    parents: Sequence[int]
-    feedback_applied: Sequence[str]
-    because: str
-    metrics: Mapping[str, float]
-
-
-class PromptAliasOptions(TypedDict, total=False):
-    """What may be said of an alias that is moved.
-
-    Attributes:
-        because: Why.
-        expected: The version that it names now, None for none: any other one is a conflict.
-        take_away: Take the alias away instead; the reference is then its prompt.
-    """
-
-    because: str
-    expected: int | None
-    take_away: bool
-
-
-def drafted(text: object, options: Mapping[str, Any]) -> Draft:
-    """A version to be added. Raises BadOption, BadValue."""
-    check_options("record.add_prompt", options, PromptVersionOptions.__annotations__)
-    if not isinstance(text, str) or not text.strip():
-        raise BadValue("text", f"{text!r:.80}", "give the prompt's text")
-    return Draft(text=text, **options)
-
-
-def moving(alias: str, options: Mapping[str, Any]) -> Move:
-    """An alias to be moved. Raises BadOption."""
-    check_options("record.alias_prompt", options, PromptAliasOptions.__annotations__)
-    return Move(alias=alias, **options)
-
 
 AGENT = "agent"
 """The agent and its role, where neither a program nor a setting names one."""

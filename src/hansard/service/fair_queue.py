@@ -17,9 +17,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from hansard.client.protocol import wire
-from hansard.client.protocol.errors import ServiceBusy, ServiceGone
-from hansard.client.protocol.wire import Pending
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
+from hansard.operations.protocol.wire import Pending
 
 # What has come and was not looked at yet: of each principal in order, the principals in turn.
 #

@@ -24,12 +24,15 @@ from hansard.agents.steps.scope import Scope, current, enter
 from hansard.agents.team.tasks import Task
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import AppendUnknown, BusError
-from hansard.client.operations import Operation, Takes, read
-from hansard.client.protocol import faults, shapes, wire
-from hansard.client.protocol.errors import ServiceBusy, ServiceGone
-from hansard.client.protocol.faults import ClientGone
-from hansard.client.protocol.remote_call import Program, Turn, value
-from hansard.client.protocol.wire import (
+from hansard.client.session import AsyncSession, opened_async
+from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.value_types import reading_context
+from hansard.operations.declare import Operation, Takes
+from hansard.operations.protocol import faults, shapes, wire
+from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
+from hansard.operations.protocol.faults import ClientGone
+from hansard.operations.protocol.remote_call import Program, Turn, value
+from hansard.operations.protocol.wire import (
     Answer,
     Began,
     Call,
@@ -41,9 +44,7 @@ from hansard.client.protocol.wire import (
     Next,
     Request,
 )
-from hansard.client.session import AsyncSession, opened_async
-from hansard.domain.errors import BadValue, HansardError
-from hansard.domain.value_types import reading_context
+from hansard.operations.session import read
 from hansard.service import operations, proxies
 from hansard.service.operations import Loop
 from hansard.service.proxies import Proxy

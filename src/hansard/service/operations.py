@@ -1,4 +1,4 @@
-"""The operations of a session (`hansard.client.operations`), each answered by what has its name."""
+"""The operations of a session, each answered by what has its name."""
 
 from __future__ import annotations
 
@@ -6,36 +6,26 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from hansard.agents.access.views import View, derive
 from hansard.agents.annotations.statements import Annotations, Progress
 from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
 from hansard.agents.flow import Flow, drive_async
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
 from hansard.agents.memory.search import Found
-from hansard.agents.memory.twins import MemoryChange
 from hansard.agents.steps.scope import Scope, current
 from hansard.agents.team.tasks import Task
 from hansard.agents.team.twins import AsyncTeam
 from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger, unexpected
-from hansard.client import operations
-from hansard.client.operations import (
-    Ask,
-    Claim,
-    FileOp,
-    Function,
-    Kind,
-    Operation,
-    Raised,
-    SecretName,
-)
-from hansard.client.protocol import faults, wire
-from hansard.client.protocol.wire import Fault
 from hansard.client.session import AsyncSession
-from hansard.domain.errors import BadValue, Refused
+from hansard.domain.errors import Refused
 from hansard.domain.values import Secret
+from hansard.operations import session as operations
+from hansard.operations.declare import Ask, Kind, Operation, SecretName, data_of
+from hansard.operations.memory import FileOp
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.wire import Fault
+from hansard.operations.session import Claim, Function, Raised
 
 # A client's `resumable` loop: how far it has come, the session knows.
 
@@ -186,31 +176,11 @@ class Files:
         """Change several files at once."""
         async with self._memory.change(because, space=space, sources=sources) as change:
             for each in ops:
-                asked_of(change, each)
+                each.add_to(change)
 
     async def revert(self, change: str, because: str, space: str | None) -> None:
         """Undo a change."""
         await self._memory.revert(change, because=because, space=space)
-
-
-def asked_of(change: MemoryChange, asked: FileOp) -> None:
-    """Have a change do something to a file. Raises BadValue."""
-    match asked.op:
-        case "create":
-            change.create(asked.path, asked.text, link=asked.link)
-        case "edit":
-            change.edit(asked.path, asked.old, asked.new)
-        case "insert":
-            change.insert(asked.path, asked.line, asked.text)
-        case "append":
-            change.append(asked.path, asked.text)
-        case "rename":
-            change.rename(asked.path, asked.to)
-        case "delete":
-            change.delete(asked.path)
-        case other:
-            remedy = "give create, edit, insert, append, rename or delete"
-            raise BadValue("memory.change(ops)", f"an operation {other!r:.40}", remedy)
 
 
 IN_BLOCKS: dict[str, type[Any]] = {"transaction": AsyncTransaction, "loop": Loop}
@@ -227,10 +197,8 @@ ANSWERS: dict[str, type[Any]] = {
 """What answers the operations of a session, by their group."""
 
 
-def demand_handlers(answers: dict[str, type[Any]], *, by_field: bool) -> None:
-    """Raise TypeError where a declared operation has no method that answers it. by_field: the
-    method takes the fields of its request by their names.
-    """
+def demand_handlers(answers: dict[str, type[Any]]) -> None:
+    """Raise TypeError where a declared operation has no method that takes its fields."""
     for each in operations.OPERATIONS.values():
         if each.group not in answers:
             continue
@@ -238,15 +206,14 @@ def demand_handlers(answers: dict[str, type[Any]], *, by_field: bool) -> None:
         if method is None:
             message = f"{answers[each.group].__name__} has no {each.method} for {each.name}"
             raise TypeError(message)
-        if by_field:
-            try:
-                inspect.signature(method).bind(None, **dict.fromkeys(each.fields))
-            except TypeError as error:
-                message = f"{each.name} is declared with other fields than it takes: {error}"
-                raise TypeError(message) from error
+        try:
+            inspect.signature(method).bind(None, **dict.fromkeys(each.fields))
+        except TypeError as error:
+            message = f"{each.name} is declared with other fields than it takes: {error}"
+            raise TypeError(message) from error
 
 
-demand_handlers(ANSWERS, by_field=True)
+demand_handlers(ANSWERS)
 
 
 def given(
@@ -280,22 +247,13 @@ def given(
         value = getattr(asked, field)
         match kind:
             case Kind.DATA:
-                found[field] = data_of(operation, field, value)
+                found[field] = data_of(value, f"{operation.called}({field})")
             case Kind.VALUE:
                 found[field] = wire.load(value)
             case Kind.VALUES:
                 found[field] = [wire.load(each) for each in value]
             case _:
                 found[field] = one(value)
-    return found
-
-
-def data_of(operation: Operation, field: str, value: msgspec.Raw) -> dict[str, Any]:
-    """A field's values by their names. Raises BadValue."""
-    found = wire.load(value)
-    if type(found) is not dict:
-        where = f"{operation.called}({field})"
-        raise BadValue(where, f"{found!r:.80}", "give values by their names")
     return found
 
 

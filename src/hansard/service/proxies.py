@@ -15,15 +15,15 @@ from hansard.agents.errors import ToolError
 from hansard.agents.steps.payloads import Approximation
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import DOES_CHARACTERS_MAX, RETRY_WAIT, ToolSpec, check_reuse
-from hansard.client.protocol import wire
-from hansard.client.protocol.faults import Doubtful
-from hansard.client.protocol.remote_call import Turn, settlement
-from hansard.client.protocol.wire import Call, Came, Declared
 from hansard.domain import ids, label, values
 from hansard.domain.errors import BadValue
 from hansard.domain.prompt import checked
 from hansard.domain.reuse import Reuse, reuse
 from hansard.domain.steps import Effects
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.faults import Doubtful
+from hansard.operations.protocol.remote_call import Turn, settlement
+from hansard.operations.protocol.wire import Call, Came, Declared
 
 ATTEMPTS_MAX = 1_000
 WAIT_S_MAX = 3_600.0

@@ -33,15 +33,15 @@ from hansard.client.opening import (
     open_workspace,
     reading,
 )
-from hansard.client.protocol import wire
 from hansard.client.role_answers import ask_as, read_as
-from hansard.client.sql_answer import SqlAnswer
 from hansard.client.tables import told
 from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue, Corrupt, HansardError
 from hansard.domain.memory.events import ORG, space_name
 from hansard.inspect import watch as watches
 from hansard.inspect.status import Absent, BrokerStatus, Status, status_of, workspace_status
+from hansard.operations.protocol import wire
+from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections.reader import Reader
 from hansard.projections.sql_sandbox.limits import Limits
 from hansard.projections.table_files import TableFiles

@@ -29,12 +29,21 @@ from hansard.bus.errors import BusError, TooLarge
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.requests import Requests
 from hansard.bus.loggers import logger, unexpected
-from hansard.client.protocol import faults, wire
-from hansard.client.protocol.errors import ServiceBusy, ServiceGone
-from hansard.client.protocol.remote_call import Turn
-from hansard.client.protocol.wire import AGAIN, PING, Address, Came, Failed, Left, Request, Value
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
+from hansard.operations.protocol.remote_call import Turn
+from hansard.operations.protocol.wire import (
+    AGAIN,
+    PING,
+    Address,
+    Came,
+    Failed,
+    Left,
+    Request,
+    Value,
+)
 from hansard.service import workspace_requests
 from hansard.service.fair_queue import PACED_FROM, Arrivals, Questions
 from hansard.service.hosted import ENDS, Hosted

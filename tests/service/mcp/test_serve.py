@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.client.operations import OPERATIONS
 from hansard.domain.actions.cache import encode
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import StepStatus
+from hansard.operations.session import OPERATIONS
 from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
 from hansard.service.mcp.resources import PROMPTS, TEMPLATES
 from hansard.service.mcp.tools import GROUPS, PREFIXED

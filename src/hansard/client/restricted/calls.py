@@ -26,14 +26,14 @@ from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import DECLARED, DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import TooLarge
 from hansard.bus.portal import in_loop
-from hansard.client.protocol import faults, wire
-from hansard.client.protocol.wire import Call, Came, Declared, Failed, Next, Run, Value
 from hansard.client.restricted.engine import RemoteCore, RemoteScope
 from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue
 from hansard.domain.prompt import texts_in, uses
 from hansard.domain.steps import Effects, Verdict
 from hansard.domain.values import recordable
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.wire import Call, Came, Declared, Failed, Next, Run, Value
 
 WAITS_MAX = 100
 """So many waits between attempts are told; the last one counts for all after it."""

@@ -11,11 +11,11 @@ from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settle
 from hansard.agents.steps.scope import OpenCalls, Scope
-from hansard.client.protocol.shapes import arm_of
-from hansard.client.protocol.wire import Began, Joined
 from hansard.client.restricted.link import SessionLink
 from hansard.domain.ids import AgentStream
 from hansard.domain.redaction import Redaction
+from hansard.operations.protocol.shapes import arm_of
+from hansard.operations.protocol.wire import Began, Joined
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
-from hansard.client.protocol.errors import NotOffered
+from hansard.operations.protocol.errors import NotOffered
 
 TRUSTED = "ask a trusted program, or whoever runs the workspace"
 

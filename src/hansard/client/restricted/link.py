@@ -17,9 +17,11 @@ from hansard.bus.clock import Clock
 from hansard.bus.errors import BrokerError, BusError, Closed, TooLarge
 from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
 from hansard.bus.loggers import logger, unexpected
-from hansard.client.protocol import faults, wire
-from hansard.client.protocol.errors import AccessRefused, ServiceBusy, ServiceGone
-from hansard.client.protocol.wire import (
+from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.redaction import Redaction, holds_secret
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.errors import AccessRefused, ServiceBusy, ServiceGone
+from hansard.operations.protocol.wire import (
     Answer,
     Began,
     Denied,
@@ -30,8 +32,6 @@ from hansard.client.protocol.wire import (
     Request,
     Value,
 )
-from hansard.domain.errors import BadValue, HansardError
-from hansard.domain.redaction import Redaction, holds_secret
 
 _log = logger(__name__)
 

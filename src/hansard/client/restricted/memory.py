@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -14,26 +13,36 @@ from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.write import secrets
 from hansard.agents.steps.scope import guard_secrets
-from hansard.client.operations import (
-    Ask,
-    FileOp,
-    RecordMemoryBlame,
-    RecordMemoryChange,
-    RecordMemoryDiff,
-    RecordMemoryEntries,
-    RecordMemoryEntry,
-    RecordMemoryHistory,
-    RecordMemoryRevert,
-    of,
-)
-from hansard.client.protocol import shapes
-from hansard.client.protocol.errors import NotOffered
 from hansard.client.restricted.lacking import TRUSTED
 from hansard.client.restricted.link import Link, value_of
-from hansard.client.restricted.operations import event_point
 from hansard.domain.memory.events import MemoryPolicySet, space_name
 from hansard.domain.memory.space import MemoryInvalid
-from hansard.domain.values import recordable
+from hansard.operations.declare import Operation, sent
+from hansard.operations.memory import FileOp, Spaces
+from hansard.operations.protocol import shapes
+from hansard.operations.protocol.errors import NotOffered
+
+
+class Sender:
+    """Sends operations to the service."""
+
+    _link: Link
+
+    async def _send(
+        self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Raises RoleRefused, NotFound, Refused, NotOffered, BadValue."""
+        asked = operation.asked(args, kwargs, self._link.redaction)
+        answer = value_of(await self._link.outside(operation.method, asked))
+        return shapes.back(answer, operation.result)
+
+
+@sent
+class _RemoteSpaces(Sender, Spaces):
+    """Spaces of memory, asked for over the service."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
 
 
 @guard_secrets("memory")
@@ -43,6 +52,7 @@ class RemoteStore:
     def __init__(self, link: Link, space: str) -> None:
         self.space = space_name(space)
         self._link = link
+        self._spaces = _RemoteSpaces(link)
         self._redaction = link.redaction
 
     @property
@@ -64,28 +74,23 @@ class RemoteStore:
 
     async def entry(self, path: str, at: object = None) -> MemoryEntry:
         """A file."""
-        found: MemoryEntry = await self._ask(RecordMemoryEntry(self.space, path, _point(at)))
-        return found
+        return await self._spaces.memory_entry(self.space, path, at)
 
     async def entries(self, at: object = None) -> list[MemoryEntry]:
         """All files that the role sees."""
-        found: list[MemoryEntry] = await self._ask(RecordMemoryEntries(self.space, _point(at)))
-        return found
+        return await self._spaces.memory_entries(self.space, at)
 
     async def versions(self, path: str | None = None) -> list[MemoryVersion]:
         """The versions of a file, or of all."""
-        found: list[MemoryVersion] = await self._ask(RecordMemoryHistory(self.space, path))
-        return found
+        return await self._spaces.memory_history(self.space, path)
 
     async def diff(self, path: str | None, before: object, after: object = None) -> str:
         """What became of a file, or of all, between two points."""
-        asked = RecordMemoryDiff(self.space, path, _point(before) or "", _point(after))
-        return str(await self._ask(asked))
+        return await self._spaces.memory_diff(self.space, path, before, after)
 
     async def blame(self, path: str) -> list[BlamedLine]:
         """The change that brought each line."""
-        found: list[BlamedLine] = await self._ask(RecordMemoryBlame(self.space, path))
-        return found
+        return await self._spaces.memory_blame(self.space, path)
 
     async def change(
         self, ops: Sequence[Op], by: Any, because: str = "", sources: Sequence[str] = ()
@@ -101,8 +106,7 @@ class RemoteStore:
         if bad:
             raise MemoryInvalid(self.space, bad)
         asked = [msgspec.convert(op, FileOp) for op in ops]
-        told = recordable(because, self._redaction)
-        await self._ask(RecordMemoryChange(self.space, asked, told, list(sources)))
+        await self._spaces.memory_change(self.space, asked, because, sources)
         return 0
 
     async def remember(self, text: str, by: str, path: str, sources: Sequence[str] = ()) -> int:
@@ -112,8 +116,7 @@ class RemoteStore:
     async def revert(self, change: str, by: Any, because: str = "") -> int:
         """Undo a change; 0."""
         self._demand_own(by)
-        reason = recordable(because, self._redaction)
-        await self._ask(RecordMemoryRevert(self.space, change, reason))
+        await self._spaces.memory_revert(self.space, change, because)
         return 0
 
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> NoReturn:
@@ -125,12 +128,3 @@ class RemoteStore:
         mine = self._link.credentials.principal
         if by != mine:
             raise NotOffered(f"by={by!r:.80}", f"these credentials are of {mine!r}: give that")
-
-    async def _ask(self, asked: Ask) -> Any:
-        operation = of(asked)
-        answer = value_of(await self._link.outside(operation.method, asked))
-        return shapes.back(answer, operation.result)
-
-
-def _point(at: object) -> str | None:
-    return at.isoformat() if isinstance(at, datetime) else event_point(at)

@@ -1,5 +1,5 @@
 """A session's operations but tools at the client: each is sent as it is declared
-(`hansard.client.operations`), by what has the place of the flow that a trusted session drives.
+(`hansard.operations.session`), by what has the place of the flow that a trusted session drives.
 """
 
 from __future__ import annotations
@@ -18,25 +18,17 @@ from hansard.agents.memory.operations import SPECS as MEMORY
 from hansard.agents.memory.search import HITS_MAX, By
 from hansard.agents.memory.write import secrets
 from hansard.agents.team.tasks import Task
-from hansard.client.operations import (
-    OPERATIONS,
-    ChainKind,
-    Claim,
-    Function,
-    Kind,
-    Operation,
-    Raised,
-    SecretName,
-)
-from hansard.client.protocol import faults, shapes, wire
-from hansard.client.protocol.errors import NotOffered
-from hansard.client.protocol.wire import Do, Left
 from hansard.client.restricted.calls import Doing, Resolving, converse, said_of
 from hansard.client.restricted.engine import RemoteCore
 from hansard.domain import values
 from hansard.domain.errors import HansardError
 from hansard.domain.memory.space import MemoryInvalid
 from hansard.domain.values import Scrub
+from hansard.operations.declare import ChainKind, Kind, Operation, SecretName, event_point
+from hansard.operations.protocol import faults, shapes, wire
+from hansard.operations.protocol.errors import NotOffered
+from hansard.operations.protocol.wire import Do, Left
+from hansard.operations.session import OPERATIONS, Claim, Function, Raised
 
 _SPECS = {**MEMORY, "entry": MEMORY["view"]}
 """What the gate's rules know operations of memory as, by their method."""
@@ -146,13 +138,6 @@ class MemoryFlows(Flows):
 
 def _texts(op: Mapping[str, Any]) -> list[str]:
     return [op[field] for field in ("text", "old", "new") if op.get(field)]
-
-
-def event_point(at: object) -> str | None:
-    """A point of a run that a role may name. Raises NotOffered."""
-    if at is not None and not isinstance(at, str):
-        raise NotOffered(f"view(at={at!r:.40})", "give the id of an event that it was shown")
-    return at
 
 
 class ViewFlows(Flows):

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from hansard.agents.flow import Drive, Flow
 from hansard.agents.steps.scope import around, back, enter
-from hansard.client.protocol import shapes
 from hansard.client.restricted import operations
 from hansard.client.restricted.calls import Begun, RemoteEngine
 from hansard.client.restricted.engine import RemoteScope
@@ -29,6 +28,7 @@ from hansard.client.session import (
     SessionFlows,
     _Session,
 )
+from hansard.operations.protocol import shapes
 
 
 class Loop:

@@ -25,10 +25,6 @@ from hansard.agents.policy import permits
 from hansard.agents.steps.tools import ToolSpec, operation
 from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
-from hansard.client import operations
-from hansard.client.operations import Claim, Function, Kind, Operation, Raised, SecretName
-from hansard.client.protocol import shapes, wire
-from hansard.client.protocol.errors import NotOffered
 from hansard.domain.actions.cache import decode, encode
 from hansard.domain.actions.kept import ACTIONS, ActionsLookedAt, ActionsReverted, ActionsSaved
 from hansard.domain.errors import BadValue, CallerError, HansardError
@@ -36,6 +32,11 @@ from hansard.domain.experience.kept import EXPERIENCES, content_of
 from hansard.domain.memory.paths import AGENTS, RUNS
 from hansard.domain.run import ForkEffects
 from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
+from hansard.operations import session as operations
+from hansard.operations.declare import Kind, Operation, SecretName
+from hansard.operations.protocol import shapes, wire
+from hansard.operations.protocol.errors import NotOffered
+from hansard.operations.session import Claim, Function, Raised
 from hansard.service.mcp.sessions import WORKFLOW, Sessions, Work
 from hansard.service.mcp.tools import ALL, IN_A_RUN, chosen, described, prefixed
 from hansard.service.operations import given, run

@@ -22,12 +22,12 @@ from hansard.agents.policy import permits
 from hansard.agents.team.tasks import TaskEntry
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
-from hansard.client.protocol import shapes
-from hansard.client.protocol.errors import NotOffered
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadName, BadValue
 from hansard.inspect.state import state
 from hansard.inspect.trace import trace
+from hansard.operations.protocol import shapes
+from hansard.operations.protocol.errors import NotOffered
 from hansard.service.mcp.offers import Answer, in_own_run, lines
 from hansard.service.mcp.sessions import Sessions
 

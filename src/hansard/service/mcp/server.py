@@ -50,10 +50,10 @@ from hansard.client.listening import (
 from hansard.client.listening import (
     Address as ListenAddress,
 )
-from hansard.client.protocol.errors import NotOffered
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import check_options
 from hansard.domain.errors import BadValue, HansardError
+from hansard.operations.protocol.errors import NotOffered
 from hansard.service.mcp import resources
 from hansard.service.mcp.offers import Answer, Offer, offers, refused
 from hansard.service.mcp.resources import Address

@@ -22,10 +22,10 @@ from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need
 from hansard.agents.steps.scope import Scope, drop, enter, leave
 from hansard.bus.errors import Fenced, NotFound
-from hansard.client.protocol.errors import AccessRefused, NotOffered, ServiceGone
 from hansard.domain import ids
 from hansard.domain.errors import HansardError
 from hansard.domain.label import Label
+from hansard.operations.protocol.errors import AccessRefused, NotOffered, ServiceGone
 from hansard.service.mcp.tools import DEFAULT
 from hansard.service.operations import Claims
 

@@ -23,7 +23,6 @@ from hansard.agents.policy import permits
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import Kind, Stored
 from hansard.bus.loggers import logger, unexpected
-from hansard.client.protocol.errors import NotOffered
 from hansard.domain.board import VIEWS
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream, run_of
@@ -32,6 +31,7 @@ from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.prompt import KIND, PromptAliased
 from hansard.domain.roles.model import KIND as ROLE
 from hansard.domain.roles.view import Line
+from hansard.operations.protocol.errors import NotOffered
 from hansard.service.mcp import resources
 from hansard.service.mcp.resources import Address
 from hansard.service.mcp.sessions import Sessions, Work

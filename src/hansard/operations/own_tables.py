@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from hansard.client.sql_answer import NotInstalled, SqlAnswer
 from hansard.domain.choices import listed
 from hansard.domain.errors import BadValue
+from hansard.operations.sql_answer import NotInstalled, SqlAnswer
 from hansard.projections.sql_sandbox import answer
 from hansard.projections.sql_sandbox.answer import ARROW
 

@@ -18,15 +18,15 @@ from hansard.agents.memory.store import BlamedLine
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.team.tasks import Mail, Task, TaskEntry
 from hansard.bus.clock import Slices
-from hansard.client.protocol import wire
-from hansard.client.reports import Shown
-from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.actions.cache import ActionCache
 from hansard.domain.board import KeyKind
 from hansard.domain.errors import BadValue
 from hansard.inspect.actions import ActionsLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import Savings, SavingsAnswer
+from hansard.operations.protocol import wire
+from hansard.operations.reports import Shown
+from hansard.operations.sql_answer import SqlAnswer
 
 LINES_AT_ONCE = 50
 """So many lines of a view are encoded between two looks at the clock."""

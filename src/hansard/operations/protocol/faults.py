@@ -43,9 +43,6 @@ from hansard.agents.steps.failures import TRANSFERRED, failure
 from hansard.agents.steps.recorder import UNTOUCHED
 from hansard.agents.steps.tools import DOUBTFUL, ToolSpec
 from hansard.bus.errors import AppendUnknown, Conflict, Fenced, NotFound, TooLarge
-from hansard.client.protocol import wire
-from hansard.client.protocol.errors import NotOffered, ServiceBusy, ServiceFailed, ServiceGone
-from hansard.client.protocol.wire import Fault
 from hansard.domain import values
 from hansard.domain.aggregate_types import AggregateConflict, UndeclaredEvent
 from hansard.domain.board import BoardConflict
@@ -64,6 +61,9 @@ from hansard.domain.steps import Effects, Failure, Step, StepStatus
 from hansard.domain.team.task import ClaimLost
 from hansard.domain.team.task_rules import Circle
 from hansard.domain.values import RECORDED_LENGTH_MAX, Scrub
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.errors import NotOffered, ServiceBusy, ServiceFailed, ServiceGone
+from hansard.operations.protocol.wire import Fault
 from hansard.projections.errors import (
     NotAllowed,
     QueryFailed,

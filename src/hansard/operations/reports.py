@@ -12,7 +12,6 @@ from typing import Annotated, Any, Self, TypedDict, TypeVar
 
 import msgspec
 
-from hansard.client.sql_answer import package
 from hansard.domain.choices import Brief, check_options, counted
 from hansard.domain.errors import BadValue, CallerError
 from hansard.inspect import comparison_parts
@@ -21,6 +20,7 @@ from hansard.inspect.audit import Audit, Only, audit
 from hansard.inspect.comparison_parts import Block, Comparison, Heading, Paragraph, Table
 from hansard.inspect.find_in_tables import find_run
 from hansard.inspect.why import Decisions, Explained, blocks
+from hansard.operations.sql_answer import package
 from hansard.projections.reader import Reader
 from hansard.projections.report import Question
 

@@ -118,7 +118,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Do(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`do`, `enter`: an operation of the session, or a block of it. operation: its request, see
-    `hansard.client.operations`. context: the number of the request that opened the block (a
+    `hansard.operations.session`. context: the number of the request that opened the block (a
     transaction, a claim, a loop) that it belongs to. verdict: what the client's own gate rules say
     of it, where they are asked about it; None: they allow it.
     """

@@ -11,14 +11,14 @@ import msgspec
 
 from hansard.agents.policy.gate import AskFirst, Budget, CallRule, GateRule
 from hansard.agents.steps.tools import DID_NOT_HAPPEN, Happened
-from hansard.client.protocol import faults, wire
-from hansard.client.protocol.faults import ClientGone
-from hansard.client.protocol.wire import EMPTY, Answer, Call, Came, Run, Verdict
 from hansard.domain import ids
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Step
 from hansard.domain.steps import Verdict as Settlement
 from hansard.domain.values import Secret
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.faults import ClientGone
+from hansard.operations.protocol.wire import EMPTY, Answer, Call, Came, Run, Verdict
 
 
 class Turn:

@@ -1,0 +1,140 @@
+"""Spaces of memory as a restricted agent has them: asked for by the space's name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
+from hansard.agents.memory.store import BlamedLine, MemoryStore
+from hansard.agents.memory.twins import MemoryChange
+from hansard.agents.policy.permits import Need, changes_file
+from hansard.domain.errors import BadValue
+from hansard.domain.label import Label, join
+from hansard.domain.label import parse as label_of
+from hansard.operations.declare import By, Name, Noun, Point, Prose, free, operation
+
+
+class FileOp(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What becomes of a file in a change: `op` is create (text, link), edit (old, new), insert
+    (line, text), append (text), rename (to) or delete.
+    """
+
+    op: str
+    path: str
+    text: str = ""
+    link: bool = False
+    old: str = ""
+    new: str = ""
+    line: int = 0
+    to: str = ""
+
+    def add_to(self, change: MemoryChange) -> None:
+        """Have a change do this. Raises BadValue."""
+        match self.op:
+            case "create":
+                change.create(self.path, self.text, link=self.link)
+            case "edit":
+                change.edit(self.path, self.old, self.new)
+            case "insert":
+                change.insert(self.path, self.line, self.text)
+            case "append":
+                change.append(self.path, self.text)
+            case "rename":
+                change.rename(self.path, self.to)
+            case "delete":
+                change.delete(self.path)
+            case other:
+                remedy = "give create, edit, insert, append, rename or delete"
+                raise BadValue("memory.change(ops)", f"an operation {other!r:.40}", remedy)
+
+
+def changes(asked: Any) -> tuple[Need, ...]:
+    """To change the files, where it says of which space; else the session finds it."""
+    if not asked.space:
+        return ()
+    ops = getattr(asked, "ops", [asked])
+    named = [path for op in ops for path in (op.path, getattr(op, "to", "")) if path]
+    return tuple(changes_file(asked.space, path) for path in dict.fromkeys(named))
+
+
+class Spaces(Noun):
+    """Spaces of memory: their files as a role sees them, and changes where nobody is to be asked.
+    What is shown is on record before.
+    """
+
+    _shown: Callable[[Label | None], Awaitable[None]]
+    """Puts on record that the role is shown what has a label."""
+
+    if TYPE_CHECKING:
+
+        async def _space(self, space: str) -> MemoryStore:
+            """A space as the role sees it."""
+
+    @operation(needs=free)
+    async def memory_entry(self, space: Name, path: Name, at: Point = None) -> MemoryEntry:
+        """A file. at: the id of a change that the role is shown, or a time."""
+        found = await (await self._space(space)).entry(path, at)
+        await self._shown(label_of(found.label))
+        return found
+
+    @operation(needs=free)
+    async def memory_entries(self, space: Name, at: Point = None) -> list[MemoryEntry]:
+        """All files that the role sees, by path."""
+        found = await (await self._space(space)).entries(at)
+        await self._shown(join(*(label_of(each.label) for each in found)).stored)
+        return found
+
+    @operation(needs=free)
+    async def memory_history(self, space: Name, path: Name | None = None) -> list[MemoryVersion]:
+        """The versions of a file, or the changes of all that the role sees."""
+        store = await self._space(space)
+        await self._shown(await store.label())
+        return await store.versions(path)
+
+    @operation(needs=free)
+    async def memory_diff(
+        self, space: Name, path: Name | None, before: Point, after: Point = None
+    ) -> str:
+        """What became of a file, or of all that the role sees, between two points."""
+        store = await self._space(space)
+        await self._shown(await store.label())
+        return await store.diff(path, before or "", after)
+
+    @operation(needs=free)
+    async def memory_blame(self, space: Name, path: Name) -> list[BlamedLine]:
+        """The change that brought each line of a file."""
+        store = await self._space(space)
+        await self._shown(await store.label())
+        return await store.blame(path)
+
+    @operation(needs=changes)
+    async def memory_change(
+        self,
+        space: Name,
+        ops: Sequence[FileOp],
+        because: Prose = "",
+        sources: Sequence[Name] = (),
+        *,
+        by: By = "",
+    ) -> None:
+        """Change files, all or none."""
+        store = await self._space(space)
+        files = (await store.state()).files
+        named = [files[path].label for op in ops for path in (op.path, op.to) if path in files]
+        await self._shown(join(*named).stored)  # what is said goes by how they stand
+        change = MemoryChange()
+        for each in ops:
+            each.add_to(change)
+        await store.change(change.ops, by, because, sources)
+
+    @operation(needs=free)
+    async def memory_revert(
+        self, space: Name, change: Name, because: Prose = "", *, by: By = ""
+    ) -> None:
+        """Undo a change, all of its files or none."""
+        store = await self._space(space)
+        await self._shown(await store.label())
+        await store.revert(change, by, because)

@@ -1,0 +1,362 @@
+"""Prompts of a record: versions, aliases, feedback, reports."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from hansard.agents import artifacts
+from hansard.agents.policy import permits
+from hansard.agents.policy.permits import Need, states, trusts
+from hansard.agents.prompts import store
+from hansard.agents.prompts.store import CURRENT, Draft, Evolver, Move, Prompt
+from hansard.agents.workspace import Workspace
+from hansard.bus.clock import OS_USER
+from hansard.domain import prompt as prompt_rules
+from hansard.domain.choices import NOTHING
+from hansard.domain.errors import BadValue
+from hansard.domain.events import Actor
+from hansard.domain.prompt import (
+    PROMPTS,
+    PromptAliased,
+    PromptFeedbackGiven,
+    PromptRetired,
+    PromptVersionAdded,
+)
+from hansard.domain.roles.authorize import Trust
+from hansard.inspect import prompts as inspected
+from hansard.inspect.answer import Answer
+from hansard.inspect.prompts import (
+    PromptEvidence,
+    PromptReport,
+    demand_better,
+    evidence,
+    standing_of,
+)
+from hansard.operations.declare import (
+    By,
+    Exact,
+    Here,
+    Name,
+    Named,
+    Noun,
+    Prose,
+    Proses,
+    Takes,
+    operation,
+)
+from hansard.projections.reader import Reader
+
+Read = Callable[[Callable[[Reader], PromptEvidence]], Awaitable[PromptEvidence]]
+"""Has one of our own reads answered by the tables."""
+
+PRODUCTION = "production"
+"""The alias that is moved where none is named."""
+
+
+class Promotion(msgspec.Struct, frozen=True):
+    """Which version an alias is to name, and what speaks for it: the verdict of an experiment, the
+    newest that has both versions if none is named, or `because`.
+    """
+
+    reference: str
+    alias: str = PRODUCTION
+    experiment: str | None = None
+    because: str = ""
+    by: str | Actor = OS_USER
+
+
+async def promoted(workspace: Workspace, read: Read, wanted: Promotion) -> PromptEvidence | None:
+    """Move the alias; what the experiment says, None where none was asked. The alias must name then
+    what it named when the experiment was asked.
+
+    Raises Refused (no verdict *better*), PromptConflict, NotFound, BadName, BadValue.
+    """
+    if wanted.because and wanted.experiment is not None:
+        fact = f"{wanted.because!r:.80}, and experiment {wanted.experiment!r:.80}"
+        raise BadValue("because", fact, "give one of both: a reason, or whose verdict counts")
+    prompt_rules.check_alias(wanted.alias)
+    found = await store.get(workspace, wanted.reference)
+    state = (await artifacts.read(workspace, PROMPTS, found.name)).state
+    prompt_rules.demand_usable(state, found.version)
+    if state.aliases.get(wanted.alias) == found.version:
+        return None
+    said: PromptEvidence | None = None
+    if not wanted.because:
+        standing = standing_of(state, wanted.alias, found.name)
+        said = await read(
+            lambda reader: evidence(reader, found.name, found.version, standing, wanted.experiment)
+        )
+        demand_better(said)
+    move = Move(
+        alias=wanted.alias,
+        expected=state.aliases.get(wanted.alias),
+        because=wanted.because,
+        experiment=said.experiment if said is not None else "",
+    )
+    await store.move(workspace, found.reference, move, by=wanted.by)
+    return said
+
+
+class _Verdict(Answer):
+    said: PromptEvidence
+
+
+def _states(tag: str) -> Callable[[Any], tuple[Need, ...]]:
+    return lambda _: (states(tag), permits.prompts())
+
+
+def _reports(_: Any) -> tuple[Need, ...]:
+    return trusts(Trust.QUERY, "prompt_report"), permits.prompts()
+
+
+def _promotes(asked: Any) -> tuple[Need, ...]:
+    moves = (states(PromptAliased.tag), permits.prompts())
+    return moves if asked.because else (*moves, trusts(Trust.QUERY, "promote"))
+
+
+class Prompts(Noun):
+    """Prompts, kept by name in versions."""
+
+    @operation(needs=lambda _: (permits.prompts(),), shows=PROMPTS)
+    async def prompt(self, reference: str) -> Prompt:
+        """A version of a prompt: `.format(query=...)` gives its text, and a call that is given that
+        text has the version on record (docs/prompts.md).
+
+        Args:
+            reference: `rag@production` by an alias, `rag@3` by its number, `rag` for the newest
+                that is not retired.
+
+        Raises:
+            NotFound: There is no such prompt.
+            Refused: It has no such version or alias.
+            BadName: It is no reference.
+        """
+        return await store.get(self._workspace, reference)
+
+    @operation(needs=lambda _: (permits.prompts(),))
+    async def prompts(self) -> list[Prompt]:
+        """The prompts, by their names, each as its newest version that is not retired. Reads all
+        that is on record of prompts.
+        """
+        return await store.newest(self._workspace)
+
+    @operation(needs=_states(PromptVersionAdded.tag), shows=PROMPTS, begins=True)
+    async def add_prompt(  # noqa: PLR0913 -- each is a part of a version
+        self,
+        name: Name,
+        text: Exact,
+        *,
+        model: str = "",
+        parameters: Named = NOTHING,
+        parents: Sequence[int] = (),
+        feedback_applied: Proses = (),
+        because: Prose = "",
+        metrics: Here[Mapping[str, float]] = NOTHING,
+        by: By = OS_USER,
+    ) -> int:
+        """Add a version to a prompt, which begins with its first: its number, or that of the
+        version that says the same already.
+
+        Args:
+            name: The prompt's name; without `@`.
+            text: The text; `{query}` is a variable, and `{{query}}` stands for itself, as any other
+                brace does. At most 64 KiB.
+            model: The model that it is meant for.
+            parameters: What else the model is given, by name.
+            parents: The versions that it is made of: the newest if not given, two for a merge.
+            feedback_applied: Feedback on its parents that it answers.
+            because: Why it is made.
+            metrics: What its source claims of it, by name.
+            by: Who adds it.
+
+        Raises:
+            BadName, BadValue: A name is not one; the text is empty, too long or a secret.
+            Refused: There is no such parent.
+        """
+        if not isinstance(text, str) or not text.strip():  # type: ignore[redundant-expr]  # untyped callers
+            raise BadValue("text", f"{text!r:.80}", "give the prompt's text")
+        draft = Draft(
+            text=text,
+            model=model,
+            parameters=parameters,
+            parents=parents,
+            feedback_applied=feedback_applied,
+            because=because,
+            metrics=metrics,
+        )
+        found = await store.add(self._workspace, name, draft, by=by)
+        return found.version
+
+    @operation(needs=_states(PromptAliased.tag), shows=PROMPTS)
+    async def alias_prompt(
+        self,
+        reference: str,
+        alias: Name,
+        *,
+        because: Prose = "",
+        expected: int | None = CURRENT,
+        take_away: bool = False,
+        by: By = OS_USER,
+    ) -> bool:
+        """Have an alias name a version; False where it does already. What it named before stays on
+        record.
+
+        Args:
+            reference: The version: `rag@3`.
+            alias: The alias, such as `production`.
+            because: Why.
+            expected: The version that it names now, None for none: any other one is a conflict. By
+                default the version that it names when this is called.
+            take_away: Take the alias away instead; the reference is then its prompt.
+            by: Who moves it.
+
+        Raises:
+            PromptConflict: It was moved by somebody else meanwhile, or does not name what it is
+                `expected` to; the error has both versions.
+            Refused: The version is retired, or there is none.
+            NotFound: There is no such prompt.
+            BadName: It is no alias, or no reference.
+        """
+        move = Move(alias=alias, take_away=take_away, expected=expected, because=because)
+        found = await store.move(self._workspace, reference, move, by=by)
+        return found.is_new
+
+    @operation(needs=_states(PromptFeedbackGiven.tag), shows=PROMPTS)
+    async def give_feedback(
+        self,
+        reference: str,
+        text: Prose = "",
+        *,
+        rating: float | None = None,
+        run: Here[str] = "",
+        by: By = OS_USER,
+    ) -> int:
+        """Put on record what somebody said of a version of a prompt: that version's number.
+
+        Args:
+            reference: Which one.
+            text: What was said: a rule's name, such as `too_verbose`, or a sentence.
+            rating: How satisfied they were, from 0 to 1.
+            run: The run that it was said of.
+            by: Who says so.
+
+        Raises:
+            NotFound: There is no such prompt or run.
+            Refused: There is no such version.
+            BadValue: The rating is no such number, or neither text nor rating is given.
+        """
+        found = await store.feed_back(
+            self._workspace, reference, text, rating=rating, run=run, by=by
+        )
+        return found.version
+
+    @operation(needs=_states(PromptRetired.tag), shows=PROMPTS)
+    async def retire_prompt(self, reference: str, *, because: Prose = "", by: By = OS_USER) -> bool:
+        """Have a version not be used any more: it can be read, and no alias may name it. False
+        where it is retired.
+
+        Args:
+            reference: Which one.
+            because: Why.
+            by: Who says so.
+
+        Raises:
+            Refused: An alias names it, or there is no such version.
+            NotFound: There is no such prompt.
+            BadValue: No version is named.
+        """
+        found = await store.retire(self._workspace, reference, because=because, by=by)
+        return found.is_new
+
+    @operation(needs=_reports, takes=Takes.LONG)
+    async def prompt_report(self, name: str | None = None, *, alpha: float = 0.05) -> PromptReport:
+        """How the versions of a prompt did, or of all: what `hansard prompt report` prints.
+
+        Args:
+            name: The prompt; all of them without one.
+            alpha: One less the confidence of the intervals.
+
+        Raises:
+            NotFound: There is no such prompt.
+            BadValue: `alpha` is not between 0 and 1.
+            ProjectionError, Refused: As `sql`.
+        """
+        reads = partial(inspected.report, name=name, alpha=alpha)
+        return await self._read(reads, "prompt_report", name or "", alpha)
+
+    @operation(needs=_promotes, takes=Takes.LONG, shows=PROMPTS)
+    async def promote(
+        self,
+        reference: str,
+        alias: Name = PRODUCTION,
+        *,
+        experiment: Name | None = None,
+        because: Prose = "",
+        by: By = OS_USER,
+    ) -> PromptEvidence | None:
+        """Move an alias to a version that an experiment says is better than the one that the alias
+        names; what the experiment says, None where none was asked.
+
+        Args:
+            reference: The version.
+            alias: The alias.
+            experiment: Whose verdict counts: an experiment with both versions as prompts of arms;
+                the newest such without one.
+            because: Why it is moved without a verdict; with it no experiment is asked.
+            by: Who moves it.
+
+        Raises:
+            Refused: The verdict is another one than *better*, or nothing compares the two.
+            PromptConflict: The alias was moved by somebody else meanwhile.
+            NotFound: There is no such prompt.
+            BadValue: Both an experiment and `because` are given.
+            ProjectionError: As `sql`.
+        """
+
+        async def read(reads: Callable[[Reader], PromptEvidence]) -> PromptEvidence:
+            words = (reference, experiment or "")
+            found = await self._read(lambda reader: _Verdict(said=reads(reader)), "promote", *words)
+            return found.said
+
+        move = Promotion(reference, alias, experiment, because, by)
+        return await promoted(self._workspace, read, move)
+
+    async def evolve(
+        self,
+        reference: str,
+        feedback: str | Sequence[str],
+        *,
+        using: Evolver | None = None,
+        because: str = "",
+        by: str = OS_USER,
+    ) -> Prompt:
+        """Add the version of a prompt that answers what was said of it; see `Record.evolve`.
+        `using` may be a coroutine function.
+        """
+        said = store.told(feedback)
+        before = after = await self.prompt(reference)
+        for each in said:
+            text = store.rule_of(each, using)(after, each)
+            after = store.evolved(after, await text if inspect.isawaitable(text) else text)
+        return await self._evolved(before, after, said, because, by)
+
+    async def _evolved(
+        self, before: Prompt, after: Prompt, feedback: Sequence[str], because: str, by: str
+    ) -> Prompt:
+        """The version that an evolved text is added as; the one before where it is the same."""
+        version = await self.add_prompt(
+            before.name,
+            after.text,
+            model=before.model,
+            parameters=before.parameters,
+            parents=(before.version,),
+            feedback_applied=feedback,
+            because=because,
+            by=by,
+        )
+        return await self.prompt(f"{before.name}@{version}")
