@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -18,12 +19,17 @@ from hansard.cli.opening import answering, beginning, reading, settings
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.browser.replay import Replayed
 from hansard.domain.actions.cache import ActionCache
-from hansard.domain.choices import counted
+from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue
 from hansard.inspect import actions
 from hansard.inspect.action_scripts import ScriptFormat
 from hansard.inspect.actions import ActionsLog, KeptCaches
 from hansard.inspect.find import find_run
+
+if TYPE_CHECKING:  # a command that replays nothing loads no client
+    from hansard.client.browser.browser import AsyncBrowser
+    from hansard.client.record import AsyncRecord
+    from hansard.client.session import AsyncSession
 
 app = noun()
 
@@ -38,6 +44,12 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to
 Param = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="A slot's value; may be given several times."),
+]
+Once = Annotated[
+    str,
+    typer.Option(
+        help="Actions that are done once and may be done again: 'allow', or their numbers ('2,5')."
+    ),
 ]
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The cache's name in the record.")]
@@ -114,13 +126,7 @@ async def run(
         list[str] | None,
         typer.Option(metavar="NAME=VARIABLE", help="The environment variable of a secret."),
     ] = None,
-    once: Annotated[
-        str,
-        typer.Option(
-            help="Actions that are done once and may be done again: 'allow', or their entries "
-            "('2,5')."
-        ),
-    ] = "refuse",
+    once: Once = "refuse",
     max_xpath_retries: Annotated[
         int, typer.Option(min=1, max=100, help="How often a page that changes is looked at.")
     ] = 3,
@@ -132,22 +138,10 @@ async def run(
 
     No model is asked.
     """
-    import hansard
-    from hansard.client.browser.replay import Once
-    from hansard.integrations.browser import chromium
-
-    allowed: Once = "refuse" if once == "refuse" else "allow"
-    if once not in ("refuse", "allow"):
-        allowed = _entries(once)
+    allowed = allowed_once(once)
     name, version = _reference(which)
     secrets = {name: _variable(each) for name, each in pairs(secret, "--secret").items()}
-    found = settings()
-    async with (
-        hansard.connect_async(found.workspace, data_dir=found.data_dir) as record,
-        chromium.page() as page,
-        record.run(workflow, agent="replay", role="agent", secrets=secrets) as session,
-    ):
-        session.browser(page)
+    async with replaying(workflow, secrets) as (record, session, _):
         told = await session.run_actions(
             which if _is_file(which) else await record.kept_actions(name, version),
             params=pairs(param, "--param"),
@@ -320,11 +314,31 @@ def pairs(given: list[str] | None, option: str) -> dict[str, str]:
     return told
 
 
-def _entries(text: str) -> frozenset[int]:
+def allowed_once(text: str) -> Any:
+    """Return the actions done once that `--once` allows. Raises BadValue."""
+    if text in ("refuse", "allow"):
+        return text
     try:
         return frozenset(int(each) for each in text.split(","))
     except ValueError:
-        raise BadValue("--once", f"{text!r:.80}", "give 'allow', or entries: '2,5'") from None
+        raise BadValue("--once", f"{text!r:.80}", "give 'allow', or numbers: '2,5'") from None
+
+
+@contextlib.asynccontextmanager
+async def replaying(
+    workflow: str, secrets: Mapping[str, str] = NOTHING
+) -> AsyncIterator[tuple[AsyncRecord, AsyncSession, AsyncBrowser]]:
+    """Open the record, and a run whose session has a page of Chromium."""
+    import hansard
+    from hansard.integrations.browser import chromium
+
+    found = settings()
+    async with (
+        hansard.connect_async(found.workspace, data_dir=found.data_dir) as record,
+        chromium.page() as page,
+        record.run(workflow, agent="replay", role="agent", secrets=secrets) as session,
+    ):
+        yield record, session, session.browser(page)
 
 
 def _variable(name: str) -> str:

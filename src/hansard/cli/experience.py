@@ -18,9 +18,9 @@ from hansard.agents.actions.experience_bundles import (
 from hansard.agents.actions.kept_experiences import is_name
 from hansard.bus.clock import OS_USER
 from hansard.cli import output as shown
-from hansard.cli.actions import pairs
+from hansard.cli.actions import Once, Param, allowed_once, pairs, replaying
 from hansard.cli.common import Because, By, Json, noun, work
-from hansard.cli.opening import answering, beginning, reading, settings
+from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Part
 from hansard.client.browser.experienced import Experienced
 from hansard.domain.choices import counted
@@ -358,14 +358,9 @@ async def install(
 async def run(
     which: Which,
     task: Annotated[str, typer.Option(help="The task, said as it was: its values are read.")] = "",
-    param: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A slot's value; may be given several times."),
-    ] = None,
+    param: Param = None,
     address: Annotated[str, typer.Option(help="The page to begin on: an address, or a file.")] = "",
-    once: Annotated[
-        str, typer.Option(help="'allow': actions that are done once may be done in this run.")
-    ] = "refuse",
+    once: Once = "refuse",
     workflow: Annotated[str, typer.Option(help="Of the new run.")] = "experience",
     json: Json = False,
 ) -> int:
@@ -373,22 +368,11 @@ async def run(
 
     No model is asked.
     """
-    import hansard
     from hansard.agents.actions.kept_experiences import read_folder
-    from hansard.client.browser.replay import Once
-    from hansard.integrations.browser import chromium
 
-    if once not in ("refuse", "allow"):
-        raise BadValue("--once", f"{once!r:.40}", "give 'allow', or leave it away")
-    allowed: Once = "allow" if once == "allow" else "refuse"
+    allowed = allowed_once(once)
     experience = which if is_name(which) else read_folder(Path(which))
-    found = settings()
-    async with (
-        hansard.connect_async(found.workspace, data_dir=found.data_dir) as record,
-        chromium.page() as page,
-        record.run(workflow, agent="replay", role="agent") as session,
-    ):
-        browser = session.browser(page)
+    async with replaying(workflow) as (_, session, browser):
         if address:
             await browser.goto(_address(address))
         told = await session.run_experience(

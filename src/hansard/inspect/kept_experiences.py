@@ -81,7 +81,7 @@ class KeptExperience(msgspec.Struct, tag_field="kind", tag="experience", kw_only
     changed_at: datetime
 
 
-class KeptExperiences(Answer):
+class KeptExperiences(Listed):
     """The experiences that are kept.
 
     Attributes:
@@ -89,14 +89,8 @@ class KeptExperiences(Answer):
         experiences: By name.
     """
 
-    position: int
+    _listed: ClassVar[str] = "experiences"
     experiences: list[KeptExperience]
-
-    def lines(self) -> Iterator[object]:
-        """Each experience, then the position."""
-        yield from self.experiences
-        count = len(self.experiences)
-        yield {"kind": "experiences", "count": count, "position": self.position}
 
 
 class ExperienceChange(msgspec.Struct, tag_field="kind", tag="change", kw_only=True):

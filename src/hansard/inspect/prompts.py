@@ -25,18 +25,20 @@ ALPHA = 0.05
 _LIST = "FROM prompts ORDER BY prompt"
 _LOG = """
 SELECT
-    v.prompt, v.version, v.text, v.added_at, v.added_by, v.parent_version, v.parents,
-    v.feedback_applied, v.because, v.model, v.parameters, v.digest, v.claimed,
-    v.retired_at IS NOT NULL AS is_retired, v.retired_because,
+    v.prompt AS name, v.version, coalesce(v.text, '') AS prompt, v.added_at AS timestamp,
+    v.parent_version, v.parents, v.feedback_applied, coalesce(v.model, '') AS model,
+    v.parameters, v.claimed, coalesce(v.because, '') AS because, v.added_by AS "by",
+    coalesce(v.digest, '') AS digest,
     coalesce((SELECT list(a.alias ORDER BY a.alias) FROM prompt_aliases AS a
         WHERE a.prompt = v.prompt AND a.version = v.version), []) AS aliases,
-    v.position
+    if(v.retired_at IS NULL, NULL, coalesce(v.retired_because, '')) AS retired
 FROM prompt_versions AS v
 WHERE v.prompt = $1
 ORDER BY v.version
 """
 _MOVES = """
-SELECT prompt, alias, version, before, because, experiment, moved_at, moved_by, position
+SELECT prompt, alias, version, before, coalesce(because, '') AS because,
+    coalesce(experiment, '') AS experiment, moved_at AS at, moved_by AS "by"
 FROM prompt_moves WHERE prompt = $1 ORDER BY position, event_index
 """
 _REPORT = """
@@ -289,31 +291,16 @@ def log(reader: Reader, name: str) -> PromptLog:
             _version(row, means.get(row["version"], {}), runs.get(row["version"], 0))
             for row in rows
         ],
-        moves=[_move(row) for row in reader.rows(_MOVES, [name])],
+        moves=[PromptMove(**row | {"at": _utc(row["at"])}) for row in reader.rows(_MOVES, [name])],
         position=reader.position,
     )
 
 
 def _version(row: dict[str, Any], metrics: dict[str, float], runs: int) -> PromptVersion:
-    return PromptVersion(
-        name=row["prompt"],
-        version=row["version"],
-        prompt=row["text"] or "",
-        timestamp=_utc(row["added_at"]),
-        parent_version=row["parent_version"],
-        parents=row["parents"],
-        feedback_applied=row["feedback_applied"],
-        metrics=metrics,
-        model=row["model"] or "",
-        parameters=msgspec.json.decode(row["parameters"]) if row["parameters"] else {},
-        runs=runs,
-        claimed=_by_name(row["claimed"]),
-        because=row["because"] or "",
-        by=row["added_by"],
-        digest=row["digest"] or "",
-        aliases=row["aliases"],
-        retired=(row["retired_because"] or "") if row["is_retired"] else None,
-    )
+    parameters = msgspec.json.decode(row["parameters"]) if row["parameters"] else {}
+    made = {"timestamp": _utc(row["timestamp"]), "claimed": _by_name(row["claimed"])}
+    made |= {"parameters": parameters, "metrics": metrics, "runs": runs}
+    return PromptVersion(**row | made)
 
 
 def _by_name(told: Any) -> dict[str, float]:
@@ -323,19 +310,6 @@ def _by_name(told: Any) -> dict[str, float]:
     if "key" in told and isinstance(told["key"], list):
         return dict(zip(told["key"], told["value"], strict=True))
     return dict(told)
-
-
-def _move(row: dict[str, Any]) -> PromptMove:
-    return PromptMove(
-        prompt=row["prompt"],
-        alias=row["alias"],
-        version=row["version"],
-        before=row["before"],
-        because=row["because"] or "",
-        experiment=row["experiment"] or "",
-        at=_utc(row["moved_at"]),
-        by=row["moved_by"],
-    )
 
 
 def report(reader: Reader, name: str | None = None, alpha: float = ALPHA) -> PromptReport:
