@@ -415,7 +415,7 @@ def test_the_only_metric_that_was_scored_is_judged_by(store, name):
     assert row["verdict"] == ("direction not stated" if name == "anything" else "better")
 
 
-@pytest.mark.fast(cases=1, slow=0)
+@pytest.mark.fast(cases=1, slow=9)
 @pytest.mark.parametrize(
     ("said", "verdict", "stated_by"),
     [
@@ -449,6 +449,7 @@ def test_a_direction_is_never_guessed(store, said, verdict, stated_by):
     }[verdict]
     worse = support.asked_of(store, "regressions", directions=said)
     assert len(worse) == {"worse": 19}.get(verdict, 0)
+    assert all(each["worse_by"] > 0 and each["base_runs"] and each["arm_runs"] for each in worse)
 
 
 def test_the_plan_s_direction_is_the_one(store):
