@@ -18,7 +18,6 @@ from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experiment import Better, ExperimentRegistered
-from hansard.inspect.acknowledgements import Registered, Stopped
 from hansard.inspect.experiments import (
     Experiment,
     Listed,
@@ -81,7 +80,7 @@ async def register(
             is_new = await experiments.register(workspace, name, plan, by=by)
     done = "is registered, in the place of the plan before it" if replace else "is registered"
     said = done if is_new else "is registered already, with this plan"
-    told = Registered(experiment=name, registered=is_new, replaced=is_new and replace)
+    told = {"experiment": name, "registered": is_new, "replaced": is_new and replace}
     output.show(told, f"experiment {name} {said}", json=json)
     for metric in plan.metrics:
         if metric.better is Better.NOT_STATED:
@@ -98,7 +97,7 @@ async def stop(name: Name, because: Because = "", by: By = OS_USER, json: Json =
     async with reading() as workspace:
         is_new = await experiments.stop(workspace, name, because=because, by=by)
     said = "is stopped: no run is assigned any more" if is_new else "is stopped already"
-    output.show(Stopped(experiment=name, stopped=is_new), f"experiment {name} {said}", json=json)
+    output.show({"experiment": name, "stopped": is_new}, f"experiment {name} {said}", json=json)
 
 
 @app.command()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import (
@@ -42,7 +43,6 @@ from hansard.cli.opening import beginning
 from hansard.cli.output import Hint, Part
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
-from hansard.inspect.acknowledgements import Imported
 from hansard.inspect.answer import plain_text
 
 app = noun()
@@ -156,8 +156,8 @@ async def import_(
         except OSError as error:
             remedy = "what was read before it stays; try again"
             raise BadValue("import", str(error), remedy) from error
-    shown = Imported(tally, stopped)
-    output.show(shown, lambda made: [_summary(made, events=[*groups] == [EVENTS])], json=json)
+    text = _summary(tally, stopped=stopped, events=[*groups] == [EVENTS])
+    output.show([*_lines(tally, stopped=stopped)], text, json=json)
     return 1 if tally.bad else 0
 
 
@@ -248,8 +248,18 @@ def _bar() -> Generator[Progress | None]:
         yield progress
 
 
-def _summary(made: Imported, *, events: bool) -> str:
-    tally = made.tally
+def _lines(tally: Tally, *, stopped: bool) -> Iterator[dict[str, Any]]:
+    """What is missing, then the figures; `stopped` at the first bad record."""
+    figures = msgspec.structs.asdict(tally)
+    for run, call in figures.pop("unanswered"):
+        yield {"kind": "unanswered", "run": run, "call_id": call}
+    for blob in figures.pop("absent"):
+        yield {"kind": "absent", "blob": blob}
+    unanswered = len(tally.unanswered)
+    yield {"kind": "summary", **figures, "unanswered": unanswered, "stopped": stopped}
+
+
+def _summary(tally: Tally, *, stopped: bool, events: bool) -> str:
     text = f"{counted(tally.runs, 'run')}"
     if not events:
         text += f", {counted(tally.messages, 'message')}, {counted(tally.calls, 'call')}"
@@ -268,7 +278,7 @@ def _summary(made: Imported, *, events: bool) -> str:
         text += f"; {counted(len(tally.unanswered), 'call')} without a result ({named}{more})"
     if tally.absent:
         text += f"; {len(tally.absent):,} large payloads were gone where it comes from"
-    if made.stopped:
+    if stopped:
         text += "; stopped at the first bad record: what stands before it stays"
     elif tally.bad:
         text += f"; {counted(tally.bad, 'bad record')} skipped"

@@ -24,13 +24,6 @@ from hansard.domain.errors import BadValue
 from hansard.domain.memory.events import ORG, space_name
 from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import MemoryConflict
-from hansard.inspect.acknowledgements import (
-    MemoryCheckedOut,
-    MemoryConflicting,
-    MemoryExported,
-    MemoryValidated,
-    conflicting,
-)
 
 app = noun()
 
@@ -64,15 +57,15 @@ async def export(
         state = await workspace.memories.whole(space_name(space), at)
     made = harnesses.exported(of_space(state.files), harness, settings=settings)
     folders.write(folder, made.tree)
-    told = MemoryExported(
-        space=space,
-        version=state.version,
-        folder=str(folder),
-        files=len(made.tree),
-        notes=made.notes,
-    )
-    said = f"{counted(told.files, 'file')} of {space} (version {told.version}) in {folder}"
-    output.show(told, lambda _: _said(said, told.notes), json=json)
+    told = {
+        "space": space,
+        "version": state.version,
+        "folder": str(folder),
+        "files": len(made.tree),
+        "notes": made.notes,
+    }
+    said = f"{counted(len(made.tree), 'file')} of {space} (version {state.version}) in {folder}"
+    output.show(told, lambda _: _said(said, made.notes), json=json)
 
 
 @app.command("import")
@@ -156,7 +149,7 @@ async def checkout(
     """
     async with reading() as workspace:
         mark, notes = await checkouts.checkout(workspace, space_name(space), folder, harness)
-    told = MemoryCheckedOut(space=mark.space, version=mark.version, folder=str(folder), notes=notes)
+    told = {"space": mark.space, "version": mark.version, "folder": str(folder), "notes": notes}
     said = f"{mark.space} (version {mark.version}) is in {folder}"
     output.show(told, lambda _: _said(said, notes), json=json)
 
@@ -174,12 +167,21 @@ async def commit(
     """
     async with beginning() as workspace:
         try:
-            told = await checkouts.commit(workspace, folder, because=because, by=by)
+            done = await checkouts.commit(workspace, folder, because=because, by=by)
         except MemoryConflict as lost:
-            output.show(conflicting(lost), _conflicting, json=json)
+            told = {
+                "space": str(lost.space),
+                "path": str(lost.path),
+                "mine": str(lost.mine),
+                "theirs": str(lost.theirs),
+                "author": str(lost.author),
+                "version": int(str(lost.version)),
+            }
+            parts = [*_conflicting(lost)]
+            output.show(told, lambda _: parts, json=json)
             return 1
-    output.show(told, _committed, json=json)
-    return 1 if told.left else 0
+    output.show(done, _committed, json=json)
+    return 1 if done.left else 0
 
 
 def _committed(told: Committed) -> Iterator[Part]:
@@ -192,11 +194,11 @@ def _committed(told: Committed) -> Iterator[Part]:
         yield Hint(f"{path} changed in the folder the while: commit again")
 
 
-def _conflicting(told: MemoryConflicting) -> Iterator[Part]:
-    who = f"{told.author!r} (version {told.version})"
-    yield f"{told.path} of {told.space} was changed by {who} since it was checked out"
+def _conflicting(lost: MemoryConflict) -> Iterator[Part]:
+    who = f"{str(lost.author)!r} (version {lost.version})"
+    yield f"{lost.path} of {lost.space} was changed by {who} since it was checked out"
     yield "Nothing was written. From theirs to yours:"
-    yield unified(told.path, told.theirs, told.mine)
+    yield unified(str(lost.path), str(lost.theirs), str(lost.mine))
     yield Hint("check out to another folder, and bring your changes there")
 
 
@@ -219,16 +221,11 @@ async def validate(
     else:
         async with reading() as workspace:
             files = of_space((await workspace.memories.whole(space_name(space))).files)
-    told = MemoryValidated(files=len(files), problems=tree.problems(files))
-    output.show(told, _validated, json=json)
-    return 1 if told.problems else 0
-
-
-def _validated(told: MemoryValidated) -> Iterator[Part]:
-    for problem in told.problems:
-        yield str(problem)
-    found = counted(len(told.problems), "problem") if told.problems else "no problem"
-    yield f"{counted(told.files, 'file')}, {found}"
+    problems = tree.problems(files)
+    found = counted(len(problems), "problem") if problems else "no problem"
+    text = "\n".join([*map(str, problems), f"{counted(len(files), 'file')}, {found}"])
+    output.show({"files": len(files), "problems": problems}, text, json=json)
+    return 1 if problems else 0
 
 
 def _said(line: str, notes: list[str]) -> Iterator[Part]:

@@ -15,7 +15,6 @@ from hansard.cli.output import Column, Part
 from hansard.domain.errors import BadValue
 from hansard.domain.times import moment
 from hansard.inspect import experiments
-from hansard.inspect.acknowledgements import Stated
 from hansard.inspect.experiments import Price
 
 app = noun()
@@ -69,7 +68,7 @@ async def state_price(
     async with beginning() as workspace:
         is_new = await scoring.state(workspace, model, given, terms, by=by)
     said = f"the prices of {model} are stated" + ("" if is_new else " so already")
-    told = Stated(model=model, amounts=given, since=terms.since, stated=is_new)
+    told = {"model": model, "amounts": given, "since": terms.since, "stated": is_new}
     output.show(told, said, json=json)
 
 

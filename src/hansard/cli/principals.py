@@ -14,7 +14,6 @@ from hansard.cli.opening import reading, settings
 from hansard.cli.output import Column
 from hansard.client.credentials import tell_broker
 from hansard.domain.principal import PrincipalKind
-from hansard.inspect.acknowledgements import PrincipalNamed, Revoked
 from hansard.inspect.roles import Standing, list_logins
 
 app = noun(
@@ -70,7 +69,7 @@ async def register(
     """
     async with reading() as workspace:
         is_new = await recorded.register(workspace, name, PrincipalKind(kind), about=about, by=by)
-    told = PrincipalNamed(principal=name, kind=kind, registered=is_new)
+    told = {"principal": name, "kind": kind, "registered": is_new}
     said = f"principal {name} ({kind}) is registered{'' if is_new else ' already'}"
     output.show(told, said, json=json)
 
@@ -93,7 +92,7 @@ async def revoke(
         ended = await recorded.revoke_all(workspace, which, because=because, by=by)
         told = await tell_broker(settings(), workspace)
     for each in ended:
-        done = Revoked(principal=each.principal, token=each.token, revoked=each.is_new)
+        done = {"principal": each.principal, "token": each.token, "revoked": each.is_new}
         said = f"token {each.token} of {each.principal} is revoked"
         output.show(done, said if each.is_new else f"{said} already", json=json)
     outside = "the broker is not ours: take these logins out of its configuration, too"

@@ -39,7 +39,6 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.inspect import prompts as inspected
-from hansard.inspect.acknowledgements import PromptsImported
 from hansard.inspect.prompts import (
     ALPHA,
     ListedPrompt,
@@ -619,24 +618,25 @@ async def import_(
     async with beginning() as workspace:
         found = await importing.import_source(workspace, prompt, source, by=by)
     imported = [
-        PromptsImported(
-            prompt=each.prompt,
-            source=file.name,
-            versions=len(set(each.versions.values())),
-            added=each.added,
-            edges=each.edges,
-            merges=each.merges,
-            best=each.best,
-            notes=source.notes,
-        )
+        {
+            "prompt": each.prompt,
+            "source": file.name,
+            "versions": len(set(each.versions.values())),
+            "added": each.added,
+            "edges": each.edges,
+            "merges": each.merges,
+            "best": each.best,
+            "notes": source.notes,
+        }
         for each in found
     ]
-    output.show(imported, lambda _: _imported(imported, source.notes), json=json)
+    output.show(imported, lambda _: _imported(found, source.notes), json=json)
 
 
-def _imported(imported: list[PromptsImported], notes: list[str]) -> Iterator[Part]:
-    for each in imported:
+def _imported(found: list[importing.Lineage], notes: list[str]) -> Iterator[Part]:
+    for each in found:
         best = f", {importing.BEST} is version {each.best}" if each.best is not None else ""
-        yield f"{counted(each.versions, 'version')} of {each.prompt}, {each.added:,} new{best}"
+        versions = len(set(each.versions.values()))
+        yield f"{counted(versions, 'version')} of {each.prompt}, {each.added:,} new{best}"
     for note in notes:
         yield Hint(note)

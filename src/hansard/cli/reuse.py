@@ -15,7 +15,6 @@ from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.inspect import reuse as inspected
-from hansard.inspect.acknowledgements import Invalidated
 from hansard.inspect.find_in_tables import find_run
 from hansard.inspect.reuse import OfferedAnswers, ReusedAnswers
 
@@ -81,7 +80,7 @@ async def invalidate(
         await reusing.invalidate(workspace, told, by=by)
     of = f"tool {tool}" if tool else f"run {run}" if run else f"key {key}"
     said = f"the answers of {of} until now are stale"
-    output.show(Invalidated(tool=tool, run=run, key=key), said, json=json)
+    output.show({"tool": tool, "run": run, "key": key}, said, json=json)
 
 
 def _known(amount: float | None, form: str) -> str:

@@ -19,7 +19,6 @@ from hansard.domain import ids
 from hansard.domain.ids import run_of
 from hansard.domain.roles import check as role_file
 from hansard.inspect import roles as reads
-from hansard.inspect.acknowledgements import Applied, Withdrawn
 from hansard.inspect.find_in_tables import role_names
 from hansard.inspect.roles import Explained, Roles
 
@@ -52,7 +51,7 @@ async def apply(
     async with beginning() as workspace:
         for name, is_new in (await roles.apply_all(workspace, found, by=by)).items():
             said = f"role {name} has these rules{'' if is_new else ' already'}"
-            output.show(Applied(role=name, applied=is_new), said, json=json)
+            output.show({"role": name, "applied": is_new}, said, json=json)
 
 
 @app.command()
@@ -65,7 +64,7 @@ async def withdraw(role: Role, because: Because = "", by: By = OS_USER, json: Js
     async with reading() as workspace:
         is_new = await roles.withdraw(workspace, role, because=because, by=by)
     said = "is withdrawn: it sees nothing any more" if is_new else "is withdrawn already"
-    output.show(Withdrawn(role=role, withdrawn=is_new), f"role {role} {said}", json=json)
+    output.show({"role": role, "withdrawn": is_new}, f"role {role} {said}", json=json)
 
 
 @app.command()

@@ -17,7 +17,6 @@ from hansard.client.person import result_from
 from hansard.domain.errors import CallerError
 from hansard.domain.run import ForkEffects, RunState, RunStatus
 from hansard.domain.steps import Effects, Step, Verdict
-from hansard.inspect.acknowledgements import Ended, Forked, Reopened, Settled
 from hansard.state.replay import RunView
 
 app = noun()
@@ -92,7 +91,9 @@ async def fork(
         child = await actions.fork(workspace, run, at, chosen)
         life = await workspace.states.life(child)
     vector = life.forked.at if life.forked is not None else {}
-    output.show(Forked(run=child, parent=run, effects=chosen, vector=vector), child, json=json)
+    output.show(
+        {"run": child, "parent": run, "effects": chosen, "vector": vector}, child, json=json
+    )
     meant = {
         ForkEffects.SHADOW: "tools with effects return the parent's outcome or a declared shadow",
         ForkEffects.LIVE: "tools with effects run, and may repeat what the parent did",
@@ -138,7 +139,7 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
         )
         view = await workspace.states.run(run)
         _, settled = actions.find_step(view, name)
-    told = Settled(run=run, step=name, verdict=verdict, status=settled.status)
+    told = {"run": run, "step": name, "verdict": verdict, "status": settled.status}
     text = (
         f"step {name} ({settled.tool}) is settled: {settled.verdict} by {settled.settled_by}, "
         f"now {settled.status}"
@@ -160,7 +161,7 @@ async def reopen(
     async with reading_run(which) as (workspace, run):
         is_new = await actions.reopen(workspace, run, task, by=by, because=because)
     text = "is open again" if is_new else "is not over: nothing was written"
-    told = Reopened(run=run, task=task, reopened=is_new)
+    told = {"run": run, "task": task, "reopened": is_new}
     output.show(told, f"task {task} of run {run} {text}", json=json)
     if is_new:
         output.hint("its next claim is another agent's to make, or a resumed one's")
@@ -204,7 +205,7 @@ async def _end(
         is_new = await say(workspace, run, by=by, because=because)
         status = (await workspace.states.life(run)).status
     text = f"run {run} is {status.value}{'' if is_new else ' already: nothing was written'}"
-    told = Ended(run=run, status=status, ended=is_new, at_work=missing)
+    told = {"run": run, "status": status, "ended": is_new, "at_work": missing}
     output.show(told, text, json=json)
     if is_new and missing:
         output.hint(f"it is no longer waited for {', '.join(missing)}, at work or killed")

@@ -12,7 +12,6 @@ from hansard.cli import output
 from hansard.cli.common import Because, By, Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.price import numbers
-from hansard.inspect.acknowledgements import Scored
 
 app = noun()
 
@@ -33,5 +32,5 @@ async def score(
     async with reading_run(which) as (workspace, run):
         is_new = await scoring.score(workspace, run, given, by=by, because=because)
     said = "is scored" if is_new else "has just these scores already"
-    told = Scored(run=run, by=by, metrics=given, recorded=is_new)
+    told = {"run": run, "by": by, "metrics": given, "recorded": is_new}
     output.show(told, f"run {run} {said} by {by}", json=json)
