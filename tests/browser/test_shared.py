@@ -14,7 +14,7 @@ from hansard.domain.board import BoardState
 from hansard.domain.team.task import TeamState
 from hansard.inspect import page as page_data
 from hansard.inspect import state as states
-from hansard.inspect.page_shared import WAITS_SHOWN, Lapses
+from hansard.inspect.page import WAITS_SHOWN, Lapses
 from hansard.state.replay import RunView, fold_boards, fold_team
 from hansard.web.pages import asset, data_of
 from tests.browser.shared_runs import random_team, small_team

@@ -13,14 +13,12 @@ from hansard.agents.run_index import RunFilter
 from hansard.agents.workspace import Workspace
 from hansard.cli import output
 from hansard.client.opening import open_workspace
-from hansard.inspect.board import keys
 from hansard.inspect.rederive import replay
 from hansard.inspect.roles import list_approvals, list_logins, read_roles
-from hansard.inspect.run import show
+from hansard.inspect.run import list_runs, show
 from hansard.inspect.run_diff import run_diff
-from hansard.inspect.runs import list_runs
 from hansard.inspect.state import difference, state
-from hansard.inspect.team import team
+from hansard.inspect.team import keys, team
 from tests.cli.support import WORKSPACE, Runs
 
 pytestmark = pytest.mark.later

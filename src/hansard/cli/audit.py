@@ -17,7 +17,7 @@ from hansard.domain.choices import counted, listed
 from hansard.inspect import audit as reads
 from hansard.inspect.answer import plain_text
 from hansard.inspect.audit import Audit, Group, Looked, Only, Trail
-from hansard.inspect.find_in_tables import find_run
+from hansard.inspect.find import find_run_in
 
 app = noun()
 
@@ -62,7 +62,7 @@ async def audit(
     """
     only = Only(kinds=tuple(kind or ()), experiment=experiment, severity=severity)
     async with answering() as reader:
-        found_in = find_run(reader, run) if run is not None else None
+        found_in = find_run_in(reader, run) if run is not None else None
         made = reads.audit(reader, found_in, flip, only)
     output.show(made, partial(_findings, most=None if every else SHOWN_MAX), json=json)
     return 1 if made.found else 0
@@ -76,7 +76,7 @@ async def trail(run: Run, json: Json = False) -> None:
     Only events that matter, in words.
     """
     async with answering() as reader:
-        made = reads.trail(reader, find_run(reader, run))
+        made = reads.trail(reader, find_run_in(reader, run))
     output.show(made, _events, json=json)
 
 

@@ -13,8 +13,8 @@ from hansard.cli.common import At, Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted
-from hansard.inspect.board import Key, KeyHistory, Keys, Write, key_history, keys
 from hansard.inspect.payloads import Payloads, recorded
+from hansard.inspect.team import Key, KeyHistory, Keys, Write, key_history, keys
 
 app = noun()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import msgspec
 from rich.text import Text
 
 from hansard.bus.validation import check as rechecking
@@ -15,7 +17,7 @@ from hansard.cli.opening import reading_raw, settings
 from hansard.client.opening import data_dir_of
 from hansard.domain.choices import counted, listed
 from hansard.inspect import evidence
-from hansard.inspect.check import Checked, Found
+from hansard.inspect.answer import Answer
 
 app = noun()
 
@@ -85,3 +87,24 @@ def _progress() -> Generator[rechecking.Progress]:
                 update(what, done, total)
 
         yield advance
+
+
+class Found(Answer):
+    """A finding."""
+
+    finding: Finding
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """The finding, its kind first."""
+        fields = msgspec.structs.asdict(self.finding)
+        yield {"finding": fields.pop("kind"), "wrong": fields.pop("wrong"), **fields}
+
+
+class Checked(Answer):
+    """What a recheck came to."""
+
+    summary: Summary
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """The summary of the workspace."""
+        yield {"summary": self.summary.workspace, **msgspec.structs.asdict(self.summary)}

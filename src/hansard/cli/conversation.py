@@ -12,8 +12,8 @@ from hansard.cli.common import At, Json, noun, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
-from hansard.inspect import conversation as reads
-from hansard.inspect.conversation import Conversation, RunPart
+from hansard.inspect import messages as reads
+from hansard.inspect.messages import Conversation, RunPart
 from hansard.inspect.payloads import Payloads
 
 app = noun()

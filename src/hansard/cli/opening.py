@@ -33,8 +33,7 @@ from hansard.projections.table_files import TableFiles
 from hansard.settings import Settings
 
 if TYPE_CHECKING:
-    from hansard.inspect.run import RunState
-    from hansard.inspect.runs import Run
+    from hansard.inspect.run import Run, RunState
 
 # Functions that a command is given by name, `module:function`, from where it is called.
 
@@ -168,7 +167,7 @@ async def address_of(text: str) -> tuple[int, int]:
     """Where an event stands, from its address or its id. Raises NotFound."""
     found = address(text)
     if found is None:
-        from hansard.inspect.find_in_tables import find_event
+        from hansard.inspect.find import find_event
 
         async with answering() as reader:
             found = find_event(reader, text)

@@ -14,7 +14,7 @@ from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import place_of, reading_raw, settings
 from hansard.cli.output import Column, Part
 from hansard.client.opening import data_dir_of
-from hansard.inspect.rebuild import Rebuild
+from hansard.inspect.status import Rebuild
 from hansard.projections import rebuild as rebuilding
 from hansard.projections.table_files import TableFiles
 

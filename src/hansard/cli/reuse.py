@@ -14,9 +14,9 @@ from hansard.cli.opening import answering, reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
 from hansard.domain.reuse import AnswersInvalidated
-from hansard.inspect import reuse as inspected
-from hansard.inspect.find_in_tables import find_run
-from hansard.inspect.reuse import OfferedAnswers, ReusedAnswers
+from hansard.inspect import savings as inspected
+from hansard.inspect.find import find_run_in
+from hansard.inspect.savings import OfferedAnswers, ReusedAnswers
 
 app = noun()
 
@@ -47,7 +47,7 @@ USED = (
 async def list_(tool: Tool = None, run: Run = None, json: Json = False) -> None:
     """List answers that later runs may reuse, newest of each key."""
     async with answering() as reader:
-        of = find_run(reader, run) if run is not None else None
+        of = find_run_in(reader, run) if run is not None else None
         found = inspected.offered(reader, tool, of)
     output.show(found, _listed, json=json)
 
@@ -57,7 +57,7 @@ async def list_(tool: Tool = None, run: Run = None, json: Json = False) -> None:
 async def used(tool: Tool = None, run: Run = None, json: Json = False) -> None:
     """List calls answered from earlier runs, and what that saved."""
     async with answering() as reader:
-        of = find_run(reader, run) if run is not None else None
+        of = find_run_in(reader, run) if run is not None else None
         found = inspected.reused(reader, tool, of)
     output.show(found, lambda found: _used(found, within(tool=tool, run=of)), json=json)
 

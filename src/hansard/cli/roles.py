@@ -19,7 +19,7 @@ from hansard.domain import ids
 from hansard.domain.ids import run_of
 from hansard.domain.roles import check as role_file
 from hansard.inspect import roles as reads
-from hansard.inspect.find_in_tables import role_names
+from hansard.inspect.find import role_names
 from hansard.inspect.roles import Explained, Roles
 
 app = noun()

@@ -13,7 +13,7 @@ from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import gone, reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted
-from hansard.inspect.runs import Run, Runs, list_runs
+from hansard.inspect.run import Run, Runs, list_runs
 
 app = noun()
 

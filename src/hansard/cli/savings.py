@@ -11,7 +11,7 @@ from hansard.cli import output
 from hansard.cli.common import Json, noun, within, work
 from hansard.cli.opening import answering
 from hansard.cli.output import Column, Part
-from hansard.inspect.find_in_tables import find_run
+from hansard.inspect.find import find_run_in
 from hansard.inspect.savings import SAVINGS, SavingsAnswer, Wanted, added, savings_of
 
 app = noun()
@@ -50,7 +50,7 @@ async def savings(
     What is not recorded is unknown, never 0; a session that was killed has not told.
     """
     async with answering() as reader:
-        of = find_run(reader, run) if run is not None else None
+        of = find_run_in(reader, run) if run is not None else None
         rows = reader.rows(SAVINGS, Wanted(of, workflow, month, by).parameters)
         found = SavingsAnswer(position=reader.position, rows=savings_of(rows))
     asked = within(run=of, workflow=workflow, month=month)

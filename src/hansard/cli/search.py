@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.text import Text
 
@@ -15,7 +17,6 @@ from hansard.cli.output import Part
 from hansard.client.opening import data_dir_of
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import plain_text
-from hansard.inspect.search import Hits
 from hansard.projections.errors import Held
 from hansard.projections.search import search as index
 from hansard.projections.search.search import Answer, Hit, IndexPlace, Question
@@ -84,7 +85,7 @@ async def search(
     if busy is not None:
         by = f"process {busy.pid}" if busy.pid else "another process"
         output.hint(f"{by} is indexing: this answers from what it has indexed")
-    output.show(Hits(found), lambda _: _people(found), json=json)
+    output.show([*_lines(found)], lambda _: _people(found), json=json)
     if not found.hits:
         of = within(run=run, agent=agent, type=type_)
         output.hint(
@@ -109,6 +110,15 @@ async def _fill(place: IndexPlace, *, rebuild: bool) -> Held | None:
             except Held as error:
                 return error
     return None
+
+
+def _lines(found: Answer) -> Iterator[dict[str, Any]]:
+    """Each event; `marks` are where the words stand in the snippet."""
+    for hit in found.hits:
+        fields = msgspec.structs.asdict(hit)
+        snippet, rank = fields.pop("snippet"), fields.pop("rank")
+        shown = {"snippet": snippet.text, "marks": snippet.marks, "rank": rank}
+        yield {**fields, **shown, "as_of": found.position}
 
 
 def _people(found: Answer) -> list[Part]:

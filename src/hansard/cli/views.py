@@ -21,10 +21,10 @@ from hansard.cli.opening import address_of, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
-from hansard.inspect import role_views
+from hansard.inspect import roles as role_views
 from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
-from hansard.inspect.role_views import Knew, Moment, RoleView
+from hansard.inspect.roles import Knew, Moment, RoleView
 
 app = noun()
 

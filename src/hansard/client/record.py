@@ -92,7 +92,7 @@ from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
 from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
-from hansard.inspect import snapshots
+from hansard.inspect import state as snapshots
 from hansard.inspect.actions import action_cache
 from hansard.inspect.answer import Answer
 from hansard.inspect.experience import Sentences, learned

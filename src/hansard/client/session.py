@@ -102,7 +102,7 @@ from hansard.domain.redaction import check_names
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Effects
 from hansard.domain.values import Secret, recordable
-from hansard.inspect import snapshots
+from hansard.inspect import state as snapshots
 from hansard.inspect.experience import learned
 from hansard.inspect.savings import Saved, saved
 

@@ -23,7 +23,7 @@ from hansard.domain.ids import run_of
 from hansard.domain.payload.parts import as_blob
 from hansard.domain.payload.references import rolling
 from hansard.domain.steps import Step
-from hansard.inspect import tree
+from hansard.inspect import trace
 from hansard.inspect.payloads import recorded
 from hansard.inspect.trace import AgentHistory
 
@@ -122,7 +122,7 @@ def _step(agent: AgentHistory, step: Step) -> Move:
         step.version,
         stored.position,
         run_of(stored.stream),
-        tree.branch(step),
+        trace.branch(step),
         step=step,
     )
 

@@ -12,7 +12,7 @@ import msgspec
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import Answer
-from hansard.inspect.decision_parts import moment
+from hansard.inspect.why import moment
 from hansard.projections.reader import Reader
 
 SEVERITIES = ("high", "medium", "low")

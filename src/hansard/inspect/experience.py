@@ -17,8 +17,7 @@ from hansard.domain.experience.distil import Demonstration, ShownAction
 from hansard.domain.experience.experience import Experience, Lesson
 from hansard.inspect import trace as traces
 from hansard.inspect.actions import action_cache
-from hansard.inspect.context import contexts
-from hansard.inspect.messages import window
+from hansard.inspect.messages import contexts, window
 from hansard.inspect.payloads import Payloads
 
 RUNS_MAX = 1_000

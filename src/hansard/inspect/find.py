@@ -1,4 +1,4 @@
-"""From what was typed to what is meant: a run, an event, an approval."""
+"""From what was typed to what is meant, a run or an event: in the log, and in the tables."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
+from hansard.domain.roles.model import KIND
+from hansard.projections.reader import Reader
 
 CANDIDATES_MAX = 8
 """How many runs an ambiguous prefix shows."""
@@ -17,6 +19,7 @@ ID_CHARACTERS = 36
 """Of a whole id: a UUID."""
 
 RUN_REMEDY = "see 'hansard runs'"
+EVENT_REMEDY = "give an event's id or its address (position.index)"
 
 _ADDRESS = re.compile(r"(?P<position>[0-9]{1,18})\.(?P<index>[0-9]{1,9})")
 
@@ -64,3 +67,35 @@ def address(text: str) -> tuple[int, int] | None:
     """Position and index of an event's address; None for what is none."""
     found = _ADDRESS.fullmatch(text)
     return (int(found["position"]), int(found["index"])) if found is not None else None
+
+
+_NEWEST = "SELECT run FROM runs WHERE probe IS NULL ORDER BY first_position DESC LIMIT 1"
+_RUNS = "SELECT run FROM runs WHERE starts_with(run, $1) ORDER BY run = $1 DESC, run LIMIT $2"
+_EVENT = "SELECT position, event_index FROM events WHERE id = $1"
+_ROLES = """
+    SELECT DISTINCT stream FROM events WHERE run IS NULL AND starts_with(stream, $1) ORDER BY 1
+"""
+
+
+def find_run_in(reader: Reader, text: str) -> str:
+    """Find a run as `find_run`, in the tables. Raises NotFound, Ambiguous."""
+    if text == "last":
+        found = [run for (run,) in reader.all(_NEWEST)]
+    else:
+        asked = [text, CANDIDATES_MAX + 1]
+        found = [run for (run,) in reader.all(_RUNS, asked)] if text else []
+    return text if text in found else only(found, text)
+
+
+def find_event(reader: Reader, text: str) -> tuple[int, int]:
+    """Where an event stands, from its id: position and index. Raises NotFound."""
+    for position, at in reader.all(_EVENT, [text]):
+        return position, at
+    raise NotFound(f"event {text!r}", EVENT_REMEDY)
+
+
+def role_names(reader: Reader) -> list[str]:
+    """Every role that was ever defined."""
+    head = f"{KIND}/"
+    streams = [stream.removeprefix(head) for (stream,) in reader.all(_ROLES, [head])]
+    return [stream.replace("%2F", "/").replace("%25", "%") for stream in streams]

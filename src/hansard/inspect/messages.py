@@ -1,21 +1,26 @@
-"""Messages as they are on record: in their provider's form, with what they used up."""
+"""Messages, context windows and conversations of agents."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from hansard.agents.annotations.conversations import earlier_commits
+from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive
-from hansard.bus.log import Stored
-from hansard.bus.times import Clock
-from hansard.domain.agent import AgentState, MessageAdded
-from hansard.domain.conversation import ContextCompacted
-from hansard.domain.ids import AgentStream
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
+from hansard.bus.times import Clock, EventTime, Time, began, imported, own
+from hansard.domain.agent import AgentState, MessageAdded, StatedFact
+from hansard.domain.conversation import ContextCompacted, RunJoined
+from hansard.domain.errors import BadName
+from hansard.domain.ids import AgentStream, WorkspaceStream
+from hansard.inspect.answer import Answer
 from hansard.inspect.payloads import Payloads
-from hansard.inspect.trace import StoredEvent
+from hansard.inspect.trace import AgentHistory, StoredEvent, agents_at
 
 
 class Message(msgspec.Struct, tag_field="kind", tag="message", kw_only=True):
@@ -229,3 +234,278 @@ def _sum(amounts: list[float]) -> float:
         return math.fsum(amounts)
     except OverflowError:
         return sum(amounts)
+
+
+class AgentContext(msgspec.Struct, tag_field="kind", tag="context", kw_only=True):
+    """An agent's context window in figures."""
+
+    run: str
+    agent: str
+    role: str
+    version: int
+    position: int
+    messages: int
+    tokens: int | None
+    usage: dict[str, float]
+
+
+class Contexts(Answer, kw_only=True):
+    """A run's agents at a position, each to be told by itself; `imported` where nobody knows when
+    their messages were. `known` are messages and summaries by the ids of their events: the agents'
+    own, and those of earlier runs that a summary stands for.
+    """
+
+    run: str
+    position: int
+    imported: EventTime | None
+    agents: list[AgentHistory]
+    known: dict[str, ToldFact] = {}
+
+    def lines(self) -> Iterable[object]:
+        """Nothing but what is told of each agent."""
+        return ()
+
+    def context(self, agent: AgentHistory) -> AgentContext:
+        """An agent's window in figures."""
+        return AgentContext(
+            run=self.run,
+            agent=agent.name,
+            role=agent.state.role,
+            version=agent.state.version,
+            position=self.position,
+            **msgspec.structs.asdict(window_total(agent.state)),
+        )
+
+    async def messages(
+        self, agent: AgentHistory, fetch: Payloads, *, every: bool = False
+    ) -> AsyncIterator[Message | Summary | Compacted]:
+        """An agent's window one by one, so that one large content at a time is held; `every`: after
+        a summary all that it stands for.
+        """
+        for index, noted in enumerate(agent.state.window, 1):
+            async for each in self._told(agent, index, noted, fetch, every=every):
+                yield each
+
+    async def team(
+        self, fetch: Payloads, *, every: bool = False
+    ) -> AsyncIterator[Message | Summary | Compacted]:
+        """The windows of all agents as one conversation, in the order of the record: by position.
+        Each is told as in its agent's own window, `index` included.
+        """
+        found = [
+            (agent.events[noted.version].stored.position, noted.version, index, agent, noted)
+            for agent in self.agents
+            for index, noted in enumerate(agent.state.window, 1)
+        ]
+        for *_, index, agent, noted in sorted(found, key=lambda each: each[:2]):
+            async for each in self._told(agent, index, noted, fetch, every=every):
+                yield each
+
+    async def _told(
+        self, agent: AgentHistory, index: int, noted: StatedFact, fetch: Payloads, *, every: bool
+    ) -> AsyncIterator[Message | Summary | Compacted]:
+        """A message, or a summary and, with `every`, all that it stands for."""
+        stored = agent.events[noted.version]
+        if isinstance(noted.fact, MessageAdded):
+            yield await message(
+                self.run, agent.name, index, noted.version, stored, noted.fact, fetch
+            )
+        elif isinstance(noted.fact, ContextCompacted):
+            told = msgspec.structs.replace(self.known[stored.event.id], run=self.run)
+            yield await summary(told, noted.fact, index, self.known, fetch)
+            if every:
+                async for each in self._compacted(noted.version, noted.fact, fetch):
+                    yield each
+
+    async def _compacted(
+        self, version: int, told: ContextCompacted, fetch: Payloads
+    ) -> AsyncIterator[Compacted]:
+        """What a summary stands for, and what a summary among that stands for."""
+        for index, gone in enumerate(told.stands_for, 1):
+            found = self.known.get(gone)
+            if found is None:
+                continue
+            whole = await said(found, index, self.known, fetch)
+            yield Compacted(summary=version, said=whole)
+            if isinstance(found.fact, ContextCompacted):
+                async for each in self._compacted(found.version, found.fact, fetch):
+                    yield each
+
+
+async def _known(
+    workspace: Workspace, run: str, agents: Iterable[AgentHistory]
+) -> dict[str, ToldFact]:
+    """Messages and summaries, where an agent has a summary: nobody else needs them."""
+    found: dict[str, ToldFact] = {}
+    for agent in agents:
+        facts = [each.fact for each in agent.state.facts]
+        summaries = [each for each in facts if isinstance(each, ContextCompacted)]
+        if not summaries:
+            continue
+        commits = {event.stored.position: event.stored for event in agent.events.values()}
+        found |= told_facts(commits.values())
+        conversation = agent.state.conversation_id
+        away = {each for summary in summaries for each in summary.stands_for} - found.keys()
+        if away and conversation is not None:
+            found |= told_facts(await earlier_commits(workspace, conversation, run))
+    return found
+
+
+async def contexts(workspace: Workspace, run: str, up_to: UpTo, agent: str | None) -> Contexts:
+    """The agents of a run, or one, at a point. Raises NotFound, UnknownEvent, Corrupt."""
+    view, agents = await agents_at(workspace, run, up_to, agent)
+    times = (each.events[version].time for each in agents for version, _ in window(each.state))
+    known = await _known(workspace, run, agents)
+    return Contexts(
+        run=run, position=view.position, imported=imported(times), agents=agents, known=known
+    )
+
+
+REMEDY = "see the conversations of 'hansard runs --json'"
+
+Said = tuple[AgentStream, int, StoredEvent, MessageAdded]
+"""A message with the agent and the version at which it stands."""
+
+
+class InFigures(msgspec.Struct, tag_field="kind", tag="conversation", kw_only=True):
+    """A conversation in figures; `turns` are messages of the user's."""
+
+    conversation: str
+    position: int
+    runs: list[str]
+    turns: int
+    messages: int
+    tokens: int | None
+    usage: dict[str, float]
+
+
+class ConversationRun(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
+    """A run of a conversation, with what its messages come to."""
+
+    run: str
+    workflow: str
+    status: str
+    began: Time
+    messages: int
+    tokens: int | None
+    usage: dict[str, float]
+
+
+class RunPart(Answer):
+    """A run's messages by every agent, in the order of the record, each to be told by itself."""
+
+    line: ConversationRun
+    began: EventTime
+    said: list[Said]
+
+    def lines(self) -> Iterable[object]:
+        """Nothing but what is told of each message."""
+        return ()
+
+
+class Conversation(Answer, kw_only=True):
+    """A conversation and its runs; the messages are told one by one.
+
+    `imported` where nobody knows when they were, `left_out` why a run of it is not here.
+    """
+
+    told: InFigures
+    parts: list[RunPart]
+    imported: EventTime | None
+    left_out: list[str]
+
+    def lines(self) -> Iterable[InFigures | ConversationRun]:
+        """The conversation, then each run."""
+        return (self.told, *(part.line for part in self.parts))
+
+    async def messages(self, part: RunPart, fetch: Payloads) -> AsyncIterator[Message]:
+        """A run's messages, large ones fetched; numbered over the whole conversation."""
+        before = self.parts[: self.parts.index(part)]
+        first = 1 + sum(len(each.said) for each in before)
+        for index, (stream, version, stored, added) in enumerate(part.said, first):
+            yield await message(part.line.run, stream.agent, index, version, stored, added, fetch)
+
+
+async def conversation(workspace: Workspace, name: str, at: str | None) -> Conversation:
+    """A conversation at a point. Raises NotFound, BadName, UnknownEvent, Corrupt."""
+    end = await workspace.log.end(await _point(workspace, name, at))
+    joined = await _joined(workspace, name, AtPosition(end))
+    if not joined:
+        what = f"conversation {name!r} at this point"
+        raise NotFound(what, "it began later: leave out --at to see it all")
+    parts: list[RunPart] = []
+    left_out: list[str] = []
+    for run in joined:
+        try:
+            parts.append(await _part(workspace, run, end))
+        except NotFound as error:
+            left_out.append(str(error))
+    messages = [added for part in parts for _, _, _, added in part.said]
+    figures = InFigures(
+        conversation=name,
+        position=end,
+        runs=[part.line.run for part in parts],
+        turns=sum(added.role == "user" for added in messages),
+        **msgspec.structs.asdict(total(messages)),
+    )
+    times = [part.began for part in parts]
+    times += [stored.time for part in parts for _, _, stored, _ in part.said]
+    return Conversation(told=figures, parts=parts, imported=imported(times), left_out=left_out)
+
+
+async def _joined(workspace: Workspace, conversation: str, up_to: UpTo) -> list[str]:
+    """The runs of a conversation, in the order in which they joined."""
+    stored = await workspace.log.read(WorkspaceStream("conversation", conversation), up_to=up_to)
+    events = [revive(recorded) for commit in stored for recorded in commit.commit.events]
+    return [event.run for event in events if isinstance(event, RunJoined)]
+
+
+async def _point(workspace: Workspace, conversation: str, at: str | None) -> UpTo:
+    """Where to read up to: the point in whichever of the conversation's runs has it.
+
+    Raises NotFound, and BadName where several runs have it, each elsewhere.
+    """
+    runs = await _joined(workspace, conversation, None)
+    if not runs:
+        raise NotFound(f"conversation {conversation!r}", REMEDY)
+    found: list[AtPosition | AtTime | None] = []
+    absent: NotFound | None = None
+    for run in runs:
+        try:
+            found.append(await workspace.points.up_to(run, at))
+        except NotFound as error:
+            absent = error
+    places = list(dict.fromkeys(found))
+    if not places:
+        raise absent or NotFound(f"conversation {conversation!r}", REMEDY)
+    if len(places) > 1:
+        remedy = "several of its runs have it: give a position, a time or an id"
+        raise BadName("point", at, remedy)
+    return places[0]
+
+
+async def _part(workspace: Workspace, run: str, end: int) -> RunPart:
+    """A run's messages up to a position. Raises NotFound, Corrupt."""
+    view = await workspace.states.run(run, AtPosition(end))
+    history = await workspace.states.history(run, AtPosition(end))
+    said = [found for stored in history for found in _said(stored)]
+    first = began(own(run, history))
+    line = ConversationRun(
+        run=run,
+        workflow=view.life.workflow,
+        status=view.life.status.value,
+        began=first.time,
+        **msgspec.structs.asdict(total(added for _, _, _, added in said)),
+    )
+    return RunPart(line=line, began=first, said=said)
+
+
+def _said(stored: Stored) -> list[Said]:
+    """A commit's messages."""
+    found: list[Said] = []
+    for version, recorded in enumerate(stored.commit.events, stored.commit.version):
+        if recorded.type == MessageAdded.tag and isinstance(stored.stream, AgentStream):
+            event = revive(recorded)
+            if isinstance(event, MessageAdded):
+                found.append((stored.stream, version, StoredEvent(stored, recorded), event))
+    return found

@@ -1,32 +1,40 @@
-"""What roles see and may do at a point, and why one sees an event or not."""
+"""Roles, principals, questions to people, and what a role is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
-from hansard.agents.access import principals as recorded
-from hansard.agents.access import roles
+from hansard.agents.access import principals, roles, views
+from hansard.agents.access.views import Derived, OnRecord
 from hansard.agents.policy import approvals as asked
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.workspace import Workspace
-from hansard.bus.commits import whole_at
+from hansard.bus.commits import revive, until, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored, UpTo
+from hansard.bus.times import own
+from hansard.domain.agent import DecisionMade
 from hansard.domain.approval import ApprovalStatus
-from hansard.domain.errors import BadName
+from hansard.domain.errors import BadName, Refused
 from hansard.domain.events import Recorded
-from hansard.domain.ids import StreamId, run_of
+from hansard.domain.ids import AgentStream, StreamId, run_of
 from hansard.domain.principal import PrincipalKind, Token
 from hansard.domain.roles.judge import explain as explained
 from hansard.domain.roles.judge import judge
 from hansard.domain.roles.model import RoleDefined
+from hansard.domain.roles.view import Line
 from hansard.domain.run import RunState
+from hansard.inspect import state
 from hansard.inspect.answer import Answer
-from hansard.inspect.find import ID_CHARACTERS
+from hansard.inspect.find import EVENT_REMEDY, ID_CHARACTERS
+from hansard.inspect.payloads import recorded
+from hansard.inspect.state import NOW
 
 # Who may log in: principals, their tokens, and the label that each carries.
 
@@ -57,9 +65,14 @@ class Login(msgspec.Struct, kw_only=True):
 async def list_logins(workspace: Workspace) -> list[Login]:
     """Every principal with its tokens. Raises UnknownEvent, Corrupt."""
     found: list[Login] = []
-    for name, state in (await recorded.known(workspace)).items():
-        own = Login(principal=name, kind=state.kind, about=state.about, carries=str(state.carries))
-        found += [_login(workspace, own, token) for token in state.tokens.values()] or [own]
+    for name, principal in (await principals.known(workspace)).items():
+        own = Login(
+            principal=name,
+            kind=principal.kind,
+            about=principal.about,
+            carries=str(principal.carries),
+        )
+        found += [_login(workspace, own, token) for token in principal.tokens.values()] or [own]
     return found
 
 
@@ -164,7 +177,6 @@ async def find_approval(workspace: Workspace, text: str) -> ListedApproval:
     return (same or found)[0]
 
 
-EVENT_REMEDY = "give an event's id or its address (position.index)"
 _POINT_REMEDY = "give a position (1234) or a time (2026-11-21T10:00:00Z)"
 
 
@@ -296,3 +308,225 @@ def _fields(recorded: Recorded) -> tuple[str, ...]:
     """The keys of an event's data."""
     told = msgspec.json.decode(recorded.data)
     return tuple(told) if isinstance(told, dict) else ()
+
+
+class RoleView(Answer):
+    """A view as a role was served it, less the first `known` of its events."""
+
+    made: Derived
+    known: int = 0
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """The view, its state, and its events."""
+        yield {"kind": "view", **_summary(self.made), "position": self.made.position}
+        yield from _lines(self.made, self.known)
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A point of a run at which an agent stood: its history up to there, and the version of the
+    agent's stream. `event` is what it did next, where that was asked for.
+    """
+
+    run: str
+    agent: str
+    role: str
+    version: int
+    history: Sequence[Stored]
+    position: int
+    event: Recorded | None = None
+    address: str = ""
+
+
+class Knew(Answer):
+    """What an agent knew: its state as data (None before its first event), what its role could see,
+    and the views that it had been served.
+    """
+
+    where: Moment
+    made: Derived
+    data: dict[str, Any] | None
+    before: list[OnRecord]
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """All of it, in this order."""
+        where = self.where
+        yield {
+            "kind": "knew",
+            **_summary(self.made),
+            "agent": where.agent or None,
+            "event": where.event.id if where.event is not None else None,
+            "address": where.address or None,
+            "type": where.event.type if where.event is not None else None,
+            "position": where.position,
+            "served": len(self.before),
+        }
+        if self.data is not None:
+            yield {"kind": "agent", "run": where.run, "agent": where.agent, **self.data}
+        for each in self.before:
+            at = {"view": each.id, "position": each.stored.position}
+            yield {"kind": "served", **at, **_plain(each.event)}
+        yield from _lines(self.made)
+
+
+async def role_view(
+    workspace: Workspace, role: str, run: str, at: str | None, by: str, key: bytes | None
+) -> RoleView:
+    """What a role may see of a run at a point; that it was looked at is put on record.
+
+    Raises NotFound, BadName, BadValue (a mask needs the key), UnknownEvent.
+    """
+    return RoleView(await views.serve(workspace, role, run, at, by=by, key=key))
+
+
+async def follow_view(
+    workspace: Workspace, role: str, run: str, by: str, key: bytes | None
+) -> AsyncGenerator[RoleView]:
+    """The same now and after each change, each time less the events that are what they were."""
+    before: list[Line] = []
+    async with contextlib.aclosing(views.follow(workspace, role, run, by=by, key=key)) as found:
+        async for made in found:
+            yield RoleView(made, _same(before, made.view.events))
+            before = made.view.events
+
+
+def _same(before: Sequence[Line], now: Sequence[Line]) -> int:
+    """How many lines at the beginning are what they were: other rules change them."""
+    pairs = zip(before, now, strict=False)
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), len(before))
+
+
+def _summary(made: Derived) -> dict[str, Any]:
+    found = made.view
+    return {
+        "run": found.run,
+        "role": found.role,
+        "events": len(found.events),
+        "digest": found.digest,
+        "upto": made.at,
+        "rules": made.rules or None,
+    }
+
+
+def _lines(made: Derived, known: int = 0) -> Iterator[dict[str, Any]]:
+    found = made.view
+    yield {"kind": "state", "run": found.run, "role": found.role, **_plain(found.state)}
+    for number, line in found.events[known:]:
+        yield {"kind": "event", "number": number, **_plain(line)}
+
+
+def _plain(record: msgspec.Struct) -> dict[str, Any]:
+    told: dict[str, Any] = recorded(msgspec.Raw(msgspec.json.encode(record)))
+    return told
+
+
+async def knew(
+    workspace: Workspace, where: Moment, rules_at: str | None, key: bytes | None
+) -> Knew:
+    """The state of an agent before it decided, and what its role could see then.
+
+    Raises NotFound, BadName, BadValue, UnknownEvent, Corrupt.
+    """
+    rules, said_by = await views.rules_at(
+        workspace.states, where.role, await _rules_end(workspace, rules_at, where.position)
+    )
+    made = views.shown(where.role, where.run, where.history, rules, said_by, where.position, key)
+    data = await _state(workspace, where)
+    found = await views.on_record(
+        workspace.states, where.run, where.role, AtPosition(where.position)
+    )
+    return Knew(where, made, data, [each for each in found if each.event.agent == where.agent])
+
+
+async def _rules_end(workspace: Workspace, at: str | None, position: int) -> AtPosition:
+    """Up to where a role's rules are read: as they stood then, if nothing else is said."""
+    if at is None:
+        return AtPosition(position)
+    point = None if at == NOW else at
+    return AtPosition(await workspace.log.end(await workspace.points.up_to("", point)))
+
+
+async def before_event(
+    workspace: Workspace, text: str, address: tuple[int, int], role: str | None
+) -> Moment:
+    """The author of the event at an address, as it stood before. Raises NotFound, Refused."""
+    position, index = address
+    stored = await workspace.log.at(position)
+    if index >= len(stored.commit.events):
+        raise NotFound(f"event {text!r}", EVENT_REMEDY)
+    found = run_of(stored.stream)
+    if found is None:
+        message = f"event {text} stands in no run: give a decision or another event of an agent"
+        raise Refused(message)
+    history = await workspace.states.history(found, AtPosition(whole_at(stored)))
+    told = [each for each in history if each.position < position]
+    if index:  # what it did in the same commit before
+        commit = msgspec.structs.replace(stored.commit, events=stored.commit.events[:index])
+        told.append(msgspec.structs.replace(stored, commit=commit))
+    if not told:
+        raise NotFound(f"run {found} before event {text}", "it is the first: give a later one")
+    agent, own = await _author(workspace, found, stored)
+    version = stored.commit.version + index - 1
+    if not isinstance(stored.stream, AgentStream):
+        version = _version(told, agent)
+    return Moment(
+        found,
+        agent,
+        role or own,
+        version,
+        told,
+        position - 1,
+        stored.commit.events[index],
+        f"{position}.{index}",
+    )
+
+
+async def _author(workspace: Workspace, run: str, stored: Stored) -> tuple[str, str]:
+    """The agent that wrote a commit, and its role. Raises Refused."""
+    if isinstance(stored.stream, AgentStream):
+        return stored.stream.agent, stored.stream.role
+    actor = stored.commit.actor.agent
+    life: RunState = await workspace.states.life(run)
+    if actor not in life.roster:
+        known = ", ".join(sorted(life.roster)) or "none"
+        message = f"{actor!r} is no agent of run {run}: give an event of one of its agents: {known}"
+        raise Refused(message)
+    return actor, life.roster[actor]
+
+
+def _version(history: Sequence[Stored], agent: str) -> int:
+    own = [s for s in history if isinstance(s.stream, AgentStream) and s.stream.agent == agent]
+    return own[-1].commit.last_version if own else 0
+
+
+async def before_newest_decision(workspace: Workspace, run: str, role: str | None) -> Moment:
+    """The moment before the newest decision of a run; of a run without one, its end."""
+    for stored in reversed(own(run, await workspace.states.history(run))):
+        for index, each in reversed(list(enumerate(stored.commit.events))):
+            if isinstance(revive(each), DecisionMade):
+                address = (stored.position, index)
+                text = f"{stored.position}.{index}"
+                return await before_event(workspace, text, address, role)
+    return await at_point(workspace, run, None, role)
+
+
+async def at_point(workspace: Workspace, run: str, point: str | None, role: str | None) -> Moment:
+    """The agent that acted last by a point, of a role where one is given. Raises NotFound."""
+    position = await workspace.log.end(await workspace.points.up_to(run, point))
+    history = until(await workspace.states.history(run, AtPosition(position)), position)
+    for stored in reversed(history):
+        stream = stored.stream
+        if isinstance(stream, AgentStream) and role in (None, stream.role):
+            version = stored.commit.last_version
+            return Moment(run, stream.agent, stream.role, version, history, position)
+    if role is None:
+        raise NotFound(f"an agent of run {run} at {point or NOW}", "give a later point")
+    return Moment(run, "", role, 0, history, position)
+
+
+async def _state(workspace: Workspace, where: Moment) -> dict[str, Any] | None:
+    """The agent's state, as data; None before its first event."""
+    if not where.version:
+        return None
+    life = await workspace.states.life(where.run)
+    stream = AgentStream(where.run, life.roster[where.agent], where.agent)
+    return state.agent(await workspace.states.agent(stream, where.version))

@@ -1,12 +1,13 @@
-"""What a workspace holds, and how far what is made of it has come."""
+"""A workspace: its status, and its tables made again."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from hansard.agents.run_index import RunLife
 from hansard.broker.lease import hindrance, peek
@@ -14,6 +15,7 @@ from hansard.bus import subjects
 from hansard.bus.jetstream.raw import Figures
 from hansard.inspect.answer import Answer, masked
 from hansard.projections.publish import snapshots as published
+from hansard.projections.rebuild import Rebuilt
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
 
@@ -179,3 +181,50 @@ def _quarantined(place: TableFiles) -> int | None:
             return int(store.all("SELECT count(*) FROM problems")[0][0])
         finally:
             store.close()
+
+
+class Table(msgspec.Struct, tag_field="kind", tag="table", kw_only=True):
+    """A table in short; `equal` where it was compared."""
+
+    table: str
+    rows: int
+    digest: str
+    equal: bool | UnsetType = UNSET
+
+
+class Summary(msgspec.Struct, tag_field="kind", tag="rebuilt", kw_only=True):
+    """How far the tables go, and which differ where they were compared."""
+
+    position: int
+    seconds: float
+    differing: list[str] | UnsetType = UNSET
+
+
+class Rebuild(Answer):
+    """What a rebuild or a comparison made, in so many seconds."""
+
+    made: Rebuilt
+    took_s: float
+
+    @property
+    def tables(self) -> list[Table]:
+        """Each table."""
+        made = self.made
+        return [
+            Table(
+                table=name,
+                rows=digest.rows,
+                digest=digest.sum,
+                equal=UNSET if made.before is None else name not in made.differing,
+            )
+            for name, digest in made.tables.items()
+        ]
+
+    def lines(self) -> Iterator[Table | Summary]:
+        """Each table, then the summary."""
+        yield from self.tables
+        yield Summary(
+            position=self.made.position,
+            seconds=round(self.took_s, 3),
+            differing=UNSET if self.made.before is None else self.made.differing,
+        )

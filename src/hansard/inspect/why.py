@@ -1,18 +1,20 @@
-"""Everything about one decision, and the decisions of a run: read from the tables."""
+"""Decisions: why one was made, and how it is shown."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from hansard.bus.errors import NotFound
-from hansard.domain.choices import counted
+from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
-from hansard.inspect import decision_parts
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparison_parts import Heading, Paragraph, Said, Table
-from hansard.inspect.decision_parts import Told
 from hansard.projections.reader import Reader
 
 CANDIDATES_MAX = 8
@@ -64,7 +66,7 @@ class Decisions(Answer):
     def lines(self) -> Iterator[dict[str, Any]]:
         """Each decision, then the run."""
         for row in self.rows:
-            at = decision_parts.moment(row["at"])
+            at = moment(row["at"])
             yield {"kind": "decision", "run": self.run, **row, "at": at}
         yield {"kind": "decisions", "run": self.run, "position": self.position}
 
@@ -79,13 +81,13 @@ class Explained(Answer):
     def lines(self) -> Iterator[dict[str, Any]]:
         """Each fact, then the decision."""
         for row in self.rows:
-            yield {"kind": "fact", "decision": self.decision, **decision_parts.plain(row)}
+            yield {"kind": "fact", "decision": self.decision, **plain(row)}
         yield {"kind": "explained", "decision": self.decision, "position": self.position}
 
 
 def told(found: Explained) -> Told:
     """A decision in words and tables."""
-    return decision_parts.told(found.decision, found.rows)
+    return told_of(found.decision, found.rows)
 
 
 def blocks(found: Decisions | Explained, *, whole: bool = False) -> Iterator[Said]:
@@ -196,3 +198,253 @@ def _at(answers: Reader, text: str, position: int, index: int) -> tuple[str, str
     if known_as != "decision.made.v1":
         raise NoDecision(text, type_, run)
     return event, run
+
+
+Row = dict[str, Any]
+"""A row of the macro `why`: part, number, name, value, event, address, at."""
+
+
+WHOLE_MAX = 12
+"""Most rows of a table that is shown whole."""
+
+SHOWN = 10
+"""So many rows are shown of a longer one."""
+
+SHOWN_OF_EACH = 3
+"""So many of those that came of one tool or key, where all of them are many."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A table: what it shows, the names of its columns, its rows. The last column says where.
+
+    `fold` says which rows are shown where they are many: the newest, the first, the first of
+    `each` tool or key, or all ("").
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    fold: str = ""
+
+    def folded(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]], str]:
+        """The rows that are shown, those that are not, and a word on these."""
+        if not self.fold or len(self.rows) <= WHOLE_MAX:
+            return self.rows, [], ""
+        if self.fold == "newest":
+            shown, rest = self.rows[-SHOWN:], self.rows[:-SHOWN]
+            return shown, rest, f"and {len(rest):,} before these"
+        if self.fold == "each":
+            return self._first_of_each()
+        shown, rest = self.rows[:SHOWN], self.rows[SHOWN:]
+        return shown, rest, f"and {len(rest):,} more"
+
+    def _first_of_each(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]], str]:
+        """Some rows of each tool or key, so that those of which there are few are among them."""
+        seen: Counter[str] = Counter()
+        shown: list[tuple[str, ...]] = []
+        rest: list[tuple[str, ...]] = []
+        for row in self.rows:
+            about = row[BY].partition(" ")[2] or row[BY]
+            seen[about] += 1
+            fits = seen[about] <= SHOWN_OF_EACH and len(shown) < WHOLE_MAX
+            (shown if fits else rest).append(row)
+        left = Counter(row[BY].partition(" ")[2] or row[BY] for row in rest)
+        return shown, rest, "and " + listed(f"{n:,} more of {about}" for about, n in left.items())
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A decision in words: what was asked and chosen, some sentences, and tables that follow."""
+
+    decision: str
+    run: str
+    address: str
+    question: str
+    selected: str
+    sentences: list[str]
+    parts: list[Part]
+
+
+_TITLES = {
+    "alternative": ("What could have been chosen", ("", "alternative", "score", "margin", "why")),
+    "input": ("What it was made from", ("", "what", "by", "words")),
+    "after": ("Results it had been given", ("step", "tool", "status", "asked", "words")),
+    "message": ("Messages in its context", ("version", "role", "words")),
+    "policy": ("What the gate refused around it", ("step", "tool", "rule", "when", "reason")),
+    "approval": (
+        "What was approved or denied around it",
+        ("step", "tool", "answer", "by", "because", "answered"),
+    ),
+    "settlement": ("What somebody settled around it", ("step", "tool", "verdict", "by", "because")),
+    "version": ("Versions", ("what", "which")),
+    "actor": ("Who acted", ("", "")),
+    "followed": ("What the agent did next", ("step", "tool", "status", "asked", "words")),
+    "hand-off": ("Whom it handed on to", ("to", "because", "with")),
+    "next": ("Its next decision", ("words",)),
+    "outcome": ("What came of the run", ("what", "words")),
+}
+"""Each part's heading and columns, in the order in which they are shown."""
+
+BY = 2
+"""The column of an input that says by whose step and of which tool or key it is."""
+
+_FOLDS = {
+    "input": "each",
+    "after": "newest",
+    "message": "newest",
+    "policy": "first",
+    "approval": "first",
+    "settlement": "first",
+    "followed": "first",
+}
+"""Which rows of a long part are shown."""
+
+
+def plain(row: Row) -> Row:
+    """A row as it is emitted: its value as plain values, its time with a zone."""
+    at = row["at"]
+    return {
+        "part": row["part"],
+        "number": row["number"],
+        "name": row["name"],
+        "value": msgspec.json.decode(row["value"]),
+        "event": row["event"],
+        "address": row["address"],
+        "at": moment(at) if at is not None else None,
+    }
+
+
+def moment(at: datetime) -> str:
+    """A time of the tables, which are UTC, with its zone."""
+    return at.replace(tzinfo=UTC).isoformat()
+
+
+def told_of(decision: str, rows: Sequence[Row]) -> Told:
+    """The rows of a decision as words. `value` is JSON."""
+    plain_rows = [plain(row) for row in rows]
+    facts = {row["name"]: row["value"] for row in plain_rows if row["part"] == "decision"}
+    first = next(row for row in plain_rows if row["part"] == "decision")
+    parts = []
+    for part, (title, columns) in _TITLES.items():
+        found = [row for row in plain_rows if row["part"] == part]
+        if found:
+            cells = [(*_cells(part, row), row["address"] or "") for row in found]
+            parts.append(Part(title, (*columns, "at"), cells, _FOLDS.get(part, "")))
+    return Told(
+        decision,
+        facts["run"],
+        first["address"],
+        facts["question"],
+        facts["selected"],
+        [*_sentences(facts, first), *_made_from(plain_rows), *_integrity(plain_rows)],
+        parts,
+    )
+
+
+def _sentences(facts: dict[str, Any], first: Row) -> Iterable[str]:
+    yield (
+        f"{facts['agent']} ({facts['role']}) decided this in run {facts['run']} "
+        f"at {first['at']}, position {first['address']}."
+    )
+    if "because" in facts:
+        yield f"Because: {facts['because']}"
+    score, threshold, margin = (facts.get(name) for name in ("score", "threshold", "margin"))
+    if margin is not None:
+        verb = "passes" if margin >= 0 else "misses"
+        yield f"Its score {score:g} {verb} the threshold {threshold:g} by {abs(margin):g}."
+    elif score is not None:
+        yield f"Its score is {score:g}; there was no threshold."
+    elif threshold is not None:
+        yield f"The threshold was {threshold:g}; what was chosen has no score."
+    if "lead" in facts:
+        lead = facts["lead"]
+        verb = "above" if lead >= 0 else "below"
+        yield f"It is {abs(lead):g} {verb} the best of the others, {facts['runner_up']:g}."
+    if "confidence" in facts:
+        yield f"The agent's confidence was {facts['confidence']:g}."
+
+
+def _made_from(rows: Iterable[Row]) -> Iterable[str]:
+    """What its inputs are, by how many of each."""
+    values = [row["value"] for row in rows if row["part"] == "input"]
+    of: Counter[str] = Counter()
+    for value in values:
+        told = value if isinstance(value, dict) else {}
+        if told.get("tool"):
+            of[f"of {told['tool']}"] += 1
+        elif told.get("key"):
+            of[f"of the shared {told['key']}"] += 1
+        else:
+            of["of another kind"] += 1
+    if of:
+        parts = [f"{counted(n, 'result')} {what}" for what, n in of.items()]
+        yield f"It was made from {listed(parts)}."
+
+
+def _integrity(rows: Iterable[Row]) -> Iterable[str]:
+    """The untrusted input that a decision rests on, and who declassified it."""
+    for value in (row["value"] for row in rows if row["part"] == "integrity"):
+        sources = f": {listed(value['sources'])}" if value["sources"] else ""
+        by = (
+            f", which {value['by']} declassified: {value['because']}"
+            if value["declassified"]
+            else ""
+        )
+        yield f"It rests on untrusted input{sources}{by}."
+
+
+def _cells(part: str, row: Row) -> tuple[str, ...]:
+    value = row["value"] if isinstance(row["value"], dict) else {}
+
+    def say(*names: str) -> tuple[str, ...]:
+        return tuple(_text(value.get(name)) for name in names)
+
+    number, name = _text(row["number"]), _text(row["name"])
+    match part:
+        case "alternative":
+            why = "selected" if value.get("selected") else ""
+            reasons = [why, *say("reason", "rejected_because")]
+            return (number, name, *say("score", "margin"), "; ".join(filter(None, reasons)))
+        case "input":
+            step = f"#{value['step']}" if value.get("step") is not None else ""
+            who = value.get("agent") or value.get("by")
+            about = value.get("tool") or value.get("key")
+            by = f"{_text(who)}{step} {_text(about)}".strip()
+            return (number, name, by, *say("words"))
+        case "after" | "followed":
+            return (number, name, *say("status", "arguments", "words"))
+        case "message":
+            return (number, name, *say("words"))
+        case "policy":
+            return (*say("step", "tool"), name, *say("when", "reason"))
+        case "settlement":
+            return (*say("step", "tool"), name, *say("by", "because"))
+        case "approval":
+            return (*say("step", "tool"), name, *say("by", "because", "answered"))
+        case "hand-off":
+            return (name, *say("because", "payload"))
+        case "next":
+            return say("words")
+        case "outcome":
+            return (name, *say("words"))
+        case _:
+            return (name, _version(value) if "effects" in value else _text(row["value"]))
+
+
+def _version(value: dict[str, Any]) -> str:
+    """A tool as it was declared."""
+    known = ((name, _text(value.get(name))) for name in ("version", "effects", "source"))
+    return ", ".join(f"{name} {text}" for name, text in known if text)
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case float():
+            return f"{value:g}"
+        case list() if all(isinstance(each, str) for each in value):
+            return ", then ".join(value)
+        case _:
+            return msgspec.json.encode(value).decode()

@@ -18,7 +18,7 @@ from hansard.inspect import comparison_parts
 from hansard.inspect.answer import Answer, plain_text
 from hansard.inspect.audit import Audit, Only, audit
 from hansard.inspect.comparison_parts import Block, Comparison, Heading, Paragraph, Table
-from hansard.inspect.find_in_tables import find_run
+from hansard.inspect.find import find_run_in
 from hansard.inspect.why import Decisions, Explained, blocks
 from hansard.operations.sql_answer import package
 from hansard.projections.reader import Reader
@@ -76,7 +76,7 @@ class AuditQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def answer(self, reader: Reader) -> AuditReport:
         """What is found. Raises NotFound, UnknownFilter."""
-        run = find_run(reader, self.run) if self.run is not None else None
+        run = find_run_in(reader, self.run) if self.run is not None else None
         only = Only(kinds=self.kinds, experiment=self.experiment, severity=self.severity)
         return shown(audit(reader, run, self.flip, only), AuditReport)
 

@@ -29,8 +29,8 @@ from hansard.inspect.comparison_parts import (
     interval,
     number,
 )
-from hansard.inspect.decision_parts import Told
 from hansard.inspect.page import Page
+from hansard.inspect.why import Told
 from hansard.projections.report import Part, Report
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from hansard.cli.common import Agent, At, Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Part
 from hansard.domain.errors import BadValue
-from hansard.inspect.context import AgentContext, Contexts, contexts
-from hansard.inspect.messages import Compacted, Message, Summary
+from hansard.inspect.messages import AgentContext, Compacted, Contexts, Message, Summary, contexts
 from hansard.inspect.payloads import Payloads
 
 app = noun()

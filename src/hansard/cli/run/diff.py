@@ -15,10 +15,9 @@ from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted, listed
 from hansard.inspect.alignment import Move, Pair, What
 from hansard.inspect.answer import plain_text, withheld_text
-from hansard.inspect.comparability import Comparability, Comparable
 from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
-from hansard.inspect.run_diff import Couple, RunDiff, run_diff
+from hansard.inspect.run_diff import Comparability, Comparable, Couple, RunDiff, run_diff
 
 app = noun()
 

@@ -21,7 +21,7 @@ from hansard.inspect import run as reads
 from hansard.inspect.messages import Totals
 from hansard.inspect.payloads import recorded
 from hansard.inspect.run import OpenStep, RunAgent, RunState, Shown, Unreadable
-from hansard.inspect.snapshots import as_json
+from hansard.inspect.state import as_json
 
 app = noun()
 

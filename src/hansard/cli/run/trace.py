@@ -16,7 +16,7 @@ from hansard.cli.output import Hint, Part
 from hansard.domain.ids import run_of
 from hansard.domain.steps import Step
 from hansard.inspect import trace as reads
-from hansard.inspect import tree
+from hansard.inspect import trace as tree
 from hansard.inspect.answer import plain_text, withheld_text
 from hansard.inspect.payloads import Payloads, recorded
 from hansard.inspect.trace import AgentHistory, Trace, WholeStep
