@@ -214,13 +214,21 @@ MODULES = {
     "trail": "audit",
     "knew": "views",
     "roles view": "views",
+    "repair": "check",
+    "rebuild": "check",
+    "savings": "reuse",
+    "credentials": "roles",
+    "board": "team",
+    "conversation show": "messages",
+    "run context": "run.show",
+    "run left": "run.show",
     **{
         f"memory {name}": "memory_folders"
         for name in ("export", "import", "checkout", "commit", "validate")
     },
     **{
         f"run {name}": "run.resume_fork_settle"
-        for name in ("resume", "fork", "settle", "reopen", "finish", "cancel")
+        for name in ("resume", "fork", "settle", "score", "reopen", "finish", "cancel")
     },
 }
 """Where a command stands that is in no module of its own, or of its group's, name."""

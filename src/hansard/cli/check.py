@@ -1,23 +1,35 @@
-"""`hansard check`: recheck a whole workspace."""
+"""`hansard check`, `repair`, `rebuild`: recheck a workspace, mend it, make its tables again."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 from rich.text import Text
 
+from hansard.broker import process
+from hansard.broker import repair as repairing
+from hansard.broker.repair import RestoredStream
 from hansard.bus.validation import check as rechecking
 from hansard.bus.validation.check import Finding, Summary
 from hansard.cli import output
 from hansard.cli.common import Json, noun, work
-from hansard.cli.opening import reading_raw, settings
-from hansard.client.opening import data_dir_of
+from hansard.cli.opening import place_of, reading_raw, settings
+from hansard.cli.output import Column, Hint, Part
+from hansard.client import opening
+from hansard.client.opening import check_data_dir, data_dir_of
 from hansard.domain.choices import counted, listed
+from hansard.domain.errors import Corrupt
 from hansard.inspect import evidence
 from hansard.inspect.answer import Answer
+from hansard.inspect.status import Rebuild
+from hansard.projections import rebuild as rebuilding
+from hansard.projections.table_files import TableFiles
+from hansard.settings import SettingsError
 
 app = noun()
 
@@ -108,3 +120,107 @@ class Checked(Answer):
     def lines(self) -> Iterator[dict[str, Any]]:
         """The summary of the workspace."""
         yield {"summary": self.summary.workspace, **msgspec.structs.asdict(self.summary)}
+
+
+RESTORED = (
+    Column("stream", whole=True),
+    Column("messages", lambda stream: f"{stream.messages:,}", right=True),
+    Column("first", lambda stream: f"{stream.first:,}", right=True),
+    Column("last", lambda stream: f"{stream.last:,}", right=True),
+    Column("damaged files", lambda stream: stream.backup, whole=True),
+)
+
+
+@app.command()
+@work
+async def repair(json: Json = False) -> int:
+    """Restore lost metadata of a workspace's streams.
+
+    For streams that the embedded broker does not offer. For a workspace whose messages are
+    there, and which is refused because 'meta.inf' or 'meta.sum' of a stream is damaged or gone,
+    as after a power cut. The files of an empty stream of the same name replace them; what they
+    replace is kept in 'repaired' of the data directory. Messages are not changed: lost ones come
+    back from a backup only. Not while other processes use the data directory. Exits with 1 where
+    there was nothing to restore and messages are lost.
+    """
+    given = settings()
+    if given.nats_url is not None:
+        message = (
+            f"'hansard repair' restores files of a data directory, and {given.nats_url!r} is a "
+            "broker of your own: run it without --nats and HANSARD_NATS_URL"
+        )
+        raise SettingsError(message)
+    check_data_dir(given)
+    folder = data_dir_of(given)
+    process.refuse(folder)
+    restored = await repairing.repair(folder, given.workspace)
+    lost: Corrupt | None = None
+    try:
+        async with opening.reading(given):
+            pass
+    except Corrupt as error:
+        lost = error
+    if lost is None or restored:
+        output.show(restored, lambda found: _restored(found, given.workspace), json=json)
+    if lost is not None:
+        output.hint(f"messages are lost, which 'hansard repair' cannot restore: {lost}")
+    return 1 if lost is not None and not restored else 0
+
+
+def _restored(restored: list[RestoredStream], workspace: str) -> Iterator[Part]:
+    if not restored:
+        yield f"nothing to repair: the broker offers every stream of workspace {workspace!r}"
+        return
+    yield output.listing(RESTORED, restored)
+    yield Hint("run 'hansard check' to see whether all of the record is there")
+
+
+@app.command()
+@work
+async def rebuild(
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare with the tables that stand; replace nothing.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Rebuild the workspace's tables from its log.
+
+    They are made beside the old ones and then put in their place. With --verify, they are made up
+    to where the old ones stand, compared table by table, and thrown away; exits with 1 where any
+    differs. Not while 'hansard up' projects the same workspace.
+    """
+    given = settings()
+    if not verify:
+        process.refuse(data_dir_of(given))
+    place = place_of(given)
+    rebuilt = rebuilding.verify if verify else rebuilding.rebuild
+    began_s = time.monotonic()
+    async with reading_raw() as raw:
+        with output.positions() as progress:
+            made = await rebuilt(raw, place, progress)
+    found = Rebuild(made, time.monotonic() - began_s)
+    output.show(found, lambda found: _rebuilt(found, place), json=json)
+    return 1 if made.differing else 0
+
+
+REBUILT = (
+    Column("table", whole=True),
+    Column("rows", right=True),
+    Column(
+        "digest",
+        lambda table: table.digest[:16] + " differs" * (table.equal is False),
+        whole=True,
+    ),
+)
+
+
+def _rebuilt(found: Rebuild, place: TableFiles) -> Iterator[Part]:
+    made = found.made
+    yield output.listing(REBUILT, found.tables)
+    yield ""
+    if made.before is not None:
+        differing = ", ".join(made.differing)
+        said = f"differ from the log: {differing}" if differing else "are what the log says"
+        yield f"the tables up to position {made.position} {said}"
+    else:
+        yield f"made {place.path} up to position {made.position} in {found.took_s:.1f} s"

@@ -1,24 +1,27 @@
-"""Messages for people: who said what, calls readably, long contents folded.
-
-A message is in its provider's form, which differs: content is a text or a list of parts; calls
-stand in `tool_calls` or among the parts. What is not understood is shown as it is.
-"""
+"""Messages in lines for people, and `hansard conversation`."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
+import typer
 from rich.text import Text
 
 from hansard.bus.times import Time
-from hansard.cli import output, times
-from hansard.cli.output import Part
+from hansard.cli import output
+from hansard.cli.common import At, Json, noun, work
+from hansard.cli.opening import reading
+from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
+from hansard.inspect import messages as reads
 from hansard.inspect.answer import plain_text
-from hansard.inspect.messages import Compacted, Message, Summary
+from hansard.inspect.messages import Compacted, Conversation, Message, RunPart, Summary
+from hansard.inspect.payloads import Payloads
+
+app = noun()
 
 FOLD_LINES = 8
 """Of a content; `--json` gives all of it."""
@@ -46,8 +49,8 @@ def text(found: Message) -> output.Lines:
     head.append(output.cut(found.role), style=f"bold {ROLES.get(found.role, '')}")
     about = (
         counted(found.tokens, "token") if found.tokens is not None else "",
-        times.usage(found.usage),
-        times.shown(Time(found.at, found.clock)),
+        output.usage_text(found.usage),
+        output.shown_time(Time(found.at, found.clock)),
         f"{output.cut(found.agent)}@{found.version}",
         f"position {found.position}",
     )
@@ -169,7 +172,7 @@ def _summary(found: Summary, more: str) -> output.Lines:
     about = (
         counted(found.tokens, "token") if found.tokens is not None else "",
         window,
-        times.shown(Time(found.at, found.clock)),
+        output.shown_time(Time(found.at, found.clock)),
         f"{output.cut(found.agent)}@{found.version}",
         f"position {found.position}",
     )
@@ -180,7 +183,7 @@ def _summary(found: Summary, more: str) -> output.Lines:
 
 def total_text(total: Figures) -> str:
     """The totals of messages."""
-    used = times.usage(total.usage)
+    used = output.usage_text(total.usage)
     return f"{count_text(total)}, {used}" if used else count_text(total)
 
 
@@ -188,3 +191,47 @@ def count_text(total: Figures) -> str:
     """How many messages and, where anybody counted them, tokens."""
     said = counted(total.messages, "message")
     return said if total.tokens is None else f"{said}, {counted(total.tokens, 'token')}"
+
+
+RUNS = (
+    Column("run", whole=True),
+    Column("workflow"),
+    Column("status", lambda run: output.status_cell(run.status)),
+    Column("began", lambda run: output.shown_time(run.began), whole=True),
+    Column("messages", total_text),
+)
+
+
+@app.command()
+@work
+async def show(
+    conversation: Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.")],
+    at: At = None,
+    json: Json = False,
+) -> None:
+    """Show a conversation's runs and messages."""
+    async with reading() as workspace:
+        found = await reads.conversation(workspace, conversation, at)
+        for error in found.left_out:
+            output.hint(f"a run of the conversation is left out: {error}")
+        output.show(found, _people, json=json)
+        fetch = Payloads(workspace)
+        for part in found.parts:
+            output.show(part, _heading, json=json)
+            async for message in found.messages(part, fetch):
+                output.hint_erased(fetch)
+                output.show(message, apart, json=json)
+
+
+def _people(found: Conversation) -> Iterator[Part]:
+    told = found.told
+    said = f"{total_text(told)}, {counted(told.turns, 'turn')}"
+    yield f"conversation {told.conversation} as of position {told.position}: {said}"
+    yield from output.imported(found.imported) or [""]
+    yield output.listing(RUNS, [part.line for part in found.parts])
+
+
+def _heading(part: RunPart) -> Iterator[Part]:
+    yield ""
+    title = f"run {part.line.run}, {counted(len(part.said), 'message')}"
+    yield output.Lines([output.cell(title, "bold")])

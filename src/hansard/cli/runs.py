@@ -8,7 +8,7 @@ import typer
 
 from hansard.agents.run_index import RunFilter
 from hansard.bus.times import Time
-from hansard.cli import output, times
+from hansard.cli import output
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import gone, reading
 from hansard.cli.output import Column, Hint, Part
@@ -110,7 +110,7 @@ def _time(time: Time | None) -> str:
     """A time with its clock where that is not the log's; "not given" where nobody knows it."""
     if time is None:
         return ""
-    return times.shown(time) or "not given"
+    return output.shown_time(time) or "not given"
 
 
 def _people(made: Runs) -> list[Part]:

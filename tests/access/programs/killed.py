@@ -14,7 +14,7 @@ from typing import Any
 import hansard.agents.access.principals
 import hansard.broker.files
 import hansard.broker.logins
-import hansard.cli.credentials
+import hansard.cli.roles
 import hansard.client.credentials
 from hansard.cli import main
 
@@ -26,7 +26,7 @@ POINTS: dict[str, tuple[Any, str]] = {
     "config": (hansard.broker.files.ServerFiles, "write_access_config"),
     "reload": (hansard.broker.logins, "_have_reloaded"),
     "finish": (hansard.client.credentials.Draft, "finish"),
-    "tell": (hansard.cli.credentials, "_tell"),
+    "tell": (hansard.cli.roles, "_tell"),
 }
 """Of `hansard credentials`, in their order."""
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from hansard.cli import output, times
+from hansard.cli import output
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
@@ -128,7 +128,7 @@ def _rows(found: RunDiff) -> Iterator[list[str]]:
 
 
 def _amount(amount: float | None) -> str:
-    return "" if amount is None else times.number(amount)
+    return "" if amount is None else output.number(amount)
 
 
 def _count(number: int) -> str:

@@ -1,4 +1,4 @@
-"""`hansard run resume`, `fork`, `settle`, `reopen`, `finish`, `cancel`: how a run goes on."""
+"""`hansard run resume`, `fork`, `settle`, `score`, `finish` ...: how a run goes on."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Annotated, Literal
 import typer
 
 from hansard.agents import runs as actions
+from hansard.agents.experiments import scoring
 from hansard.bus.clock import OS_USER
 from hansard.cli import output, processes
 from hansard.cli.common import At, Because, By, Command, Json, Run, noun, work
 from hansard.cli.opening import reading_run
+from hansard.cli.price import numbers
 from hansard.client.person import result_from
 from hansard.domain.errors import CallerError
 from hansard.domain.run import ForkEffects, RunState, RunStatus
@@ -246,3 +248,23 @@ def _how(run: str, life: RunState) -> str:
         f"{stands}.\n{program}\nRun that program again so that it picks this run up:\n"
         f"  {_resume(run)}\nor in code: record.run(run={run!r}, agent=..., role=...)"
     )
+
+
+@app.command()
+@work
+async def score(
+    which: Run,
+    metrics: Annotated[
+        list[str], typer.Argument(metavar="METRIC=NUMBER...", help="Such as reward=1 cost=0.2.")
+    ],
+    by: By = OS_USER,
+    because: Because = "",
+    json: Json = False,
+) -> None:
+    """Record a score of a run."""
+    given = numbers(metrics)
+    async with reading_run(which) as (workspace, run):
+        is_new = await scoring.score(workspace, run, given, by=by, because=because)
+    said = "is scored" if is_new else "has just these scores already"
+    told = {"run": run, "by": by, "metrics": given, "recorded": is_new}
+    output.show(told, f"run {run} {said} by {by}", json=json)

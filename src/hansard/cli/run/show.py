@@ -1,9 +1,10 @@
-"""`hansard run show`: the state of a run at a point."""
+"""`hansard run show`, `context`, `left`: a run at a point, its windows, what it sent out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -11,17 +12,27 @@ import typer
 from rich.text import Text
 
 from hansard.bus.times import Clock
-from hansard.cli import messages, output, times
+from hansard.cli import messages, output
 from hansard.cli.common import Agent, At, Json, Run, noun, work
 from hansard.cli.opening import gone, reading_run
 from hansard.cli.output import Column, Hint, Part
-from hansard.domain.choices import listed
+from hansard.domain.choices import counted, listed
+from hansard.domain.errors import BadValue
 from hansard.domain.run import Swap
 from hansard.inspect import run as reads
-from hansard.inspect.messages import Totals
-from hansard.inspect.payloads import recorded
+from hansard.inspect.messages import (
+    AgentContext,
+    Compacted,
+    Contexts,
+    Message,
+    Summary,
+    Totals,
+    contexts,
+)
+from hansard.inspect.payloads import Payloads, recorded
 from hansard.inspect.run import OpenStep, RunAgent, RunState, Shown, Unreadable
 from hansard.inspect.state import as_json
+from hansard.inspect.what_left import WhatLeft, what_left
 
 app = noun()
 
@@ -82,7 +93,7 @@ def _people(found: Shown) -> Iterator[Part]:
         ("program", run.program),
         ("conversation", run.conversation),
         ("assigned", _assigned(run)),
-        ("scores", ", ".join(f"{name} {times.number(n)}" for name, n in run.scores.items())),
+        ("scores", ", ".join(f"{name} {output.number(n)}" for name, n in run.scores.items())),
         ("judged by", ", ".join(dict.fromkeys(each.by for each in run.judged))),
         ("labels", ", ".join(f"{key}={value}" for key, value in run.labels.items())),
         ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
@@ -156,9 +167,9 @@ def _when(found: Shown) -> list[tuple[str, str]]:
     stored = f"{output.moment(datetime.fromisoformat(run.time))}, "
     copied = f"log {origin.log}, position {origin.position}, {origin.at}" if origin else ""
     return [
-        ("started", times.shown(run.began)),
-        ("last", times.shown(run.last) if run.last.clock is not Clock.LOG else ""),
-        ("imported", times.text(found.imported) if found.imported is not None else ""),
+        ("started", output.shown_time(run.began)),
+        ("last", output.shown_time(run.last) if run.last.clock is not Clock.LOG else ""),
+        ("imported", output.event_time(found.imported) if found.imported is not None else ""),
         ("copied from", copied),
         ("as of", f"{'' if found.imported else stored}position {run.position}"),
     ]
@@ -216,3 +227,88 @@ MISFITS = (
 
 def _number(amount: float | None) -> str:
     return "" if amount is None else f"{amount:g}"
+
+
+@app.command()
+@work
+async def context(
+    which: Run,
+    at: At = None,
+    agent: Agent = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="After a summary all that it stands for, whole.")
+    ] = False,
+    team: Annotated[
+        bool, typer.Option("--team", help="All agents' messages as one, in the record's order.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show the context window of a run's agents at a point.
+
+    Agent by agent; with --team as one conversation, each message with its agent.
+    """
+    if team and agent is not None:
+        raise BadValue("--team", f"agent {agent!r:.80} is asked for", "leave one of them out")
+    async with reading_run(which) as (workspace, run):
+        found = await contexts(workspace, run, await workspace.points.up_to(run, at), agent)
+        fetch = Payloads(workspace)
+        output.show(found, _heading, json=json)
+        for each in found.agents:
+            output.show(found.context(each), _window, json=json)
+            if not team:
+                await _write(found.messages(each, fetch, every=every), fetch, every, json)
+        if team:
+            await _write(found.team(fetch, every=every), fetch, every, json)
+    if not found.agents:
+        output.hint(f"run {run} had no agents at this point")
+
+
+async def _write(
+    told: AsyncIterator[Message | Summary | Compacted], fetch: Payloads, every: bool, json: bool
+) -> None:
+    async for part in told:
+        output.hint_erased(fetch)
+        output.show(part, partial(messages.part, every=every), json=json)
+
+
+def _heading(found: Contexts) -> list[Part]:
+    return [f"run {found.run} as of position {found.position}", *output.imported(found.imported)]
+
+
+def _window(found: AgentContext) -> Iterator[Part]:
+    yield ""
+    said = f"{found.agent} ({found.role}): {messages.total_text(found)}"
+    yield output.Lines([output.cell(said, "bold")])
+
+
+COLUMNS = (
+    Column("step", lambda row: f"{row.agent}#{row.step}"),
+    Column("to", lambda row: row.destination),
+    Column("kind"),
+    Column("tool"),
+    Column("status"),
+    Column("secrets", lambda row: ", ".join(row.secrets)),
+    Column("given", lambda row: msgspec.json.encode(row.arguments).decode()),
+)
+
+
+@app.command()
+@work
+async def left(which: Run, json: Json = False) -> None:
+    """Show what a run sent to models, pages and tools, in order.
+
+    Each call that was made, or may have been (its status is `requested` or `in_doubt`), with what
+    it was given, as it is on record: a secret by its name.
+    """
+    async with reading_run(which) as (workspace, run):
+        fetch = Payloads(workspace)
+        found = WhatLeft(run=run, sent=await what_left(workspace, run, fetch))
+        output.hint_erased(fetch)
+    output.show(found, _listed, json=json)
+
+
+def _listed(found: WhatLeft) -> Iterator[Part]:
+    if found.sent:
+        yield output.listing(COLUMNS, found.sent)
+    places = len({each.destination for each in found.sent})
+    yield f"{counted(len(found.sent), 'call')} to {counted(places, 'place')} left run {found.run}"

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from hansard.bus.times import Clock, EventTime, imported
-from hansard.cli import output, times
+from hansard.cli import output
 from hansard.cli.common import At, Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Hint, Part
@@ -67,8 +67,8 @@ def _heading(told: Trace) -> Iterator[Part]:
     kinds = {found.kind for found in used}
     for kind, began in told.beginning.first.items():
         if kind in kinds:
-            yield f"+0.000 s is {times.text(began)}, {times.CLOCKS[began.clock]}"
-    yield from times.imported(imported(used))
+            yield f"+0.000 s is {output.event_time(began)}, {output.CLOCKS[began.clock]}"
+    yield from output.imported(imported(used))
 
 
 def _tree_of(told: Trace) -> output.Lines:
@@ -173,7 +173,7 @@ def _guided(guides: str, text: str, style: str) -> Text:
 def _began(told: Trace, when: EventTime) -> str:
     offset_ms = told.beginning.offset_ms(when)
     if offset_ms is not None:
-        return times.offset(offset_ms)
+        return output.offset(offset_ms)
     return output.cut(when.at) if when.is_known else ""
 
 
