@@ -519,11 +519,11 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
     def _page(self, first: int) -> tuple[list[Notification], bool]:
         """Notifications from an id on, and whether there may be more after them."""
         begin, end, held = self._ahead
-        if not begin <= first <= end:
-            end, held = self.place.run(functools.partial(self._read, first))
-            self._ahead = first, end, held
-        page = [each for each in held if each.id >= first]
-        return page, len(held) >= AHEAD_MAX
+        if begin <= first <= end:
+            return [each for each in held if each.id >= first], True
+        end, held = self.place.run(functools.partial(self._read, first))
+        self._ahead = first, end, held
+        return held, len(held) >= AHEAD_MAX
 
     async def _read(self, first: int) -> tuple[int, list[Notification]]:
         """Some notifications from an id on, and the last id that they are all up to."""

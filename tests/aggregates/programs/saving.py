@@ -1,0 +1,48 @@
+"""Saves orders with the account that pays for them; may stop for ever around one of its appends."""
+
+from decimal import Decimal
+from uuid import UUID
+
+from eventsourcing.application import AggregateNotFoundError, Application
+
+import hansard
+from tests.aggregates.book import Account, Order
+from tests.aggregates.programs.trading import NumberedLog
+from tests.faults._inside import Inside, run_program
+
+
+class Book(Application[UUID]):
+    """Accounts and orders."""
+
+    def account(self, owner: str) -> Account:
+        """Return an owner's account; it is opened with 100 in it."""
+        try:
+            found: Account = self.repository.get(Account.create_id(owner))
+        except AggregateNotFoundError:
+            found = Account(owner)
+            found.credit(Decimal(100))
+            self.save(found)
+        return found
+
+    def place(self, owner: str, limit: Decimal) -> None:
+        """Place an order, and pay for it, in one save."""
+        account, order = self.account(owner), Order("A", 1, limit)
+        account.pay(limit, order.id)
+        self.save(order, account)
+
+
+def main(inside: Inside) -> int:
+    """Place what is missing of some orders; how many there are."""
+    settings = inside.job.settings
+    with hansard.connect(workspace=inside.job.workspace) as record:
+        workspace = record.workspace
+        record.workspace = workspace.through(NumberedLog(workspace.log, inside))
+        book = record.application(Book)
+        owner = settings["owner"]
+        while (placed := len(book.account(owner).orders)) < settings["orders"]:
+            book.place(owner, Decimal(placed + 1))
+        return placed
+
+
+if __name__ == "__main__":
+    run_program(main)
