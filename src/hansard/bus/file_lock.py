@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hansard.bus import errors
-from hansard.domain.errors import CallerError
+from hansard.domain.errors import BadValue, CallerError
 
 # Files that are there whole or not at all, and only their owner may read.
 
@@ -87,6 +87,27 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write a file as `whole` does. Raises Unwritable."""
     with whole(path) as file:
         file.write(data)
+
+
+def read_bounded(path: Path, bytes_max: int, remedy: str) -> bytes:
+    """Read a file from outside, of at most so many bytes. Raises BadValue."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(bytes_max + 1)
+    except OSError as error:
+        fact = f"it cannot be read: {error.strerror or error}"
+        raise BadValue(str(path), fact, remedy) from error
+    if len(raw) > bytes_max:
+        raise BadValue(str(path), f"it has more than {bytes_max:,} bytes", remedy)
+    return raw
+
+
+def read_text(path: Path, bytes_max: int, remedy: str) -> str:
+    """Read a file of UTF-8 from outside, of at most so many bytes. Raises BadValue."""
+    try:
+        return read_bounded(path, bytes_max, remedy).decode()
+    except UnicodeDecodeError as error:
+        raise BadValue(str(path), f"it is no UTF-8: {error}", remedy) from error
 
 
 def take(fd: int, *, shared: bool = False) -> bool:

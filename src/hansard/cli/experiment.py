@@ -11,6 +11,7 @@ import typer
 
 from hansard.agents.experiments import plans as experiments
 from hansard.bus.clock import OS_USER
+from hansard.bus.file_lock import read_text
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.opening import answering, beginning, reading
@@ -37,16 +38,10 @@ FILE_BYTES_MAX = 1024 * 1024
 
 def from_file(path: Path) -> tuple[str, ExperimentRegistered]:
     """An experiment's name and plan from a TOML file. Raises BadValue, BadName."""
+    text = read_text(path, FILE_BYTES_MAX, "give a plan as TOML, see docs/experiments.md")
     try:
-        with path.open("rb") as file:
-            raw = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise BadValue("file", str(error), "give a TOML file") from error
-    if len(raw) > FILE_BYTES_MAX:
-        raise BadValue("file", f"{path} has more than {FILE_BYTES_MAX:,} bytes", "give a plan")
-    try:
-        fields = tomllib.loads(raw.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        fields = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise BadValue(f"{path}", f"it is no TOML: {error}", "see docs/experiments.md") from error
     if "name" not in fields:
         raise BadValue(f"{path}", "it has no name", 'begin it with name = "..."')

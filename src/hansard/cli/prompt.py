@@ -20,6 +20,7 @@ from hansard.agents.prompts.store import Draft, Move
 from hansard.agents.steps.tools import source_digest
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
+from hansard.bus.file_lock import read_text
 from hansard.cli import compare as compared
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, noun, work
@@ -239,21 +240,9 @@ async def add(
 
 def _text(file: Path) -> str:
     """A prompt's text from a file, without the line break at its end. Raises BadValue."""
-    most = prompts.TEXT_BYTES_MAX
-    try:
-        if str(file) == "-":
-            raw = typer.get_binary_stream("stdin").read(most + 1)
-        else:
-            with file.open("rb") as opened:
-                raw = opened.read(most + 1)
-        text = raw.decode().removesuffix("\n")
-    except OSError as error:
-        raise BadValue("file", str(error), "give a text file") from error
-    except UnicodeDecodeError as error:
-        raise BadValue(f"{file}", f"it is no UTF-8: {error}", "give it as UTF-8") from error
-    if len(raw) > most:
-        remedy = "give what is long to it as a variable, or split it into several prompts"
-        raise BadValue(f"{file}", f"it has more than {counted(most, 'byte')}", remedy)
+    path = Path("/dev/stdin") if str(file) == "-" else file
+    remedy = "give a text of UTF-8; what is long as a variable, or as several prompts"
+    text = read_text(path, prompts.TEXT_BYTES_MAX, remedy).removesuffix("\n")
     if not text.strip():
         raise BadValue(f"{file}", "it holds no text", "give the prompt's text")
     return text

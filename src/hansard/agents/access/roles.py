@@ -14,11 +14,12 @@ import msgspec
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive, revive_all
+from hansard.bus.file_lock import read_text
 from hansard.bus.in_full import RunInFull
 from hansard.bus.log import AtPosition, Stored, UpTo
 from hansard.domain import ids
 from hansard.domain import run as runs
-from hansard.domain.errors import BadValue, Refused, UnknownEvent
+from hansard.domain.errors import Refused, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import RunStream, WorkspaceStream
 from hansard.domain.label import join, parse
@@ -75,17 +76,8 @@ async def apply(
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, RoleDefined]:
     """The roles of a file (`hansard.domain.roles.check`), checked. Raises BadValue, BadName."""
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(FILE_BYTES_MAX + 1)
-        text = raw.decode()
-    except OSError as error:
-        raise BadValue("file", str(error), "give a TOML file of roles") from error
-    except UnicodeDecodeError as error:
-        raise BadValue(f"{path}", f"it is no UTF-8: {error}", "see docs/roles.md") from error
-    if len(raw) > FILE_BYTES_MAX:
-        raise BadValue("file", f"{path} has more than {FILE_BYTES_MAX:,} bytes", "cut it")
-    return role_file.parse(text, str(path))
+    remedy = "give a TOML file of roles, see docs/roles.md"
+    return role_file.parse(read_text(Path(path), FILE_BYTES_MAX, remedy), str(path))
 
 
 async def apply_all(

@@ -14,7 +14,7 @@ from hansard.agents.actions import kept_experiences as kept_store
 from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.memory.search import imported
 from hansard.agents.workspace import Workspace
-from hansard.bus.file_lock import write_whole
+from hansard.bus.file_lock import read_bounded, write_whole
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Actor
 from hansard.domain.experience import bundle as bundles
@@ -262,16 +262,9 @@ async def install(
 
 def _bytes(path: Path, most: int) -> bytes:
     """The bytes of a plain file. Raises BadValue."""
-    try:
-        if not path.is_file():
-            raise BadValue(str(path), "it is no file", "name a file")
-        with path.open("rb") as file:
-            raw = file.read(most + 1)
-    except OSError as error:
-        raise BadValue(str(path), f"it cannot be read: {error.strerror}", "name a file") from error
-    if len(raw) > most:
-        raise BadValue(str(path), f"more than {most:,} bytes", "name another file")
-    return raw
+    if not path.is_file():
+        raise BadValue(str(path), "it is no file", "name a file")
+    return read_bounded(path, most, "name another file")
 
 
 def _crypto(module: str) -> Any:

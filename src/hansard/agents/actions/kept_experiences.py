@@ -14,7 +14,7 @@ from hansard.agents import artifacts
 from hansard.agents.artifacts import Artifact, ArtifactChange
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
-from hansard.bus.file_lock import write_whole
+from hansard.bus.file_lock import read_bounded, write_whole
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor
@@ -81,18 +81,10 @@ def read_folder(folder: Path) -> Experience:
     told: dict[str, bytes] = {}
     for name in FILES:
         path = folder / name
-        try:
-            if path.is_symlink():
-                raise BadValue(str(path), "it is a link", "give files, not links")
-            if not path.exists():
-                continue
-            if path.stat().st_size > FILE_BYTES_MAX:
-                fact = f"more than {FILE_BYTES_MAX:,} bytes"
-                raise BadValue(str(path), fact, "distil it again, from fewer runs")
-            told[name] = path.read_bytes()
-        except OSError as error:
-            fact = f"it cannot be read: {error.strerror}"
-            raise BadValue(str(path), fact, "give a folder that can be read") from error
+        if path.is_symlink():
+            raise BadValue(str(path), "it is a link", "give files, not links")
+        if path.exists():
+            told[name] = read_bounded(path, FILE_BYTES_MAX, "give a folder that can be read")
     return experiences.read(told, str(folder))
 
 

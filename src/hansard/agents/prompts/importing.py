@@ -27,6 +27,7 @@ import msgspec
 from hansard.agents import artifacts
 from hansard.agents.prompts.store import Draft, Move, add, move
 from hansard.agents.workspace import Workspace
+from hansard.bus.file_lock import read_text
 from hansard.domain import prompt as prompts
 from hansard.domain.choices import shortened
 from hansard.domain.errors import BadValue
@@ -110,17 +111,7 @@ def read_source(path: Path) -> Source:
 
 
 def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise BadValue("file", str(error), _KNOWN) from error
-    if len(raw) > FILE_BYTES_MAX:
-        raise BadValue("file", f"{path} has more than {FILE_BYTES_MAX:,} bytes", "split it")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise BadValue(f"{path}", f"it is no UTF-8: {error}", "give it as UTF-8") from error
+    return read_text(path, FILE_BYTES_MAX, _KNOWN)
 
 
 def _pickled(name: str) -> BadValue:

@@ -21,7 +21,7 @@ import msgspec
 from hansard.agents.callables import awaited
 from hansard.agents.errors import NeedsSettling, SessionEnded
 from hansard.bus.errors import BusError
-from hansard.bus.file_lock import whole
+from hansard.bus.file_lock import read_bounded, whole
 from hansard.client.browser import elements
 from hansard.client.browser.browser import (
     AsyncBrowser,
@@ -115,14 +115,8 @@ def opened(cache: ActionCache | str | Path) -> tuple[ActionCache, Path | None]:
     if isinstance(cache, ActionCache):
         return caches.checked(cache), None
     path = Path(cache)
-    try:
-        if path.stat().st_size > caches.FILE_BYTES_MAX:
-            fact = f"more than {caches.FILE_BYTES_MAX:,} bytes"
-            raise BadValue(str(path), fact, "give a file that `hansard actions show` wrote")
-        raw = path.read_bytes()
-    except OSError as error:
-        remedy = "give a file that `hansard actions show` wrote"
-        raise BadValue(str(path), f"it cannot be read: {error.strerror}", remedy) from error
+    remedy = "give a file that `hansard actions show` wrote"
+    raw = read_bounded(path, caches.FILE_BYTES_MAX, remedy)
     read: ActionCache = msgspec.structs.replace(caches.decode(raw, str(path)), name="")
     return read, path
 
