@@ -54,9 +54,7 @@ def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, sessio
     """By the commands as the model's answer has them; refusals are the tool's result."""
     from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.anthropic_tool import (  # noqa: PLC0415 -- takes a second
-        MemoryTool,
-    )
+    from hansard.integrations.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- takes a second
 
     tool = MemoryTool(session.memory, because="told so")
     assert tool.to_dict() == {"type": "memory_20250818", "name": "memory"}
@@ -97,9 +95,7 @@ def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, sessio
 @pytest.mark.usefixtures("deepagents")
 def test_deepagents_reads_and_writes_the_agents_files(record, session):
     """As the protocol says: listings, windows, edits, literal search, globs, whole files."""
-    from hansard.integrations.memory.deep_agent import (  # noqa: PLC0415 -- takes a second
-        MemoryBackend,
-    )
+    from hansard.integrations.memory.deep_agent import MemoryBackend  # noqa: PLC0415 -- takes a second
 
     backend = MemoryBackend(session.memory)
     assert backend.write("/AGENTS.md", "one (a)\ntwo\nthree\n").error is None
@@ -134,9 +130,7 @@ def test_langgraphs_store_keeps_items_as_files(record, session):
     """Put, get, search, list and delete, as LangGraph's own store does."""
     from langgraph.store.memory import InMemoryStore  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.langgraph_store import (  # noqa: PLC0415 -- takes a second
-        SessionStore,
-    )
+    from hansard.integrations.memory.langgraph_store import SessionStore  # noqa: PLC0415 -- takes a second
 
     ours, theirs = SessionStore(session.memory), InMemoryStore()
     for store in (ours, theirs):
@@ -170,9 +164,7 @@ def test_langgraphs_store_keeps_items_as_files(record, session):
 
 def test_each_call_is_a_step_of_the_agent(record, session):
     """Reads count as well."""
-    from hansard.integrations.memory.deep_agent import (  # noqa: PLC0415 -- takes a second
-        MemoryBackend,
-    )
+    from hansard.integrations.memory.deep_agent import MemoryBackend  # noqa: PLC0415 -- takes a second
 
     backend = MemoryBackend(session.memory)
     backend.write("/AGENTS.md", "Be brief.\n")
@@ -184,9 +176,7 @@ def test_no_page_that_asks_to_be_remembered_reaches_a_file_by_the_tool(record, r
     """No page makes the memory tool write without approval."""
     from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.anthropic_tool import (  # noqa: PLC0415 -- takes a second
-        MemoryTool,
-    )
+    from hansard.integrations.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- takes a second
 
     pages = INJECTED[:: len(INJECTED) // rounds(quick=2, full=30)]
     record.memory("agent/ada").set_policy("off", by="eve")
@@ -273,9 +263,7 @@ def conversation(record, model: Model) -> tuple[str, Results]:
     """What the model said last, and what the tool had told it."""
     import anthropic  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.anthropic_tool import (  # noqa: PLC0415 -- it imports anthropic
-        MemoryTool,
-    )
+    from hansard.integrations.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- it imports anthropic
 
     record.memory("agent/writer").set_policy("off", by="ann", because="a test")
     with (

@@ -10,14 +10,7 @@ from statistics import quantiles
 
 import pytest
 
-from hansard.projections.errors import (
-    Behind,
-    QueryFailed,
-    SqlBusy,
-    SqlClosed,
-    SqlError,
-    TooCostly,
-)
+from hansard.projections.errors import Behind, QueryFailed, SqlBusy, SqlClosed, SqlError, TooCostly
 from hansard.projections.sql_sandbox.limits import Bounds, Limits
 from hansard.projections.sql_sandbox.pool import NICE_MAX, SLOW_NICE
 from hansard.projections.sql_sandbox.sandbox import Door

@@ -25,14 +25,7 @@ import msgspec
 import pytest
 
 from tests.integrations.mcp.http_tee import teed
-from tests.integrations.mcp.support import (
-    Setup,
-    free_port,
-    listens,
-    programs,
-    served,
-    source_of,
-)
+from tests.integrations.mcp.support import Setup, free_port, listens, programs, served, source_of
 from tests.integrations.mcp.test_wire import check_http
 
 pytestmark = pytest.mark.thorough

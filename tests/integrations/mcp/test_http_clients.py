@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.support import Call
-from tests.integrations.mcp.support import (
-    NO_TLS,
-    SCENARIO_S,
-    WAIT_S,
-    Setup,
-    served,
-    text,
-    yes,
-)
+from tests.integrations.mcp.support import NO_TLS, SCENARIO_S, WAIT_S, Setup, served, text, yes
 from tests.integrations.mcp.test_http import listening
 
 pytestmark = pytest.mark.later

@@ -220,16 +220,22 @@ async def test_the_record_is_the_wire(setup: Setup, command: Commands, tmp_path:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_record_is_the_wire_over_http(setup: Setup, command: Commands, era: str):
-    """Of each kind of request, with a tee on either side of the proxy's port."""
+    """Of each kind of request, with a tee on either side of the proxy's port; and again offline."""
     async with (
         listening(setup) as (url, _),
         teed(url) as behind,
         port(setup, "--url", behind.url) as (front, _),
         teed(front) as before,
     ):
-        await asks(before.url, era, everything)
+        recorded = await asks(before.url, era, everything)
     steps = (await command("run", "trace", "last", "--json")).lines
     assert check_http(before, behind, steps) >= 6 + TOGETHER
+    (run,) = (await command("runs", "--json")).lines
+    assert run["labels"]["mcp_server"] == behind.url.split("/")[2]
+    effects = setup.effects()
+    async with port(setup, "--run", "last", "--mode", "offline") as (front, _):
+        assert await asks(front, era, everything) == recorded
+    assert setup.effects() == effects
 
 
 @pytest.mark.thorough(quick="test_the_record_is_the_wire_over_http")
