@@ -389,3 +389,14 @@ def test_fork(house: House) -> None:
         assert send("a") == "sent to a"
         assert send("b") == "as if to b"
     assert ran == ["real", "shadow"]
+
+
+def test_labels(house: House) -> None:
+    """A tool that takes less than its caller was shown is refused."""
+    with house.connect() as record, record.run("w", run="r1") as session:
+        read = session.tool(effects="pure", gives="secret", name="read")(lambda: "a secret")
+        post = session.tool(effects="once", takes="internal", name="post")(lambda text: text)
+        assert post("before") == "before"
+        read()
+        with pytest.raises(hansard.Blocked, match="secret"):
+            post("after")

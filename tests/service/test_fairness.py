@@ -17,7 +17,7 @@ from hansard.client.restricted import link as client
 from hansard.client.restricted.link import Link, value_of
 from hansard.operations.protocol import faults, wire
 from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
-from hansard.operations.protocol.wire import Failed, Value
+from hansard.operations.protocol.wire import Failed, Open, Value
 from hansard.operations.session import OPERATIONS
 from hansard.service import server as service_server
 from hansard.service import workspace_requests
@@ -224,3 +224,28 @@ def test_who_waits_is_told_so(other: House, monkeypatch: pytest.MonkeyPatch) -> 
         run(work())
     finally:
         endless.end()
+
+
+@pytest.mark.thorough(quick="service/test_attacks.py::test_floods")
+def test_sessions_are_bounded_whatever_comes_at_once(house: House) -> None:
+    """256 openings at once: so many sessions as one may have are opened, the others are refused."""
+    house.login("ada")
+
+    async def work() -> tuple[int, int, int]:
+        async with linked(house, "ada") as link:
+            asked = (link.open_session(Open(workflow="w", agent="ada")) for _ in range(256))
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            sessions = [each for each in found if not isinstance(each, BaseException)]
+            busy = [each for each in found if isinstance(each, ServiceBusy)]
+            assert house.service is not None
+            held = len(house.service.sessions)
+            for each in sessions:
+                each.lose(hansard.errors.SessionEnded("r", "ada"))
+            return len(sessions), len(busy), held
+
+    opened, busy, held = run(work())
+    assert (opened, busy, held) == (
+        service_server.SESSIONS_MAX,
+        256 - service_server.SESSIONS_MAX,
+        service_server.SESSIONS_MAX,
+    )

@@ -111,6 +111,10 @@ def test_reports_are_made_of_the_role_s_own_tables(served: Serve) -> None:
     with house.connect("ada", "writer") as record:
         [decision] = record.why("bold").rows
         assert record.savings("bold").position == record.sql("SELECT 1").position > 0
+        with pytest.raises(hansard.HansardError, match="read"):
+            record.sql("COPY (SELECT 1) TO '/tmp/planted'")
+        with pytest.raises(hansard.BadValue, match="LIMIT"):
+            record.sql("SELECT repeat('x', 10000000)")
     with house.connect("bob", "few") as record:
         assert record.compare("e").report.judged == judged
         assert record.why("bold").rows == []
@@ -122,7 +126,7 @@ def test_reports_are_made_of_the_role_s_own_tables(served: Serve) -> None:
                 ask("e")
     with house.trusted() as record:
         count = record.sql("SELECT count(*) FROM events WHERE type = 'query.answered.v1'").rows
-        assert count == [(5,)]
+        assert count == [(6,)]  # one of them was too large to give
 
 
 FEW = """

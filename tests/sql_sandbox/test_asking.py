@@ -223,3 +223,10 @@ async def test_a_damaged_generation_is_told(tmp_path: Path):
     async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         with pytest.raises(SqlClosed, match="cannot be opened"):
             await door.ask(COUNT)
+
+
+@pytest.mark.thorough(quick="test_more_questions_than_workers_wait_or_are_turned_away")
+def test_several_at_once_are_answered_each(asker: Asker):
+    """No answer goes to another question."""
+    asked = [asker.later(f"SELECT {n} AS n, count(*) FROM range({n})") for n in range(40)]
+    assert [list(each.result().tuples()) for each in asked] == [[(n, n)] for n in range(40)]

@@ -3,6 +3,7 @@ what was refused, who may log in, what was answered as a role; and a role's own 
 what it may not see.
 """
 
+import hashlib
 import json
 import tempfile
 import threading
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 
 import hansard
 from hansard.agents.access import principals
+from hansard.bus.clock import OS_USER
 from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain.access import AccessRefused
@@ -297,3 +299,41 @@ def test_no_byte_of_others_team_in_a_role_s_file(record: Record, call, data_dir,
     store.close()
     for file in place.path.parent.rglob("reader*.duckdb"):
         assert SECRET.encode() not in file.read_bytes()
+
+
+@pytest.mark.thorough(
+    quick="sql_sandbox/test_written.py::test_a_role_is_written_what_it_sees_once_that_is_on_record"
+)
+def test_a_question_as_a_role_is_on_record(record: Record, call, data_dir, workspace, store):
+    """A role's query is on record by digest, with rules, position, rows and whether it was cut."""
+    sees = RoleRule(name="reports", kinds=("message.*",), roles=("writer",))
+    record.apply_role("reader", RoleDefined(sees=(sees,), may=May(query=True)))
+    record.apply_role("blind", RoleDefined(sees=(sees,)))
+    with record.run("w", run="r", agent="ada", role="writer") as ada:
+        ada.message("user", "hello")
+        ada.message("user", "you")
+    question = "SELECT count(*) FROM messages"
+    ran = call("sql", question, "--role", "reader", "--by", "eve", "--json")
+    assert (ran.code, json.loads(ran.out)) == (0, {"count_star()": 2})
+    assert call("sql", "SELECT nothing", "--role", "reader").code != 0
+    assert call("sql", question, "--role", "blind").code != 0
+    assert call("sql", question, "--json").code == 0
+    again = call("sql", "SELECT * FROM messages", "--role", "reader", "--rows", "1", "--json")
+    assert len(again.out.splitlines()) == 1
+    filled(store, data_dir, workspace)
+    rows = store.all(
+        "SELECT role, asked_by, statement, rows, cut, role_position, rules, upto FROM queries "
+        "ORDER BY version"
+    )
+    digest = hashlib.sha256(question.encode()).hexdigest()
+    assert [row[:5] for row in rows] == [
+        ("reader", "eve", digest, 1, False),
+        ("reader", OS_USER, hashlib.sha256(b"SELECT * FROM messages").hexdigest(), 1, True),
+    ]
+    defined = store.all(
+        "SELECT id FROM events WHERE type = 'role.defined.v1' AND stream LIKE '%reader'"
+    )
+    assert {row[6] for row in rows} == {defined[0][0]}
+    ends = dict(store.all("SELECT commit_id, position FROM events"))
+    assert all(row[7] in ends for row in rows)
+    assert ends[rows[0][7]] < ends[rows[1][7]]

@@ -804,3 +804,34 @@ async def test_a_client_finds_and_reads_experiences_and_what_left_a_run(setup: S
 async def in_a_run(client: Team) -> dict[str, Any]:
     """A run to name."""
     return {"run_id": (await client.get("start_run", workflow="w"))["run_id"]}
+
+
+@pytest.mark.thorough(quick="service/test_attacks.py::test_rules_that_change")
+async def test_a_role_whose_rules_change_goes_by_the_new_ones_at_once(setup: Setup, house: House):
+    """Each next call of a connected client is answered once, by the rules of now."""
+    await asyncio.to_thread(house.apply, ROLES)
+    login = await asyncio.to_thread(house.login, "rob", "reader")
+    restricted = Setup(house.data_dir, house.workspace, setup.sent)
+    where = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard", *SERVE]
+    wider = ROLES.replace('"findings/**"', '"findings/**", "drafts/**"')
+    async with wire(restricted, where) as client:
+        await client.greet()
+        rob = Team(client)
+        run = (await rob.get("start_run"))["run_id"]
+        assert "drafts/1" in await rob.refused("board_put", run_id=run, key="drafts/1", value=1)
+        await asyncio.to_thread(house.apply, wider)
+        await rob.get("board_add", run_id=run, key="drafts/1", amount=1)
+        entry = await rob.get("board_entry", run_id=run, key="drafts/1")
+        assert entry["value"] == 1
+        await asyncio.to_thread(house.apply, ROLES)
+        for tool, arguments in (
+            ("board_add", {"run_id": run, "key": "drafts/1", "amount": 1}),
+            ("board_entry", {"run_id": run, "key": "drafts/1"}),
+            ("sql", {"query": "SELECT 1"}),
+        ):
+            why = await rob.refused(tool, **arguments)
+            assert "hansard up" not in why
+            assert tool == "sql" or "role reader does not allow" in why
+        await asyncio.to_thread(house.apply, wider)
+        entry = await rob.get("board_entry", run_id=run, key="drafts/1")
+        assert entry["value"] == 1  # what was refused was not done
