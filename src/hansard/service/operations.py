@@ -10,8 +10,7 @@ from hansard.agents.access.views import View, derive
 from hansard.agents.annotations.statements import Annotations, Progress
 from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
 from hansard.agents.flow import Flow, drive_async
-from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
-from hansard.agents.memory.search import Found
+from hansard.agents.memory.twins import AsyncMemory
 from hansard.agents.steps.scope import Scope, current
 from hansard.agents.team.tasks import Task
 from hansard.agents.team.twins import AsyncTeam
@@ -106,82 +105,20 @@ class Views:
         return await self._session.view(at, key=key)
 
 
-class Files:
-    """A session's memory. A function that gives vectors runs in no other process: the service ranks
-    by words.
-    """
+async def _lines(memory: AsyncMemory, pattern: str, glob: str) -> list[list[Any]]:
+    return [list(each) for each in await memory.grep(pattern, glob=glob)]
 
-    def __init__(self, session: AsyncSession) -> None:
-        self._memory = session.memory
 
-    async def entry(self, path: str, space: str | None, at: str | None) -> MemoryEntry:
-        """A file with its text, author and label."""
-        return await self._memory.entry(path, space=space, at=at)
+async def _change(
+    memory: AsyncMemory, ops: list[FileOp], because: str, space: str | None, sources: list[str]
+) -> None:
+    async with memory.change(because, space=space, sources=sources) as change:
+        for each in ops:
+            each.add_to(change)
 
-    async def ls(self, folder: str) -> list[str]:
-        """The paths under a folder."""
-        return await self._memory.ls(folder)
 
-    async def glob(self, pattern: str) -> list[str]:
-        """The paths that match."""
-        return await self._memory.glob(pattern)
-
-    async def grep(self, pattern: str, glob: str) -> list[list[Any]]:
-        """The lines that match."""
-        return [list(each) for each in await self._memory.grep(pattern, glob=glob)]
-
-    async def search(self, question: str, glob: str, limit: int, kind: str) -> Found:
-        """The files that fit a question."""
-        return await self._memory.search(question, glob=glob, kind=kind, limit=limit)
-
-    async def prompt(self, budget: int | None) -> str:
-        """What of memory stands in the system prompt."""
-        return await self._memory.prompt(budget=budget)
-
-    async def news(self) -> list[MemoryNews]:
-        """What has changed of that."""
-        return await self._memory.news()
-
-    async def history(self, path: str, space: str | None) -> list[MemoryVersion]:
-        """The versions of a file."""
-        return await self._memory.history(path, space=space)
-
-    async def create(self, path: str, text: str, **more: Any) -> None:
-        """Have a file hold a text."""
-        await self._memory.create(path, text, **more)
-
-    async def edit(self, path: str, old: str, new: str, **more: Any) -> None:
-        """Replace a part of a file."""
-        await self._memory.edit(path, old, new, **more)
-
-    async def insert(self, path: str, line: int, text: str, **more: Any) -> None:
-        """Insert a text behind a line."""
-        await self._memory.insert(path, line, text, **more)
-
-    async def rename(self, path: str, to: str, **more: Any) -> None:
-        """Move a file."""
-        await self._memory.rename(path, to, **more)
-
-    async def delete(self, path: str, **more: Any) -> None:
-        """Delete a file."""
-        await self._memory.delete(path, **more)
-
-    async def remember(self, text: str, **more: Any) -> None:
-        """Add a line to a file."""
-        await self._memory.remember(text, **more)
-
-    async def change(
-        self, ops: list[FileOp], because: str, space: str | None, sources: list[str]
-    ) -> None:
-        """Change several files at once."""
-        async with self._memory.change(because, space=space, sources=sources) as change:
-            for each in ops:
-                each.add_to(change)
-
-    async def revert(self, change: str, because: str, space: str | None) -> None:
-        """Undo a change."""
-        await self._memory.revert(change, because=because, space=space)
-
+OTHERWISE: dict[str, Callable[..., Any]] = {"memory.grep": _lines, "memory.change": _change}
+"""What answers operations of memory in place of the session's own methods."""
 
 IN_BLOCKS: dict[str, type[Any]] = {"transaction": AsyncTransaction, "loop": Loop}
 """What answers the operations that stand in a block, by their group."""
@@ -189,7 +126,7 @@ IN_BLOCKS: dict[str, type[Any]] = {"transaction": AsyncTransaction, "loop": Loop
 ANSWERS: dict[str, type[Any]] = {
     "facts": Annotations,
     "board": AsyncBoard,
-    "memory": Files,
+    "memory": AsyncMemory,
     "team": AsyncTeam,
     "session": Views,
     **IN_BLOCKS,
@@ -202,7 +139,7 @@ def demand_handlers(answers: dict[str, type[Any]]) -> None:
     for each in operations.OPERATIONS.values():
         if each.group not in answers:
             continue
-        method = getattr(answers[each.group], each.method, None)
+        method = OTHERWISE.get(each.name, getattr(answers[each.group], each.method, None))
         if method is None:
             message = f"{answers[each.group].__name__} has no {each.method} for {each.name}"
             raise TypeError(message)
@@ -259,7 +196,11 @@ def given(
 
 async def run(target: Any, operation: Operation, fields: dict[str, Any], claims: Claims) -> Any:
     """Have a session, or what is open in it, do something. Raises what that raises."""
-    found: Any = getattr(_answering(target, operation), operation.method)(**fields)
+    answering = _answering(target, operation)
+    if operation.name in OTHERWISE:
+        found: Any = OTHERWISE[operation.name](answering, **fields)
+    else:
+        found = getattr(answering, operation.method)(**fields)
     if inspect.isgenerator(found):
         flow: Any = found
         found = await drive_async(flow)
@@ -271,10 +212,8 @@ async def run(target: Any, operation: Operation, fields: dict[str, Any], claims:
 
 def _answering(target: Any, operation: Operation) -> Any:
     match operation.group:
-        case "facts" | "board" | "team":
+        case "facts" | "board" | "team" | "memory":
             return getattr(target, operation.group)
-        case "memory":
-            return Files(target)
         case "session":
             return Views(target)
         case _:
