@@ -15,9 +15,11 @@ from hansard.client.restricted.link import Link, SessionLink
 from hansard.domain.actions.cache import FORMAT
 from hansard.domain.roles import check as role_file
 from hansard.domain.roles.authorize import Trust, unversioned
+from hansard.operations import declare
 from hansard.operations import session as declared
 from hansard.operations.declare import Kind, Operation
 from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.errors import NotOffered
 from hansard.operations.protocol.wire import Answer, Do, Failed, Left, Open
 from hansard.operations.session import OPERATIONS, read
 from hansard.service import operations
@@ -414,3 +416,25 @@ def test_documents_say_what_each_needs() -> None:
     section, _, _ = section.partition("\n## ")
     rows = [line for line in section.splitlines() if line.startswith("| ")]
     assert rows[1:] == table()
+
+
+def test_what_only_a_trusted_program_gives_is_refused_before_it_is_sent() -> None:
+    """The error names the operation and the parameter; its default is sent."""
+    refused = 0
+    for operation in OPERATIONS.values():
+        for name in operation.here.parameters.keys() - operation.signature.parameters.keys():
+            given = dict(zip(operation.fields, SAMPLES[operation.name], strict=False))
+            default = operation.here.parameters[name].default
+            assert isinstance(
+                operation.asked((), {**given, name: default}, None), operation.request
+            )
+            with pytest.raises(NotOffered, match=rf"record\.\w+\({name}=\)"):
+                operation.asked((), {**given, name: "eve"}, None)
+            refused += 1
+    assert refused > 15
+
+
+def test_an_operation_states_what_it_needs() -> None:
+    """One that says nothing of it is an error where it is declared."""
+    with pytest.raises(TypeError, match="needs"):
+        declare.operation()  # type: ignore[call-arg]  # what is to be refused
