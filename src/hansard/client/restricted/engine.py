@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import msgspec
 
@@ -14,6 +15,8 @@ from hansard.agents.steps.scope import OpenCalls, Scope
 from hansard.client.restricted.link import SessionLink
 from hansard.domain.ids import AgentStream
 from hansard.domain.redaction import Redaction
+from hansard.operations.declare import TRUSTED
+from hansard.operations.protocol.errors import NotOffered
 from hansard.operations.protocol.shapes import arm_of
 from hansard.operations.protocol.wire import Began, Joined
 
@@ -79,3 +82,21 @@ class RemoteCore:
     def scope(self, tool: str) -> Scope:
         """The scope a call made here stands in. Raises SessionEnded, NoScope, ToolError."""
         return self.ledger.scope(tool)
+
+
+class Lacking:
+    """An attribute of `_trusted` that is not there raises NotOffered, with what is to be done
+    `_instead`; to a type checker it is not there.
+    """
+
+    _called: ClassVar[str]
+    _trusted: ClassVar[type]
+    _instead: ClassVar[Mapping[str, str]]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in self._instead or (not name.startswith("_") and hasattr(self._trusted, name)):
+                raise NotOffered(f"{self._called}.{name}", self._instead.get(name, TRUSTED))
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=self)

@@ -9,8 +9,7 @@ from hansard.agents.flow import Drive, Flow
 from hansard.agents.steps.scope import around, back, enter
 from hansard.client.restricted import operations
 from hansard.client.restricted.calls import Begun, RemoteEngine
-from hansard.client.restricted.engine import RemoteScope
-from hansard.client.restricted.lacking import Lacking
+from hansard.client.restricted.engine import Lacking, RemoteScope
 from hansard.client.restricted.operations import (
     BoardFlows,
     MemoryFlows,
