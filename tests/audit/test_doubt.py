@@ -11,6 +11,7 @@ import hansard
 from hansard.errors import HansardError, InDoubt, NotDone
 from tests.audit.planted import kill
 from tests.audit.support import Audited
+from tests.cli.test_page import data_of
 
 RAISED = (ValueError, LookupError, RuntimeError, OSError)
 
@@ -132,6 +133,17 @@ def test_a_run_shows_its_calls_in_doubt(doubts: Audited):
         lines = map(json.loads, doubts.call("run", "show", run, "--json").out.splitlines())
         [agent] = [line for line in lines if line["kind"] == "agent"]
         assert len(agent["open_steps"]) == count, run
+
+
+def test_the_page_of_a_run_marks_calls_in_doubt(doubts: Audited, tmp_path: Path):
+    """The newest event of the call has that status, which the header of the page counts."""
+    for run, count in _expected().items():
+        path = tmp_path / f"{run}.html"
+        assert doubts.call("run", "html", run, "-o", str(path)).code == 0
+        data = data_of(path.read_bytes())
+        found = [data["statuses"][number] for number in data["events"]["status"] if number >= 0]
+        assert found.count("in_doubt") >= count, run
+        assert bool(count) == ("in_doubt" in found), run
 
 
 def test_the_next_start_stops_at_the_same_calls(doubts: Audited):

@@ -59,9 +59,8 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
 
     Filters combine with AND.
 
-    A call is in doubt if nobody knows whether its effect happened: it has no outcome on record (its
-    process was killed, or still works), or an error that leaves this open and that its agent did
-    not handle.
+    A call is in doubt if nobody knows whether its effect happened: it was killed or is under way,
+    or an error leaves it open and its agent did not handle that.
 
     When a run began is the time that its source claims for an imported run, shown with
     (occurred_at), else the log's. Where the source gives no time, none is shown, and --since and
@@ -82,6 +81,13 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
         for run in made.runs:
             run.gone = await gone(workspace, run)
     output.show(made, _people, json=json)
+    _tell_left_out(made)
+    if not made.found and not made.probed:
+        _explain_absence(made, str(wanted))
+
+
+def _tell_left_out(made: Runs) -> None:
+    """Name what the filters leave out."""
     if made.probed:
         output.hint(f"{counted(made.probed, 'fork')} of probes left out: --probes shows them")
     if made.undated:
@@ -90,8 +96,6 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
     if made.unread:
         unread = counted(made.unread, "run")
         output.hint(f"{unread} could not be read and may match: 'hansard runs' lists them")
-    if not made.found and not made.probed:
-        _explain_absence(made, str(wanted))
 
 
 def _at_work(run: Run) -> str:

@@ -47,7 +47,7 @@ from hansard.domain.payload.line import PartsLine
 from hansard.domain.payload.parts import as_blob
 from hansard.domain.quarantined import Quarantined
 from hansard.domain.run import AgentJoined, RunState
-from hansard.domain.steps import StepCompleted, StepRequested
+from hansard.domain.steps import StepCompleted, StepRequested, StepStatus
 from hansard.domain.team import task
 from hansard.domain.team.task import TaskState, TaskStatus
 from hansard.domain.team.task_rules import Unmet
@@ -201,6 +201,8 @@ class _Builder:
         self._types: dict[str, tuple[str, ...]] = {}
         self._type_numbers = Names()
         self._statuses = Names()
+        self._newest: dict[tuple[str, int], int] = {}
+        """The number of the newest event of each step, by its agent's stream."""
         self._actors = Names()
         self._commits = Commits()
         self._events = Events()
@@ -216,6 +218,7 @@ class _Builder:
 
     def page(self) -> Page:
         """What was taken, as a page without its blobs."""
+        self._mark_doubts()
         return Page(
             FORMAT,
             self._run,
@@ -325,7 +328,15 @@ class _Builder:
             self._agents.setdefault(name, []).append((number, changed))
         if not event.tag.startswith("step."):
             return -1
+        self._newest[name, event.step] = number
         return self._statuses.number(state.steps[event.step].status.value)
+
+    def _mark_doubts(self) -> None:
+        """Show the calls that are in doubt at the end as such: killed, or failed unhandled."""
+        for name, state in self._agent_states.items():
+            for step in state.in_doubt:
+                number = self._newest[name, step.number]
+                self._events.status[number] = self._statuses.number(StepStatus.IN_DOUBT.value)
 
 
 def _told(state: RunState, fields: Sequence[str]) -> dict[str, Any]:

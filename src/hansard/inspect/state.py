@@ -212,11 +212,7 @@ def _plain(record: msgspec.Struct) -> dict[str, Any]:
     told = recorded(msgspec.Raw(msgspec.json.encode(fields)))
     if told.keys() == fields.keys():
         return told  # type: ignore[no-any-return]  # an object of these keys
-    return {name: recorded(_raw(value)) for name, value in fields.items()}
-
-
-def _raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))
+    return {name: recorded(values.dump(value)) for name, value in fields.items()}
 
 
 # ---------------------------------------------------------------- differences
