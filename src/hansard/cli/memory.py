@@ -33,18 +33,21 @@ from hansard.domain.memory.events import ORG, MemoryApproval, MemoryPolicySet, s
 from hansard.domain.memory.paths import AGENTS
 from hansard.domain.memory.space import MemoryState
 from hansard.domain.times import moment
-from hansard.inspect import memory, memory_search
+from hansard.inspect import memory
 from hansard.inspect.find import find_run
 from hansard.inspect.memory import (
     MemoryBlame,
     MemoryChangeMade,
+    MemoryCompaction,
     MemoryDiff,
+    MemoryHits,
+    MemoryLines,
     MemoryListing,
     MemoryLog,
+    MemoryPaths,
     MemoryProposalMade,
     MemoryProposals,
 )
-from hansard.inspect.memory_search import MemoryCompaction, MemoryHits, MemoryLines, MemoryPaths
 
 app = noun(name="memory", help="Look at files that outlive runs, follow them back, put them right.")
 
@@ -124,7 +127,7 @@ async def list_files(
 async def show(space: Space, path: Path, at: Point = None, json: Json = False) -> None:
     """Print a file, as it is or as it was."""
     async with reading() as workspace:
-        found = await memory.entry(workspace, space, path, at)
+        found = await MemoryStore(workspace, space).entry(path, at)
     output.show(found, _text, json=json)
 
 
@@ -133,7 +136,8 @@ async def show(space: Space, path: Path, at: Point = None, json: Json = False) -
 async def show_log(space: Space, path: SomePath = None, json: Json = False) -> None:
     """List the changes of a file or a space, newest first."""
     async with reading() as workspace:
-        found = await memory.log(workspace, space, path)
+        versions = await MemoryStore(workspace, space).versions(path)
+    found = MemoryLog(space=space, versions=versions)
     output.show(found, _log, json=json)
 
 
@@ -150,7 +154,8 @@ async def diff(
 ) -> None:
     """Show changes of files between two points as a git diff."""
     async with reading() as workspace:
-        found = await memory.diff(workspace, space, path, before, after)
+        changed = await MemoryStore(workspace, space).diff(path, before, after)
+    found = MemoryDiff(space=space, diff=changed)
     output.show(found, _diff, json=json)
 
 
@@ -159,7 +164,8 @@ async def diff(
 async def blame(space: Space, path: Path, json: Json = False) -> None:
     """Show which change brought each line of a file."""
     async with reading() as workspace:
-        found = await memory.blame(workspace, space, path)
+        blamed = await MemoryStore(workspace, space).blame(path)
+    found = MemoryBlame(space=space, path=path, blamed=blamed)
     output.show(found, _blame, json=json)
 
 
@@ -211,7 +217,7 @@ async def remember(
         propose = interruptible(named(function)) if function is not None else asked_for
         async with connect_async(**connecting()) as record:
             run = await find_run(record.workspace, what)
-            files = await memory_search.tree_of(record.workspace, space)
+            files = await memory.tree_of(record.workspace, space)
             model = interruptible(named(ask, "--ask")) if ask is not None else None
             found = await reflection.reflect(record, space, files, propose, run=run, ask=model)
         output.show(found, _reflected, json=json)
@@ -301,7 +307,8 @@ async def policy(
 
 
 async def _standing(workspace: Workspace, space: str) -> MemoryPolicySet:
-    return await memory.policy(workspace, space) or MemoryPolicySet(approval=MemoryApproval.ASK)
+    state = await MemoryStore(workspace, space).state()
+    return state.policy or MemoryPolicySet(approval=MemoryApproval.ASK)
 
 
 @app.command()
@@ -316,7 +323,7 @@ async def glob(
     * stays within a folder, ** goes through folders.
     """
     async with reading() as workspace:
-        found = await memory_search.glob(workspace, space, pattern)
+        found = await memory.glob(workspace, space, pattern)
     output.show(found, _paths, json=json)
 
 
@@ -336,9 +343,7 @@ async def grep(
     The time is linear in the text.
     """
     async with reading() as workspace:
-        found = await memory_search.grep(
-            workspace, space, pattern, glob=within, ignore_case=ignore_case
-        )
+        found = await memory.grep(workspace, space, pattern, glob=within, ignore_case=ignore_case)
     output.show(found, _matching, json=json)
 
 
@@ -362,7 +367,7 @@ async def search_files(
     """
     embedder = StaticVectors() if meaning else None
     async with reading() as workspace:
-        found = await memory_search.search(
+        found = await memory.search(
             workspace, space, question, embedder=embedder, glob=within, kind=kind
         )
     output.show(found, _hits, json=json)
@@ -403,7 +408,7 @@ async def compact(
     was changed since it was read is a conflict, and nothing is made then.
     """
     async with answering() as reader:
-        reads = memory_search.reads(reader, space)
+        reads = memory.reads(reader, space)
     terms: Any = {
         "reads": reads,
         "keep": [Probe(each) for each in keep or ()],
@@ -411,13 +416,13 @@ async def compact(
     }
     async with reading() as workspace:
         state = await MemoryStore(workspace, space).whole()
-        found = memory_search.compact(space, state, **terms)
+        found = memory.compact(space, state, **terms)
         label = _label_of(state, found.compacted)
         if function is not None:
-            tree = memory_search.texts_of(state)
+            tree = memory.texts_of(state)
             label = join(*(state.files[path].label for path in tree))
             changes = await interruptible(named(function))(found.compacted.findings, tree)
-            found = memory_search.compact(space, state, changes, **terms)
+            found = memory.compact(space, state, changes, **terms)
         if apply and found.compacted.changes:
             changes = found.compacted.changes
             found.version = await _made(workspace, space, state, changes, by, label)
@@ -444,7 +449,7 @@ async def reflect(
         raise BadValue("--ask", "--with is given, too", "give one: a model, or what proposes")
     propose = interruptible(named(function)) if function is not None else asked_for
     async with connect_async(**connecting()) as record:
-        files = await memory_search.tree_of(record.workspace, space)
+        files = await memory.tree_of(record.workspace, space)
         model = interruptible(named(ask, "--ask")) if ask is not None else None
         found = await reflection.reflect(record, space, files, propose, limit=limit, ask=model)
     output.show(found, _reflected, json=json)

@@ -144,6 +144,9 @@ async def _fetched(blobs: Blobs, fetch: Fetch) -> Any:
         return {}
 
 
+FOR_THE_MODEL = (BadValue, Blocked, MemoryConflict, MemoryInvalid, NotFound)
+"""What a model that uses memory can do something about. All else ends its run."""
+
 RULE = "memory"
 """What a change is refused by that nobody was asked about."""
 

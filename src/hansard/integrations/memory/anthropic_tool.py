@@ -9,6 +9,8 @@ result, with file, line, rule and what is allowed. `MemoryTool` is the same for 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
 from anthropic.types.beta import (
     BetaCacheControlEphemeralParam,
@@ -22,14 +24,20 @@ from anthropic.types.beta import (
 
 from hansard.agents.flow import sync
 from hansard.agents.memory.twins import AsyncMemory, Memory, awaited
+from hansard.agents.memory.write import FOR_THE_MODEL
 from hansard.bus.errors import NotFound
 from hansard.domain.choices import counted
 from hansard.domain.memory import lines
-from hansard.integrations.memory._told import FOR_THE_MODEL, excerpt, listing, numbered
 
 ROOT = "/memories"
 RANGE = 2
 """Ends of `view_range`; the second is -1 for the end of the file."""
+
+SNIPPET_LINES = 2
+"""Around a change, on each side."""
+
+DEPTH_SHOWN = 2
+"""Folders of a listing."""
 
 
 class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
@@ -171,3 +179,25 @@ class MemoryTool(BetaAbstractMemoryTool):
     delete = sync(AsyncMemoryTool.delete)
     rename = sync(AsyncMemoryTool.rename)
     clear_all_memory = sync(AsyncMemoryTool.clear_all_memory)
+
+
+def numbered(lines: Iterable[str], first: int = 1) -> str:
+    """Lines with their numbers, as `cat -n` has them."""
+    return "\n".join(f"{number:>6}\t{line}" for number, line in enumerate(lines, first))
+
+
+def excerpt(text: str, at: int) -> str:
+    """The lines around a character, numbered."""
+    line = text.count("\n", 0, at)
+    begin = max(line - SNIPPET_LINES, 0)
+    return numbered(text.split("\n")[begin : line + SNIPPET_LINES + 1], begin + 1)
+
+
+def listing(paths: Iterable[str], within: str) -> list[str]:
+    """Files and folders under a folder, two levels deep; folders end with a slash."""
+    found: set[str] = set()
+    for path in paths:
+        parts = path.removeprefix(within).split("/")
+        for depth in range(1, min(len(parts), DEPTH_SHOWN) + 1):
+            found.add("/".join(parts[:depth]) + ("/" if depth < len(parts) else ""))
+    return sorted(found)

@@ -43,6 +43,7 @@ from hansard.agents.memory.portable import harnesses
 from hansard.agents.memory.portable.harnesses import AgentFiles
 from hansard.agents.memory.twins import Memory
 from hansard.agents.memory.validation.json_files import Tool
+from hansard.agents.memory.write import FOR_THE_MODEL
 from hansard.bus.errors import NotFound
 from hansard.client.session import Session
 from hansard.domain.choices import counted
@@ -51,7 +52,6 @@ from hansard.domain.memory import lines
 from hansard.domain.memory.paths import AGENTS
 from hansard.integrations.mcp.http import server
 from hansard.integrations.mcp.recording import ToolEffects
-from hansard.integrations.memory._told import FOR_THE_MODEL
 
 T = TypeVar("T")
 
