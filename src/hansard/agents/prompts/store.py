@@ -312,7 +312,7 @@ async def retire(
     return await artifacts.change(workspace, PROMPTS, name, retired, by=by)
 
 
-# A version made of what was said of the one before: by a rule of ours, a function, or a model.
+# Versions that answer feedback: by a rule, a function, or a model.
 #
 # The rules work on the text alone: equal text and feedback give an equal version.
 

@@ -17,7 +17,7 @@ import msgspec
 
 from hansard.agents.errors import NotDone
 from hansard.agents.steps.tools import Tool, ToolSpec
-from hansard.client.browser import elements, questions
+from hansard.client.browser import elements
 from hansard.client.browser.elements import (
     ElementAttempt,
     ElementNotFound,
@@ -41,7 +41,7 @@ from hansard.domain.redaction import SECRET_LENGTH_MIN
 from hansard.domain.steps import Effects
 from hansard.domain.values import Secret
 
-# The secrets that were filled in on a page, which may show them to whoever reads it.
+# Secrets that were filled in on a page, which may show them.
 
 _WHERE = frozenset(("selector", "xpath", "css", "path", "elementId"))
 """What says where an element is: a short secret is not looked for in it."""
@@ -116,7 +116,7 @@ CHECKS = ("url", "text", "visible", "filled")
 """The kinds of checks."""
 
 Model = Callable[[str], Any]
-"""A function that is asked for one element: a text in, JSON as `questions.ANSWER` out."""
+"""A function that is asked for one element: a text in, JSON as `elements.ANSWER` out."""
 
 
 class CallingSession(Protocol):
@@ -369,9 +369,9 @@ class AsyncBrowser:
         lines = await self._step(
             "browser.look", Effects.PURE, self._look, {"frame": frame}, kind="resource"
         )
-        question = questions.question(instruction, frame, lines, row)
+        question = elements.question(instruction, frame, lines, row)
         said = await self._asked(model, question)
-        at = questions.number(said, frame)
+        at = elements.candidate_number(said, frame)
         chosen = {"frame": frame, "at": at, "of": elements.digest("\n".join(lines))}
         chosen |= {"recorded": _plain(recorded)} if row else {}
         told = await self._step("browser.choose", Effects.PURE, self._choose, chosen)
@@ -749,10 +749,10 @@ class AsyncBrowser:
             answer = await told if inspect.isawaitable(told) else told
         else:
             asked = spec(
-                "browser.ask", Effects.PURE, questions.awaiting(model), {"question": 0}, "model"
+                "browser.ask", Effects.PURE, elements.awaiting(model), {"question": 0}, "model"
             )
             answer = await self._session.call(asked, (), {"question": question})
-        return questions.answered(answer)
+        return elements.answer_json(answer)
 
     async def _by_model(
         self, instruction: str, method: str, arguments: Sequence[Any], frame: int

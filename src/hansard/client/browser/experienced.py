@@ -54,7 +54,7 @@ from hansard.domain.experience.experience import Experience, plan
 from hansard.domain.experience.procedure import END, ProcedureNode
 from hansard.domain.values import Secret
 
-# Large teaches small: a student names elements, and a teacher where a check refuses its answer.
+# Teaching: a student names elements, and a teacher where a check refuses its answer.
 
 
 class Teaching:

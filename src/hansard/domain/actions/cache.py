@@ -405,7 +405,7 @@ def _with(
     return made
 
 
-# Slots: values that came from the task stand as `{{name}}`, and a replay is given others.
+# Slots: `{{name}}` in the place of values of the task; a replay is given others.
 
 UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Han and kana, as in a set of a regular expression: written without spaces between words."""
