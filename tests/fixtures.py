@@ -1,6 +1,4 @@
-"""What tests of several parts share: one broker a process, a fresh workspace a test, both clients,
-the command line over them, and programs to be killed.
-"""
+"""Shared fixtures: a broker, fresh workspaces, both clients, the command line, programs to kill."""
 
 import contextlib
 import inspect

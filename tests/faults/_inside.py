@@ -201,9 +201,7 @@ class WatchedLog:
         return stored
 
     def append_here(self, append: Append) -> Stored | None:
-        """The real append in the calling thread, watched. Where it is not the log's turn nothing is
-        stored, and it is watched as any other that the loop sends.
-        """
+        """The real append in the calling thread, watched where the log sends from this thread."""
         seen = self._steps(append)
         self._stop_here(seen, Point.BEFORE_INTENT, Point.BEFORE_RECEIPT)
         assert isinstance(self._log, JetStreamLog)

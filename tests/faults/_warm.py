@@ -211,9 +211,7 @@ _turns: Iterator[Nurse] | None = None
 def start(
     command: Sequence[str], cwd: Path, env: Mapping[str, str], *, afresh: bool = False
 ) -> Process:
-    """A program of Python and its arguments, in a session of its own, without input, with pipes for
-    what it writes. `afresh`: as a child of this process, and not forked.
-    """
+    """Start a Python program in a session of its own, without input; `afresh`: not forked."""
     global _turns  # noqa: PLW0603 -- one pair of them a process, begun where they are first needed
     if afresh or _none_is_forked():
         return subprocess.Popen(

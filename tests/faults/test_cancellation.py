@@ -439,9 +439,7 @@ async def test_before_a_stream_begins_draws_on_no_budget(record):
 
 
 async def test_before_a_joint_decision_draws_on_no_budget(record):
-    """A claim that is cut off before its decision is queued gives its share back; one that is cut
-    off later is made, and counts.
-    """
+    """A claim cut off before its decision is queued is refunded; one cut off later counts."""
     intent = _hold(record, "step.requested.v1")
     rule = hansard.budget("few", 1, tool="team.claim")
     async with record.run("cancelled", gate=[rule], **NAMES) as session:

@@ -1,7 +1,4 @@
-"""The broker's disk is full, and has room again: on a small disk of each test's own, really filled.
-
-nats-server keeps its write error until it is started again, and answers nobody meanwhile.
-"""
+"""A full disk under the broker, and room again; nats-server keeps its error until a restart."""
 
 import asyncio
 import contextlib

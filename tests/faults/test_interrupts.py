@@ -1,7 +1,4 @@
-"""Ctrl-C at each point of a step of the sync client: a KeyboardInterrupt, and what it leaves.
-
-The process stands still at the point (SIGSTOP) when SIGINT is sent, so the interrupt hits there.
-"""
+"""Ctrl-C at each point of a step of the sync client, which stands still (SIGSTOP) there."""
 
 import signal
 from typing import Any

@@ -1,6 +1,4 @@
-"""An exception of a signal handler, as soft time limits raise it (Celery, pytest-timeout): it hits
-the program anywhere, also while a commit is sent.
-"""
+"""An error of a signal handler, such as a soft time limit, hits the program anywhere."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def alarm() -> Iterator[Any]:
 def test_an_error_of_a_signal_handler_ends_no_session(
     record: hansard.Record, alarm: Any, effects: str
 ) -> None:
-    """Where it comes during a step, the program may catch it and go on: it is not raised again, and
-    the session takes calls, facts and its end.
-    """
+    """An error raised by a signal handler in a step is not raised again; the session goes on."""
     hits = 0
     for number in range(TRIES):
         with record.run("limits", run=f"r{number}") as session:
@@ -110,9 +106,7 @@ def test_a_call_that_was_cut_before_its_effect_is_not_in_doubt(
 def test_a_handler_that_records_amid_a_commit_is_refused(
     record: hansard.Record, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """A handler that uses the session while its thread hands a commit over gets an error, in place
-    of waiting for itself; the commit is stored all the same, and the session goes on.
-    """
+    """A handler that uses the session amid a commit gets an error; the commit is stored."""
     with record.run("limits", run="r") as session:
 
         def records(*_: object) -> None:

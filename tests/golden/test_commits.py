@@ -1,7 +1,4 @@
-"""The storage format of a commit, byte for byte: what was written once must be read for ever.
-
-The files are never regenerated. A change of the envelope adds files; it does not touch these.
-"""
+"""The storage format of a commit, byte for byte: golden files are added and never regenerated."""
 
 from datetime import UTC, datetime
 from pathlib import Path

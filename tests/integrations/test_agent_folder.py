@@ -1,6 +1,4 @@
-"""`hansard agent run FOLDER`: an agent that is a folder, through deepagents; its model's answers
-are hand-written and played by a local server that counts, its tools are of a real MCP server.
-"""
+"""`hansard agent run FOLDER` through deepagents, with a scripted model and a real MCP server."""
 
 import json
 import socket

@@ -79,9 +79,7 @@ def test_changes_of_two_writers_behind_one_space_are_all_made(record: Record):
 def test_killed_at_any_point_no_flushed_change_is_lost_and_none_is_doubled(
     record: Record, tmp_path: Path, rounds: Callable[[int, int], int], evidence: Evidence
 ):
-    """SIGKILL before or after append upon append: the log has a round's first changes, in order,
-    once each, and all that `flush` had acknowledged.
-    """
+    """Killed around any append, flushed changes are in the log once and in order."""
     flushed_file = tmp_path / "flushed"
     flushed_file.touch()
     log = record.workspace

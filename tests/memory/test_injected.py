@@ -1,6 +1,4 @@
-"""Pages that ask to be remembered: none reaches a file unasked, through whatever a session has;
-what somebody granted is written as it was shown or not at all, and what rests on it is named.
-"""
+"""No page that asks to be remembered reaches a file without a grant, by any way."""
 
 import asyncio
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""What comes back into memory, or is made of what stands there, keeps its label: a file that was
-deleted has none any more, and its text has it still.
-"""
+"""A text keeps its label where it comes back into memory or is quoted from it."""
 
 import asyncio
 import json

@@ -150,9 +150,7 @@ def digests_of(work: Callable[[], object]) -> int:
 
 
 def cost_in_a_new_process(files: int) -> tuple[int, int]:
-    """The blobs that are fetched, and the digests that are computed, for the first change of one
-    file by a process that read nothing of its space before.
-    """
+    """Return the blobs fetched and digests computed for a new process's first change."""
     with asyncio.Runner() as runner:
         workspace = runner.run(written(files))
         store = MemoryStore(workspace, "org")

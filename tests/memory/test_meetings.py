@@ -1,6 +1,4 @@
-"""examples/meeting_assistant: corrected from week one to month three through Anthropic's SDK, whose
-answers are hand-written and played by a local server.
-"""
+"""examples/meeting_assistant over three months, with hand-written answers of a local server."""
 
 import json
 import time

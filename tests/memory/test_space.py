@@ -159,9 +159,7 @@ def test_an_event_that_does_not_follow_changes_nothing():
 
 @pytest.mark.parametrize("edit", [b'[[9,9,"z"]]', b'[[0,1,"z"]]', b"7"])
 def test_a_text_that_is_not_what_its_change_says_is_found_where_it_is_used(edit):
-    """The other files of that change can be read; a whole new text, or the one before, puts it
-    right.
-    """
+    """A text that does not match its change is found in use, and a whole new one repairs it."""
     state = having(a_md="x\n", b_md="b\n")
     real = change_of("a.md", state.files["a.md"], "y\n")
     forged = msgspec.structs.replace(real, edit=msgspec.Raw(edit))

@@ -1,6 +1,4 @@
-"""A notebook: cells run one after the other by a real kernel, as a user's are. A kernel is a fork
-of a process that has imported what kernels import; `make test-full` starts each afresh.
-"""
+"""A notebook whose cells a real kernel runs; `make test-full` starts each kernel afresh."""
 
 import asyncio
 import contextlib

@@ -54,9 +54,7 @@ class _Opened:
 
 @contextlib.contextmanager
 def asked_once() -> Iterator[Callable[[], None]]:
-    """Meanwhile, answers of our own questions and reports of comparisons are kept, by the file that
-    was asked, its position and its digest. Gives what forgets them.
-    """
+    """Keep answers of reports by file, position and digest; yield a function that forgets them."""
     kept: dict[bytes, Any] = {}
     if THOROUGH:
         yield kept.clear

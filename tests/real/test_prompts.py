@@ -1,6 +1,4 @@
-"""Prompts that were really optimised: their published accuracies, the trees of their candidates,
-and GEPA itself over the recorded predictions, killed and gone on with.
-"""
+"""Optimised prompts: published accuracies, candidate trees, and GEPA killed and resumed."""
 
 import csv
 import json

@@ -1,6 +1,4 @@
-"""Runs of several agents that are valid by construction, so that what is left out or put in leaves
-a valid log: steps are numbered, versions counted and references resolved when a world is built.
-"""
+"""Runs of several agents that stay valid logs, whatever is left out or put in."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,6 +1,4 @@
-"""Experiences through the service: by the role's rules, as a trusted program has them; and what
-went out of a run.
-"""
+"""Experiences through the service, by the role's rules, and what left a run."""
 
 from __future__ import annotations
 

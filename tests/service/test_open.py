@@ -1,6 +1,4 @@
-"""A session without a block: who finds it, and how it ends. The same through either door, with
-either client.
-"""
+"""A session without a block, its current scope and end, through both doors and clients."""
 
 import asyncio
 import contextvars

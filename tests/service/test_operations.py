@@ -1,6 +1,4 @@
-"""The operations that are declared: each is answered, refuses what it is not, and needs of a role
-what it says.
-"""
+"""Each declared operation is answered, refuses wrong requests, and needs what it says."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""Placeholders and the choice by label, of a restricted agent: its tools run at its side, and so
-are values replaced and put back there.
-"""
+"""Placeholders and the choice by label, at the side of a restricted agent."""
 
 import asyncio
 import inspect

@@ -342,9 +342,7 @@ def played(house: Served, door: str, client: str) -> tuple[list[Any], set[str]]:
 
 @pytest.mark.parametrize("client", ["sync", "async"])
 def test_each_operation_is_the_same_through_both_doors(served: Any, client: str) -> None:
-    """A restricted agent whose role may is told, and leaves on record, what a trusted program does
-    that acts by its name.
-    """
+    """A permitted restricted agent gets and leaves on record what a trusted program does."""
     house, other = served(f"parity-{client}", SEES), served(f"trusted-{client}", SEES)
     told, called = played(house, "restricted", client)
     expected, _ = played(other, "trusted", client)

@@ -1,7 +1,4 @@
-"""The broker goes away under restricted agents and comes back: they are told at once what to do,
-and go on; nothing that they were told of is lost, each effect is made once, and they are still
-known.
-"""
+"""Restricted agents outlive a broker that goes away: no loss, each effect once, same tokens."""
 
 import contextlib
 import os

@@ -1,6 +1,4 @@
-"""Tables of an analyst's own, joined with the record's: the worker is handed them as Arrow, and the
-sandbox stays closed.
-"""
+"""Tables of an analyst's own, joined with the record's inside a closed sandbox."""
 
 import json
 import math

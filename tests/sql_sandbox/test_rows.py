@@ -1,6 +1,4 @@
-"""Rows that are asked for plainly and as Arrow are the same, of every type that DuckDB has; what
-needs pyarrow says so where there is none, and the rest does without.
-"""
+"""Plain and Arrow rows are the same for every DuckDB type; without pyarrow the rest works."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""A task whose work is in doubt is nobody's failure: its claim stays, and it goes on when settled.
-
-And a task that did fail can be done after all, when somebody who may says so.
-"""
+"""A task in doubt keeps its claim and goes on when settled; a failed one can be reopened."""
 
 import asyncio
 import functools

@@ -1,7 +1,4 @@
-"""The team in SQL is the team that the log folds to: tasks and who held them, messages, approvals,
-what was refused, who may log in, what was answered as a role; and a role's own file has no byte of
-what it may not see.
-"""
+"""The team in SQL equals the team that the log folds to, and a role's file holds its part."""
 
 import hashlib
 import json

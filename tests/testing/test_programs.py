@@ -1,6 +1,4 @@
-"""Given, when, then of programs: what is on record is answered, the rest runs, and a test that
-fails shows both sides.
-"""
+"""Given, when, then of programs: recorded calls are answered, and failures show both sides."""
 
 from functools import partial
 

@@ -1,6 +1,4 @@
-"""A server that says more than its client reads waits for it: nothing is kept without a bound,
-nothing is lost, and nothing hangs.
-"""
+"""A server that says more than its client reads waits for it, within bounds and without loss."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What is on record, and what the other side gets, is what was on the wire: a tee on either side of
-the proxy compares, byte by byte.
-"""
+"""The record, and what the other side gets, are what was on the wire, byte by byte."""
 
 from __future__ import annotations
 

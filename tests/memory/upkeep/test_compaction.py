@@ -1,6 +1,4 @@
-"""Compaction: what is proposed without a model loses no word, what refuses a proposal, and that no
-probe is lost however often it is done.
-"""
+"""Compaction proposes without a model, refuses what loses a probe, and loses none over time."""
 
 import random
 

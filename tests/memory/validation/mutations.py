@@ -1,6 +1,4 @@
-"""Seeded changes to real files of memory: those that break a rule, with the line and the rule that
-are to be told, and those that leave the file valid.
-"""
+"""Seeded changes to real files of memory: those that break a rule, and those that keep all."""
 
 import json
 import random

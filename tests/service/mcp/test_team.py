@@ -1,6 +1,4 @@
-"""A research team of three kinds of clients does its job through the record's server alone: the
-Python SDK's, npm's, and the MCP Inspector's `--cli`.
-"""
+"""Three kinds of MCP clients do a research team's job through the record's server."""
 
 from __future__ import annotations
 
