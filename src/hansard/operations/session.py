@@ -637,11 +637,6 @@ class _Tagged(msgspec.Struct):
 _tag = msgspec.json.Decoder(_Tagged)
 
 
-def of(asked: Ask) -> Operation:
-    """The operation that a request is of."""
-    return OPERATIONS[str(type(asked).__struct_config__.tag)]
-
-
 def read(raw: msgspec.Raw) -> tuple[Operation, Any]:
     """A request, and the operation that it is of. Raises BadValue, which names the operation, the
     field, what it holds, and what it is to hold.
