@@ -247,18 +247,21 @@ def _warn_not_redacted(workspace: Workspace, run: str, state: AgentState, option
 
     A provider of secrets may know those that stand for a whole value.
     """
-    places: list[bytes] = []
+    marked: list[bytes] = []
     for step in state.steps.values():
-        places += [bytes(step.arguments), bytes(step.result), *map(bytes, step.items)]
-        places.append(step.error.message.encode() if step.error is not None else b"")
+        arguments, result = bytes(step.arguments), bytes(step.result)
+        if b"secret" in arguments or b"secret" in result:
+            marked += (arguments, result)
+        marked += map(bytes, step.items)
+        if step.error is not None:
+            marked.append(step.error.message.encode())
     for noted in state.facts:
         if isinstance(noted.fact, MessageAdded):
-            places.append(bytes(noted.fact.content))
+            marked.append(bytes(noted.fact.content))
     found: set[str] = set()
-    for place in places:
-        if b"secret" in place:
-            for text, value in _REDACTED.findall(place):
-                found.add((text or (b"" if options.secrets is not None else value)).decode())
+    for place in marked:
+        for text, value in _REDACTED.findall(place):
+            found.add((text or (b"" if options.secrets is not None else value)).decode())
     known = {name for name, _ in workspace.redaction.secrets} if workspace.redaction else set()
     missing = sorted(found - known - {""})
     if missing:
