@@ -13,7 +13,7 @@ import pytest
 
 import hansard
 from hansard.broker import access
-from hansard.broker import logins as server_logins
+from hansard.broker import access as server_logins
 from hansard.broker.access import AccessNotTold, BrokerUser, Credentials, tell_server
 from hansard.broker.files import ServerFiles, locked
 from hansard.broker.lease import Lease, join

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansard.agents.steps import payloads
-from hansard.agents.steps.shared import Learned, Shared
+from hansard.agents.steps.payloads import Learned, Shared
 from hansard.bus.commits import record
 from hansard.bus.in_full import RunInFull
 from hansard.domain import agent

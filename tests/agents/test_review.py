@@ -10,8 +10,7 @@ import pytest
 from tenacity import wait_none
 
 import hansard
-from hansard.agents.steps.payloads import INLINE_BYTES_MAX
-from hansard.agents.steps.shared import Learned, Shared
+from hansard.agents.steps.payloads import INLINE_BYTES_MAX, Learned, Shared
 from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)

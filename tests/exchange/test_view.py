@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.exchange.view import export_view
+from hansard.agents.exchange.writer import export_view
 from hansard.bus.errors import NotFound
 from hansard.domain.agent import HandedOff
 from hansard.domain.budget import Reserved

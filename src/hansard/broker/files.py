@@ -7,7 +7,7 @@
     state.json        the ServerInfo while the server answers; proves nothing without the FIFO
     credentials.json  server name, logins and last port; outlive the server
     nats.conf         the server's configuration, written at each start
-    access.*          its restricted logins: see `hansard.broker.logins`
+    access.*          its restricted logins: see `hansard.broker.access`
     server.log        what supervisor and server say; server.log.1 is the one before
     server.error      why the last supervisor gave up
     server.obstacle   why the server that runs cannot write: of one size from the start, and written

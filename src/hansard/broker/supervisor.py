@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.broker import logins as server_logins
+from hansard.broker import access as server_logins
 from hansard.broker import process as server_process
 from hansard.broker.files import (
     LOCK_POLL_S,

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from hansard.agents.exchange.format import Missing
-from hansard.agents.exchange.view import export_view
 from hansard.agents.exchange.writer import export as write_out
+from hansard.agents.exchange.writer import export_view
 from hansard.agents.workspace import Workspace
 from hansard.bus.file_lock import whole
 from hansard.cli import output as _show

@@ -18,9 +18,9 @@ from hansard.agents.policy.permits import FREE, Need, Permit, refused
 from hansard.agents.steps import payloads
 from hansard.agents.steps.failures import failure, failure_digest
 from hansard.agents.steps.ledger import CallPosition, Ledger, Mode
+from hansard.agents.steps.payloads import SOURCE_CHARACTERS_MIN, Learned, Shared
 from hansard.agents.steps.placeholders import SecretProvider, Veil
 from hansard.agents.steps.scope import Scope
-from hansard.agents.steps.shared import SOURCE_CHARACTERS_MIN, Learned, Shared
 from hansard.agents.steps.tools import DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import Blobs

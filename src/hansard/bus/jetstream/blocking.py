@@ -1,11 +1,13 @@
 """A connection that the thread which publishes waits on itself, without the loop.
 
 A publish over the loop costs its thread two changes of thread and a turn of the loop each way. Here
-it is a `send` and a `recv` of a socket. The connection is made by nats-py, on the loop and by the
-options of every other one (user, credentials, nkey, which server of several), and then taken from
-it. Over TLS it stays with the loop: what the cipher's state is stands in asyncio, and cannot be
-taken. One thread at a time; whatever goes wrong ends the connection, and who published is told that
-the outcome is unknown: the loop has all that is needed to find out, and to connect again.
+it is a `send` and a `recv` of a socket: over the loop a step of the sync client takes 1.37 to 1.52
+times as long (a pure step, strict server, 1 KB, p50, in turns). The connection is made by nats-py,
+on the loop and by the options of every other one (user, credentials, nkey, which server of
+several), and then taken from it. Over TLS it stays with the loop: what the cipher's state is stands
+in asyncio, and cannot be taken. One thread at a time; whatever goes wrong ends the connection, and
+who published is told that the outcome is unknown: the loop has all that is needed to find out, and
+to connect again.
 """
 
 from __future__ import annotations

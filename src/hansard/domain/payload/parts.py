@@ -12,8 +12,7 @@ text, so that it holds whatever that value is recorded as. What is referred to w
 earlier version of the stream: there is no circle. A fork refers to its parent's steps up to the
 cut, which are its own.
 
-This is the storage format. Here it is read, for all who read; `hansard.agents.steps.shared` writes
-it.
+This is the storage format. It is read here, and written by `hansard.agents.steps.payloads`.
 """
 
 from __future__ import annotations
