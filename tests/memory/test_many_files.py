@@ -15,7 +15,8 @@ from hansard.agents.memory.write import packed
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.log import Append
-from hansard.client.record import Record
+from hansard.client.options import Defaults
+from hansard.client.record import AsyncRecord, Record
 from hansard.domain.events import Actor
 from hansard.domain.memory import space
 from hansard.domain.memory.events import MemoryChanged, digest_of, stream_of
@@ -167,3 +168,16 @@ def test_the_first_change_of_a_process_reads_the_file_that_it_changes_alone():
     assert few == many
     assert many[0] == 1
     assert many[1] < 10
+
+
+def test_a_list_of_paths_reads_no_text():
+    """Of a space of any size."""
+
+    async def fetched() -> tuple[int, int]:
+        workspace = await written(300)
+        space = AsyncRecord(workspace, Defaults(), None, Record).memory("org")
+        found = await space.ls("d1"), await space.glob("d1/*7.md")
+        assert [len(each) for each in found] == [100, 10]
+        return workspace.fetched.requests, len(await space.entries())
+
+    assert asyncio.run(fetched()) == (0, 300)

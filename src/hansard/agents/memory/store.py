@@ -176,6 +176,10 @@ class MemoryStore:
         files = (await self.whole(at)).files
         return [self._entry(files[path]) for path in sorted(files)]
 
+    async def paths(self) -> list[str]:
+        """The paths of all files, sorted; reads no text."""
+        return sorted((await self.state()).files)
+
     async def versions(self, path: str | None = None) -> list[MemoryVersion]:
         """The versions of a file, or the changes of all of them, the oldest first."""
         named = paths.normal(path) if path is not None else None

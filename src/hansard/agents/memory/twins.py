@@ -359,6 +359,7 @@ class SpaceStore(Protocol):
     async def follow(self) -> None: ...  # noqa: D102 -- said there
     async def entry(self, path: str, at: object = None) -> MemoryEntry: ...  # noqa: D102 -- said there
     async def entries(self, at: object = None) -> list[MemoryEntry]: ...  # noqa: D102 -- said there
+    async def paths(self) -> list[str]: ...  # noqa: D102 -- said there
     async def versions(self, path: str | None = None) -> list[MemoryVersion]: ...  # noqa: D102 -- said there
     async def diff(self, path: str | None, before: object, after: object = None) -> str: ...  # noqa: D102 -- said there
     async def blame(self, path: str) -> list[BlamedLine]: ...  # noqa: D102 -- said there
@@ -437,12 +438,11 @@ class AsyncMemorySpace(SpaceOnLoop):
     async def ls(self, folder: str = "") -> list[str]:
         """The paths under a folder, sorted."""
         within = f"{paths.normal(folder.rstrip('/'))}/" if folder.strip("/.") else ""
-        entries = await self._store.entries()
-        return sorted(each.path for each in entries if each.path.startswith(within))
+        return [path for path in await self._store.paths() if path.startswith(within)]
 
     async def glob(self, pattern: str) -> list[str]:
         """The paths that match a pattern such as `skills/**`, sorted."""
-        return paths_matching([each.path for each in await self._store.entries()], pattern).paths
+        return paths_matching(await self._store.paths(), pattern).paths
 
     async def grep(self, pattern: str, *, glob: str = "") -> list[tuple[str, int, str]]:
         """The lines that match a regular expression in RE2's syntax: path, line from 1, text."""

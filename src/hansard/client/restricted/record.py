@@ -222,6 +222,10 @@ class RemoteStore:
         """All files that the role sees."""
         return await self._spaces.memory_entries(self.space, at)
 
+    async def paths(self) -> list[str]:
+        """The paths of all files, sorted."""
+        return sorted(each.path for each in await self.entries())
+
     async def versions(self, path: str | None = None) -> list[MemoryVersion]:
         """The versions of a file, or of all."""
         return await self._spaces.memory_history(self.space, path)
