@@ -101,6 +101,11 @@ class Tee:
             each.cancel()
 
     @property
+    def connections(self) -> int:
+        """How many were opened."""
+        return len(self._kept)
+
+    @property
     def exchanges(self) -> list[Exchange]:
         """All of them, connection by connection."""
         found: list[Exchange] = []

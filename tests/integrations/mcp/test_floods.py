@@ -278,9 +278,7 @@ async def test_a_server_over_pipes_waits_for_its_client(setup: Setup, command: C
         assert len(found) > INBOX_MAX
         await kept.waits()
         await asyncio.sleep(2.5)  # the server's time to answer what was called off is over
-        assert client.process.stdin is not None
-        client.process.stdin.close()
-        assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 0
+        assert await client.leave() == 0
     await kept.is_gone()
     steps = {each["tool"]: each for each in (await command("run", "trace", "last", "--json")).lines}
     assert (steps["flood"]["status"], steps["sound"]["status"]) == ("in_doubt", "completed")
@@ -331,9 +329,7 @@ async def test_several_servers_wait_for_their_client(setup: Setup):
         assert kept[1].told == many
         ordered = [number for number in found if number < many]
         assert len(ordered) == 2 * many  # both servers' first ones
-        assert client.process.stdin is not None
-        client.process.stdin.close()
-        assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 0
+        assert await client.leave() == 0
     for each in kept:
         await each.is_gone()
 
@@ -390,9 +386,7 @@ async def test_a_server_over_http_waits_for_its_client(setup: Setup):
         found = await client.until(number)
         assert numbers(found) == list(range(many))
         assert found[-1]["result"]["content"][0]["text"] == "done"
-        assert client.process.stdin is not None
-        client.process.stdin.close()
-        assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 0
+        assert await client.leave() == 0
 
 
 @pytest.mark.slow

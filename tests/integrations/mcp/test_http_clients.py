@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.support import Call
-from tests.integrations.mcp.support import NO_TLS, SCENARIO_S, WAIT_S, Setup, served, text, yes
+from tests.integrations.mcp.http_tee import teed
+from tests.integrations.mcp.support import (
+    NO_TLS,
+    SCENARIO_S,
+    WAIT_S,
+    Setup,
+    ask,
+    served,
+    text,
+    yes,
+)
 from tests.integrations.mcp.test_http import listening
 
 pytestmark = pytest.mark.later
@@ -21,6 +31,7 @@ if TYPE_CHECKING:  # see the support's
     import httpx2
     from mcp import Client
 
+CALLS = 20
 TOKEN = "a token of thirty-two characters"
 
 
@@ -193,3 +204,21 @@ def test_where_clients_come_in_is_checked(call: Call, options: tuple[str, ...], 
     assert ran.code == 2
     assert said in ran.err
     assert call("runs", "--json").lines == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["pipes", "http"])
+async def test_calls_in_turn_share_a_connection_to_the_server(setup: Setup, transport: str):
+    """Streams of answers are read to their end, so that their connections are used again."""
+
+    async def calls(client: Client) -> None:
+        for number in range(CALLS):
+            await client.call_tool("add", {"a": number, "b": 1})
+
+    async with listening(setup) as (url, _), teed(url) as tee:
+        if transport == "pipes":
+            await ask(setup, setup.proxy("--url", tee.url, server=False), "legacy", calls)
+        else:
+            async with port(setup, "--url", tee.url) as (front, _):
+                await asks(front, "legacy", calls)
+        assert tee.connections < CALLS / 2

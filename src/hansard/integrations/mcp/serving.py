@@ -120,25 +120,21 @@ class Proxy:
 
     # The client, as a call that waits for an approval sees it
 
-    async def notify(self, raw: bytes) -> None:
-        """Send a notification."""
-        await self._tell(raw)
-
     async def elicit(self, params: dict[str, Any]) -> Answer:
         """Send `elicitation/create`, and wait for its answer; cancelled, the client is told."""
         id_ = f"hansard-approval-{next(self._numbers)}"
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked_back[id_] = waiting
         try:
-            await self._tell(frames.request(id_, "elicitation/create", params))
+            await self.notify(frames.request(id_, "elicitation/create", params))
             return await waiting
         except asyncio.CancelledError:
-            await self._tell(answered_elsewhere(id_))
+            await self.notify(answered_elsewhere(id_))
             raise
         finally:
             del self._asked_back[id_]
 
-    async def _tell(self, raw: bytes) -> None:
+    async def notify(self, raw: bytes) -> None:
         """Write a frame to the client, which waits where it does not read. One that has left is
         told nothing: what comes of its calls is on record.
         """
@@ -164,7 +160,7 @@ class Proxy:
             except BadFrame as bad:
                 error = {"code": bad.code, "message": str(bad)}
                 if not bad.is_answer or bad.id not in self._asked_back:
-                    await self._tell(frames.error(bad.id, error))
+                    await self.notify(frames.error(bad.id, error))
                     continue
                 frame = Answer(frames.error(bad.id, error), bad.id, None, error)
             if isinstance(frame, Request):
@@ -189,7 +185,7 @@ class Proxy:
             # The first is being put on record; this one never is, so that nobody is given it.
             _log.warning("the server answered a request twice: the first counts", id=frame.id)
         elif step is None or not isinstance(frame, Request):
-            await self._tell(frame.raw)
+            await self.notify(frame.raw)
         elif len(self._others) >= QUESTIONS_MAX:
             await replies.refuse(frame, f"{QUESTIONS_MAX:,} questions wait for the client")
         else:
@@ -209,7 +205,7 @@ class Proxy:
             waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._asked_back[frame.id] = waiting
             try:
-                await self._tell(frame.raw)
+                await self.notify(frame.raw)
                 return await waiting
             finally:
                 del self._asked_back[frame.id]
@@ -238,7 +234,7 @@ class Proxy:
         if frame.id in self._open:
             message = f"id {frame.id!r:.40} is that of a request that is still open"
             error = {"code": frames.INVALID_REQUEST, "message": f"{message}: give each its own"}
-            await self._tell(frames.error(frame.id, error))
+            await self.notify(frames.error(frame.id, error))
             return
         if frame.method == INITIALIZE:
             self.elicits = offers_forms(frame.params.get("capabilities"))
@@ -246,12 +242,12 @@ class Proxy:
             step = step_of(frame)
         except HansardError as bad:
             error = {"code": frames.INVALID_PARAMS, "message": str(bad)}
-            await self._tell(frames.error(frame.id, error))
+            await self.notify(frames.error(frame.id, error))
             return
         if step is None and self._upstream is not None:
             await self._pass_on(frame)
         elif step is None:
-            await self._tell(unanswerable(frame))
+            await self.notify(unanswerable(frame))
         else:
             task = self._recording.begin(self._step(frame, step))
             self._open[frame.id] = task
@@ -263,7 +259,7 @@ class Proxy:
         found = await self._recording.answer(frame, step, ask, self)
         if self._upstream is not None and found.is_servers:
             await self._upstream.flushed()  # what was said before it goes before it
-        await self._tell(found.raw)
+        await self.notify(found.raw)
 
     async def _ask(self, upstream: Server, frame: Request) -> Answer:
         """The server's answer; where nobody waits for it any more the server is told."""

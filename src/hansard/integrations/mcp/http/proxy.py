@@ -55,6 +55,8 @@ from hansard.integrations.mcp.http.local import LocalServers, Start
 from hansard.integrations.mcp.http.server import (
     ACCEPTED,
     BAD_REQUEST,
+    BROKEN_OFF,
+    END_S,
     LEGACY_PATHS,
     LOST,
     METHOD,
@@ -458,13 +460,20 @@ class HttpProxy:
     async def _take(
         self, response: httpx2.Response, frame: Request, call: _Call, source: _Source
     ) -> Answer | None:
-        async for event, found in events(response):
-            call.resumable = call.resumable or bool(event.id)
-            if isinstance(found, Answer) and found.id == frame.id:
-                source.reply.last = event.id
-                return found
-            await self._say(event, found, source)
-        return None
+        answer: Answer | None = None
+        try:
+            async with asyncio.timeout(None) as limit:
+                async for event, found in events(response):
+                    call.resumable = call.resumable or bool(event.id)
+                    if answer is None and isinstance(found, Answer) and found.id == frame.id:
+                        source.reply.last, answer = event.id, found
+                        limit.reschedule(asyncio.get_running_loop().time() + END_S)
+                    else:
+                        await self._say(event, found, source)
+        except (TimeoutError, ServerGone, *BROKEN_OFF):
+            if answer is None:
+                raise
+        return answer
 
     async def _ask_aside(self, server: HttpServer, frame: Request, source: _Source) -> Answer:
         """The answer to a request of the proxy's own, in the client's name."""

@@ -328,6 +328,12 @@ OF_A_CONNECTION = {
 """
 
 
+END_S = 0.02
+"""Seconds for a stream to end after its answer: only then is its connection used again."""
+
+BROKEN_OFF = (httpx2.HTTPError, httpx2.StreamError, httpx2.SSEError, httpx2.InvalidURL)
+"""Errors of a connection, or of what is read from it."""
+
 Headers = list[tuple[str, str]]
 
 
@@ -456,7 +462,7 @@ def _lost(shown: str) -> Generator[None]:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
         raise NotDone(f"{shown} cannot be reached ({error})") from error
-    except (httpx2.HTTPError, httpx2.StreamError, httpx2.SSEError, httpx2.InvalidURL) as error:
+    except BROKEN_OFF as error:
         fact = str(error) or type(error).__name__
         raise ServerGone(f"{shown} broke off ({fact}): it may have been done") from error
 
@@ -586,6 +592,9 @@ class HttpUpstream:
             either: set[asyncio.Future[Any]] = {waiting, post}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if waiting.done():
+                ended, _ = await asyncio.wait([post], timeout=END_S)
+                for each in ended:  # what broke off after the answer is no failure of the call
+                    _ = each.cancelled() or each.exception()
                 self._greeted(frame, waiting.result())
                 return waiting.result()
             if post.cancelled():
