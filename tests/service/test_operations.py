@@ -436,3 +436,17 @@ def test_an_operation_states_what_it_needs() -> None:
     """One that says nothing of it is an error where it is declared."""
     with pytest.raises(TypeError, match="needs"):
         declare.operation()  # type: ignore[call-arg]  # what is to be refused
+
+
+def test_evolving_in_the_name_of_another_is_refused_before_the_function_runs(house: House) -> None:
+    """A restricted agent acts as its principal; a function may ask a model, which costs."""
+    house.login()
+    ran: list[str] = []
+
+    def shorter(_: object, feedback: str) -> str:
+        ran.append(feedback)
+        return "short"
+
+    with house.connect() as record, pytest.raises(NotOffered, match=r"record\.evolve\(by=\)"):
+        record.evolve("rag", "too long", using=shorter, by="eve")
+    assert ran == []

@@ -221,6 +221,7 @@ class CommonRecord(Brief, Generic[S_co]):
             NotFound: There is no such prompt.
             Refused: It has no such version.
         """
+        self._async._demand_own("evolve", by)  # noqa: SLF001 -- of the async client
         said = evolving.told(feedback)
         before = after = self.prompt(reference)
         for each in said:

@@ -408,6 +408,9 @@ class Noun:
 
     _workspace: Workspace
 
+    def _demand_own(self, method: str, by: str) -> None:
+        """Raise NotOffered where this one may not act in the name of another."""
+
     if TYPE_CHECKING:
 
         def _read(self, reads: Callable[[Reader], R], what: str, *words: object) -> Awaitable[R]:

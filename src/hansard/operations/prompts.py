@@ -338,6 +338,7 @@ class Prompts(Noun):
         """Add the version of a prompt that answers what was said of it; see `Record.evolve`.
         `using` may be a coroutine function.
         """
+        self._demand_own("evolve", by)
         said = store.told(feedback)
         before = after = await self.prompt(reference)
         for each in said:

@@ -22,6 +22,7 @@ from hansard.agents.policy.gate import Budget, GateRule
 from hansard.agents.runs import told_labels
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.scope import guard_secrets, kept
+from hansard.bus.clock import OS_USER
 from hansard.bus.portal import Portal
 from hansard.client.beginning import Ended, tell
 from hansard.client.common import AsyncCommonRecord, CommonRecord
@@ -169,6 +170,10 @@ class Sender:
     """Sends operations to the service."""
 
     _link: Link
+
+    def _demand_own(self, method: str, by: str) -> None:
+        if by != OS_USER:
+            raise NotOffered(f"record.{method}(by=)", TRUSTED)
 
     async def _send(
         self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
