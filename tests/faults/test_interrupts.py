@@ -1,4 +1,4 @@
-"""Ctrl-C at each point of a step of the sync client, which stands still (SIGSTOP) there."""
+"""Ctrl-C at each point of a step of the sync client, which is stopped (SIGSTOP) there."""
 
 import signal
 from typing import Any

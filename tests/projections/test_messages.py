@@ -76,7 +76,6 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
         access.__name__: WorkspaceStream(access.KIND, "ada"),
         agent.__name__: ADA,
         aggregate_types.__name__: WorkspaceStream(aggregate_types.KIND, "a"),
-        conversation.__name__: ADA,
         approval.__name__: KeyStream("r", approval.KEY),
         steps.__name__: ADA,
         task.__name__: KeyStream("r", task.KEY),
@@ -98,7 +97,11 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
         prompt.__name__: WorkspaceStream(prompt.KIND, "p"),
         query.__name__: WorkspaceStream(query.KIND, "writer"),
         role_events.__name__: WorkspaceStream(role_events.KIND, "r"),
-        access.__name__: KeyStream("r", access.key_of("writer")),
+    }
+    own: dict[type, StreamId] = {
+        access.ViewServed: KeyStream("r", access.key_of("writer")),
+        conversation.ContextCompacted: ADA,
+        aggregate_types.AggregateFollowed: WorkspaceStream(aggregate_types.FOLLOWER, "f"),
     }
     files = sorted(
         GOLDEN.iterdir(), key=lambda path: (path.name[:13] != "step.requeste", path.name)
@@ -107,10 +110,8 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
     for path in files:
         tag = path.name.removesuffix(".json").rpartition(".")[0]
         golden = Recorded(tag, path.name, msgspec.Raw(path.read_bytes()))
-        stream = where[REGISTRY[tag].__module__]
-        if REGISTRY[tag] is aggregate_types.AggregateFollowed:
-            stream = WorkspaceStream(aggregate_types.FOLLOWER, "f")
-        found.append((stream, golden))
+        kind = REGISTRY[tag]
+        found.append((own.get(kind) or where[kind.__module__], golden))
     return found
 
 
