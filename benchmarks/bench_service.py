@@ -24,7 +24,7 @@ from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
 from hansard import settings as configuration
 from hansard.client.common import AsyncCommonRecord
-from hansard.client.credentials import Wanted, make
+from hansard.client.credentials import CredentialsRequest, make
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncCommonSession
 from hansard.domain.roles import check as role_file
@@ -72,7 +72,7 @@ async def login(folder: Path, name: str) -> Path:
     """Credentials of a principal."""
     place = folder / f"{name}.json"
     settings = configuration.load(workspace="bench", data_dir=folder)
-    await make(settings, Wanted(role="writer", name=name, output=place))
+    await make(settings, CredentialsRequest(role="writer", name=name, output=place))
     return place
 
 

@@ -7,7 +7,7 @@ from hansard.agents.board.operations import BoardEntry, Expected, Resolution, Re
 from hansard.agents.board.twins import AsyncBoard, AsyncTransaction, Board, Transaction
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.policy.gate import AskOptions, BudgetOptions, GateRule, RuleOptions
-from hansard.agents.run_index import RunsWanted
+from hansard.agents.run_index import RunQuery
 from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settle
 from hansard.agents.steps.tools import Reconcile, ToolSpec
@@ -135,11 +135,11 @@ __all__ = [
     "RunAssigned",
     "RunForked",
     "RunOptions",
+    "RunQuery",
     "RunScored",
     "RunState",
     "RunStream",
     "RunView",
-    "RunsWanted",
     "Saved",
     "Savings",
     "SavingsAnswer",

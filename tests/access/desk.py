@@ -17,7 +17,7 @@ from hansard import settings as configuration
 from hansard.agents.access.authenticator import AccessDenied, Authenticator
 from hansard.broker.access import Credentials
 from hansard.broker.lease import Lease, join
-from hansard.client.credentials import Wanted, make
+from hansard.client.credentials import CredentialsRequest, make
 from hansard.domain.errors import HansardError
 from tests.access.support import ROLES, called, let_in
 from tests.faults._warm import run
@@ -63,7 +63,7 @@ class Desk:
         """`hansard credentials ROLE --name NAME --output NAME.json`."""
         place = self.folder / more.pop("output", f"{name}.json")
         settings = configuration.load(workspace="lab", data_dir=self.data_dir)
-        doing = make(settings, Wanted(role=role, name=name, output=place, **more))
+        doing = make(settings, CredentialsRequest(role=role, name=name, output=place, **more))
         with ThreadPoolExecutor(1) as thread:  # it has a loop of its own
             made = thread.submit(asyncio.run, doing).result()
         told: dict[str, Any] = json.loads(msgspec.json.encode(made))

@@ -24,7 +24,7 @@ from hansard.broker import access
 from hansard.broker.access import Credentials
 from hansard.broker.lease import Lease, Login, join
 from hansard.cli import command
-from hansard.client.credentials import Wanted, make
+from hansard.client.credentials import CredentialsRequest, make
 from hansard.domain.roles import check as role_file
 
 ROLES = """
@@ -52,7 +52,7 @@ async def credentials(
     workspace = more.pop("workspace", "lab")
     place = folder / f"{workspace}-{uuid4().hex}.json"
     settings = configuration.load(workspace=workspace, data_dir=data_dir)
-    await make(settings, Wanted(role=role, name=name, output=place, **more))
+    await make(settings, CredentialsRequest(role=role, name=name, output=place, **more))
     return access.load(place)
 
 

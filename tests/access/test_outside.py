@@ -18,7 +18,7 @@ from hansard.broker import access
 from hansard.broker.lease import find_binary
 from hansard.bus.errors import BrokerError
 from hansard.bus.jetstream.client import Broker
-from hansard.client.credentials import Wanted, make
+from hansard.client.credentials import CredentialsRequest, make
 from hansard.domain.roles import check as role_file
 from tests.access.support import ROLES, Lab, called, eventually, let_in
 
@@ -81,7 +81,9 @@ async def test_the_printed_line_lets_the_holder_in(theirs: Theirs, tmp_path: Pat
             await record.apply_role(name, rules)
         unused, place = tmp_path / "unused", tmp_path / "ada.json"
         settings = configuration.load(workspace="lab", nats_url=theirs.url, data_dir=unused)
-        made = await make(settings, Wanted(role="writer", name="ada {x} # y", output=place))
+        made = await make(
+            settings, CredentialsRequest(role="writer", name="ada {x} # y", output=place)
+        )
         found = access.load(place)
         assert "pass-word" not in place.read_text()
         assert found.url == f"nats://127.0.0.1:{theirs.port}"

@@ -14,7 +14,7 @@ import pytest
 import hansard
 from hansard.broker import access
 from hansard.broker import access as server_logins
-from hansard.broker.access import AccessNotTold, BrokerUser, Credentials, tell_server
+from hansard.broker.access import AccessNotSynced, BrokerUser, Credentials, tell_server
 from hansard.broker.files import ServerFiles, locked
 from hansard.broker.lease import Lease, join
 from hansard.bus import subjects
@@ -246,7 +246,7 @@ def test_without_a_server_they_are_kept_for_the_next(data_dir: Path):
     """The error says that nobody was told; whoever starts it next has them."""
     ServerFiles(data_dir).create()
     ada = user("ada")
-    with pytest.raises(AccessNotTold, match="did not reload"):
+    with pytest.raises(AccessNotSynced, match="did not reload"):
         asyncio.run(tell(data_dir, ada[0], timeout_s=0.2))
     with join(data_dir) as lease:
         assert let_in(holder(lease, ada))
@@ -257,7 +257,7 @@ async def test_who_waits_for_the_lock_says_so_and_leaves_none_behind(data_dir: P
     with join(data_dir):
         with locked(ServerFiles(data_dir).access_lock, time.monotonic() + 1) as held:
             assert held
-            with pytest.raises(AccessNotTold, match=r"another process has held .*access\.lock"):
+            with pytest.raises(AccessNotSynced, match=r"another process has held .*access\.lock"):
                 await tell(data_dir, timeout_s=0.1)
 
         async def never() -> list[BrokerUser]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hansard import testing
-from hansard.agents.importers.chat import Given
+from hansard.agents.importers.chat import ImportDefaults
 from hansard.agents.importers.reader import Importer
 from hansard.agents.importers.sources import Bad
 from tests.importers.test_devtools import whole
@@ -36,7 +36,7 @@ async def test_a_recording_is_done_again(page, site, tmp_path):
     file = tmp_path / "flow.json"
     file.write_text(json.dumps(whole(site(FORM))))
     async with testing.record_async() as record:
-        async with Importer(record.workspace, "devtools", Given(), Quiet()) as importer:
+        async with Importer(record.workspace, "devtools", ImportDefaults(), Quiet()) as importer:
             await importer.take(file)
         [(run, _)] = await record.runs()
         cache = await record.actions(run)

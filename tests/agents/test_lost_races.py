@@ -13,7 +13,7 @@ import hansard
 from hansard.agents import opening, runs
 from hansard.agents.access import principals, views
 from hansard.agents.access.authenticator import AccessDenied
-from hansard.agents.access.carried import Carried
+from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.access.denials import Denials
 from hansard.agents.experiments import scoring
 from hansard.agents.opening import Options
@@ -198,7 +198,7 @@ async def test_a_principal_is_shown_something_once(race: Race):
     known = await principals.read(race.early, "ada")
 
     async def show(workspace: Workspace) -> None:
-        await Carried(workspace.log, known, Actor("ada"), "a").shown(parse("secret"))
+        await AccumulatedLabel(workspace.log, known, Actor("ada"), "a").shown(parse("secret"))
 
     await race.lose(show)
     tags = await race.tags(WorkspaceStream(principal.KIND, "ada"))
@@ -213,11 +213,11 @@ async def test_what_is_written_for_a_principal_has_the_label_it_carries_then(rac
 
     async def write(workspace: Workspace) -> Any:
         commit = workspace.commit(1, "ada", [BEGUN])
-        carried = Carried(workspace.log, known, Actor("ada"), "a")
+        carried = AccumulatedLabel(workspace.log, known, Actor("ada"), "a")
         return (await carried.log.append(Append(stream, commit))).commit.label
 
     async def show(workspace: Workspace) -> None:
-        await Carried(workspace.log, known, Actor("ada"), "a").shown(parse("secret"))
+        await AccumulatedLabel(workspace.log, known, Actor("ada"), "a").shown(parse("secret"))
 
     assert await race.lose(write, show) == parse("secret")
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.team.tasks import told_tasks
+from hansard.agents.team.tasks import task_records
 from hansard.bus.log import AtPosition, Stored
 from hansard.domain.board import BoardState
 from hansard.domain.team.task import TeamState
@@ -99,7 +99,7 @@ def told(boards: dict[str, BoardState], team: TeamState, now: int) -> dict[str, 
     keys = {name: states.key(state) for name, state in boards.items() if not state.absent(now)}
     for key in keys.values():
         del key["event"]
-    return {"keys": keys, "tasks": told_tasks(team, now)}
+    return {"keys": keys, "tasks": task_records(team, now)}
 
 
 def check(page: dict[str, Any], wanted: dict[str, Any], where: object) -> None:

@@ -10,7 +10,7 @@ from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit, revive_all
 from hansard.bus.errors import Conflict, Fenced
 from hansard.bus.log import Append, Stored
-from hansard.bus.writer import TOLD_AT_ONCE, Identity, StreamWriter
+from hansard.bus.writer import NOTIFIED_AT_ONCE, Identity, StreamWriter
 from hansard.domain.board import KeyRemoved
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor
@@ -107,7 +107,7 @@ async def test_who_waits_for_one_commit_is_told_few_at_a_time():
     """However many wait for a commit, so many hear of it before others on the loop go on."""
     writer = _writer(RecorderLog("lab"))
     loop = asyncio.get_running_loop()
-    futures = [loop.create_future() for _ in range(4 * TOLD_AT_ONCE + 1)]
+    futures = [loop.create_future() for _ in range(4 * NOTIFIED_AT_ONCE + 1)]
     for each in futures:
         writer.put([writer.recorded(RunCancelled(because="many"))], each)
     told = [0]
@@ -115,7 +115,7 @@ async def test_who_waits_for_one_commit_is_told_few_at_a_time():
         await asyncio.sleep(0)
         told.append(sum(each.done() for each in futures))
     steps = [after - before for before, after in itertools.pairwise(told)]
-    assert max(steps) == TOLD_AT_ONCE
+    assert max(steps) == NOTIFIED_AT_ONCE
     assert writer.version == len(futures)
 
 
@@ -123,7 +123,7 @@ async def test_all_hear_of_a_commit_where_the_loop_ends():
     """The commit is on record: whoever was not told yet is told as the writer is stopped."""
     writer = _writer(RecorderLog("lab"))
     loop = asyncio.get_running_loop()
-    futures = [loop.create_future() for _ in range(4 * TOLD_AT_ONCE)]
+    futures = [loop.create_future() for _ in range(4 * NOTIFIED_AT_ONCE)]
     for each in futures:
         writer.put([writer.recorded(RunCancelled(because="many"))], each)
     while not futures[0].done():  # noqa: ASYNC110 -- it counts turns of the loop

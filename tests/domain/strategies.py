@@ -306,7 +306,7 @@ def board_decide(state: board.BoardState, wanted: board.BoardEvent) -> Sequence[
         return ()
 
 
-_TASKS: list[task_rules.Wanted] = [
+_TASKS: list[task_rules.TaskCommand] = [
     task.TaskAdded(task="a", title="t"),
     task.TaskAdded(task="b", title="t", role="writer", waits_for=("a",)),
     task.TaskAdded(task="", title="t", waits_for_roles=("writer",)),
@@ -324,7 +324,7 @@ task_commands = st.tuples(_claimed, st.lists(st.sampled_from(_TASKS), max_size=1
 )
 
 
-def task_decide(state: task.TeamState, command: task_rules.Wanted) -> Sequence[Event]:
+def task_decide(state: task.TeamState, command: task_rules.TaskCommand) -> Sequence[Event]:
     """What follows from a command at log time 0; what another has claimed since is refused."""
     try:
         return task_rules.decide(state, command, 0)

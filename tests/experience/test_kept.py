@@ -30,7 +30,7 @@ from hansard.domain.experience.kept import (
     ExperienceStanding,
 )
 from hansard.domain.experience.wording import Wording
-from hansard.inspect.kept_experiences import said_like
+from hansard.inspect.kept_experiences import slot_values_like
 from tests.cli.support import Call
 from tests.experience import journeys
 from tests.experience.test_learning import EIGHT
@@ -307,7 +307,7 @@ def test_a_task_is_said_like_its_own_or_not():
     """What `find` answers for a slot is what the experience itself would read."""
     [told] = distil.distilled(EIGHT)
     for text in ('Invite "B" and send it.', "Invite B", "", 'Invite "" and send it.'):
-        assert said_like(told.wording.said, text) == told.wording.read(text)
+        assert slot_values_like(told.wording.said, text) == told.wording.read(text)
 
 
 async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
@@ -463,9 +463,14 @@ def test_adjacent_slots_are_read_from_a_task_where_each_value_is_a_word():
     assert told.read("Move Ada Ulm to the list.") == {"what": "Ada", "where": "Ulm"}
     assert told.read("Move Ada New York to the list.") is None
     assert told.read("Move Ada to the list.") is None
-    assert said_like(told.said, "Move Ada Ulm to the list.") == {"what": "Ada", "where": "Ulm"}
+    assert slot_values_like(told.said, "Move Ada Ulm to the list.") == {
+        "what": "Ada",
+        "where": "Ulm",
+    }
     again = Wording(parts=("从", "起点", "到", "终点", "再回", "起点", ""))
     assert again.slots == ("起点", "终点")
     assert again.read("从上海到北京再回上海") == {"起点": "上海", "终点": "北京"}
     assert again.read("从上海到北京再回广州") is None
-    assert said_like(again.said, "从上海到北京再回上海") == again.read("从上海到北京再回上海")
+    assert slot_values_like(again.said, "从上海到北京再回上海") == again.read(
+        "从上海到北京再回上海"
+    )

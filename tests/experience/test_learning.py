@@ -98,7 +98,7 @@ def test_tasks_are_of_one_kind_where_they_are_said_alike():
 def test_a_graph_says_what_follows_what_and_which_is_tried_first():
     """The popup is tried before the field under it; both need none, and sending needs the name."""
     made = learned(*EIGHT).procedure
-    said = {each.name: distil.said(each.action) for each in made.nodes}
+    said = {each.name: distil.action_words(each.action) for each in made.nodes}
     by_said = {words: name for name, words in said.items()}
     name, send = by_said["fill {{invite}} Name"], by_said["click Send"]
     close = by_said["click Close"]
@@ -307,7 +307,7 @@ def test_what_people_showed_is_the_graph_that_one_expects(task, said):
     """Of mouse and keys of 32 people, with their detours, what the task needs."""
     [told] = distil.distilled(demonstrations(task))
     assert told.procedure is not None
-    assert [distil.said(each.action) for each in told.procedure.nodes] == said
+    assert [distil.action_words(each.action) for each in told.procedure.nodes] == said
     assert len(told.sources) == 32
 
 

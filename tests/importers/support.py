@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hansard import settings
-from hansard.agents.importers.chat import Given, from_chat
+from hansard.agents.importers.chat import ImportDefaults, from_chat
 from hansard.agents.importers.mapping import Mapped, mapped, run_id
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import encode, revive
@@ -51,9 +51,9 @@ def chat(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"run": "r", "workflow": "w", "messages": list(messages), **more}
 
 
-def made(record: dict[str, Any], given: Given | None = None, at: datetime = NOW) -> Mapped:
+def made(record: dict[str, Any], given: ImportDefaults | None = None, at: datetime = NOW) -> Mapped:
     """A record as commits, the way the importer makes them."""
-    run = from_chat(json.loads(json.dumps(record)), given or Given())
+    run = from_chat(json.loads(json.dumps(record)), given or ImportDefaults())
     return mapped(run, run_id(run), "some.jsonl", at)
 
 

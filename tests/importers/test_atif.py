@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hansard.agents.importers.chat import ChatRun, Given
+from hansard.agents.importers.chat import ChatRun, ImportDefaults
 from hansard.agents.importers.mapping import mapped, run_id
 from hansard.agents.importers.sources import records
 from hansard.domain import run as runs
@@ -63,7 +63,7 @@ def read(tmp_path: Any, trajectory: dict[str, Any]) -> Any:
     path = tmp_path / "trajectory.json"
     path.write_text(json.dumps(trajectory, indent=1))
     watcher = Nobody()
-    [(_, found)] = records("atif", path, Given(), watcher)
+    [(_, found)] = records("atif", path, ImportDefaults(), watcher)
     assert isinstance(found, ChatRun), found
     assert watcher.count == path.stat().st_size
     return mapped(found, run_id(found), path.name, NOW)

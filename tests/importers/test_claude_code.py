@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hansard.agents.importers.chat import ChatRun, Given
+from hansard.agents.importers.chat import ChatRun, ImportDefaults
 from hansard.agents.importers.mapping import mapped, run_id
 from hansard.agents.importers.sources import recognised, records
 from hansard.domain import run as runs
@@ -78,7 +78,7 @@ SESSION: list[dict[str, Any]] = [
 def read(path: Any) -> Any:
     """A transcript as commits."""
     watcher = Nobody()
-    [(_, found)] = records("claude-code", path, Given(), watcher)
+    [(_, found)] = records("claude-code", path, ImportDefaults(), watcher)
     assert isinstance(found, ChatRun), found
     assert watcher.count == path.stat().st_size
     return mapped(found, run_id(found), path.name, NOW)

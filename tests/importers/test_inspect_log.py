@@ -11,7 +11,7 @@ import pytest
 from backports.zstd import zipfile as zstd_zipfile
 
 from hansard.agents.importers import files
-from hansard.agents.importers.chat import ChatRun, Given
+from hansard.agents.importers.chat import ChatRun, ImportDefaults
 from hansard.agents.importers.mapping import mapped, run_id
 from hansard.agents.importers.sources import records
 from hansard.domain import run as runs
@@ -53,7 +53,7 @@ def read(path: Path) -> dict[str, Any]:
     """A log's samples as commits, by task."""
     watcher = Nobody()
     out = {}
-    for _, found in records("inspect", path, Given(), watcher):
+    for _, found in records("inspect", path, ImportDefaults(), watcher):
         assert isinstance(found, ChatRun), found
         out[found.task] = mapped(found, run_id(found), path.name, NOW)
     assert watcher.count == path.stat().st_size
@@ -306,7 +306,7 @@ def test_a_log_is_read_from_a_pipe(monkeypatch):
     """Standard input is spooled: an archive is read from its end."""
     with CORRECT.open(encoding="utf-8") as file:
         monkeypatch.setattr("sys.stdin", file)
-        found = list(records("inspect", None, Given(), Nobody()))
+        found = list(records("inspect", None, ImportDefaults(), Nobody()))
     assert [type(run) for _, run in found] == [ChatRun] * 3
 
 
@@ -315,7 +315,7 @@ def test_a_log_is_read_from_a_named_pipe():
     read_end, write_end = os.pipe()
     os.write(write_end, CORRECT.read_bytes())
     os.close(write_end)
-    found = list(records("inspect", Path(f"/dev/fd/{read_end}"), Given(), Nobody()))
+    found = list(records("inspect", Path(f"/dev/fd/{read_end}"), ImportDefaults(), Nobody()))
     os.close(read_end)
     assert [type(run) for _, run in found] == [ChatRun] * 3
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.json import decode
 
-from hansard.agents.importers.chat import Given
+from hansard.agents.importers.chat import ImportDefaults
 from hansard.bus.commits import encode
 from hansard.bus.log import COMMIT_BYTES_MAX
 from hansard.domain import agent as agents
@@ -339,7 +339,7 @@ def test_two_roles_for_one_agent_are_refused():
     assert made(chat(agent="a", role="x", roles={"a": "x"})).events == 3
 
 
-def life(record: dict[str, Any], given_: Given | None = None) -> runs.RunState:
+def life(record: dict[str, Any], given_: ImportDefaults | None = None) -> runs.RunState:
     """A run's life, folded."""
     return runs.fold(runs.initial(), events(made(record, given_), "life"))
 
@@ -362,7 +362,7 @@ def test_what_is_not_known_is_not_assigned():
 
 def test_the_importer_fills_in_what_a_record_does_not_say():
     """--experiment and --arm fill gaps, and are refused where the record differs."""
-    given_ = Given("e", "a")
+    given_ = ImportDefaults("e", "a")
     assert life(chat(), given_).assigned == RunAssigned(experiment="e", arm="a")
     assert made(chat(), given_).run == made(chat(experiment="e", arm="a")).run
     assert made(chat(experiment="e"), given_).run == made(chat(), given_).run

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hansard.agents.importers.chat import ChatRun, Given
+from hansard.agents.importers.chat import ChatRun, ImportDefaults
 from hansard.agents.importers.mapping import mapped, run_id
 from hansard.agents.importers.sources import records
 from hansard.domain import run as runs
@@ -30,13 +30,13 @@ class Nobody:
         raise AssertionError(bad)
 
 
-def read(tmp_path, format_: str, document: Any, given: Given | None = None) -> list[Any]:
+def read(tmp_path, format_: str, document: Any, given: ImportDefaults | None = None) -> list[Any]:
     """A document's runs as commits."""
     path = tmp_path / "file.json"
     path.write_text(json.dumps(document, indent=1))
     watcher = Nobody()
     out = []
-    for _, found in records(format_, path, given or Given(), watcher):
+    for _, found in records(format_, path, given or ImportDefaults(), watcher):
         assert isinstance(found, ChatRun), found
         out.append(mapped(found, run_id(found), path.name, NOW))
     assert watcher.count == path.stat().st_size
@@ -60,7 +60,7 @@ TAU = {
 
 def test_a_run_of_tau_bench(tmp_path):
     """Task and trial are the assignment, the reward a score, the rest details and labels."""
-    [out] = read(tmp_path, "tau-bench", [TAU], Given("e", "a"))
+    [out] = read(tmp_path, "tau-bench", [TAU], ImportDefaults("e", "a"))
     state = life(out)
     assert state.assigned == runs.RunAssigned(experiment="e", arm="a", task="7", trial=3)
     assert state.scores == {"reward": 0.5}
@@ -181,8 +181,8 @@ def test_each_format_has_ids_of_its_own(tmp_path):
 
 def test_an_experiment_makes_other_runs(tmp_path):
     """The same file as two experiments is there twice."""
-    [one] = read(tmp_path, "tau-bench", [TAU], Given("e", "a"))
-    [two] = read(tmp_path, "tau-bench", [TAU], Given("e", "b"))
+    [one] = read(tmp_path, "tau-bench", [TAU], ImportDefaults("e", "a"))
+    [two] = read(tmp_path, "tau-bench", [TAU], ImportDefaults("e", "b"))
     [none] = read(tmp_path, "tau-bench", [TAU])
     assert len({one.run, two.run, none.run}) == 3
 

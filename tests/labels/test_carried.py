@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansard.agents.access.carried import Carried, Lowered
+from hansard.agents.access.carried import AccumulatedLabel, Lowered
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.commits import revive_all
@@ -111,9 +111,9 @@ class Desk:
         stored = await self.log.read(ADA)
         return principal.fold(principal.initial(), revive_all(each.commit for each in stored))
 
-    async def carried(self) -> Carried:
+    async def carried(self) -> AccumulatedLabel:
         """Somebody who begins to write for it now."""
-        return Carried(self.log, await self.state(), ACTOR, "r")
+        return AccumulatedLabel(self.log, await self.state(), ACTOR, "r")
 
     def append(self, stream: StreamId, label: Label | None = None) -> Append:
         """A commit that follows on a stream."""
@@ -216,10 +216,10 @@ class Play:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.writers: dict[int, Carried] = {}
+        self.writers: dict[int, AccumulatedLabel] = {}
         self.turns = 0
 
-    async def writer(self, number: int) -> Carried:
+    async def writer(self, number: int) -> AccumulatedLabel:
         """One of them, begun when it is first needed."""
         if number not in self.writers:
             self.writers[number] = await self.desk.carried()
@@ -252,7 +252,7 @@ class Play:
         version = last.commit.last_version + 1 if last is not None else 1
         return Append(stream, self.desk.commit(version, label=label))
 
-    async def _both(self, one: Carried, number: int) -> None:
+    async def _both(self, one: AccumulatedLabel, number: int) -> None:
         for _ in range(10):
             label = one.label.stored
             streams = (AgentStream("b", "r", str(number)), KEY)

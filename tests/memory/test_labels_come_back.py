@@ -11,7 +11,7 @@ import pytest
 import hansard
 from hansard.agents.memory import operations
 from hansard.agents.memory import reflection as upkeep
-from hansard.agents.memory.sight import Sight
+from hansard.agents.memory.sight import VisibilityFilter
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.policy import permits
 from hansard.agents.policy.gate import AskFirst
@@ -90,7 +90,7 @@ def test_a_space_without_a_session_brings_back_no_more(org: Record, data_dir: Pa
         async with hansard.connect_async(workspace, data_dir=data_dir) as record:
             for role in ("clerk", "planner"):
                 permit = await permits.read(record.workspace, role, restricted=True)
-                sight = Sight(permit, partial(clearance_of, record.workspace.log, role))
+                sight = VisibilityFilter(permit, partial(clearance_of, record.workspace.log, role))
                 store = MemoryStore(record.workspace, "org", sight=sight)
                 if role == "clerk":
                     with pytest.raises(hansard.NotFound):

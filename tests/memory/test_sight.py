@@ -14,7 +14,7 @@ from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.portable.harnesses import Harness, exported
 from hansard.agents.memory.reading import files_of, undo_of
 from hansard.agents.memory.search import Rankers, grep, paths_matching, search
-from hansard.agents.memory.sight import Sight
+from hansard.agents.memory.sight import VisibilityFilter
 from hansard.agents.memory.validation.texts import of_space
 from hansard.agents.memory.write import checked
 from hansard.agents.policy.permits import Permit
@@ -81,9 +81,9 @@ async def cleared() -> Confidentiality:
     return Confidentiality.INTERNAL
 
 
-def sight() -> Sight:
+def sight() -> VisibilityFilter:
     """What the role sees."""
-    return Sight(Permit("reader", RULES, enforced=True), cleared)
+    return VisibilityFilter(Permit("reader", RULES, enforced=True), cleared)
 
 
 def is_mine(path: str) -> bool:
@@ -164,7 +164,7 @@ def answers(history: Sequence[MemoryEventAt]) -> dict[str, Any]:
     return found
 
 
-def changed(sees: Sight, state: MemoryState, seen: MemoryState, ops: list[Op]) -> object:
+def changed(sees: VisibilityFilter, state: MemoryState, seen: MemoryState, ops: list[Op]) -> object:
     """What a change comes to."""
     changes = worked_out("org", seen, ops, {path: each.digest for path, each in seen.files.items()})
     sees.demand_changes("org", changes)
@@ -172,7 +172,9 @@ def changed(sees: Sight, state: MemoryState, seen: MemoryState, ops: list[Op]) -
     return did(checked(WORKSPACE, sees, "org", state, wanted, 0))
 
 
-def undone(sees: Sight, history: Sequence[MemoryEventAt], seen: MemoryState, event: str) -> object:
+def undone(
+    sees: VisibilityFilter, history: Sequence[MemoryEventAt], seen: MemoryState, event: str
+) -> object:
     """What a revert comes to."""
     did(sees.demand_whole("org", history, event))
     undo = undo_of("org", history, event)

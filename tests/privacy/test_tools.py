@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hansard
-from hansard.agents.steps.placeholders import Placeholders, Veil
+from hansard.agents.steps.placeholders import Masker, Placeholders
 from hansard.domain.steps import StepStatus
 from tests.labels.support import read_secret
 
@@ -23,9 +23,9 @@ class Letter:
     lines: list[str]
 
 
-def veil(asked: Placeholders | None = None) -> Veil:
+def veil(asked: Placeholders | None = None) -> Masker:
     """What one call is given placeholders by."""
-    return Veil(asked or Placeholders(), b"0123456789abcdef", {}, "ask")
+    return Masker(asked or Placeholders(), b"0123456789abcdef", {}, "ask")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from tenacity import wait_none
 
 import hansard
 from hansard.agents.access import principals, views
-from hansard.agents.access.carried import Carried
+from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.errors import ToolChanged
 from hansard.domain.events import Actor
 from hansard.domain.label import parse
@@ -210,7 +210,7 @@ def _works_together(record: hansard.Record) -> None:
     run(principals.revoke(work, "ada", token.id, because="lost"))
     ada = Actor("ada", ("ada",))
     state = run(principals.read(work, "ada"))
-    run(Carried(work.log, state, ada, "clerk").shown(parse("secret untrusted")))
+    run(AccumulatedLabel(work.log, state, ada, "clerk").shown(parse("secret untrusted")))
     record.declassify(principal="ada", to="untrusted", approver="eve", because="looked")
     run(views.answered(work, "clerk", "SELECT 1", head=3, position=1, rows=2, cut=True))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.client.optimizing import PromptSearch, Wanted, halves, hill_climb
+from hansard.client.optimizing import OptimizeRequest, PromptSearch, halves, hill_climb
 
 TASKS = {f"t-{number}": number for number in range(24)}
 FEW = dict(list(TASKS.items())[:12])
@@ -22,7 +22,7 @@ def solved(text, task):
 def wanted(**fields):
     """An optimisation of these tasks."""
     given = {"reference": "p", "tasks": TASKS, "evaluate": solved, "propose": max, **fields}
-    return Wanted(**given)
+    return OptimizeRequest(**given)
 
 
 def test_what_is_held_out_follows_from_the_names():

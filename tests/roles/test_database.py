@@ -23,7 +23,7 @@ from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.projections.publish import snapshots as published
-from hansard.projections.roles.feed import Feed, Ids, Seen
+from hansard.projections.roles.feed import Feed, FeedState, Ids
 from hansard.projections.roles.table_files import forget, role_place
 from hansard.projections.store import Digest, Store
 from hansard.projections.table_files import TableFiles
@@ -221,7 +221,7 @@ QUICKLY: dict[str, Any] = {
 
 def fed(log: Log) -> bytes:
     """Every commit that the role is shown, and what its versions and steps are gone on from."""
-    feed = Feed(RULES, bytes(32), Seen(), Ids(list))
+    feed = Feed(RULES, bytes(32), FeedState(), Ids(list))
     told = []
     for message in log.all:
         try:
@@ -362,7 +362,7 @@ def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
     assert digests(place) == before
     assert digests(bring(log, tmp_path / "other", RULES)) != before
     with pytest.raises(BadValue, match="key of hashed values"):
-        Feed(RULES, None, Seen(), Ids(list))
+        Feed(RULES, None, FeedState(), Ids(list))
 
 
 @pytest.mark.fast(cases=1, slow=1)

@@ -20,7 +20,7 @@ from hansard.bus.log import Stored
 from hansard.bus.portal import portal
 from hansard.client import credentials as making
 from hansard.client import opening
-from hansard.client.credentials import Wanted, make
+from hansard.client.credentials import CredentialsRequest, make
 from hansard.client.restricted.link import Link
 from hansard.domain.roles import check as role_file
 from hansard.service.running import served, serving
@@ -53,7 +53,7 @@ async def credentials(
     """A file of credentials, as `hansard credentials` makes it."""
     place = folder / f"{name}-{uuid4().hex}.json"
     given = settings.load(workspace=workspace, data_dir=data_dir)
-    await make(given, Wanted(role=role, name=name, output=place, **more))
+    await make(given, CredentialsRequest(role=role, name=name, output=place, **more))
     return place
 
 

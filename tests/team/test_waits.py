@@ -15,14 +15,14 @@ from hansard.domain.team.task import (
     TaskReleased,
     TeamState,
 )
-from hansard.domain.team.task_rules import Claim, Reopen, Unmet, Wanted, decide, waits
+from hansard.domain.team.task_rules import Claim, Reopen, TaskCommand, Unmet, decide, waits
 from tests.conftest import THOROUGH
 
 ROLES = ("", "x", "y", "z")
 PLACES = st.integers(0, 11)
 
 
-def _wanted(state: TeamState, what: str, place: int, other: set[int], role: str) -> Wanted:
+def _wanted(state: TeamState, what: str, place: int, other: set[int], role: str) -> TaskCommand:
     """A command about one of the tasks that are there."""
     names = list(state.tasks)
     after = tuple(names[each % len(names)] for each in sorted(other)) if names else ()

@@ -329,15 +329,15 @@ class ReplayDiffers(Miss):
     def __init__(
         self, agent: str, not_made: list[str], made_besides: list[str], sides: str
     ) -> None:
-        said: list[str] = []
+        parts: list[str] = []
         if not_made:
-            said.append(f"{counted(len(not_made), 'call')} on record not made")
+            parts.append(f"{counted(len(not_made), 'call')} on record not made")
         if made_besides:
-            said.append(f"{counted(len(made_besides), 'call')} made besides")
+            parts.append(f"{counted(len(made_besides), 'call')} made besides")
         AgentError.__init__(
             self,
             f"the strict replay of agent {agent!r} is not equal to its record: "
-            f"{', '.join(said)}.\n{sides}\n"
+            f"{', '.join(parts)}.\n{sides}\n"
             f"(= as on record, - on record alone, + made besides)\n{ANOTHER_WAY}",
         )
         self.not_made = not_made

@@ -21,13 +21,13 @@ from hansard.agents.annotations.conversations import turns
 from hansard.agents.errors import AgentError, Miss, SecretsNotRedacted
 from hansard.agents.experiments import assignment
 from hansard.agents.experiments import plans as experiments
-from hansard.agents.experiments.plans import Arm, Asked
+from hansard.agents.experiments.plans import Arm, PlacementRequest
 from hansard.agents.flow import Unbroken
 from hansard.agents.policy import permits
 from hansard.agents.policy.budgets import LogBudgets
 from hansard.agents.policy.gate import Budget, GateRule
 from hansard.agents.policy.permits import LABEL, RULE, clearance_of, remedy
-from hansard.agents.runs import told_labels
+from hansard.agents.runs import label_texts
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.failures import failure
 from hansard.agents.steps.ledger import Ledger, Mode
@@ -120,9 +120,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     begins: str = ""
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> PlacementRequest:
         """What is said of the run's place in an experiment."""
-        return Asked(self.experiment, self.arm, self.task, self.trial, self.unit)
+        return PlacementRequest(self.experiment, self.arm, self.task, self.trial, self.unit)
 
 
 class Opened(msgspec.Struct):
@@ -221,7 +221,7 @@ async def open_agent(
             found = _shown(seen, run, options, found)
         _check(found, run, mode, options)
         found = await _under_label(workspace, role, found, writes=writes)
-        if not writes or await _stands(workspace, run, agent, role, found):
+        if not writes or await _is_recorded(workspace, run, agent, role, found):
             return found
         return await _take_part(workspace, run, agent, role, options, found)
 
@@ -273,7 +273,9 @@ def _warn_not_redacted(workspace: Workspace, run: str, state: AgentState, option
         warnings.warn(message, SecretsNotRedacted, stacklevel=2)
 
 
-async def _stands(workspace: Workspace, run: str, agent: str, role: str, found: _Found) -> bool:
+async def _is_recorded(
+    workspace: Workspace, run: str, agent: str, role: str, found: _Found
+) -> bool:
     """Whether this very opening is on record, with nothing after it: there is nothing to write.
 
     Raises OpenedBefore where the agent has gone on.
@@ -291,7 +293,7 @@ def _check_names(workspace: Workspace, agent: str, role: str, options: Options) 
     """Raises BadName; BadValue for one that holds a secret."""
     ids.name("agent", agent)
     ids.name("role", role)
-    said = (
+    parts = (
         "run",
         "workflow",
         "otherwise",
@@ -300,7 +302,7 @@ def _check_names(workspace: Workspace, agent: str, role: str, options: Options) 
         "traceparent",
         "on_behalf_of",
     )
-    names: dict[str, Any] = {kind: getattr(options, kind) for kind in said}
+    names: dict[str, Any] = {kind: getattr(options, kind) for kind in parts}
     names |= {"agent": agent, "role": role, **msgspec.structs.asdict(options.asked)}
     if isinstance(options.labels, Mapping):  # what is none is refused where it is read
         names["labels"] = list(options.labels)
@@ -380,8 +382,8 @@ async def _under_label(workspace: Workspace, role: str, found: _Found, *, writes
                 f"and would write of it here, while role {role!r} is cleared for "
                 f"{cleared.value!r} alone; {remedy(carried, role)}"
             )
-            told = AgentRefused(what=LABEL, name=role, rule=RULE, because=because)
-            raise permits.refused(told)
+            refusal = AgentRefused(what=LABEL, name=role, rule=RULE, because=because)
+            raise permits.refused(refusal)
     return msgspec.structs.replace(found, label=under)
 
 
@@ -390,15 +392,15 @@ async def _take_part(
 ) -> _Found:
     actor = Actor(agent, tuple(options.on_behalf_of))
     conversation = found.life.conversation_id
-    told: list[RunEvent] = []
+    items: list[RunEvent] = []
     extra: list[Append] = []
     place: experiments.Placement | None = None
     if found.life.status is RunStatus.UNKNOWN:
         conversation = options.conversation
-        told.append(_started(workspace, options))
+        items.append(_started(workspace, options))
         place = await experiments.place(workspace, run, options.asked, conversation)
         if place is not None:
-            told.append(place.event)
+            items.append(place.event)
             found = msgspec.structs.replace(found, arm=place.arm)
         if conversation is not None:
             extra.append(await _join_conversation(workspace, conversation, run, actor))
@@ -416,10 +418,10 @@ async def _take_part(
     joined = AgentJoined(agent=agent, role=role)
     resumed = RunResumed(agent=agent, epoch=state.epoch)
     if not found.state.epoch:
-        told.append(joined)
+        items.append(joined)
     if found.state.epoch or found.life.status not in (RunStatus.UNKNOWN, RunStatus.OPEN):
-        told.append(resumed)  # with whoever joins a run that has ended, it goes on
-    life = decided(found.life, told)
+        items.append(resumed)  # with whoever joins a run that has ended, it goes on
+    life = decided(found.life, items)
     label = found.label.stored
     mine = Append(
         AgentStream(run, role, agent),
@@ -442,7 +444,7 @@ def _started(workspace: Workspace, options: Options) -> RunStarted:
         workflow=ids.name("workflow", options.workflow or options.otherwise),
         conversation_id=options.conversation,
         program=workspace.text(options.program),
-        labels=told_labels(options.labels, workspace.redaction),
+        labels=label_texts(options.labels, workspace.redaction),
         chain=_chain(options),
     )
 
@@ -540,9 +542,9 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
         ledger.end()
         return
     scrub = opened.engine.settings.scrub
-    told = failure(error, scrub) if error is not None else None
+    failure_record = failure(error, scrub) if error is not None else None
     outcome = "completed" if error is None else "failed"
-    left = RunAgentLeft(agent=ledger.stream.agent, outcome=outcome, error=told)
+    left = RunAgentLeft(agent=ledger.stream.agent, outcome=outcome, error=failure_record)
 
     life = RunStream(ledger.stream.run)
 
@@ -552,7 +554,7 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
 
     try:
         done = Unbroken().bounded()
-        ledger.leave(Leave(outcome, told, ledger.answered_ranges), leave, done)
+        ledger.leave(Leave(outcome, failure_record, ledger.answered_ranges), leave, done)
         await done
     except HansardError as failed:
         if error is None:
@@ -566,12 +568,12 @@ def _demand_equal(ledger: Ledger, error: BaseException | None) -> None:
     """Raise ReplayDiffers where a strict replay is not equal; a program's own error stays, with
     the difference as a note. A Miss says it already.
     """
-    told = difference(ledger)
-    if told is None or isinstance(error, Miss):
+    text = difference(ledger)
+    if text is None or isinstance(error, Miss):
         return
     if error is None:
-        raise told
-    error.add_note(f"hansard: {told}")
+        raise text
+    error.add_note(f"hansard: {text}")
 
 
 async def _left(

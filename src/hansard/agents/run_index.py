@@ -75,7 +75,7 @@ class RunLife(msgspec.Struct):
         return swap.probe if swap is not None else None
 
 
-class RunsWanted(TypedDict, total=False):
+class RunQuery(TypedDict, total=False):
     """What `record.runs` may be asked for: see `RunFilter`. Times may be written (ISO 8601)."""
 
     status: RunStatus | str | None
@@ -110,16 +110,16 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         what is no text.
         """
         check_options("record.runs", given, cls.__struct_fields__)
-        wanted: dict[str, Any] = {name: each for name, each in given.items() if each is not None}
-        for name, value in wanted.items():
+        targets: dict[str, Any] = {name: each for name, each in given.items() if each is not None}
+        for name, value in targets.items():
             what = named.format(name)
             if name == "status":
-                wanted[name] = chosen(RunStatus, value, what)
+                targets[name] = chosen(RunStatus, value, what)
             elif name in ("since", "until"):
-                wanted[name] = moment(what, value)
+                targets[name] = moment(what, value)
             elif type(value) is not str:
                 raise BadValue(what, f"{value!r:.80}", "give a text")
-        return cls(**wanted)
+        return cls(**targets)
 
     def takes(self, life: RunLife) -> bool:
         """Whether it is a run that is asked for; of one that cannot be read only its time is known,
@@ -132,9 +132,9 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
             for agent, role in state.roster.items()
             if self.agent in (None, agent) and self.role in (None, role)
         ]
-        wanted = (self.status, self.workflow, self.experiment, self.agent, self.role)
+        target = (self.status, self.workflow, self.experiment, self.agent, self.role)
         return (
-            (life.error is None or not any(wanted))
+            (life.error is None or not any(target))
             and self.status in (None, state.status)
             and self.workflow in (None, state.workflow)
             and self.experiment in (None, life.experiment)
@@ -151,16 +151,16 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """What is asked for, in words; nothing where all runs are."""
-        told = [f"status {self.status.value}"] if self.status is not None else []
+        items = [f"status {self.status.value}"] if self.status is not None else []
         for name in ("workflow", "agent", "role", "experiment"):
             value = getattr(self, name)
             if value is not None:
-                told.append(f"{name} {value!r}")
+                items.append(f"{name} {value!r}")
         for name in ("since", "until"):
             value = getattr(self, name)
             if value is not None:
-                told.append(f"begun {name} {value.astimezone(UTC).isoformat()}")
-        return ", ".join(told)
+                items.append(f"begun {name} {value.astimezone(UTC).isoformat()}")
+        return ", ".join(items)
 
     def unknown(self, lives: Iterable[RunLife]) -> Iterator[str]:
         """Of each name that no run has: that, and which there are."""

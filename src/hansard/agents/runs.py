@@ -57,9 +57,9 @@ async def fork(
     """
     life, vector = await workspace.points.vector(run, at)
     child = workspace.clock.new_id()
-    told = told_labels(labels or {}, workspace.redaction)
+    value = label_texts(labels or {}, workspace.redaction)
     swap = life.forked.swap if life.forked is not None else None
-    forked = RunForked(parent=run, at=vector, effects=effects, labels=told, swap=swap)
+    forked = RunForked(parent=run, at=vector, effects=effects, labels=value, swap=swap)
     actor = next(iter(life.roster), "hansard")
     label = parse(life.label).stored  # it names its parent
     commit = workspace.commit(vector["life"] + 1, actor, [forked], label=label)
@@ -86,11 +86,11 @@ async def fork_swapped(
     actor = Actor.of(by)
     ids.name("by", actor.agent)
     if await workspace.log.last(RunStream(child)) is not None:
-        stands = await workspace.states.life(child)
-        if stands.forked is None or stands.forked.parent != run or stands.forked.swap != swap:
+        current = await workspace.states.life(child)
+        if current.forked is None or current.forked.parent != run or current.forked.swap != swap:
             message = f"run {child} is another one than the probe's fork of {run}"
             raise Refused(message)
-        return stands
+        return current
     life, vector = await workspace.points.vector(run, at - 1)
     forked = RunForked(parent=run, at=vector, swap=swap)
     under = join(parse(life.label), label or LOWEST).stored
@@ -99,19 +99,19 @@ async def fork_swapped(
     return None
 
 
-def told_labels(labels: Mapping[str, str], scrub: Scrub | None) -> dict[str, str]:
+def label_texts(labels: Mapping[str, str], scrub: Scrub | None) -> dict[str, str]:
     """A run's labels as they are recorded. Raises BadName, BadValue for what is no text."""
     if not isinstance(labels, Mapping):
         raise BadValue("labels", f"{labels!r:.80}", "give a dict of texts")
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for key, label in labels.items():
         name = ids.name("label", key)
         if not isinstance(label, str):
             raise BadValue(f"label {name!r}", f"{label!r:.80}", "give a text")
         if values.plain(label) != label:
             raise BadValue(f"label {name!r}", f"a lone surrogate in {label[:40]!r}", "leave it out")
-        told[name] = recordable(label, scrub)
-    return told
+        fields[name] = recordable(label, scrub)
+    return fields
 
 
 def find_step(view: RunView, text: str) -> tuple[str, Step]:
@@ -149,12 +149,12 @@ async def settle(
     Raises Refused where the step is not of a kind that can be settled so, or what it wrote to
     shared state is there; NotFound, BadName.
     """
-    said = chosen(Verdict, verdict, "verdict")
+    text = chosen(Verdict, verdict, "verdict")
     plain = values.plain(result, "result", workspace.redaction)
     actor = Actor.of(by)
     ids.name("by", actor.agent)
     because = workspace.text(because)
-    happened = said is Verdict.HAPPENED
+    happened = text is Verdict.HAPPENED
     packed = payloads.pack(plain, "result")
 
     def settled(view: RunView) -> Append | None:
@@ -163,7 +163,7 @@ async def settle(
         begin = Begin(agent, state.role, SERVER_VERSION, PROTOCOL_VERSION, purpose="settle")
         event = StepSettled(
             step=found.number,
-            verdict=said,
+            verdict=text,
             by=actor.agent,
             result=packed.raw if happened else NULL,
             digest=digest(canonical(plain)) if happened else "",
@@ -179,10 +179,10 @@ async def settle(
         commit = workspace.commit(state.version + 1, actor, events, state.epoch + 1, label)
         return Append(view.stream_of(agent), commit)
 
-    async def append(wanted: Append) -> Stored:
+    async def append(command: Append) -> Stored:
         for blob in packed.blobs:
             await workspace.blobs.put(blob)
-        return await workspace.log.append(wanted)
+        return await workspace.log.append(command)
 
     view = await workspace.points.view(run)
     step = await workspace.points.step_name(run, step)
@@ -231,14 +231,14 @@ async def reopen(
     """
     actor = Actor.of(by)
     ids.name("by", actor.agent)
-    wanted = Reopen(task=name, because=workspace.text(because))
+    command = Reopen(task=name, because=workspace.text(because))
     stream = tasks_of(ids.name("run", run))
 
     def reopened(commits: list[Stored]) -> Append | None:
         state = task.initial()
         for stored in commits:
             evolve_team(state, stored)
-        news = task_rules.decide(state, wanted, 0)
+        news = task_rules.decide(state, command, 0)
         return Append(stream, workspace.commit(state.version + 1, actor, news)) if news else None
 
     read = functools.partial(workspace.states.commits, stream)

@@ -38,8 +38,8 @@ async def transact(
     """
 
     async def attempt() -> R | None:
-        wanted = decide(await read())
-        return await append(wanted) if wanted is not None else None
+        target = decide(await read())
+        return await append(target) if target is not None else None
 
     return await retry(attempt, tries_max)
 

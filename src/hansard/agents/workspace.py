@@ -132,9 +132,9 @@ class Workspace:
         ids.name("by", Actor.of(by).agent)
 
         def next_append(stored: list[Stored]) -> Append | None:
-            told = decide(stored)
+            events = decide(stored)
             version = stored[-1].commit.last_version if stored else 0
-            commit = self.commit(version + 1, by, told, label=label) if told else None
+            commit = self.commit(version + 1, by, events, label=label) if events else None
             return Append(stream, commit) if commit is not None else None
 
         try:
@@ -155,7 +155,7 @@ class Workspace:
 
         await transact(functools.partial(self.log.last, stream), next_append, self.log.append)
 
-    async def runs(self, wanted: RunFilter | None = None) -> list[tuple[str, RunState]]:
+    async def runs(self, filters: RunFilter | None = None) -> list[tuple[str, RunState]]:
         """Every run, or those asked for, with its life, the newest first: in one pass for all.
 
         Raises Corrupt and UnknownEvent where a run's life cannot be read.
@@ -164,16 +164,16 @@ class Workspace:
         for life in await run_index.read(self.log):
             if life.error is not None:
                 raise life.error
-            if wanted is None or wanted.takes(life):
+            if filters is None or filters.takes(life):
                 found.append((life.run, life.state))
         return found
 
 
 def decided(state: RunState, events: Sequence[RunEvent]) -> list[RunEvent]:
     """What of some events is news to a run's life, in order."""
-    told: list[RunEvent] = []
+    items: list[RunEvent] = []
     for event in events:
         news = runs.decide(state, event)
         state = runs.fold(state, news)
-        told.extend(news)
-    return told
+        items.extend(news)
+    return items

@@ -6,7 +6,7 @@ does not depend on what a name looks like: each name is one token of `hansard.bu
 
     BusError
     ├── BadCredentials      the caller: a file of credentials that cannot be used
-    └── AccessNotTold       the world: the embedded server does not know yet whom to let in
+    └── AccessNotSynced       the world: the embedded server does not know yet whom to let in
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ def _list(words: Iterable[str]) -> str:
 def render(credentials: ServerCredentials, users: Iterable[BrokerUser]) -> bytes:
     """The file of the account's users. One that the server could not start with is left out."""
     entries = server_process.logins(credentials)
-    told: set[str] = set()
+    items: set[str] = set()
     for user in users:
-        if user.nkey not in told and is_public_key(user.nkey):
-            told.add(user.nkey)
+        if user.nkey not in items and is_public_key(user.nkey):
+            items.add(user.nkey)
             entries.append(entry(user))
     lines = "".join(f"  {each}\n" for each in entries)
     return f"# Written by hansard; changes are lost.\nusers: [\n{lines}]\n".encode()
@@ -192,7 +192,7 @@ class BadCredentials(BusError):
         self.path = path
 
 
-class AccessNotTold(BusError):
+class AccessNotSynced(BusError):
     """The embedded server does not know yet whom to let in. Doing it again mends that."""
 
     def __init__(self, data_dir: Path, fact: object) -> None:
@@ -247,23 +247,23 @@ async def tell_server(
 
     `users` is asked while no other process changes them, so that the newest answer stands. Returns
     whether something changed, when the running server goes by it; whoever was taken out is
-    disconnected then, and nobody else is. Raises AccessNotTold, and what `users` raises.
+    disconnected then, and nobody else is. Raises AccessNotSynced, and what `users` raises.
     """
     loop = asyncio.get_running_loop()
 
-    async def asked() -> list[BrokerUser]:
+    async def call() -> list[BrokerUser]:
         return await users()
 
     def tell() -> bool:
         # In one thread from lock to unlock: a caller that is cancelled leaves no lock behind.
         with changing(data_dir, timeout_s) as replace:
-            found = asyncio.run_coroutine_threadsafe(asked(), loop).result(timeout_s)
+            found = asyncio.run_coroutine_threadsafe(call(), loop).result(timeout_s)
             return replace(workspace, found)
 
     try:
         return await asyncio.to_thread(tell)
     except (NotReloaded, OSError) as error:
-        raise AccessNotTold(data_dir, error) from error
+        raise AccessNotSynced(data_dir, error) from error
 
 
 def may_answer(inbox: str, reply: str) -> bool:

@@ -34,12 +34,12 @@ async def join_in_thread(data_dir: Path, durability: Durability | None = None) -
     Cancelled, it ends at once. The thread goes on for as long as a start may take, and closes the
     lease that it gets: itself, since the loop may be closed by then.
     """
-    came: list[Lease] = []
+    answers: list[Lease] = []
     given_up = threading.Event()
 
     def joining() -> Lease:
         lease = join(data_dir, durability)
-        came.append(lease)
+        answers.append(lease)
         if given_up.is_set():
             lease.close()
         return lease
@@ -48,7 +48,7 @@ async def join_in_thread(data_dir: Path, durability: Durability | None = None) -
         return await asyncio.to_thread(joining)
     except BaseException:
         given_up.set()  # first, so that one of the two sees what the other did
-        for lease in came:
+        for lease in answers:
             lease.close()
         raise
 

@@ -96,15 +96,15 @@ class BadDataDir(ServerError):
 class OtherDurability(ServerError):
     """A server runs on the data directory with another durability; nothing was changed."""
 
-    def __init__(self, data_dir: Path, running: Durability, asked: Durability) -> None:
+    def __init__(self, data_dir: Path, running: Durability, request: Durability) -> None:
         super().__init__(
             f"the server on {str(data_dir)!r} runs with durability {running.value!r}, not "
-            f"{asked.value!r}: ask for {running.value!r} or for none, stop the other processes "
+            f"{request.value!r}: ask for {running.value!r} or for none, stop the other processes "
             "that use it, or use another data directory"
         )
         self.data_dir = data_dir
         self.running = running
-        self.asked = asked
+        self.asked = request
 
 
 class NoServerBinary(ServerError):
@@ -122,8 +122,8 @@ class NotStarted(ServerError):
     """The server did not start, or not in time. `log` is the end of its log."""
 
     def __init__(self, place: ServerFiles, why: str, remedy: str, log: str = "") -> None:
-        told = f"; the log {str(place.log)!r} ends with:\n{log}" if log else ""
-        super().__init__(f"the server on {str(place.root)!r} did not start: {why}\n{remedy}{told}")
+        text = f"; the log {str(place.log)!r} ends with:\n{log}" if log else ""
+        super().__init__(f"the server on {str(place.root)!r} did not start: {why}\n{remedy}{text}")
         self.data_dir = place.root
         self.log = log
 
@@ -212,10 +212,10 @@ def hindrance(data_dir: Path) -> NotWritable | None:
     """
     place = ServerFiles(Path(os.path.realpath(data_dir)))
     try:
-        said = place.read_obstacle()
+        text = place.read_obstacle()
     except OSError as error:
         return NotWritable(place.root, error)
-    return NotWritable(place.root, said) if said else None
+    return NotWritable(place.root, text) if text else None
 
 
 def find_binary() -> Path:
@@ -251,8 +251,8 @@ def _data_dir_errors(place: ServerFiles) -> Generator[None, None, None]:
         raise BadDataDir(place.root, fact) from error
 
 
-def _is_full(said: OSError | str) -> bool:
-    return errors.code_of(said) in {errno.ENOSPC, errno.EDQUOT}
+def _is_full(cause: OSError | str) -> bool:
+    return errors.code_of(cause) in {errno.ENOSPC, errno.EDQUOT}
 
 
 def _enter(place: ServerFiles, durability: Durability, deadline: float) -> int:

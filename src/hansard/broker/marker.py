@@ -60,7 +60,7 @@ AGAIN_S = 10.0
 LEAVE_S = 0.25
 """How long the supervisor waits for a last look when it ends the server."""
 
-ASKED_MAX = 64
+REQUESTED_MAX = 64
 """Of so many streams each is asked for; for more the server lists all, 20 us a stream."""
 
 TICK_S = 1.0
@@ -108,16 +108,16 @@ class Marker:
         self._let_go()
         self._due_s, self._credentials = now_s + AGAIN_S, credentials
         try:
-            told, self._pipe = os.pipe()
+            write_end, self._pipe = os.pipe()
             self._pid = os.fork()
         except OSError:  # no process or descriptor is to be had: no reason to stop the server
             return AGAIN_S
         if self._pid:
-            os.close(told)
+            os.close(write_end)
             return None
         code = 1
         try:
-            run(_Keeper(self._place.root, self._durability.value), credentials, _alone(told))
+            run(_Keeper(self._place.root, self._durability.value), credentials, _alone(write_end))
             code = 0
         finally:
             os._exit(code)
@@ -145,18 +145,18 @@ class Marker:
         return True
 
 
-def _alone(told: int) -> int:
+def _alone(pipe: int) -> int:
     """Let go of what a supervisor holds: its lock, users, signals. The pipe's new number."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    os.dup2(told, PIPE)
+    os.dup2(pipe, PIPE)
     os.closerange(PIPE + 1, _DESCRIPTORS_MAX)
     server_process.name_process("hansard-marker")
     return PIPE
 
 
-def run(keeper: _Keeper, credentials: Credentials, told: int) -> None:
+def run(keeper: _Keeper, credentials: Credentials, pipe: int) -> None:
     """Look again and again, until the other end of the pipe is closed; then once more."""
     last = False
     while not last:
@@ -166,17 +166,17 @@ def run(keeper: _Keeper, credentials: Credentials, told: int) -> None:
                     began_s = time.monotonic()
                     keeper.look(server)
                     took_s = time.monotonic() - began_s
-                    last = _over(told, max(LOOK_S, SHARE * took_s))
+                    last = _over(pipe, max(LOOK_S, SHARE * took_s))
                 keeper.look(server)
         except (OSError, ValueError, KeyError, marks.Damaged) as error:
             keeper.say(f"marks are not kept now: {error!r}")
-            last = last or _over(told, RETRY_S)
+            last = last or _over(pipe, RETRY_S)
 
 
-def _over(told: int, pause_s: float) -> bool:
+def _over(pipe: int, pause_s: float) -> bool:
     """Wait; whether it is to end, as soon as it is."""
     poll = select.poll()
-    poll.register(told, select.POLLIN | select.POLLHUP)
+    poll.register(pipe, select.POLLIN | select.POLLHUP)
     return bool(poll.poll(pause_s * 1000))
 
 
@@ -369,12 +369,12 @@ class _Server:
         """
         signs = self._files.signs()  # before they are asked: what is written meanwhile shows again
         before = self._signs
-        asked = {name for name, sign in signs.items() if before.get(name) != sign}
-        asked.update(anew, before.keys() - signs.keys())
-        if not before or len(asked) > ASKED_MAX:
+        names = {name for name, sign in signs.items() if before.get(name) != sign}
+        names.update(anew, before.keys() - signs.keys())
+        if not before or len(names) > REQUESTED_MAX:
             self._streams = self._listed()
         else:
-            for name in asked:
+            for name in names:
                 self._ask_anew(name)
         self._signs = signs
         return self._streams
@@ -419,13 +419,13 @@ class _Server:
 
     def after(self, stream: str, position: int) -> Generator[tuple[int, str, bytes]]:
         """The next messages of a stream: position, subject, body."""
-        asked = {
+        names = {
             "seq": position + 1,
             "batch": READ_MESSAGES,
             "max_bytes": READ_BYTES,
             "next_by_subj": ">",
         }
-        inbox = self._ask(f"DIRECT.GET.{stream}", asked)
+        inbox = self._ask(f"DIRECT.GET.{stream}", names)
         while True:
             headers, body = self._answer(inbox)
             fields = _headers(headers)

@@ -250,7 +250,7 @@ RELOAD_TIMEOUT_S = 10.0
 """For a reload: it takes milliseconds, on a machine that is not overloaded."""
 
 PROBE_BYTES_MAX = 64 * 1024
-SAID_BYTES = 64 * 1024
+OUTPUT_BYTES_MAX = 64 * 1024
 _OBSTACLE = re.compile(rb"\[ERR\] (.*(?:critical write error: |will be DISABLED).*)", re.IGNORECASE)
 
 TERM_S = 1.2
@@ -371,11 +371,11 @@ def output(process: subprocess.Popen[bytes]) -> int:
     return process.stderr.fileno()
 
 
-def said(process: subprocess.Popen[bytes]) -> bytes:
+def read_output(process: subprocess.Popen[bytes]) -> bytes:
     """What the server has said since the last call, without waiting."""
     found = b""
     with contextlib.suppress(BlockingIOError):
-        while part := os.read(output(process), SAID_BYTES):
+        while part := os.read(output(process), OUTPUT_BYTES_MAX):
             found += part
     return found
 
@@ -430,8 +430,8 @@ def probe(port: int, name: str, login: Login) -> str | None:
     The name tells it from a stranger who took the port.
     """
     try:
-        with entered(port, name, login) as (_, said):
-            return str(said.get("version", "")) if said.get("jetstream") is True else None
+        with entered(port, name, login) as (_, greeting):
+            return str(greeting.get("version", "")) if greeting.get("jetstream") is True else None
     except OSError:
         return None
 
@@ -443,14 +443,14 @@ def asking(port: int, name: str, login: Login) -> Generator[Callable[[], None]]:
     That returns when the server has done so. Connections of users that are still there, with what
     they may do as before, are kept. Raises ConnectionError, TimeoutError.
     """
-    with entered(port, name, login) as (connection, said):
+    with entered(port, name, login) as (connection, greeting):
 
         def reload() -> None:
             connection.settimeout(RELOAD_TIMEOUT_S)
-            subject = f"$SYS.REQ.SERVER.{said['server_id']}.RELOAD"
+            subject = f"$SYS.REQ.SERVER.{greeting['server_id']}.RELOAD"
             connection.sendall(f"SUB here 1\r\nPUB {subject} here 0\r\n\r\n".encode())
-            told = _answer(connection, b"MSG ")
-            size = int(told.rpartition(b" ")[2])
+            value = _answer(connection, b"MSG ")
+            size = int(value.rpartition(b" ")[2])
             if size > PROBE_BYTES_MAX:
                 raise ConnectionError(f"an answer of {size:,} bytes")
             body = b""
@@ -474,15 +474,15 @@ def entered(
     with socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
         info = _line(connection)
         try:
-            said = msgspec.json.decode(info.removeprefix(b"INFO "), type=dict[str, Any])
+            fields = msgspec.json.decode(info.removeprefix(b"INFO "), type=dict[str, Any])
         except msgspec.DecodeError as error:
             raise ConnectionError(f"no NATS server answers on port {port}") from error
-        if said.get("server_name") != name:
+        if fields.get("server_name") != name:
             raise ConnectionError(f"another server answers on port {port}")
         hello = {"user": login.user, "pass": login.password, "verbose": False, "headers": headers}
         connection.sendall(b"CONNECT " + msgspec.json.encode(hello) + b"\r\nPING\r\n")
         _answer(connection, b"PONG")
-        yield connection, said
+        yield connection, fields
 
 
 def _answer(connection: socket.socket, word: bytes) -> bytes:
@@ -509,7 +509,7 @@ def is_ours(pid: int, place: ServerFiles) -> bool:
     """Whether that process is a nats-server run with this place's configuration."""
     command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
     try:
-        told = Path(f"/proc/{pid}/cmdline").read_bytes()
+        text = Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:  # no such process, or no Linux
-        told = subprocess.run(command, capture_output=True, check=False).stdout  # noqa: S603 -- words of our own
-    return b"nats-server" in told and os.fsencode(place.config) in told
+        text = subprocess.run(command, capture_output=True, check=False).stdout  # noqa: S603 -- words of our own
+    return b"nats-server" in text and os.fsencode(place.config) in text

@@ -248,9 +248,9 @@ class Supervisor:
         """Keep what the server says in the log, and see whether it says that it cannot write."""
         if self._server is None:
             return
-        said = server_process.said(self._server)
-        _write(said)
-        whole, newline, rest = (self._said + said).rpartition(b"\n")
+        text = server_process.read_output(self._server)
+        _write(text)
+        whole, newline, rest = (self._said + text).rpartition(b"\n")
         self._said = rest
         obstacle = server_process.obstacle(whole) if newline else ""
         if obstacle and not self._over:
@@ -295,7 +295,7 @@ class Supervisor:
 
     def _stop(self, server: subprocess.Popen[bytes]) -> None:
         server_process.stop(server)
-        _write(server_process.said(server))
+        _write(server_process.read_output(server))
         self._said = b""
         if server.stderr is not None:
             server.stderr.close()
@@ -472,14 +472,14 @@ def _say_up() -> None:
 
 def _give_up(place: ServerFiles, error: Exception) -> int:
     """Leave the reason where `join` looks for it; the exit code."""
-    told = str(error)
+    text = str(error)
     if not isinstance(error, GaveUp | OSError):
         import traceback  # noqa: PLC0415 -- of a fault of ours alone
 
-        told = "".join(traceback.format_exception(error))
-    _say(f"gave up: {told}")
+        text = "".join(traceback.format_exception(error))
+    _say(f"gave up: {text}")
     with contextlib.suppress(OSError):  # `join` sees for itself that the disk takes nothing
-        place.write_error(told)
+        place.write_error(text)
     return 1
 
 
@@ -508,8 +508,8 @@ def _become_daemon() -> None:
 def main() -> int:
     """Run until the last user is gone. 0 after a clean end, 1 with the reason in the error file."""
     try:
-        _, data_dir, wanted, binary = sys.argv
-        durability = Durability(wanted)
+        _, data_dir, target, binary = sys.argv
+        durability = Durability(target)
     except ValueError:
         sys.exit(f"usage: {USAGE}")
     _become_daemon()

@@ -54,21 +54,21 @@ _TEXTS = (
 )
 
 
-def code_of(said: OSError | str) -> int:
+def code_of(cause: OSError | str) -> int:
     """Which refusal of the disk an error is, or a sentence of another program is about; 0: none.
 
     Go and DuckDB quote the operating system's words, in upper or lower case.
     """
-    if isinstance(said, OSError):
-        return said.errno if said.errno in _REFUSALS else 0
-    text = said.lower()
+    if isinstance(cause, OSError):
+        return cause.errno if cause.errno in _REFUSALS else 0
+    text = cause.lower()
     return next((code for code, words in _TEXTS if words in text), 0)
 
 
-def explained(path: Path | str, said: OSError | str) -> str:
+def explained(path: Path | str, cause: OSError | str) -> str:
     """The fact and the remedy, for a path that could not be written."""
     where = repr(os.fspath(path))
-    match code_of(said):
+    match code_of(cause):
         case errno.ENOSPC:
             return f"the disk of {where} is full{_free(path)}: make room there"
         case errno.EDQUOT:
@@ -84,7 +84,7 @@ def explained(path: Path | str, said: OSError | str) -> str:
                 f"the disk of {where} fails: see the system's log, move the files to a sound disk"
             )
         case _:
-            return f"{where} cannot be written ({said}): remove the cause"
+            return f"{where} cannot be written ({cause}): remove the cause"
 
 
 def _free(path: Path | str) -> str:
@@ -208,9 +208,9 @@ class Contradiction(BusError):
     """
 
     def __init__(self, what: str, differences: dict[str, tuple[object, object]]) -> None:
-        told = ", ".join(f"{k} is {has!r}, not {want!r}" for k, (has, want) in differences.items())
+        text = ", ".join(f"{k} is {has!r}, not {want!r}" for k, (has, want) in differences.items())
         super().__init__(
-            f"{what} exists with other settings: {told}; "
+            f"{what} exists with other settings: {text}; "
             "use another workspace or data directory, or change the settings by hand"
         )
         self.what = what
@@ -331,13 +331,13 @@ class NotWritable(Unreachable):
         path: The data directory.
     """
 
-    def __init__(self, path: Path, said: OSError | str) -> None:
+    def __init__(self, path: Path, cause: OSError | str) -> None:
         BusError.__init__(
             self,
-            f"nothing can be recorded: {explained(path, said)}; what waits then goes on by "
-            f"itself [{said}]",
+            f"nothing can be recorded: {explained(path, cause)}; what waits then goes on by "
+            f"itself [{cause}]",
         )
-        self.__cause__ = said if isinstance(said, OSError) else None
+        self.__cause__ = cause if isinstance(cause, OSError) else None
         self.url = ""
         self.path = path
 
@@ -385,17 +385,17 @@ class ReplicaBehind(Unreachable):
     """
 
     def __init__(
-        self, url: str, stream: str, wanted: int, reached: int, waited_s: float, replicas: str
+        self, url: str, stream: str, target: int, reached: int, waited_s: float, replicas: str
     ) -> None:
         BusError.__init__(
             self,
-            f"stream {stream!r} was to be read up to position {wanted}, but what its replicas at "
+            f"stream {stream!r} was to be read up to position {target}, but what its replicas at "
             f"{url} answered within {waited_s:.1f} s ends at {reached} ({replicas}): read again "
             "when the replica has caught up, or restart the server that stays behind",
         )
         self.url = url
         self.stream = stream
-        self.wanted = wanted
+        self.wanted = target
         self.reached = reached
 
 

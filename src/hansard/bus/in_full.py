@@ -109,7 +109,7 @@ class InFull:
             return commit, []
         self._lines.move_to_end((stream.run, stream.agent))
         _note(line, commit, commit.last_version)
-        return told_in_full(line, commit)
+        return commit_in_full(line, commit)
 
 
 def _note(line: PartsLine, commit: Commit, to: int) -> None:
@@ -118,7 +118,7 @@ def _note(line: PartsLine, commit: Commit, to: int) -> None:
             line.note(recorded.type, version, bytes(recorded.data))
 
 
-def told_in_full(line: PartsLine, commit: Commit) -> tuple[Commit, list[Fault]]:
+def commit_in_full(line: PartsLine, commit: Commit) -> tuple[Commit, list[Fault]]:
     """A commit that was noted, with its values in full, and those that cannot be."""
     faults: list[Fault] = []
     made: list[Recorded] = []
@@ -149,4 +149,4 @@ class RunInFull:
             return commit
         line = self._lines.setdefault(stream.agent, PartsLine())
         _note(line, commit, commit.last_version)
-        return told_in_full(line, commit)[0]
+        return commit_in_full(line, commit)[0]

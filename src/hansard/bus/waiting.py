@@ -27,17 +27,17 @@ async def until(
     what concerns it.
     """
     after = await log.head()  # before the first look: what comes between the two is followed
-    said = await look()
-    if said is not None:
-        return said
+    verdict = await look()
+    if verdict is not None:
+        return verdict
     try:
         async with asyncio.timeout(timeout_s):
             async with contextlib.aclosing(log.follow(after, of=of)) as commits:  # type: ignore[type-var]  # the port says AsyncIterator, its adapters give generators
                 async for stored in commits:
                     if concerns(stored):
-                        said = await look()
-                        if said is not None:
-                            return said
+                        verdict = await look()
+                        if verdict is not None:
+                            return verdict
     except TimeoutError:
         pass
     return TIMEOUT

@@ -42,7 +42,7 @@ MERGE_BYTES_MAX = 192 * 1024
 MERGE_EVENTS_MAX = 500
 """Most events merged into one commit: a reader folds a commit in one go."""
 
-TOLD_AT_ONCE = 8
+NOTIFIED_AT_ONCE = 8
 """So many of those who wait for one commit are told in one turn of the loop: where one loop serves
 many, others go on in between."""
 
@@ -594,10 +594,10 @@ async def _tell(batch: list[_Entry], stored: Stored) -> None:
     waiting = [entry.done for entry in batch if entry.done is not None]
     left = iter(waiting)
     try:
-        for told, done in enumerate(left, 1):
+        for item, done in enumerate(left, 1):
             if not done.cancelled():
                 done.set_result(stored)
-            if told % TOLD_AT_ONCE == 0 and told < len(waiting):
+            if item % NOTIFIED_AT_ONCE == 0 and item < len(waiting):
                 await asyncio.sleep(0)
     finally:
         for done in left:

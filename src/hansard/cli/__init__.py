@@ -24,7 +24,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from hansard._version import __version__
-from hansard.cli.common import Given, collect, keep
+from hansard.cli.common import GlobalOptions, collect, keep
 from hansard.cli.exit_codes import ERROR, INTERRUPTED, PIPE_CLOSED
 from hansard.domain.errors import HansardError
 
@@ -302,8 +302,8 @@ class Later(TyperCommand):
         return loaded.make_context(info_name, args, parent, **extra)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(value: bool) -> None:
+    if value:
         typer.echo(f"hansard {__version__}")
         raise typer.Exit
 
@@ -345,14 +345,14 @@ def _globals(
         ),
     ] = False,
 ) -> None:
-    Given.values = {
+    GlobalOptions.values = {
         "workspace": workspace,
         "data_dir": data_dir,
         "nats_url": nats,
         "durability": durability,
         "nats_replicas": replicas,
     }
-    Given.debug = debug
+    GlobalOptions.debug = debug
 
 
 def hoisted(arguments: list[str]) -> list[str]:
@@ -513,7 +513,7 @@ def _failed_by(error: OSError) -> int:
     limit = reached_limit(error)
     if limit is None and not error.filename and error.errno not in _OF_OUTPUT:
         raise error
-    if Given.debug:
+    if GlobalOptions.debug:
         import traceback
 
         traceback.print_exception(error)
@@ -526,7 +526,7 @@ def _tell(error: HansardError) -> None:
     """An error as its fact, value and remedy; the traceback only where it is asked for."""
     from hansard.inspect.answer import masked, plain_text
 
-    if Given.debug:
+    if GlobalOptions.debug:
         import traceback
 
         traceback.print_exception(error)

@@ -142,15 +142,15 @@ async def run(
     name, version = _reference(which)
     secrets = {name: _variable(each) for name, each in pairs(secret, "--secret").items()}
     async with replaying(workflow, secrets) as (record, session, _):
-        told = await session.run_actions(
+        report = await session.run_actions(
             which if _is_file(which) else await record.kept_actions(name, version),
             params=pairs(param, "--param"),
             max_xpath_retries=max_xpath_retries,
             once=allowed,
             debug=debug,
         )
-    shown.show(told, _told, json=json)
-    return 0 if told.success else 1
+    shown.show(report, _render_actions, json=json)
+    return 0 if report.success else 1
 
 
 @app.command()
@@ -305,13 +305,13 @@ def _reference(which: str) -> tuple[str, int | None]:
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:
     """`NAME=VALUE` by name. Raises BadValue."""
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for each in given or ():
         name, equals, value = each.partition("=")
         if not (name and equals):
             raise BadValue(option, f"{each!r:.80}", "give NAME=VALUE")
-        told[name] = value
-    return told
+        fields[name] = value
+    return fields
 
 
 def allowed_once(text: str) -> Any:
@@ -359,6 +359,6 @@ def _logged(found: ActionsLog) -> Iterator[Part]:
     yield f"{counted(len(found.versions), 'version')}, as of position {found.position}"
 
 
-def _told(found: Replayed) -> Iterator[Part]:
+def _render_actions(found: Replayed) -> Iterator[Part]:
     yield shown.listing(COLUMNS, found.actions)
     yield "done" if found.success else f"not done: {found.error}"

@@ -57,7 +57,7 @@ def run(
     'hansard memory policy agent/NAME off' sets that changes of its memory are not asked about.
     """
     imported("deepagents", "'hansard agent run'", "deepagents", "agent")
-    told = rule_files.load(rules) if rules is not None else None
+    rule_file = rule_files.load(rules) if rules is not None else None
 
     with connect(**connecting()) as record, watching_questions(_waiting):
         found = run_folder(
@@ -66,11 +66,11 @@ def run(
             prompt,
             run=which,
             model=model,
-            rules=told,
+            rules=rule_file,
             by=by,
             asks=not yolo,
         )
-    output.show(found, _said, json=json)
+    output.show(found, _render_agent, json=json)
 
 
 def _waiting(found: Approval) -> None:
@@ -81,7 +81,7 @@ def _waiting(found: Approval) -> None:
         typer.echo(f"waiting for a person to approve {call}: {remedy}", err=True)
 
 
-def _said(found: AgentRun) -> Iterator[Part]:
+def _render_agent(found: AgentRun) -> Iterator[Part]:
     yield found.text
     had = [counted(len(found.tools), "tool"), counted(len(found.subagents), "subagent")]
     yield Hint(f"run {found.run} of {found.agent}, with {' and '.join(had)}")

@@ -93,12 +93,12 @@ async def _answer(approval: str, because: str, by: str, *, granted: bool, json: 
     """Grant or deny. Raises NotFound, Refused, RoleRefused, BadName."""
     async with reading() as workspace:
         found = await find_approval(workspace, approval)
-        stands = await asked.answer(
+        current = await asked.answer(
             workspace, found.approval.id, granted=granted, by=by, because=because
         )
-    told = question(ListedApproval(found.run, stands, stands.given))
-    what = f"{told.tool} of {told.agent} in run {told.run}"
-    output.show(told, f"approval {told.approval} is {told.standing.value}: {what}", json=json)
+    value = question(ListedApproval(found.run, current, current.given))
+    what = f"{value.tool} of {value.agent} in run {value.run}"
+    output.show(value, f"approval {value.approval} is {value.standing.value}: {what}", json=json)
 
 
 def _people(found: Approvals) -> list[Part]:
@@ -111,13 +111,13 @@ def _people(found: Approvals) -> list[Part]:
     return [output.listing(COLUMNS, found.questions), *shown, *([how] if waits else [])]
 
 
-def _diff(asked: Question) -> Iterator[Part]:
+def _diff(request: Question) -> Iterator[Part]:
     """What a question about files shows of them, as long as it waits."""
-    if asked.standing is not ApprovalStatus.PENDING:
+    if request.standing is not ApprovalStatus.PENDING:
         return
-    given = recorded(asked.arguments)
+    given = recorded(request.arguments)
     diff = given.get("diff") if isinstance(given, dict) else None
     if isinstance(diff, str):
         yield ""
-        yield f"{asked.approval} changes {given.get('space', 'memory')}:"
+        yield f"{request.approval} changes {given.get('space', 'memory')}:"
         yield diff

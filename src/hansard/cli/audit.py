@@ -153,7 +153,7 @@ EVENTS = (
 def _events(made: Trail) -> Iterator[Part]:
     yield output.listing(EVENTS, made.events)
     yield ""
-    told = made.summary
+    value = made.summary
     began = f" from {made.events[0]['at'][:10]} on" if made.events else ""
-    count = counted(told.events, "event")
-    yield f"{count} of run {told.run}{began}, as of position {told.position}"
+    count = counted(value.events, "event")
+    yield f"{count} of run {value.run}{began}, as of position {value.position}"

@@ -135,8 +135,8 @@ class LogStream:
         self._stream.flush()
 
     def _missed(self, many: int) -> None:
-        told = "lines of the log were left out: nobody read them"
-        self._write(f'{{"event": "{told}", "level": "warning", "lines": {many}}}\n')
+        text = "lines of the log were left out: nobody read them"
+        self._write(f'{{"event": "{text}", "level": "warning", "lines": {many}}}\n')
 
 
 @contextlib.contextmanager

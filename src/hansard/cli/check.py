@@ -220,7 +220,7 @@ def _rebuilt(found: Rebuild, place: TableFiles) -> Iterator[Part]:
     yield ""
     if made.before is not None:
         differing = ", ".join(made.differing)
-        said = f"differ from the log: {differing}" if differing else "are what the log says"
-        yield f"the tables up to position {made.position} {said}"
+        text = f"differ from the log: {differing}" if differing else "are what the log says"
+        yield f"the tables up to position {made.position} {text}"
     else:
         yield f"made {place.path} up to position {made.position} in {found.took_s:.1f} s"

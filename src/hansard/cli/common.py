@@ -41,16 +41,16 @@ Command = Annotated[
 ]
 
 
-class Given:
+class GlobalOptions:
     """The global options, for the command that follows them in the same process."""
 
     values: dict[str, Any] = {}
     debug = False
 
 
-def noun(**said: Any) -> typer.Typer:
+def noun(**value: Any) -> typer.Typer:
     """What the commands of a module are declared with."""
-    return typer.Typer(add_completion=False, rich_markup_mode=None, **said)
+    return typer.Typer(add_completion=False, rich_markup_mode=None, **value)
 
 
 def within(**filters: str | None) -> str:
@@ -113,7 +113,7 @@ def do(command: Callable[[], Doing], *, json: bool, service: bool = False) -> No
                 from hansard.cli.background_printer import log_stream
 
                 stream = stack.enter_context(log_stream(sys.stderr))
-            logging.setup(json=json, debug=Given.debug, service=service, stream=stream)
+            logging.setup(json=json, debug=GlobalOptions.debug, service=service, stream=stream)
             doing = command()
             code = asyncio.run(doing) if isinstance(doing, Coroutine) else doing
         sys.stdout.flush()

@@ -117,7 +117,7 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     many there were to be. A summary of ten lines comes first. Equal log and question give equal
     bytes.
     """
-    wanted = sections(show)
+    target = sections(show)
     question = Question(
         experiment=experiment,
         metric=metric,
@@ -133,7 +133,7 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         labels: Labels = ()
         if form == "html":
             labels = await asyncio.to_thread(task_labels, answers, experiment)
-    _show.show(found, lambda found: _people(found.report, wanted, form, output, labels), json=json)
+    _show.show(found, lambda found: _people(found.report, target, form, output, labels), json=json)
 
 
 def _people(
@@ -202,8 +202,8 @@ def markdown(made: Report, show: Collection[str]) -> bytes:
                 level = 2
             case Paragraph():
                 text = _marked(block.text)
-                said = f"**{text}**" if block.verdict else text
-                lines += [f"* {said}"] if block.brief else [*_gap(lines), said, ""]
+                line = f"**{text}**" if block.verdict else text
+                lines += [f"* {line}"] if block.brief else [*_gap(lines), line, ""]
             case Table():
                 names = [_marked(name.removeprefix(">")) for name in block.columns]
                 rules = ["---:" if name.startswith(">") else "---" for name in block.columns]

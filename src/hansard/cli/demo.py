@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hansard.cli.common import Given, Json, noun
+from hansard.cli.common import GlobalOptions, Json, noun
 from hansard.demo import main
 
 app = noun()
@@ -21,4 +21,4 @@ def demo(
 
     About a minute, offline, on real input: the standard library's own source.
     """
-    raise typer.Exit(main(json=json, data_dir=Given.values.get("data_dir"), seed=seed))
+    raise typer.Exit(main(json=json, data_dir=GlobalOptions.values.get("data_dir"), seed=seed))

@@ -53,8 +53,8 @@ async def demonstrate(
         if task:
             await session.message("user", task)
         shown.hint(f"run {session.run}: close the window, or press Ctrl-C, when you are done")
-        told = await demonstrated(session, page, address, ended)
-    shown.show(told, _told, json=json)
+        report = await demonstrated(session, page, address, ended)
+    shown.show(report, _render_demonstration, json=json)
 
 
 def _address(given: str) -> str:
@@ -62,7 +62,7 @@ def _address(given: str) -> str:
     return path.resolve().as_uri() if path.is_file() else given
 
 
-def _told(found: DemonstratedEnd) -> Iterator[Part]:
+def _render_demonstration(found: DemonstratedEnd) -> Iterator[Part]:
     yield f"{counted(found.actions, 'action')} on record in run {found.run}"
     if found.secrets:
         yield f"secrets, by name: {', '.join(found.secrets)}"

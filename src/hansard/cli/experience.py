@@ -138,7 +138,7 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
         made = (await kept.get(workspace, name, done.version)).experience
     if output is not None:
         write_folder(made, output)
-    shown.show(made, _said, json=json)
+    shown.show(made, _render_experience, json=json)
     shown.hint(
         f"{name} is at version {done.version}: `hansard experience confirm {name}` once its checks "
         "are right"
@@ -162,7 +162,7 @@ async def show(
     if not is_name(which):
         if point:
             raise BadValue("--at", f"{which} is a folder, which has no versions", "leave it away")
-        shown.show(read_folder(Path(which)), _said, json=json)
+        shown.show(read_folder(Path(which)), _render_experience, json=json)
         return
     async with reading() as workspace:
         found = await kept.at(workspace, which, point)
@@ -185,15 +185,15 @@ async def diff(
     from hansard.agents.actions.kept_experiences import read_folder
     from hansard.domain.experience.kept import content_of
 
-    told = []
+    items = []
     for each in (before, after):
         if is_name(each):
             name, _, point = each.partition("@")
             async with reading() as workspace:
-                told.append((await kept.at(workspace, name, point)).content)
+                items.append((await kept.at(workspace, name, point)).content)
         else:
-            told.append(content_of(read_folder(Path(each))))
-    shown.show(inspected.difference(told[0], told[1], (before, after)), _differs, json=json)
+            items.append(content_of(read_folder(Path(each))))
+    shown.show(inspected.difference(items[0], items[1], (before, after)), _differs, json=json)
 
 
 @app.command("list")
@@ -223,12 +223,12 @@ async def find(
     """
     from hansard.projections.search.files import FileWords
 
-    wanted = inspected.Wanted(
+    query = inspected.ExperienceQuery(
         task=task, tools=tuple(tool or ()), address=address, limit=limit, retired=every
     )
     async with answering() as reader:
         with contextlib.closing(inspected.ExperienceIndex(FileWords())) as index:
-            found = inspected.find(reader, wanted, index)
+            found = inspected.find(reader, query, index)
     shown.show(found, _found, json=json)
 
 
@@ -255,14 +255,14 @@ async def confirm(
     from hansard.agents.actions.kept_experiences import confirm_folder
 
     if not is_name(which):
-        shown.show(confirm_folder(Path(which), check or ()), _said, json=json)
+        shown.show(confirm_folder(Path(which), check or ()), _render_experience, json=json)
         return
     async with beginning() as workspace:
         done = await kept.confirm(
             workspace, which, check or (), digest=digest, because=because, by=by
         )
         found = await kept.get(workspace, which, done.version)
-    shown.show(found.experience, _said, json=json)
+    shown.show(found.experience, _render_experience, json=json)
 
 
 @app.command()
@@ -304,7 +304,7 @@ async def publish(
     from hansard.agents.actions.experience_bundles import publish as published
 
     async with beginning() as workspace:
-        told = await published(
+        report = await published(
             workspace,
             name,
             output or Path(f"{name}{SUFFIX}"),
@@ -314,7 +314,7 @@ async def publish(
             because=because,
             by=by,
         )
-    shown.show(told, _published, json=json)
+    shown.show(report, _published, json=json)
 
 
 @app.command()
@@ -349,8 +349,8 @@ async def install(
     from hansard.agents.actions.experience_bundles import install as installed
 
     async with beginning() as workspace:
-        told = await installed(workspace, file, name=name, key=key, because=because, by=by)
-    shown.show(told, _installed, json=json)
+        report = await installed(workspace, file, name=name, key=key, because=because, by=by)
+    shown.show(report, _installed, json=json)
 
 
 @app.command()
@@ -375,11 +375,11 @@ async def run(
     async with replaying(workflow) as (_, session, browser):
         if address:
             await browser.goto(_address(address))
-        told = await session.run_experience(
+        report = await session.run_experience(
             experience, pairs(param, "--param"), task=task, once=allowed
         )
-    shown.show(told, _done, json=json)
-    return 0 if told.success else 1
+    shown.show(report, _done, json=json)
+    return 0 if report.success else 1
 
 
 def _address(given: str) -> str:
@@ -388,7 +388,7 @@ def _address(given: str) -> str:
     return path.resolve().as_uri() if path.is_file() else given
 
 
-def _said(experience: Experience) -> Iterator[Part]:
+def _render_experience(experience: Experience) -> Iterator[Part]:
     from hansard.domain.experience import checks as checking
     from hansard.domain.experience.experience import plan
 
@@ -414,10 +414,11 @@ def _said(experience: Experience) -> Iterator[Part]:
         yield f"dropped   {counted(experience.dropped, 'sentence')} that rested on no step"
 
 
-def _shown(told: ShownExperience) -> Iterator[Part]:
-    yield from _said(told.experience)
-    yield f"it is {told.standing.value}{f', {told.label}' if told.label else ''}: {told.digest}"
-    yield shown.listing(LOG, told.changes)
+def _shown(report: ShownExperience) -> Iterator[Part]:
+    yield from _render_experience(report.experience)
+    label = f", {report.label}" if report.label else ""
+    yield f"it is {report.standing.value}{label}: {report.digest}"
+    yield shown.listing(LOG, report.changes)
 
 
 def _listed(found: KeptExperiences) -> Iterator[Part]:
@@ -452,39 +453,39 @@ def _differs(found: ExperienceDiff) -> Iterator[Part]:
         yield "they are equal"
 
 
-def _verified(told: VerifiedBundle) -> Iterator[Part]:
-    yield f"{told.name}, version {told.version}: {told.description}"
-    yield f"said as   {told.task}"
-    yield f"guarded   by {counted(told.checks, 'check')}"
-    yield f"license   {told.license}"
-    yield f"signed    {f'by the key {told.key}' if told.key else 'by nobody'}"
-    yield f"digest    {told.digest}"
+def _verified(report: VerifiedBundle) -> Iterator[Part]:
+    yield f"{report.name}, version {report.version}: {report.description}"
+    yield f"said as   {report.task}"
+    yield f"guarded   by {counted(report.checks, 'check')}"
+    yield f"license   {report.license}"
+    yield f"signed    {f'by the key {report.key}' if report.key else 'by nobody'}"
+    yield f"digest    {report.digest}"
     yield "it is whole; whether it does what it says, only who looks at it can say"
 
 
-def _published(told: PublishedBundle) -> Iterator[Part]:
-    yield from _verified(told.bundle)
-    yield f"wrote {told.file}"
-    for each in told.constants:
+def _published(state: PublishedBundle) -> Iterator[Part]:
+    yield from _verified(state.bundle)
+    yield f"wrote {state.file}"
+    for each in state.constants:
         yield f"in each doing {each!r:.80} is filled in, and travels"
 
 
-def _installed(told: InstalledBundle) -> Iterator[Part]:
-    yield from _verified(told.bundle)
-    least = told.bundle.digest[:DIGEST_CHARACTERS_MIN]
+def _installed(report: InstalledBundle) -> Iterator[Part]:
+    yield from _verified(report.bundle)
+    least = report.bundle.digest[:DIGEST_CHARACTERS_MIN]
     yield (
-        f"{told.name} is at version {told.version}, untrusted: look at it (`hansard experience "
-        f"show {told.name}`), then `hansard experience confirm {told.name} --digest {least}`"
+        f"{report.name} is at version {report.version}, untrusted: look at it (`hansard experience "
+        f"show {report.name}`), then `hansard experience confirm {report.name} --digest {least}`"
     )
 
 
-def _done(told: Experienced) -> Iterator[Part]:
-    yield shown.listing(COLUMNS, told.actions)
+def _done(report: Experienced) -> Iterator[Part]:
+    yield shown.listing(COLUMNS, report.actions)
     yield (
-        f"done to an end that was shown, at level {told.level}, in {told.seconds:.2f} s; no model "
-        "was asked, and no check says that the task is what was wanted"
-        if told.success
-        else f"not done: {told.error}"
+        f"done to an end that was shown, at level {report.level}, in {report.seconds:.2f} s; no "
+        "model was asked, and no check says that the task is what was wanted"
+        if report.success
+        else f"not done: {report.error}"
     )
-    for line in told.guide:
+    for line in report.guide:
         yield f"  {line}"

@@ -74,9 +74,9 @@ async def register(
         else:
             is_new = await experiments.register(workspace, name, plan, by=by)
     done = "is registered, in the place of the plan before it" if replace else "is registered"
-    said = done if is_new else "is registered already, with this plan"
-    told = {"experiment": name, "registered": is_new, "replaced": is_new and replace}
-    output.show(told, f"experiment {name} {said}", json=json)
+    text = done if is_new else "is registered already, with this plan"
+    fields = {"experiment": name, "registered": is_new, "replaced": is_new and replace}
+    output.show(fields, f"experiment {name} {text}", json=json)
     for metric in plan.metrics:
         if metric.better is Better.NOT_STATED:
             output.hint(
@@ -91,8 +91,8 @@ async def stop(name: Name, because: Because = "", by: By = OS_USER, json: Json =
     """Stop assigning runs to an experiment."""
     async with reading() as workspace:
         is_new = await experiments.stop(workspace, name, because=because, by=by)
-    said = "is stopped: no run is assigned any more" if is_new else "is stopped already"
-    output.show({"experiment": name, "stopped": is_new}, f"experiment {name} {said}", json=json)
+    text = "is stopped: no run is assigned any more" if is_new else "is stopped already"
+    output.show({"experiment": name, "stopped": is_new}, f"experiment {name} {text}", json=json)
 
 
 @app.command()

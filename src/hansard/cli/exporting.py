@@ -51,38 +51,38 @@ async def export(
     """
     async with reading() as workspace:
         known = set(await workspace.log.runs())
-        asked = [run if run in known else await find_run(workspace, run) for run in runs]
-        asked = list(dict.fromkeys(asked))
+        names = [run if run in known else await find_run(workspace, run) for run in runs]
+        names = list(dict.fromkeys(names))
         with _target(output) as write:
             if role is None:
-                missing = await _whole(workspace, asked, write)
+                missing = await _whole(workspace, names, write)
             else:
-                missing = await _view(workspace, asked, role, write)
+                missing = await _view(workspace, names, role, write)
     for each in missing:
         _show.hint(f"missing: {each.what}: {each.why}")
     return 1 if missing else 0
 
 
-async def _whole(workspace: Workspace, asked: list[str], write: Write) -> list[Missing]:
-    told = await write_out(workspace, asked, write)
-    others = [run for run in told.carries if run not in asked]
-    counts = (len(told.carries), "run"), (told.commits, "commit"), (told.blobs, "blob")
-    said = ", ".join(counted(number, of) for number, of in counts)
+async def _whole(workspace: Workspace, names: list[str], write: Write) -> list[Missing]:
+    report = await write_out(workspace, names, write)
+    others = [run for run in report.carries if run not in names]
+    counts = (len(report.carries), "run"), (report.commits, "commit"), (report.blobs, "blob")
+    text = ", ".join(counted(number, of) for number, of in counts)
     if others:
         more = ", ..." if len(others) > NAMED_MAX else ""
-        said += f"; carried along: {', '.join(others[:NAMED_MAX])}{more}"
-    _show.hint(said)
-    return told.missing
+        text += f"; carried along: {', '.join(others[:NAMED_MAX])}{more}"
+    _show.hint(text)
+    return report.missing
 
 
-async def _view(workspace: Workspace, asked: list[str], role: str, write: Write) -> list[Missing]:
-    told = await export_view(workspace, asked, role, write)
+async def _view(workspace: Workspace, names: list[str], role: str, write: Write) -> list[Missing]:
+    report = await export_view(workspace, names, role, write)
     _show.hint(
-        f"{counted(told.events, 'event')} and {counted(told.blobs, 'blob')} "
+        f"{counted(report.events, 'event')} and {counted(report.blobs, 'blob')} "
         f"as role {role!r} sees them: "
         "a view, which cannot be imported"
     )
-    return told.missing
+    return report.missing
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from hansard.agents.importers.chat import Given
+from hansard.agents.importers.chat import ImportDefaults
 from hansard.agents.importers.files import head
 from hansard.agents.importers.mapping import WORDS
 from hansard.agents.importers.reader import STDIN, Importer
@@ -128,7 +128,7 @@ async def import_(
     if not files:
         raise BadValue("import", "no file is named", f"give one: hansard import {format_} FILE")
     paths = [_path(file) for file in files]
-    given = Given(experiment, arm)
+    given = ImportDefaults(experiment, arm)
     if format_ == EVENTS:
         _check_events(given)
     async with beginning() as workspace:
@@ -161,7 +161,7 @@ async def import_(
     return 1 if tally.bad else 0
 
 
-def _check_events(given: Given) -> None:
+def _check_events(given: ImportDefaults) -> None:
     if given.experiment or given.arm:
         remedy = "leave out --experiment and --arm: exported runs carry their own"
         raise BadValue("import events", "an experiment or arm is given", remedy)

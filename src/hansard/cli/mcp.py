@@ -19,10 +19,10 @@ import typer
 
 from hansard.broker import access
 from hansard.cli import output
-from hansard.cli.common import Command, Given, Json, noun, service, work
+from hansard.cli.common import Command, GlobalOptions, Json, noun, service, work
 from hansard.cli.opening import settings
 from hansard.cli.output import Bytes, Hint, Part
-from hansard.cli.processes import until, until_told
+from hansard.cli.processes import termination_event, until
 from hansard.client.connect import connect_async
 from hansard.client.opening import data_dir_of
 from hansard.domain.approval import Approval
@@ -195,7 +195,7 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
 async def _proxying(config: Serving) -> None:
     config.check()
     report = ProxyReport()
-    with until_told() as stop:
+    with termination_event() as stop:
         await until(stop, _served(config, report))
     output.hint(summary(report))
 
@@ -278,7 +278,7 @@ async def serve_record(
     'mcp'). Runs that it began go on after it: only leave_run ends its work in one.
     """
     opened = _opening(tools or ["default"], prefix, http, as_, token_file, allow_host)
-    with until_told() as stop:
+    with termination_event() as stop:
         async with contextlib.AsyncExitStack() as stack:
             if http is None:
                 from hansard.service.mcp.server import serve_stdio
@@ -307,7 +307,7 @@ async def serve_record(
 
 def _given(**more: Any) -> dict[str, Any]:
     """What was given before the command, as `connect` takes it, and more."""
-    given = {name: value for name, value in Given.values.items() if value is not None}
+    given = {name: value for name, value in GlobalOptions.values.items() if value is not None}
     given["nats"] = given.pop("nats_url", None)
     return given | more
 

@@ -186,8 +186,8 @@ async def revert(
     """
     async with reading() as workspace:
         version = await MemoryStore(workspace, space).revert(change, by, because)
-    told = MemoryChangeMade(space=space, version=version, changed=True)
-    output.show(told, f"{space} is at version {version}: {change} is undone", json=json)
+    report = MemoryChangeMade(space=space, version=version, changed=True)
+    output.show(report, f"{space} is at version {version}: {change} is undone", json=json)
 
 
 @app.command()
@@ -224,8 +224,8 @@ async def remember(
         return
     async with reading() as workspace:
         version = await MemoryStore(workspace, what).remember(text, by, path)
-    told = MemoryChangeMade(space=what, version=version, changed=True)
-    output.show(told, f"{what} is at version {version}: {path} has one line more", json=json)
+    report = MemoryChangeMade(space=what, version=version, changed=True)
+    output.show(report, f"{what} is at version {version}: {path} has one line more", json=json)
 
 
 @app.command()
@@ -259,8 +259,8 @@ async def apply(
     """
     async with reading() as workspace:
         version, diff = await made(workspace, space_name(space), proposal, path or [], by)
-    told = MemoryProposalMade(space=space, version=version, diff=diff)
-    output.show(told, _applied, json=json)
+    report = MemoryProposalMade(space=space, version=version, diff=diff)
+    output.show(report, _applied, json=json)
 
 
 @app.command()
@@ -292,18 +292,18 @@ async def policy(
         if approval is None:
             output.show(await _standing(workspace, space), _policy, json=json)
             return
-        wanted = MemoryPolicySet(
+        query = MemoryPolicySet(
             approval=approval,
             until=moment("--until", until) if until else None,
             untrusted=tuple(untrusted or ()),
             because=because,
         )
         store = MemoryStore(workspace, space)
-        is_new = await store.set_policy(wanted, by)
+        is_new = await store.set_policy(query, by)
         version = (await store.state()).version
-    said = f"changes of {space} {_in_words(wanted)}" + ("" if is_new else ", as they did")
-    told = MemoryChangeMade(space=space, version=version, changed=is_new)
-    output.show(told, said, json=json)
+    text = f"changes of {space} {_in_words(query)}" + ("" if is_new else ", as they did")
+    report = MemoryChangeMade(space=space, version=version, changed=is_new)
+    output.show(report, text, json=json)
 
 
 async def _standing(workspace: Workspace, space: str) -> MemoryPolicySet:
@@ -471,9 +471,9 @@ async def judge(
     Lists what is missed, spurious, misplaced or too specific. In SQL 'FROM remembering()' sums
     it per version of the prompt 'memory-remember'.
     """
-    wanted = _key(key)
+    target = _key(key)
     async with connect_async(**connecting()) as record:
-        found = await reflection.judge(record, await find_run(record.workspace, run), wanted, by)
+        found = await reflection.judge(record, await find_run(record.workspace, run), target, by)
     output.show(found, _judged, json=json)
 
 
@@ -559,8 +559,8 @@ def _compaction(found: MemoryCompaction) -> Iterator[Part]:
 def _reflected(found: Reflected) -> Iterator[Part]:
     for each in found.proposals:
         yield f"{each.path}: {each.text.rstrip()} ({each.because or 'no reason given'})"
-    told = f"{counted(len(found.runs), 'run')} reflected on, {found.left:,} left"
-    yield Hint(f"{told}; no file was changed")
+    text = f"{counted(len(found.runs), 'run')} reflected on, {found.left:,} left"
+    yield Hint(f"{text}; no file was changed")
 
 
 def _proposals(found: MemoryProposals) -> Iterator[Part]:
@@ -593,8 +593,8 @@ def _in_words(found: MemoryPolicySet) -> str:
 def _files(found: MemoryListing) -> Iterator[Part]:
     if found.files:
         yield output.listing(FILES, found.files)
-    told = counted(len(found.spaces), "space")
-    yield Hint(f"{counted(len(found.files), 'file')} of {told}")
+    value = counted(len(found.spaces), "space")
+    yield Hint(f"{counted(len(found.files), 'file')} of {value}")
 
 
 def _text(found: MemoryEntry) -> Iterator[Part]:

@@ -57,15 +57,15 @@ async def export(
         state = await workspace.memories.whole(space_name(space), at)
     made = harnesses.exported(of_space(state.files), harness, settings=settings)
     folders.write(folder, made.tree)
-    told = {
+    fields = {
         "space": space,
         "version": state.version,
         "folder": str(folder),
         "files": len(made.tree),
         "notes": made.notes,
     }
-    said = f"{counted(len(made.tree), 'file')} of {space} (version {state.version}) in {folder}"
-    output.show(told, lambda _: _said(said, made.notes), json=json)
+    text = f"{counted(len(made.tree), 'file')} of {space} (version {state.version}) in {folder}"
+    output.show(fields, lambda _: _render_lines(text, made.notes), json=json)
 
 
 @app.command("import")
@@ -104,7 +104,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         raise BadValue("import", "a folder or --git REPO", "give one of the two")
     async with beginning() as workspace:
         if folder is not None:
-            told = await imports.import_folder(
+            report = await imports.import_folder(
                 workspace,
                 space_name(space),
                 folder,
@@ -116,7 +116,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
                 by=by,
             )
         else:
-            told = await imports.import_git(
+            report = await imports.import_git(
                 workspace,
                 space_name(space),
                 git or Path(),
@@ -125,13 +125,15 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
                 keep=keep_invalid,
                 by=by,
             )
-    output.show(told, _imported, json=json)
+    output.show(report, _imported, json=json)
 
 
-def _imported(told: Imported) -> Iterator[Part]:
-    made = f"{counted(told.changes, 'change')} of {counted(len(told.files), 'file')}"
-    yield from _said(f"{made} in {told.space}, which is at version {told.version}", told.left_out)
-    for each in told.warnings:
+def _imported(report: Imported) -> Iterator[Part]:
+    made = f"{counted(report.changes, 'change')} of {counted(len(report.files), 'file')}"
+    yield from _render_lines(
+        f"{made} in {report.space}, which is at version {report.version}", report.left_out
+    )
+    for each in report.warnings:
         yield Hint(f"kept: {each}")
 
 
@@ -149,9 +151,9 @@ async def checkout(
     """
     async with reading() as workspace:
         mark, notes = await checkouts.checkout(workspace, space_name(space), folder, harness)
-    told = {"space": mark.space, "version": mark.version, "folder": str(folder), "notes": notes}
-    said = f"{mark.space} (version {mark.version}) is in {folder}"
-    output.show(told, lambda _: _said(said, notes), json=json)
+    fields = {"space": mark.space, "version": mark.version, "folder": str(folder), "notes": notes}
+    text = f"{mark.space} (version {mark.version}) is in {folder}"
+    output.show(fields, lambda _: _render_lines(text, notes), json=json)
 
 
 @app.command()
@@ -169,7 +171,7 @@ async def commit(
         try:
             done = await checkouts.commit(workspace, folder, because=because, by=by)
         except MemoryConflict as lost:
-            told = {
+            fields = {
                 "space": str(lost.space),
                 "path": str(lost.path),
                 "mine": str(lost.mine),
@@ -178,19 +180,20 @@ async def commit(
                 "version": int(str(lost.version)),
             }
             parts = [*_conflicting(lost)]
-            output.show(told, lambda _: parts, json=json)
+            output.show(fields, lambda _: parts, json=json)
             return 1
     output.show(done, _committed, json=json)
     return 1 if done.left else 0
 
 
-def _committed(told: Committed) -> Iterator[Part]:
-    yield f"{told.space} is at version {told.version}: {counted(len(told.changed), 'file')} changed"
-    for path in told.changed:
+def _committed(report: Committed) -> Iterator[Part]:
+    changed = counted(len(report.changed), "file")
+    yield f"{report.space} is at version {report.version}: {changed} changed"
+    for path in report.changed:
         yield f"  {path}"
-    if told.brought:
-        yield f"{counted(len(told.brought), 'file')} of others in the folder now"
-    for path in told.left:
+    if report.brought:
+        yield f"{counted(len(report.brought), 'file')} of others in the folder now"
+    for path in report.left:
         yield Hint(f"{path} changed in the folder the while: commit again")
 
 
@@ -228,7 +231,7 @@ async def validate(
     return 1 if problems else 0
 
 
-def _said(line: str, notes: list[str]) -> Iterator[Part]:
+def _render_lines(line: str, notes: list[str]) -> Iterator[Part]:
     yield line
     for note in notes:
         yield Hint(note)

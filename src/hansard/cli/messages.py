@@ -61,8 +61,8 @@ def text(found: Message) -> output.Lines:
 
 def readable(message: dict[str, Any]) -> Iterator[str]:
     """A message's lines: its content, its calls, and what else it has."""
-    said, calls = _content(message.get("content"))
-    yield from folded(said)
+    line, calls = _content(message.get("content"))
+    yield from folded(line)
     calls += _calls(message)
     yield from calls[:CALLS_SHOWN_MAX]
     if len(calls) > CALLS_SHOWN_MAX:
@@ -90,22 +90,22 @@ def _content(content: Any) -> tuple[str, list[str]]:
     """What was said, and the calls among its parts."""
     if not isinstance(content, list):
         return (content if isinstance(content, str) else _other(content)), []
-    said: list[str] = []
+    parts: list[str] = []
     calls: list[str] = []
     for part in content:
         match part:
             case str():
-                said.append(part)
+                parts.append(part)
             case {"type": "tool_use", "name": str(name)}:
                 calls.append(_call(name, part.get("input"), part.get("id")))
             case {"type": "tool_result"}:
                 inner, _ = _content(part.get("content"))
-                said.append(f"result of {output.cut(str(part.get('tool_use_id')))}: {inner}")
+                parts.append(f"result of {output.cut(str(part.get('tool_use_id')))}: {inner}")
             case {"text": str(text)}:
-                said.append(text)
+                parts.append(text)
             case _:
-                said.append(_other(part))
-    return "\n".join(said), calls
+                parts.append(_other(part))
+    return "\n".join(parts), calls
 
 
 def _other(content: Any) -> str:
@@ -114,12 +114,12 @@ def _other(content: Any) -> str:
 
 def _calls(message: dict[str, Any]) -> list[str]:
     found = message.get("tool_calls")
-    asked: Sequence[Any] = found if isinstance(found, list) else []
-    told = [*asked, *([message["function_call"]] if message.get("function_call") else [])]
-    return [_asked(call) for call in told]
+    request: Sequence[Any] = found if isinstance(found, list) else []
+    items = [*request, *([message["function_call"]] if message.get("function_call") else [])]
+    return [_call_fields(call) for call in items]
 
 
-def _asked(call: Any) -> str:
+def _call_fields(call: Any) -> str:
     """A call as any of the providers' forms has it."""
     match call:
         case {"function": {"name": str(name)}}:
@@ -189,8 +189,8 @@ def total_text(total: Figures) -> str:
 
 def count_text(total: Figures) -> str:
     """How many messages and, where anybody counted them, tokens."""
-    said = counted(total.messages, "message")
-    return said if total.tokens is None else f"{said}, {counted(total.tokens, 'token')}"
+    line = counted(total.messages, "message")
+    return line if total.tokens is None else f"{line}, {counted(total.tokens, 'token')}"
 
 
 RUNS = (
@@ -224,9 +224,9 @@ async def show(
 
 
 def _people(found: Conversation) -> Iterator[Part]:
-    told = found.told
-    said = f"{total_text(told)}, {counted(told.turns, 'turn')}"
-    yield f"conversation {told.conversation} as of position {told.position}: {said}"
+    facts = found.told
+    line = f"{total_text(facts)}, {counted(facts.turns, 'turn')}"
+    yield f"conversation {facts.conversation} as of position {facts.position}: {line}"
     yield from output.imported(found.imported) or [""]
     yield output.listing(RUNS, [part.line for part in found.parts])
 

@@ -21,7 +21,7 @@ from hansard import settings as configuration
 from hansard.agents.workspace import Workspace
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.cli import output
-from hansard.cli.common import Given
+from hansard.cli.common import GlobalOptions
 from hansard.client import opening, unfinished
 from hansard.client.opening import data_dir_of, readable
 from hansard.domain.errors import BadValue
@@ -95,14 +95,14 @@ def settings() -> Settings:
 
     Raises SettingsError, NotCopied, BadDataDir.
     """
-    found = configuration.load(**Given.values)
+    found = configuration.load(**GlobalOptions.values)
     _tell_found(data_dir_of(found))
     return readable(found, output.hint)
 
 
 def connecting() -> dict[str, Any]:
     """What the global options say, as `hansard.connect` takes it."""
-    given = {name: value for name, value in Given.values.items() if value is not None}
+    given = {name: value for name, value in GlobalOptions.values.items() if value is not None}
     if "nats_url" in given:
         given["nats"] = given.pop("nats_url")
     return given

@@ -158,13 +158,13 @@ def show(answer: T, people: str | Callable[[T], Iterable[Part]], *, json: bool) 
             write(part)
 
 
-def page(data: bytes, path: Path, told: object, *more: Hint, json: bool) -> None:
+def page(data: bytes, path: Path, plain: object, *more: Hint, json: bool) -> None:
     """A page to a file, and where it is; or to stdout and nothing else. Raises Unwritable."""
     if path == STDOUT:
         write(Bytes(data))
         return
     write_whole(path, data)
-    show(told, lambda _: [str(path), *more], json=json)
+    show(plain, lambda _: [str(path), *more], json=json)
 
 
 def lines(answer: Any) -> Iterator[Any]:
@@ -444,14 +444,14 @@ def preview(plain: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
     short = _shortened(plain, most)
     if isinstance(plain, dict) and isinstance(short, str):
         return short  # a blob, told by its size
-    return cut(_said(short), most)
+    return cut(_scalar_text(short), most)
 
 
-def _said(short: Any) -> str:
+def _scalar_text(short: Any) -> str:
     try:
         return msgspec.json.encode(short).decode()
     except RecursionError:  # only of a whole value
-        return _said(_shortened(short, WHOLE))
+        return _scalar_text(_shortened(short, WHOLE))
 
 
 def arguments_preview(plain: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
@@ -459,7 +459,7 @@ def arguments_preview(plain: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
     if not isinstance(plain, dict) or "$blob" in plain:
         return preview(plain, most)
     parts = (
-        f"{plain_text(name)}={_said(_shortened(value, most))}"
+        f"{plain_text(name)}={_scalar_text(_shortened(value, most))}"
         for name, value in itertools.islice(plain.items(), most)
     )
     return cut(", ".join(parts), most)
@@ -474,19 +474,19 @@ def _shortened(plain: Any, most: int | None, depth: int = 0) -> Any:
     match plain:
         case str():
             return plain[: most + 1]
-        case {"$blob": dict() as told} if len(plain) == 1:
-            return f"<{counted(told.get('size', 0), 'byte')}>"
-        case {"$parts": dict() as told} if len(plain) == 1:
-            of = told.get("of", [])
+        case {"$blob": dict() as tail} if len(plain) == 1:
+            return f"<{counted(tail.get('size', 0), 'byte')}>"
+        case {"$parts": dict() as tail} if len(plain) == 1:
+            of = tail.get("of", [])
             new = [it for it in of if isinstance(it, str)] if isinstance(of, list) else []
             return [
-                f"<{counted(told.get('size', 0), 'byte')}, new in it:>",
+                f"<{counted(tail.get('size', 0), 'byte')}, new in it:>",
                 "".join(new)[: most + 1],
             ]
-        case {"$append": dict() as told} if len(plain) == 1:
-            added = _shortened(told.get("items", []), most, depth + 1)
+        case {"$append": dict() as tail} if len(plain) == 1:
+            added = _shortened(tail.get("items", []), most, depth + 1)
             rest = added if isinstance(added, list) else [added]
-            return [f"<{told.get('count')} items of step {told.get('to')}>", *rest]
+            return [f"<{tail.get('count')} items of step {tail.get('to')}>", *rest]
         case dict():
             kept = itertools.islice(plain.items(), most + 1)
             return {key: _shortened(value, most, depth + 1) for key, value in kept}
@@ -505,7 +505,7 @@ def _fields(record: msgspec.Struct) -> dict[str, Any]:
     config = record.__struct_config__
     tag = {config.tag_field: config.tag} if config.tag_field else {}
     names = zip(record.__struct_encode_fields__, record.__struct_fields__, strict=True)
-    return {**tag, **{told: getattr(record, name) for told, name in names}}
+    return {**tag, **{item: getattr(record, name) for item, name in names}}
 
 
 def result_preview(step: Step, result: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
@@ -542,8 +542,8 @@ def shown_time(time: EventTime | Time) -> str:
     """The same with the clock's name where it is not the log's; empty where nobody knows."""
     if time.at is None or time.clock is Clock.IMPORT:
         return ""
-    said = event_time(EventTime(time.at, time.clock))
-    return said if time.clock is Clock.LOG else f"{said} ({time.clock.value})"
+    text = event_time(EventTime(time.at, time.clock))
+    return text if time.clock is Clock.LOG else f"{text} ({time.clock.value})"
 
 
 def imported(time: EventTime | None) -> list[str]:

@@ -67,9 +67,9 @@ async def state_price(
     given = numbers(amounts)
     async with beginning() as workspace:
         is_new = await scoring.state(workspace, model, given, terms, by=by)
-    said = f"the prices of {model} are stated" + ("" if is_new else " so already")
-    told = {"model": model, "amounts": given, "since": terms.since, "stated": is_new}
-    output.show(told, said, json=json)
+    text = f"the prices of {model} are stated" + ("" if is_new else " so already")
+    fields = {"model": model, "amounts": given, "since": terms.since, "stated": is_new}
+    output.show(fields, text, json=json)
 
 
 @app.command("list")

@@ -69,9 +69,9 @@ async def register(
     """
     async with reading() as workspace:
         is_new = await recorded.register(workspace, name, PrincipalKind(kind), about=about, by=by)
-    told = {"principal": name, "kind": kind, "registered": is_new}
-    said = f"principal {name} ({kind}) is registered{'' if is_new else ' already'}"
-    output.show(told, said, json=json)
+    fields = {"principal": name, "kind": kind, "registered": is_new}
+    text = f"principal {name} ({kind}) is registered{'' if is_new else ' already'}"
+    output.show(fields, text, json=json)
 
 
 @app.command()
@@ -90,10 +90,10 @@ async def revoke(
     """
     async with reading() as workspace:
         ended = await recorded.revoke_all(workspace, which, because=because, by=by)
-        told = await tell_broker(settings(), workspace)
+        report = await tell_broker(settings(), workspace)
     for each in ended:
         done = {"principal": each.principal, "token": each.token, "revoked": each.is_new}
-        said = f"token {each.token} of {each.principal} is revoked"
-        output.show(done, said if each.is_new else f"{said} already", json=json)
+        text = f"token {each.token} of {each.principal} is revoked"
+        output.show(done, text if each.is_new else f"{text} already", json=json)
     outside = "the broker is not ours: take these logins out of its configuration, too"
-    output.show([], lambda _: [] if told else [output.Hint(outside)], json=json)
+    output.show([], lambda _: [] if report else [output.Hint(outside)], json=json)

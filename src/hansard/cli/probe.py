@@ -32,10 +32,10 @@ from hansard.inspect import probes
 from hansard.inspect.comparison_parts import chance, interval, number
 from hansard.inspect.find import find_run
 from hansard.inspect.probes import (
-    Asked,
     Fairness,
     LeftOut,
     Probed,
+    ProbeQuestion,
     Row,
     Searched,
     Site,
@@ -150,17 +150,19 @@ async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the func
     """
     if not command:
         raise NoProgram
-    wanted = _Wanted(Swapping.of(swap), command, workflow, decision, live, again, jobs, by)
-    asked = Asked(question=decision, alpha=alpha, margin=margin, score_margin=score_margin)
+    target = _ProbePlan(Swapping.of(swap), command, workflow, decision, live, again, jobs, by)
+    request = ProbeQuestion(
+        question=decision, alpha=alpha, margin=margin, score_margin=score_margin
+    )
     async with reading() as workspace:
-        probed = await _probed(workspace, runs, wanted)
+        probed = await _probed(workspace, runs, target)
     async with answering() as reader:
-        made = await asyncio.to_thread(fairness, reader, probed, asked)
+        made = await asyncio.to_thread(fairness, reader, probed, request)
     output.show(made, _people, json=json)
     return 1 if made.differs else 0
 
 
-class _Wanted(msgspec.Struct, frozen=True):
+class _ProbePlan(msgspec.Struct, frozen=True):
     """What is to be forked and run."""
 
     swapping: Swapping
@@ -173,28 +175,28 @@ class _Wanted(msgspec.Struct, frozen=True):
     by: str
 
 
-async def _probed(workspace: Workspace, runs: str, wanted: _Wanted) -> Probed:
+async def _probed(workspace: Workspace, runs: str, request: _ProbePlan) -> Probed:
     """Fork the runs, and run the program in the forks that are not done."""
-    path = wanted.swapping.path
-    lives = await _chosen(workspace, runs, wanted.workflow)
-    searched = [await probes.search(workspace, life.run, path, wanted.question) for life in lives]
+    path = request.swapping.path
+    lives = await _chosen(workspace, runs, request.workflow)
+    searched = [await probes.search(workspace, life.run, path, request.question) for life in lives]
     if not any(each.site for each in searched):
         raise _none(path, searched)
-    salt = workspace.clock.new_id() if wanted.again else ""
-    forks, left_out = _planned(wanted, searched, {life.run: life for life in lives}, salt)
+    salt = workspace.clock.new_id() if request.again else ""
+    forks, left_out = _planned(request, searched, {life.run: life for life in lives}, salt)
     done = 0
     waiting: list[_Fork] = []
     for fork in forks:
-        stands = await _begin(workspace, fork, wanted.by)
-        if stands is not None and _is_done(stands):
+        current = await _begin(workspace, fork, request.by)
+        if current is not None and _is_done(current):
             done += 1
         else:
             waiting.append(fork)
-    of = counted(len(forks) // len(wanted.swapping.values), "run")
+    of = counted(len(forks) // len(request.swapping.values), "run")
     forked = counted(len(forks), "fork")
     output.hint(f"{forked} of {of}: {done} done before, {len(waiting)} to run")
-    failures = await _run_all(waiting, wanted.jobs)
-    return _told(wanted, forks, searched, left_out, done, failures)
+    failures = await _run_all(waiting, request.jobs)
+    return _probe_summary(request, forks, searched, left_out, done, failures)
 
 
 # ------------------------------------------------------------ which runs, which forks
@@ -204,17 +206,17 @@ async def _chosen(workspace: Workspace, text: str, workflow: str | None) -> list
     """The runs that are meant, the oldest first. Raises NotFound, Ambiguous, BadValue."""
     lives = [life for life in await run_index.read(workspace.log) if life.error is None]
     roots = {life.run: life for life in reversed(lives) if life.state.forked is None}
-    wanted: list[str] = []
+    targets: list[str] = []
     for part in (each.strip() for each in text.split(",")):
         if part == "all" or set(part) & set("*?["):
             pattern = "*" if part == "all" else part
-            wanted += [run for run in roots if fnmatchcase(run, pattern)]
+            targets += [run for run in roots if fnmatchcase(run, pattern)]
         else:
             one = await find_run(workspace, part)
             if one not in roots:
                 raise BadValue("RUNS", f"{one} is a fork", "give the run that it is a fork of")
-            wanted.append(one)
-    named = set(wanted)
+            targets.append(one)
+    named = set(targets)
     found = [
         life
         for run, life in roots.items()
@@ -246,12 +248,12 @@ def _none(path: str, searched: list[Searched]) -> CallerError:
 
 
 def _planned(
-    wanted: _Wanted, searched: list[Searched], lives: dict[str, RunLife], salt: str
+    request: _ProbePlan, searched: list[Searched], lives: dict[str, RunLife], salt: str
 ) -> tuple[list[_Fork], list[LeftOut]]:
     """The forks, and the runs of which there are none. The same runs, values, command, files that
     it names and --live give the same forks.
     """
-    swapping, command, live = wanted.swapping, wanted.command, wanted.live
+    swapping, command, live = request.swapping, request.command, request.live
     marks = [hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in _files(command)]
     same = (*command, "", *marks, "", str(live), salt)
     probe_id = uuid8("probe", swapping.path, *swapping.values, "", *same)
@@ -267,9 +269,9 @@ def _planned(
             for value in swapping.typed(site.value):
                 raw = msgspec.json.encode(value)
                 child = uuid8("probe fork", probe_id, each.run, str(site.at), raw.decode())
-                told = tuple(_filled(word, life, child) for word in command)
+                items = tuple(_filled(word, life, child) for word in command)
                 swap = _swap(swapping, site, probe_id, raw, live=live)
-                mine.append(_Fork(site, life, child, raw.decode(), swap, told))
+                mine.append(_Fork(site, life, child, raw.decode(), swap, items))
         except _Lacks as lacks:
             left_out.append(LeftOut(each.run, str(lacks)))
             continue
@@ -344,10 +346,10 @@ async def _run_all(forks: list[_Fork], jobs: int) -> list[Unrun]:
 
     async def run(fork: _Fork) -> Unrun | None:
         async with free:
-            code, said = await processes.run_apart(fork.id, list(fork.command))
+            code, text = await processes.run_apart(fork.id, list(fork.command))
         if not code:
             return None
-        return Unrun(fork.site.run, fork.id, fork.value, code, said)
+        return Unrun(fork.site.run, fork.id, fork.value, code, text)
 
     running = [asyncio.ensure_future(run(fork)) for fork in forks]
     try:
@@ -360,8 +362,8 @@ async def _run_all(forks: list[_Fork], jobs: int) -> list[Unrun]:
     return [each for each in found if each is not None]
 
 
-def _told(
-    wanted: _Wanted,
+def _probe_summary(
+    request: _ProbePlan,
     forks: list[_Fork],
     searched: list[Searched],
     left_out: list[LeftOut],
@@ -372,14 +374,14 @@ def _told(
     sites = [each.site for each in searched if each.site is not None and each.run in set(runs)]
     return Probed(
         probe=forks[0].swap.probe,
-        path=wanted.swapping.path,
-        values=list(wanted.swapping.values),
+        path=request.swapping.path,
+        values=list(request.swapping.values),
         runs=runs,
         left_out=left_out,
         forks=len(forks),
         before=before,
         ran=len(forks) - before,
-        live=wanted.live,
+        live=request.live,
         tools=dict(Counter(".".join((site.tool, *site.within)) for site in sites)),
         beside=dict(Counter(path for site in sites for path in site.beside)),
         failures=failures,
@@ -419,10 +421,10 @@ def _done(probed: Probed) -> Iterator[Part]:
     for path, runs in sorted(probed.beside.items()):
         yield f"  an equal value stands in {path} of {counted(runs, 'run')}, and was not swapped"
     ends = Counter((each.code, each.said) for each in probed.failures)
-    for (code, said), forks in ends.most_common(SHOWN_MAX):
-        one = next(each for each in probed.failures if (each.code, each.said) == (code, said))
+    for (code, each_text), forks in ends.most_common(SHOWN_MAX):
+        one = next(each for each in probed.failures if (each.code, each.said) == (code, each_text))
         yield Hint(
-            f"{counted(forks, 'fork')} ended with exit code {code}, such as {one.fork}: {said}"
+            f"{counted(forks, 'fork')} ended with exit code {code}, such as {one.fork}: {each_text}"
         )
     if len(ends) > SHOWN_MAX:
         yield Hint(f"and {len(ends) - SHOWN_MAX} other ends; --json has all")
@@ -494,24 +496,24 @@ def _columns(row: Row) -> tuple[Column, ...]:
 
 def _verdict(row: Row) -> Iterator[Part]:
     what = f"{row['measure']} {row['option']}, {row['value']} against {row['base']}"
-    said = f"{what}: {row['verdict']}"
-    yield output.styled(said, VERDICT_STYLES.get(row["verdict"], "bold yellow"))
-    told = f"{row['test'][:1].upper()}{row['test'][1:]} of {counted(row['pairs'], 'pair')}"
+    text = f"{what}: {row['verdict']}"
+    yield output.styled(text, VERDICT_STYLES.get(row["verdict"], "bold yellow"))
+    words = f"{row['test'][:1].upper()}{row['test'][1:]} of {counted(row['pairs'], 'pair')}"
     if row["unscored"]:
-        told += f" ({row['unscored']} without a score left out)"
+        words += f" ({row['unscored']} without a score left out)"
     if row["margin"] is not None:
-        told += f"; the margin is {number(row['margin'])}"
-    told += ". "
+        words += f"; the margin is {number(row['margin'])}"
+    words += ". "
     if row["detectable"] is None:
-        told += "So few pairs cannot show a difference, whatever they decide. "
+        words += "So few pairs cannot show a difference, whatever they decide. "
     elif row["test"] != "paired t":
         found = number(row["detectable"])
-        told += f"Minimum detectable share of runs at power 0.8: {found}, all changed one way. "
+        words += f"Minimum detectable share of runs at power 0.8: {found}, all changed one way. "
     else:
-        told += f"Minimum detectable difference at power 0.8: {number(row['detectable'])}. "
+        words += f"Minimum detectable difference at power 0.8: {number(row['detectable'])}. "
     if row["verdict"] == "cannot tell":
-        told += "Cannot tell is not 'no difference': that is said only of a margin that you name."
-    yield told.rstrip()
+        words += "Cannot tell is not 'no difference': that is said only of a margin that you name."
+    yield words.rstrip()
 
 
 def _pairs(made: Fairness) -> Iterator[Part]:

@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 
 from hansard.cli.opening import reading_run, settings
-from hansard.client.beginning import Ended, told
+from hansard.client.beginning import Ended, report_sessions
 from hansard.client.opening import data_dir_of
 from hansard.client.options import OnDoubt
 from hansard.domain.errors import CallerError
 from hansard.inspect.savings import Saved, added
 from hansard.state.replay import RunView
 
-SAID_BYTES_MAX = 8_192
+OUTPUT_BYTES_MAX = 8_192
 """Of what a program wrote its last line is looked for in so many bytes at the end."""
 
 
@@ -52,9 +52,9 @@ class Ran(msgspec.Struct):
     @property
     def not_asked(self) -> list[str]:
         """The agents that have calls on record, and of which it ended no session."""
-        asked = {each.agent for each in self.ended}
+        names = {each.agent for each in self.ended}
         return [
-            name for name, state in self.view.agents.items() if state.steps and name not in asked
+            name for name, state in self.view.agents.items() if state.steps and name not in names
         ]
 
 
@@ -68,7 +68,7 @@ async def run(text: str, command: list[str], mode: str) -> Ran:
         with tempfile.NamedTemporaryFile(prefix="hansard-report-") as file:
             report = Path(file.name)
             code = await _run(command, environment(run_id, mode, report))
-            ended = [each for each in told(report) if each.run == run_id]
+            ended = [each for each in report_sessions(report) if each.run == run_id]
         view = await workspace.states.run(run_id)
     return Ran(code if code >= 0 else 128 - code, ended, view)
 
@@ -78,11 +78,11 @@ async def run_apart(run_id: str, command: list[str]) -> tuple[int, str]:
     code (128 and the signal's number where a signal ended it), and the last line that it wrote.
     Ended with whoever waits for it. Raises NotStartable.
     """
-    told = environment(run_id, "resume", Path(os.devnull), OnDoubt.STOP)
-    with tempfile.TemporaryFile() as said:
+    value = environment(run_id, "resume", Path(os.devnull), OnDoubt.STOP)
+    with tempfile.TemporaryFile() as output:
         try:
             child = await asyncio.create_subprocess_exec(
-                *command, env=told, stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said
+                *command, env=value, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output
             )
         except OSError as error:
             raise NotStartable(command[0], os.strerror(error.errno or 0)) from error
@@ -92,8 +92,8 @@ async def run_apart(run_id: str, command: list[str]) -> tuple[int, str]:
             if child.returncode is None:
                 child.terminate()
                 await child.wait()
-        said.seek(max(0, said.tell() - SAID_BYTES_MAX))
-        lines = said.read().decode(errors="replace").splitlines()
+        output.seek(max(0, output.tell() - OUTPUT_BYTES_MAX))
+        lines = output.read().decode(errors="replace").splitlines()
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return code if code >= 0 else 128 - code, last
 
@@ -118,12 +118,12 @@ def environment(
     )
     if mode == "resume" and found.settle is None:
         found = msgspec.structs.replace(found, settle=on_doubt.value)
-    told = {
+    fields = {
         field.encode_name: str(value)
         for field in msgspec.structs.fields(found)
         if (value := getattr(found, field.name)) is not None
     }
-    return os.environ | told
+    return os.environ | fields
 
 
 @contextlib.contextmanager
@@ -154,7 +154,7 @@ def _signals_held() -> Generator[list[asyncio.subprocess.Process]]:
 
 
 @contextlib.contextmanager
-def until_told() -> Generator[asyncio.Event]:
+def termination_event() -> Generator[asyncio.Event]:
     """An event that SIGINT and SIGTERM set."""
     stop = asyncio.Event()
     with _handling({signal.SIGINT: stop.set, signal.SIGTERM: stop.set}):

@@ -155,14 +155,14 @@ def _shown(found: ShownPrompt) -> Iterator[Part]:
             ("aliases", _aliases(found.aliases)),
             ("retired", (made.retired or "yes") if made.retired is not None else ""),
             ("label", str(made.label) if made.label is not None else ""),
-            ("said of it", "; ".join(_said(each) for each in found.feedback)),
+            ("said of it", "; ".join(_feedback_line(each) for each in found.feedback)),
         ]
     )
     yield ""
     yield made.text or "(its source does not tell the text)"
 
 
-def _said(each: dict[str, Any]) -> str:
+def _feedback_line(each: dict[str, Any]) -> str:
     rating = f" ({each['rating']:g})" if each["rating"] is not None else ""
     return f"{each['text']}{rating}".strip()
 
@@ -319,12 +319,12 @@ async def evolve(
     json: Json = False,
 ) -> None:
     """Add a version that answers feedback, by rules on its text."""
-    told = evolving.told(said)
+    value = evolving.feedback_list(said)
     async with reading() as workspace:
         before = after = await store.get(workspace, reference)
-        for each in told:
+        for each in value:
             after = evolving.evolved(after, evolving.RULES[_rule(each)](after, each))
-        made = await evolving.added(workspace, before, after, told, because=because, by=by)
+        made = await evolving.added(workspace, before, after, value, because=because, by=by)
     is_new = made.version != before.version
     words = made.reference if is_new else f"{made.reference} stays as it is"
     added = ArtifactChange(kind=prompts.KIND, name=made.name, version=made.version, is_new=is_new)
@@ -390,8 +390,8 @@ async def promote_(
     async with reading() as workspace:
         before = await store.get(workspace, reference)
         state = (await artifacts.read(workspace, prompts.PROMPTS, before.name)).state
-        wanted = Promotion(reference, alias, experiment, because, by)
-        found = await promoted(workspace, read, wanted)
+        query = Promotion(reference, alias, experiment, because, by)
+        found = await promoted(workspace, read, query)
     moved = ArtifactChange(
         kind=prompts.KIND,
         name=before.name,

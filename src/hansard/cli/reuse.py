@@ -21,7 +21,7 @@ from hansard.inspect.savings import (
     OfferedAnswers,
     ReusedAnswers,
     SavingsAnswer,
-    Wanted,
+    SavingsQuery,
     added,
     savings_of,
 )
@@ -83,12 +83,12 @@ async def invalidate(
     """Declare answers stale, recorded ones and those of open calls."""
     from hansard.agents.steps import reused as reusing
 
-    told = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
+    report = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
     async with reading() as workspace:
-        await reusing.invalidate(workspace, told, by=by)
+        await reusing.invalidate(workspace, report, by=by)
     of = f"tool {tool}" if tool else f"run {run}" if run else f"key {key}"
-    said = f"the answers of {of} until now are stale"
-    output.show({"tool": tool, "run": run, "key": key}, said, json=json)
+    text = f"the answers of {of} until now are stale"
+    output.show({"tool": tool, "run": run, "key": key}, text, json=json)
 
 
 def _known(amount: float | None, form: str) -> str:
@@ -101,10 +101,10 @@ def _listed(found: OfferedAnswers) -> Iterator[Part]:
     yield f"{counted(len(found.answers), 'answer')}, as of position {found.position}"
 
 
-def _used(found: ReusedAnswers, asked: str) -> Iterator[Part]:
+def _used(found: ReusedAnswers, question: str) -> Iterator[Part]:
     if found.reused:
         yield output.listing(USED, found.reused)
-    yield f"{found.line(asked)}, as of position {found.position}"
+    yield f"{found.line(question)}, as of position {found.position}"
 
 
 COLUMNS = (
@@ -142,16 +142,16 @@ async def savings(
     """
     async with answering() as reader:
         of = find_run_in(reader, run) if run is not None else None
-        rows = reader.rows(SAVINGS, Wanted(of, workflow, month, by).parameters)
+        rows = reader.rows(SAVINGS, SavingsQuery(of, workflow, month, by).parameters)
         found = SavingsAnswer(position=reader.position, rows=savings_of(rows))
-    asked = within(run=of, workflow=workflow, month=month)
-    output.show(found, lambda found: _savings(found, asked), json=json)
+    request = within(run=of, workflow=workflow, month=month)
+    output.show(found, lambda found: _savings(found, request), json=json)
 
 
-def _savings(found: SavingsAnswer, asked: str) -> Iterator[Part]:
+def _savings(found: SavingsAnswer, question: str) -> Iterator[Part]:
     if found.rows:
         yield output.listing(COLUMNS, found.rows)
         yield f"in all: {added(found.rows).line()}"
     else:
-        yield f"no session{asked} went on with a run: nothing was answered from the record"
+        yield f"no session{question} went on with a run: nothing was answered from the record"
     yield f"as of position {found.position}"

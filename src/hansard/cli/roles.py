@@ -16,7 +16,7 @@ from hansard.cli import output as _show
 from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.opening import address_of, answering, beginning, reading, settings
 from hansard.cli.output import Column, Hint, Part
-from hansard.client.credentials import Made, Wanted, acting_for, make
+from hansard.client.credentials import CreatedCredentials, CredentialsRequest, acting_for, make
 from hansard.domain import ids
 from hansard.domain.ids import run_of
 from hansard.domain.roles import check as role_file
@@ -52,8 +52,8 @@ async def apply(
     found = roles.read_file(file)
     async with beginning() as workspace:
         for name, is_new in (await roles.apply_all(workspace, found, by=by)).items():
-            said = f"role {name} has these rules{'' if is_new else ' already'}"
-            output.show({"role": name, "applied": is_new}, said, json=json)
+            text = f"role {name} has these rules{'' if is_new else ' already'}"
+            output.show({"role": name, "applied": is_new}, text, json=json)
 
 
 @app.command()
@@ -65,8 +65,8 @@ async def withdraw(role: Role, because: Because = "", by: By = OS_USER, json: Js
     """
     async with reading() as workspace:
         is_new = await roles.withdraw(workspace, role, because=because, by=by)
-    said = "is withdrawn: it sees nothing any more" if is_new else "is withdrawn already"
-    output.show({"role": role, "withdrawn": is_new}, f"role {role} {said}", json=json)
+    text = "is withdrawn: it sees nothing any more" if is_new else "is withdrawn already"
+    output.show({"role": role, "withdrawn": is_new}, f"role {role} {text}", json=json)
 
 
 @app.command()
@@ -145,9 +145,9 @@ async def explain(
 
 
 def _why(found: Explained) -> list[Part]:
-    told, run = found.told, run_of(found.stream)
+    facts, run = found.told, run_of(found.stream)
     where = f"{found.stream} of run {run}" if run is not None else f"{found.stream}"
-    return [f"role {told.role}, event {told.address}: {told.type} in {where}", *told.why]
+    return [f"role {facts.role}, event {facts.address}: {facts.type} in {where}", *facts.why]
 
 
 @app.command()
@@ -181,7 +181,7 @@ async def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are it
     It reaches nothing else. The file is private to its owner. Run again after an error or a
     kill, it finishes what was begun; what is there and valid stays.
     """
-    wanted = Wanted(
+    target = CredentialsRequest(
         role=role,
         name=name,
         kind=kind,
@@ -191,22 +191,22 @@ async def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are it
         by=by,
         on_behalf_of=tuple(on_behalf_of or ()),
     )
-    _tell(await make(settings(), wanted), json=json)
+    _tell(await make(settings(), target), json=json)
 
 
-def _tell(made: Made, *, json: bool) -> None:
+def _tell(made: CreatedCredentials, *, json: bool) -> None:
     _show.show(made, _people, json=json)
 
 
-def _people(told: Made) -> Iterator[Part]:
-    said = "are in" if told.new else "are there already, in"
-    yield f"credentials of principal {told.principal}, role {told.role}, {said}:"
-    yield f"  {told.file}"
-    if told.on_behalf_of:
-        yield f"acts {acting_for(told.on_behalf_of)}"
-    yield f"valid until {told.expires or 'they are revoked'}; token {told.token}"
-    if told.broker_entry is None:
+def _people(report: CreatedCredentials) -> Iterator[Part]:
+    text = "are in" if report.new else "are there already, in"
+    yield f"credentials of principal {report.principal}, role {report.role}, {text}:"
+    yield f"  {report.file}"
+    if report.on_behalf_of:
+        yield f"acts {acting_for(report.on_behalf_of)}"
+    yield f"valid until {report.expires or 'they are revoked'}; token {report.token}"
+    if report.broker_entry is None:
         yield Hint("whoever has the file can log in with it: it is not shown again, nor on record")
         return
     yield Hint("the broker is not ours: add this to the users of its account, and reload it")
-    yield told.broker_entry
+    yield report.broker_entry

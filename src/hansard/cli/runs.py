@@ -75,15 +75,15 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
         "since": since,
         "until": until,
     }
-    wanted = RunFilter.of(given, "--{}")
+    query = RunFilter.of(given, "--{}")
     async with reading() as workspace:
-        made = await list_runs(workspace, wanted, limit, probes=probes)
+        made = await list_runs(workspace, query, limit, probes=probes)
         for run in made.runs:
             run.gone = await gone(workspace, run)
     output.show(made, _people, json=json)
     _tell_left_out(made)
     if not made.found and not made.probed:
-        _explain_absence(made, str(wanted))
+        _explain_absence(made, str(query))
 
 
 def _tell_left_out(made: Runs) -> None:
@@ -144,6 +144,6 @@ def _people(made: Runs) -> list[Part]:
         words = "(gone): no process is at work; 'hansard run show RUN' says since when"
         parts.append(Hint(words))
     if len(made.runs) < made.found:
-        said = f"{len(made.runs)} of {counted(made.found, 'run')}; --limit 0 shows all"
-        parts.append(Hint(said))
+        text = f"{len(made.runs)} of {counted(made.found, 'run')}; --limit 0 shows all"
+        parts.append(Hint(text))
     return parts

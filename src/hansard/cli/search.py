@@ -65,8 +65,8 @@ async def search(
     what is kept apart for its size, the reference. The index is brought up to the newest event
     before; while another process does that, the answer is as of what is indexed.
     """
-    asked = " ".join(words or [])
-    if not asked.strip() and not rebuild:
+    expression = " ".join(words or [])
+    if not expression.strip() and not rebuild:
         raise Nothing
     given = settings()
     place = IndexPlace.of(data_dir_of(given), given.workspace)
@@ -74,10 +74,10 @@ async def search(
         async with reading_run(run) as (_, found_run):
             run = found_run
     busy = await _fill(place, rebuild=rebuild)
-    if not asked.strip():
+    if not expression.strip():
         return
     question = Question(
-        words=asked, is_query=query, run=run, agent=agent, type=type_, limit=limit or index.ALL
+        words=expression, is_query=query, run=run, agent=agent, type=type_, limit=limit or index.ALL
     )
     found = await asyncio.to_thread(index.ask, place, question)
     if found is None:
@@ -133,10 +133,10 @@ def _shown(hit: Hit) -> list[Text]:
         head.append(f"  run {output.cut(hit.run)}")
     if hit.agent is not None:
         head.append(f"  {output.cut(hit.agent)} ({output.cut(hit.role or '')})")
-    said, at = Text(_INDENT), 0
+    line, at = Text(_INDENT), 0
     for begin, end in hit.snippet.marks:
-        said.append(plain_text(hit.snippet.text[at:begin]))
-        said.append(f"[{plain_text(hit.snippet.text[begin:end])}]", style="bold yellow")
+        line.append(plain_text(hit.snippet.text[at:begin]))
+        line.append(f"[{plain_text(hit.snippet.text[begin:end])}]", style="bold yellow")
         at = end
-    said.append(plain_text(hit.snippet.text[at:]))
-    return [head, said]
+    line.append(plain_text(hit.snippet.text[at:]))
+    return [head, line]

@@ -58,7 +58,7 @@ FILE_S = 600.0
 """Longest time to answer, and to write an answer to a file."""
 
 
-class NotAsked(CallerError):
+class NoQuestion(CallerError):
     """There is no question, or no way to answer it as it was asked."""
 
 
@@ -143,31 +143,31 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     comes, however large it is, and the file is there whole or not at all: an answer of more than
     --rows is none, and exits with 4; so is a table (--format table) of more than 1 GiB.
     """
-    asked = _chosen(form, out, json=json)
+    request = _chosen(form, out, json=json)
     statement = _question(question, file, list_tables=list_tables)
-    limits = _limits(rows, timeout, memory, out, asked)
+    limits = _limits(rows, timeout, memory, out, request)
     tables = await asyncio.to_thread(_own_tables, own or [])
-    arrow = _is_arrow(asked, out)
-    question_of = partial(_asked, statement, limits, wait_for, role, by, tables, arrow)
-    if out is not None and asked != "table":
-        answer = await _streamed(question_of, out, answer_form=asked, formulas=csv_formulas)
+    arrow = _is_arrow(request, out)
+    question_of = partial(_answer_of, statement, limits, wait_for, role, by, tables, arrow)
+    if out is not None and request != "table":
+        answer = await _streamed(question_of, out, answer_form=request, formulas=csv_formulas)
     else:
         answer = await question_of(None)
         if out is None or answer.cut is None:
-            _give(answer, asked, out, formulas=csv_formulas)
+            _give(answer, request, out, formulas=csv_formulas)
     nothing = out is not None and answer.cut is not None
     output.hint(_summary(answer, limits) + ("; nothing is written" if nothing else ""))
     return CUT if answer.cut is not None else 0
 
 
 def _is_arrow(form: Format, out: Path | None) -> bool:
-    """Whether an answer is to come as Arrow. Raises NotAsked."""
+    """Whether an answer is to come as Arrow. Raises NoQuestion."""
     if form not in ARROW_FORMS:
         return False
     if out is None and sys.stdout.isatty():
-        raise NotAsked(f"{form} is not for a terminal: give -o FILE")
+        raise NoQuestion(f"{form} is not for a terminal: give -o FILE")
     if not ARROW:
-        raise NotAsked(
+        raise NoQuestion(
             f"{form} takes pyarrow, which is not installed: pip install 'hansard[arrow]', or ask "
             "for ndjson or csv"
         )
@@ -197,12 +197,12 @@ async def _streamed(
 
 
 def _own_tables(texts: list[str]) -> dict[str, bytes]:
-    """Tables of files, read here: the worker that answers opens none. Raises NotAsked, BadValue."""
+    """Read tables from files here: the worker opens no file. Raises NoQuestion, BadValue."""
     files: dict[str, str] = {}
     for text in texts:
         name, equals, file = text.partition("=")
         if not equals or not file or name in files:
-            raise NotAsked(f"--with {text!r} is no NAME=FILE, or the name is given twice")
+            raise NoQuestion(f"--with {text!r} is no NAME=FILE, or the name is given twice")
         files[name] = file
     if not files:
         return {}
@@ -211,7 +211,7 @@ def _own_tables(texts: list[str]) -> dict[str, bytes]:
     return as_arrow(files)
 
 
-async def _asked(
+async def _answer_of(
     statement: str,
     limits: Limits,
     wait_for: int | None,
@@ -221,7 +221,7 @@ async def _asked(
     arrow: bool,
     take: Take | None,
 ) -> Answer:
-    """The answer, of the workspace's tables or as a role may see them. Raises NotAsked."""
+    """The answer, of the workspace's tables or as a role may see them. Raises NoQuestion."""
     given = settings()
     if role is None:
         async with (
@@ -232,7 +232,7 @@ async def _asked(
         ):
             return await door.ask(statement, limits, tables=tables, take=take, arrow=arrow)
     if wait_for is not None:
-        raise NotAsked(
+        raise NoQuestion(
             "--wait-for names a position of the workspace, and a role has its own: leave it out, "
             "a role is always answered as of now"
         )
@@ -254,9 +254,9 @@ def _limits(
 
 
 def _chosen(form: Format | None, out: Path | None, *, json: bool) -> Format:
-    """The format: what was said, else what the file's name says, else a table. Raises NotAsked."""
+    """Return the format: as given, else by the file's name, else a table. Raises NoQuestion."""
     if json and form not in {None, "ndjson"}:
-        raise NotAsked(f"--json is --format ndjson, and --format is {form}: give one of them")
+        raise NoQuestion(f"--json is --format ndjson, and --format is {form}: give one of them")
     if json:
         return "ndjson"
     if form is not None or out is None or not out.suffix:
@@ -264,33 +264,33 @@ def _chosen(form: Format | None, out: Path | None, *, json: bool) -> Format:
     try:
         return ENDINGS[out.suffix.lower()]
     except KeyError:
-        raise NotAsked(
+        raise NoQuestion(
             f"{out.name!r} ends in {out.suffix!r}, which is not written: name it "
             f"{', '.join(ENDINGS)}, or say what to write with --format"
         ) from None
 
 
 def _question(text: str | None, file: Path | None, *, list_tables: bool) -> str:
-    """The SQL: the argument, a file, stdin, or that of `--tables`. Raises NotAsked."""
+    """The SQL: the argument, a file, stdin, or that of `--tables`. Raises NoQuestion."""
     if list_tables and (text is not None or file is not None):
-        raise NotAsked("--tables is a question of its own: leave out the SQL, or --tables")
+        raise NoQuestion("--tables is a question of its own: leave out the SQL, or --tables")
     if list_tables:
         return TABLES
     if text is not None and file is not None:
-        raise NotAsked("there are two questions, an argument and -f: give one of them")
+        raise NoQuestion("there are two questions, an argument and -f: give one of them")
     if file is not None:
         try:
             return file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise NotAsked(f"{str(file)!r} cannot be read ({error}): name a text file") from error
+            raise NoQuestion(f"{str(file)!r} cannot be read ({error}): name a text file") from error
     if text is not None and text != "-":
         return text
     if text is None and sys.stdin.isatty():
-        raise NotAsked("there is no question: give SQL as an argument, with -f or on stdin")
+        raise NoQuestion("there is no question: give SQL as an argument, with -f or on stdin")
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise NotAsked(f"stdin cannot be read ({error}): write UTF-8") from error
+        raise NoQuestion(f"stdin cannot be read ({error}): write UTF-8") from error
 
 
 def _give(answer: Answer, form: Format, out: Path | None, *, formulas: bool) -> None:

@@ -27,18 +27,20 @@ _SIGNS = {What.ADDED: ("+", "green"), What.REMOVED: ("-", "red"), What.CHANGED: 
 def _step(step: dict[str, Any]) -> str:
     given = output.arguments_preview(step.get("arguments"))
     error = step.get("error") or {}
-    came = f"{error.get('type')}: {error.get('message')}" if error else ""
-    if not came and step.get("status") == "completed":
+    outcome = f"{error.get('type')}: {error.get('message')}" if error else ""
+    if not outcome and step.get("status") == "completed":
         items = step.get("items") if step.get("streamed") else step.get("result")
-        came = f"→ {output.preview(items)}"
-    return f"{output.cut(str(step.get('tool')))}({given})  {step.get('status')}  {output.cut(came)}"
+        outcome = f"→ {output.preview(items)}"
+    return (
+        f"{output.cut(str(step.get('tool')))}({given})  {step.get('status')}  {output.cut(outcome)}"
+    )
 
 
 def _message(message: dict[str, Any]) -> str:
     fields = message.get("fields")
     more = f"  {output.preview(fields)}" if fields else ""
-    said = output.preview(message.get("content"))
-    return f"{output.cut(str(message.get('role')))}: {said}{more}"
+    text = output.preview(message.get("content"))
+    return f"{output.cut(str(message.get('role')))}: {text}{more}"
 
 
 def _parts(*names: str) -> Callable[[dict[str, Any]], str]:
@@ -73,19 +75,19 @@ def state(data: Data) -> Iterator[Text]:
     """The whole state."""
     yield Text("run", style="bold")
     yield from _whole(data.life)
-    for name, told in data.agents.items():
+    for name, item in data.agents.items():
         yield Text()
-        yield from agent(name, told)
+        yield from agent(name, item)
 
 
-def agent(name: str, told: dict[str, Any]) -> Iterator[Text]:
+def agent(name: str, fields: dict[str, Any]) -> Iterator[Text]:
     """An agent's state."""
     yield output.cell(f"agent {name}", "bold")
-    yield from _whole(told)
+    yield from _whole(fields)
 
 
-def _whole(told: dict[str, Any]) -> Iterator[Text]:
-    for name, value in told.items():
+def _whole(fields: dict[str, Any]) -> Iterator[Text]:
+    for name, value in fields.items():
         if name not in KINDS:
             if value not in (None, "", [], {}):
                 yield _line(1, f"{name}: {value if isinstance(value, str) else _all(value)}")
@@ -155,8 +157,8 @@ def _thing(kind: str, thing: list[Change]) -> str:
     head = f"{_SIGNS[what][0]} {change.path[1]}  "
     if what is not What.CHANGED:
         return head + KINDS[kind](change.after if what is What.ADDED else change.before)
-    told = [each for each in thing if each.path[2] not in _DERIVED] or thing
-    parts = [f"{_path(each.path[2:])}: {_sides(each)}" for each in told[:FIELDS_SHOWN_MAX]]
+    items = [each for each in thing if each.path[2] not in _DERIVED] or thing
+    parts = [f"{_path(each.path[2:])}: {_sides(each)}" for each in items[:FIELDS_SHOWN_MAX]]
     more = len(thing) - len(parts)
     return head + "; ".join(parts) + (f"; and {more:,} more" if more else "")
 

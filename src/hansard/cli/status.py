@@ -72,24 +72,24 @@ def _promise(durability: str, replicas: int) -> str:
     return MEANING.get(durability, "")
 
 
-def _projected(told: Projection) -> str:
-    if not told.running:
+def _projected(state: Projection) -> str:
+    if not state.running:
         how = "nobody projects: 'hansard up' does"
     else:
-        delay = f", {told.delay_ms:.0f} ms after the log" if told.delay_ms else ""
-        how = f"by process {told.pid}{delay}"
-    return f"position {told.position}, {_behind(told)} ({how})"
+        delay = f", {state.delay_ms:.0f} ms after the log" if state.delay_ms else ""
+        how = f"by process {state.pid}{delay}"
+    return f"position {state.position}, {_behind(state)} ({how})"
 
 
-def _published(told: Published, *, running: bool) -> str:
-    if not told.position:
+def _published(state: Published, *, running: bool) -> str:
+    if not state.position:
         return "nothing: 'hansard up' does, and 'hansard sql' before it answers"
-    late = f" ({told.delay_ms:.0f} ms after the log)" if running and told.delay_ms else ""
-    return f"position {told.position}, {_behind(told)}{late}"
+    late = f" ({state.delay_ms:.0f} ms after the log)" if running and state.delay_ms else ""
+    return f"position {state.position}, {_behind(state)}{late}"
 
 
-def _behind(told: Projection | Published) -> str:
-    return f"{told.behind:,} behind" if told.behind else "up to date"
+def _behind(state: Projection | Published) -> str:
+    return f"{state.behind:,} behind" if state.behind else "up to date"
 
 
 def _at_work(open_runs: dict[str, list[str]]) -> str | None:
@@ -125,18 +125,18 @@ CLUSTER = (Column("replicas", lambda each: str(each.replicas), right=True), Colu
 
 
 def _people(found: Status) -> Iterator[Part]:
-    told, held = found.broker, found.workspace
+    value, held = found.broker, found.workspace
     if held is None:
-        yield f"no broker runs in {told.data_dir}"
+        yield f"no broker runs in {value.data_dir}"
         return
-    where = "embedded" if told.embedded else "outside"
+    where = "embedded" if value.embedded else "outside"
     replicas = held.replicas if isinstance(held, WorkspaceStatus) else 1
     rows: list[tuple[str, object]] = [
-        ("broker", f"{told.url} ({where}, nats-server {told.version})"),
-        ("pid", told.pid),
-        ("durability", f"{told.durability}: {_promise(told.durability, replicas)}"),
-        ("data", told.data_dir),
-        ("hindered", told.hindered),
+        ("broker", f"{value.url} ({where}, nats-server {value.version})"),
+        ("pid", value.pid),
+        ("durability", f"{value.durability}: {_promise(value.durability, replicas)}"),
+        ("data", value.data_dir),
+        ("hindered", value.hindered),
         ("workspace", held.workspace),
     ]
     if isinstance(held, WorkspaceStatus):

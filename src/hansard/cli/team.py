@@ -16,7 +16,7 @@ from hansard.cli import output
 from hansard.cli.common import At, Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Hint, Part
-from hansard.cli.processes import until, until_told
+from hansard.cli.processes import termination_event, until
 from hansard.domain.choices import counted
 from hansard.inspect import team as reads
 from hansard.inspect.answer import plain_text
@@ -100,7 +100,7 @@ async def team(
         output.show(found, _people, json=json)
         sys.stdout.flush()
         if follow:
-            with until_told() as stop:
+            with termination_event() as stop:
                 await until(stop, _follow(workspace, found, json=json))
 
 

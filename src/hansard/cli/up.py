@@ -24,10 +24,10 @@ from hansard.bus.redacted_log import ForwardingLog
 from hansard.bus.validation.check import RawMessage
 from hansard.cli import output
 from hansard.cli.background_printer import BackgroundPrinter
-from hansard.cli.common import Given, Json, noun, service
+from hansard.cli.common import GlobalOptions, Json, noun, service
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint, Part
-from hansard.cli.processes import until, until_told
+from hansard.cli.processes import termination_event, until
 from hansard.cli.status import MEANING
 from hansard.client.opening import Broker, data_dir_of, find_broker, open_workspace
 from hansard.domain.choices import counted
@@ -67,10 +67,10 @@ async def up(
     """
     given = settings()
     process.refuse(data_dir_of(given))
-    mine = given.workspace if configuration.names_workspace(**Given.values) else None
+    mine = given.workspace if configuration.names_workspace(**GlobalOptions.values) else None
     if mine is None and after is not None:
         raise BadValue("--after", "a position is one of a workspace", "name it with --workspace")
-    with until_told() as stop, contextlib.ExitStack() as ends:
+    with termination_event() as stop, contextlib.ExitStack() as ends:
         broker = await find_broker(given)
         shows = _Shows(stop, json=json)
         ends.callback(shows.end)
@@ -104,16 +104,16 @@ class _Shows:
         """Have an answer printed, and wait for nobody."""
         self._printer.print_later(lambda: self._show(answer, people))
 
-    def trouble(self, said: str, kind: str = "projector") -> None:
+    def trouble(self, text: str, kind: str = "projector") -> None:
         """Why something is not projected, or restricted agents are not served: all else goes on."""
-        self.later(Trouble(kind, said), lambda trouble: [Hint(trouble.fact)])
+        self.later(Trouble(kind, text), lambda trouble: [Hint(trouble.fact)])
 
     async def commit(self, workspace: str, message: RawMessage, prefix: str) -> None:
         """One line for one commit; a body that is none is shown as what it is. It waits for whoever
         reads, so that what is not read yet is left in the log.
         """
         await self._printer.print(
-            lambda: self._show(logged(workspace, message), lambda told: [_line(told, prefix)])
+            lambda: self._show(logged(workspace, message), lambda report: [_line(report, prefix)])
         )
 
     def end(self) -> None:
@@ -207,7 +207,7 @@ def _settled() -> Generator[None]:
         gc.unfreeze()
 
 
-async def _either(task: asyncio.Future[None], begun: asyncio.Future[_Begun]) -> None:
+async def _either(task: asyncio.Future[None], begun: asyncio.Future[_ServedWorkspace]) -> None:
     """Wait until a workspace is served, or cannot be."""
     waited: set[asyncio.Future[Any]] = {task, begun}
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -223,7 +223,7 @@ class _One:
     def __init__(self, given: Settings, broker: Broker, name: str, shows: _Shows) -> None:
         self.name = name
         self.shows = shows
-        self.begun: asyncio.Future[_Begun] = asyncio.get_running_loop().create_future()
+        self.begun: asyncio.Future[_ServedWorkspace] = asyncio.get_running_loop().create_future()
         """As soon as it is served."""
         self._settings = msgspec.structs.replace(given, workspace=name)
         self._broker = broker
@@ -250,7 +250,7 @@ class _One:
             unserved = partial(self.shows.trouble, kind="service")
             reflects = reflecting(self._settings, self._command, self._reflected)
             async with served(self._settings, self._broker, unserved) as serves, reflects:
-                self.begun.set_result(_Begun(self.name, head, serves, raw.server_version))
+                self.begun.set_result(_ServedWorkspace(self.name, head, serves, raw.server_version))
                 await self._shown.wait()
                 await self._follow(raw, head if after is None else after)
         finally:
@@ -259,7 +259,7 @@ class _One:
     @property
     def _command(self) -> list[str]:
         """What calls `hansard` as it was called here, for this workspace."""
-        given = {**Given.values, "workspace": self.name}
+        given = {**GlobalOptions.values, "workspace": self.name}
         return [
             *(sys.executable, "-m", "hansard"),
             *(
@@ -269,8 +269,8 @@ class _One:
             ),
         ]
 
-    def _reflected(self, said: str) -> None:
-        self.shows.trouble(f"workspace {self.name!r}: {said}", kind="memory")
+    def _reflected(self, text: str) -> None:
+        self.shows.trouble(f"workspace {self.name!r}: {text}", kind="memory")
 
     async def _follow(self, raw: RawWorkspace, after: int) -> None:
         """Print one line a commit."""
@@ -279,7 +279,7 @@ class _One:
                 await self.shows.commit(self.name, message, self._prefix)
 
 
-class _Begun(msgspec.Struct, frozen=True):
+class _ServedWorkspace(msgspec.Struct, frozen=True):
     """A workspace as it begins to be served: up to which position it was."""
 
     workspace: str
@@ -339,12 +339,14 @@ class Trouble(msgspec.Struct):
     fact: str
 
 
-def _begin(given: Settings, broker: Broker, shows: _Shows, one: _Begun, *, made: bool) -> None:
+def _begin(
+    given: Settings, broker: Broker, shows: _Shows, one: _ServedWorkspace, *, made: bool
+) -> None:
     """The one that was asked for; whether it was made just now."""
-    told = broker_status(given, broker)
-    told.version = told.version or one.server_version
+    status = broker_status(given, broker)
+    status.version = status.version or one.server_version
     begun = Up(
-        workspace=one.workspace, position=one.head, made=made, broker=told, service=one.serves
+        workspace=one.workspace, position=one.head, made=made, broker=status, service=one.serves
     )
     shows.later(begun, _up)
 
@@ -361,21 +363,23 @@ def _up(begun: Up) -> list[Part]:
     return [Hint(masked("\n".join(lines)))]
 
 
-def _begin_all(given: Settings, broker: Broker, shows: _Shows, begun: Sequence[_Begun]) -> None:
+def _begin_all(
+    given: Settings, broker: Broker, shows: _Shows, begun: Sequence[_ServedWorkspace]
+) -> None:
     """All that are there."""
-    told = broker_status(given, broker)
-    told.version = told.version or next((each.server_version for each in begun), None)
-    shows.later(AllUp(workspaces=[one.line for one in begun], broker=told), _all_up)
+    status = broker_status(given, broker)
+    status.version = status.version or next((each.server_version for each in begun), None)
+    shows.later(AllUp(workspaces=[one.line for one in begun], broker=status), _all_up)
     if not begun:
         shows.later(NoneYet(), lambda none: [Hint(none.fact)])
 
 
-def _all_up(told: AllUp) -> list[Part]:
-    lines = [*_of_broker(told.broker), "stop it with Ctrl-C"]
-    return [Hint(masked("\n".join(lines))), *map(_more, told.workspaces)]
+def _all_up(report: AllUp) -> list[Part]:
+    lines = [*_of_broker(report.broker), "stop it with Ctrl-C"]
+    return [Hint(masked("\n".join(lines))), *map(_more, report.workspaces)]
 
 
-def _begin_more(shows: _Shows, begun: Sequence[_Begun]) -> None:
+def _begin_more(shows: _Shows, begun: Sequence[_ServedWorkspace]) -> None:
     """Further ones, a line each."""
     for one in begun:
         more = More(**msgspec.structs.asdict(one.line))
@@ -387,23 +391,23 @@ def _more(one: Served) -> Hint:
     return Hint(f"workspace   {one.workspace}, at position {one.position}{answers}")
 
 
-def _of_broker(told: BrokerStatus) -> list[str]:
+def _of_broker(status: BrokerStatus) -> list[str]:
     """A broker, in lines."""
-    of = f"embedded, pid {told.pid}" if told.embedded else "outside"
-    version = f", nats-server {told.version}" if told.version else ""
+    of = f"embedded, pid {status.pid}" if status.embedded else "outside"
+    version = f", nats-server {status.version}" if status.version else ""
     lines = [
-        f"broker      {told.url} ({of}{version})",
-        f"durability  {told.durability}: {MEANING.get(told.durability, '')}",
+        f"broker      {status.url} ({of}{version})",
+        f"durability  {status.durability}: {MEANING.get(status.durability, '')}",
     ]
-    if told.embedded:
-        lines.append(f"data        {told.data_dir}")
+    if status.embedded:
+        lines.append(f"data        {status.data_dir}")
     return lines
 
 
-def _line(told: Logged, prefix: str) -> Hint:
-    at, line = f"{prefix}{told.position:>8}  {told.time:%H:%M:%S.%f}", told.line
+def _line(report: Logged, prefix: str) -> Hint:
+    at, line = f"{prefix}{report.position:>8}  {report.time:%H:%M:%S.%f}", report.line
     if isinstance(line, CorruptLine):
-        return Hint(f"{at}  corrupt: {told.error}")
+        return Hint(f"{at}  corrupt: {report.error}")
     where = f"run {line.run} " if line.run is not None else ""
     events = ", ".join(line.events)
     return Hint(f"{at}  {where}{line.stream}@{line.version}  {events}".replace("\n", " "))

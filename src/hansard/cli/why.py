@@ -72,11 +72,11 @@ async def why(
     elif html is None:
         output.show(found, lambda found: _people(found, whole=whole), json=json)
     else:
-        data = decision_page(reads.told(found), found.position)
-        told = Page(
+        data = decision_page(reads.decision_text(found), found.position)
+        report = Page(
             decision=found.decision, path=str(html), bytes=len(data), position=found.position
         )
-        output.page(data, html, told, json=json)
+        output.page(data, html, report, json=json)
 
 
 def _list(found: Decisions) -> Iterator[Part]:
@@ -116,9 +116,9 @@ def _people(found: Explained, *, whole: bool) -> Iterator[Part]:
                 yield from more if block.left_out_before else []
                 yield output.table(_columns(block, whole=len(block.columns) - 1), rows)
                 yield from [] if block.left_out_before else more
-    told = reads.told(found)
-    at = told.address.partition(".")[0]
-    yield Hint(f"the run as it stood then: hansard run show {told.run} --at {at}")
+    value = reads.decision_text(found)
+    at = value.address.partition(".")[0]
+    yield Hint(f"the run as it stood then: hansard run show {value.run} --at {at}")
 
 
 def _columns(block: Table, whole: int) -> list[Column]:

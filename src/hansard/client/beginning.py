@@ -27,7 +27,7 @@ from hansard.client.options import (
     Defaults,
     SessionOptions,
     program_name,
-    wanted,
+    session_options,
 )
 from hansard.client.tracebacks import hide_if_uncaught
 from hansard.client.unfinished import ProgramStart, Unfinished
@@ -92,7 +92,7 @@ def tell(what: Ended, report: str | None) -> None:
         _log.warning("what a replay saved cannot be reported", report=report, error=str(failed))
 
 
-def told(report: Path) -> Iterator[Ended]:
+def report_sessions(report: Path) -> Iterator[Ended]:
     """The sessions that a report tells of, in the order in which they left."""
     for number, line in enumerate(report.read_bytes().splitlines()):
         if number >= LINES_MAX:
@@ -120,7 +120,7 @@ NEVER_RESUMED = (INTERACTIVE, "pytest")
 RULES = ("gate", "redact", "secrets", "settle")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class OpeningRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a session is to begin with. Raises BadOption for an option that there is not."""
 
     workflow: str | None
@@ -151,15 +151,15 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         if settings.credentials is not None:
             raise NotOffered("hansard.Session", INSTEAD)
         defaults = Defaults.of(settings, rules)
-        asked = wanted(defaults, self.workflow, begins, program_name())
+        request = session_options(defaults, self.workflow, begins, program_name())
         agent, role = defaults.acting(self.agent, self.role)
         workspace = await opening.open_workspace(settings)
         note: Unfinished | None = None
-        named = asked.run
+        named = request.run
         try:
             if program_name() not in NEVER_RESUMED:
-                note, asked = await _resumable(workspace, settings, asked, begins, agent, role)
-            opened = await agents.open_agent(workspace, agent, role, asked, post, pending)
+                note, request = await _resumable(workspace, settings, request, begins, agent, role)
+            opened = await agents.open_agent(workspace, agent, role, request, post, pending)
         except BaseException as error:
             hide_if_uncaught(error)
             if note is not None:
@@ -168,7 +168,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
             raise
         if note is not None:
             note.begun()
-        if asked.run != named:
+        if request.run != named:
             _announce(workspace, opened)
         return workspace, opened, settings.report, note
 
@@ -176,7 +176,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 async def _resumable(
     workspace: Workspace,
     settings: Settings,
-    asked: Options,
+    request: Options,
     begins: Mapping[str, Any],
     agent: str,
     role: str,
@@ -184,16 +184,16 @@ async def _resumable(
     """Return the file that lets a restart resume the run, and the options that open the run: a new
     one, or the one that this program left unfinished.
     """
-    workflow = asked.workflow or asked.otherwise
+    workflow = request.workflow or request.otherwise
     start = ProgramStart(settings, workflow, agent, role)
-    if asked.run is not None:
-        return start.join(asked.run), asked
-    if asked.mode is not None or any(value is not None for value in begins.values()):
-        return None, asked  # the caller describes a new run
+    if request.run is not None:
+        return start.join(request.run), request
+    if request.mode is not None or any(value is not None for value in begins.values()):
+        return None, request  # the caller describes a new run
     for found in start.unfinished():
         life = fold_life(await workspace.states.commits(RunStream(found.run)))
         if settings.resume and life.status in {RunStatus.OPEN, RunStatus.FAILED}:
-            return found, replace(asked, run=found.run)
+            return found, replace(request, run=found.run)
         if settings.resume and life.status is RunStatus.UNKNOWN and found.is_begun:
             found.close(is_done=False)
             raise Corrupt(f"run {found.run}", LOST)
@@ -205,7 +205,7 @@ async def _resumable(
             )
         found.close(is_done=True)
     run = workspace.clock.new_id()
-    return start.begin(run), replace(asked, begins=run)
+    return start.begin(run), replace(request, begins=run)
 
 
 def _announce(workspace: Workspace, opened: Opened) -> None:
@@ -241,17 +241,17 @@ async def _end(
         await workspace.close()
 
 
-def begun(asked: Asked) -> tuple[Any, ...]:
+def begun(request: OpeningRequest) -> tuple[Any, ...]:
     """What a session of the sync client is made of, once it is open. Raises SyncInLoop, and as
     `Asked.open`.
     """
     refuse_in_loop()
     gateway = portal()
-    workspace, opened, report, note = gateway.run(asked.open(gateway.post, gateway.future))
+    workspace, opened, report, note = gateway.run(request.open(gateway.post, gateway.future))
     return opened.engine, opened.arm, gateway, partial(_end, workspace, opened, report, note)
 
 
-async def begun_async(asked: Asked) -> tuple[Any, ...]:
+async def begun_async(request: OpeningRequest) -> tuple[Any, ...]:
     """What a session of the async client is made of, once it is open. Raises as `Asked.open`."""
-    workspace, opened, report, note = await asked.open(lambda call: call(), Unbroken)
+    workspace, opened, report, note = await request.open(lambda call: call(), Unbroken)
     return opened.engine, opened.arm, partial(_end, workspace, opened, report, note)

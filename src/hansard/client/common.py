@@ -222,15 +222,15 @@ class CommonRecord(Brief, Generic[S_co]):
             Refused: It has no such version.
         """
         self._async._demand_own("evolve", by)  # noqa: SLF001 -- of the async client
-        said = evolving.told(feedback)
+        text = evolving.feedback_list(feedback)
         before = after = self.prompt(reference)
-        for each in said:
+        for each in text:
             rule = evolving.rule_of(each, using)
             if is_coroutine_function(rule):
                 remedy = "give a plain function, or use the async client"
                 raise BadValue("using", "it is a coroutine function", remedy)
             after = evolving.evolved(after, rule(after, each))
-        work = self._async._evolved(before, after, said, because, by)  # noqa: SLF001 -- of the async client that it waits for
+        work = self._async._evolved(before, after, text, because, by)  # noqa: SLF001 -- of the async client that it waits for
         return self._portal.run(work)
 
     @contextlib.contextmanager

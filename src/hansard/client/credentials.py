@@ -40,7 +40,7 @@ _LOGIN = re.compile(r"(?<=://)[^@/\s]+@")
 
 async def tell_broker(settings: Settings, workspace: Workspace) -> bool:
     """Bring the embedded server up to the record; False for an outside one, whose configuration
-    is its operator's. The workspace must be open: it holds the server. Raises AccessNotTold.
+    is its operator's. The workspace must be open: it holds the server. Raises AccessNotSynced.
     """
     if settings.nats_url is not None:
         return False
@@ -55,12 +55,12 @@ async def telling(
     settings: Settings, workspace: Workspace, *, look_s: float = LOOK_S
 ) -> AsyncGenerator[None]:
     """Keep the embedded server up to the record for as long as the block runs: whose token has
-    expired is put out, too, although no event says so. Raises AccessNotTold for the first time.
+    expired is put out, too, although no event says so. Raises AccessNotSynced for the first time.
     """
     if not await tell_broker(settings, workspace):
         yield
         return
-    task = asyncio.create_task(_keep_told(settings, workspace, look_s))
+    task = asyncio.create_task(_sync_server(settings, workspace, look_s))
     try:
         yield
     finally:
@@ -68,15 +68,15 @@ async def telling(
         await asyncio.wait({task})
 
 
-async def _keep_told(settings: Settings, workspace: Workspace, look_s: float) -> None:
-    told = await principals.broker_users(workspace)
+async def _sync_server(settings: Settings, workspace: Workspace, look_s: float) -> None:
+    report = await principals.broker_users(workspace)
     while True:
         await asyncio.sleep(look_s)
         try:
             users = await principals.broker_users(workspace)
-            if users != told:
+            if users != report:
                 await tell_broker(settings, workspace)
-                told = users
+                report = users
         except HansardError as error:  # the server may be on its way back: look again
             _log.warning("the broker could not be told whom to let in", error=str(error))
 
@@ -207,7 +207,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 NEVER_HANDED_OVER = "its file was never finished"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class CredentialsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What credentials are to be made. `name` None: as the role; `kind` None: as it is, or agent;
     `output` None: a file of that name in the current folder. `on_behalf_of` are the principals that
     their holder acts for, the nearest first.
@@ -234,7 +234,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return (self.output if self.output is not None else own).resolve()
 
 
-class Made(msgspec.Struct, tag_field="kind", tag="credentials", kw_only=True):
+class CreatedCredentials(msgspec.Struct, tag_field="kind", tag="credentials", kw_only=True):
     """Credentials, where they are and what they are good for. `broker_entry` is what the operator
     of an outside broker adds to its configuration.
     """
@@ -250,28 +250,28 @@ class Made(msgspec.Struct, tag_field="kind", tag="credentials", kw_only=True):
     broker_entry: str | None
 
 
-async def make(settings: Settings, wanted: Wanted) -> Made:
+async def make(settings: Settings, request: CredentialsRequest) -> CreatedCredentials:
     """Make credentials, or go on with what a killed attempt began; those that are there and valid
     stay as they are.
 
-    Raises Refused, BadName, BadValue, BadCredentials, Unwritable, NotFound, AccessNotTold.
+    Raises Refused, BadName, BadValue, BadCredentials, Unwritable, NotFound, AccessNotSynced.
     """
-    life_s = seconds(wanted.expires)
-    principals.addressable("principal", wanted.principal)
-    principals.addressable("role", wanted.role)
+    life_s = seconds(request.expires)
+    principals.addressable("principal", request.principal)
+    principals.addressable("role", request.role)
     async with reading(settings) as workspace:
-        await principals.usable_role(workspace, wanted.role)
-        await principals.usable_chain(workspace, wanted.principal, wanted.on_behalf_of)
-        with drafting(wanted.place) as draft:
+        await principals.usable_role(workspace, request.role)
+        await principals.usable_chain(workspace, request.principal, request.on_behalf_of)
+        with drafting(request.place) as draft:
             is_first = draft.found() is None
             try:
-                made, is_new = await _make(settings, workspace, wanted, life_s, draft)
+                made, is_new = await _make(settings, workspace, request, life_s, draft)
             except (CallerError, BadCredentials):  # nothing of it is on record, or will be
                 if is_first:
                     draft.drop()
                 raise
-        state = await principals.read(workspace, wanted.principal)
-    return _told(settings, wanted, made, state.tokens[_token_id(made)], new=is_new)
+        state = await principals.read(workspace, request.principal)
+    return _sync_login(settings, request, made, state.tokens[_token_id(made)], new=is_new)
 
 
 def seconds(text: str) -> float | None:
@@ -285,14 +285,18 @@ def seconds(text: str) -> float | None:
 
 
 async def _make(
-    settings: Settings, workspace: Workspace, wanted: Wanted, life_s: float | None, draft: Draft
+    settings: Settings,
+    workspace: Workspace,
+    request: CredentialsRequest,
+    life_s: float | None,
+    draft: Draft,
 ) -> tuple[Credentials, bool]:
     """The credentials, at their place, on record, known to the broker; and whether they are new."""
     url = await url_of(settings)
-    standing = _standing(workspace, wanted)
-    state = await principals.read(workspace, wanted.principal)
+    standing = _standing(workspace, request)
+    state = await principals.read(workspace, request.principal)
     if standing is not None and _is_good(workspace, standing, state):
-        _check_terms(wanted, state.tokens[_token_id(standing)])
+        _check_terms(request, state.tokens[_token_id(standing)])
         await tell_broker(settings, workspace)  # a kill may have come before it
         if standing.url == url:
             draft.drop()
@@ -301,20 +305,20 @@ async def _make(
         draft.write(made)
         draft.finish()
         return made, False
-    made = await _begun(workspace, wanted, url, draft) or _new(workspace, wanted, url)
+    made = await _begun(workspace, request, url, draft) or _new(workspace, request, url)
     draft.write(made)
-    kind = PrincipalKind(wanted.kind) if wanted.kind else state.kind or PrincipalKind.AGENT
+    kind = PrincipalKind(request.kind) if request.kind else state.kind or PrincipalKind.AGENT
     await principals.register(
-        workspace, wanted.principal, kind, about=wanted.about or state.about, by=wanted.by
+        workspace, request.principal, kind, about=request.about or state.about, by=request.by
     )
     await principals.issue(
         workspace,
-        wanted.principal,
-        wanted.role,
+        request.principal,
+        request.role,
         expires_s=life_s,
         nkey=access.public_key(made.nkey_seed),
-        on_behalf_of=wanted.on_behalf_of,
-        by=wanted.by,
+        on_behalf_of=request.on_behalf_of,
+        by=request.by,
         token=tokens.Issued(_token_id(made), made.token),
     )
     await tell_broker(settings, workspace)
@@ -322,34 +326,34 @@ async def _make(
     return made, True
 
 
-def _standing(workspace: Workspace, wanted: Wanted) -> Credentials | None:
+def _standing(workspace: Workspace, request: CredentialsRequest) -> Credentials | None:
     """What stands at the place now. Raises BadCredentials, and Refused for somebody else's."""
-    if not wanted.place.exists():
+    if not request.place.exists():
         return None
-    found = access.load(wanted.place)
-    if not _is_for(workspace, found, wanted):
+    found = access.load(request.place)
+    if not _is_for(workspace, found, request):
         message = (
-            f"{str(wanted.place)!r} holds credentials of principal {found.principal!r}, role "
+            f"{str(request.place)!r} holds credentials of principal {found.principal!r}, role "
             f"{found.role!r}, workspace {found.workspace!r}: give another --output"
         )
         raise Refused(message)
     return found
 
 
-def _is_for(workspace: Workspace, found: Credentials, wanted: Wanted) -> bool:
+def _is_for(workspace: Workspace, found: Credentials, request: CredentialsRequest) -> bool:
     whose = (found.workspace, found.role, found.principal)
-    return whose == (workspace.log.workspace, wanted.role, wanted.principal)
+    return whose == (workspace.log.workspace, request.role, request.principal)
 
 
-def _check_terms(wanted: Wanted, token: Token) -> None:
+def _check_terms(request: CredentialsRequest, token: Token) -> None:
     """Raises Refused where valid credentials stand at the place whose holder acts for others than
     is wanted now: what they are good for is never changed, nor kept in silence.
     """
-    stands = token.issued.on_behalf_of
-    if stands != wanted.on_behalf_of:
+    current = token.issued.on_behalf_of
+    if current != request.on_behalf_of:
         message = (
-            f"{str(wanted.place)!r} holds valid credentials that act {acting_for(stands)}, and "
-            f"those asked for act {acting_for(wanted.on_behalf_of)}: give another --output, or "
+            f"{str(request.place)!r} holds valid credentials that act {acting_for(current)}, and "
+            f"those asked for act {acting_for(request.on_behalf_of)}: give another --output, or "
             f"revoke these first ('hansard principals revoke {token.issued.token}')"
         )
         raise Refused(message)
@@ -379,7 +383,7 @@ def _is_good(workspace: Workspace, found: Credentials, state: PrincipalState) ->
 
 
 async def _begun(
-    workspace: Workspace, wanted: Wanted, url: str, draft: Draft
+    workspace: Workspace, request: CredentialsRequest, url: str, draft: Draft
 ) -> Credentials | None:
     """What a killed attempt left to go on with. What it left of another kind is revoked."""
     found = draft.found()
@@ -388,39 +392,39 @@ async def _begun(
     state = await principals.read(workspace, found.principal)
     token = state.tokens.get(_token_id(found))
     is_issued = token is not None
-    is_same = token is None or token.issued.on_behalf_of == wanted.on_behalf_of
+    is_same = token is None or token.issued.on_behalf_of == request.on_behalf_of
     if (
-        _is_for(workspace, found, wanted)
+        _is_for(workspace, found, request)
         and is_same
         and (not is_issued or _is_good(workspace, found, state))
     ):
         return msgspec.structs.replace(found, url=url)
     if is_issued:
         await principals.revoke(
-            workspace, found.principal, _token_id(found), because=NEVER_HANDED_OVER, by=wanted.by
+            workspace, found.principal, _token_id(found), because=NEVER_HANDED_OVER, by=request.by
         )
     return None
 
 
-def _new(workspace: Workspace, wanted: Wanted, url: str) -> Credentials:
+def _new(workspace: Workspace, request: CredentialsRequest, url: str) -> Credentials:
     token = tokens.new_token()
     return Credentials(
         url=url,
         workspace=workspace.log.workspace,
-        role=wanted.role,
-        principal=wanted.principal,
+        role=request.role,
+        principal=request.principal,
         token=token.token,
         nkey_seed=access.new_seed(),
         inbox=subjects.restricted_inbox(token.id),
     )
 
 
-def _told(
-    settings: Settings, wanted: Wanted, made: Credentials, token: Token, *, new: bool
-) -> Made:
+def _sync_login(
+    settings: Settings, request: CredentialsRequest, made: Credentials, token: Token, *, new: bool
+) -> CreatedCredentials:
     user = BrokerUser(token.issued.nkey, made.workspace, made.role, made.principal, made.inbox)
-    return Made(
-        file=str(wanted.place),
+    return CreatedCredentials(
+        file=str(request.place),
         new=new,
         workspace=made.workspace,
         principal=made.principal,

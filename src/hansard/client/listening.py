@@ -186,7 +186,7 @@ async def listen(
     announce: Callable[[str], None],
     ending: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve an application until this is cancelled; `told` is called with the URL of a path of it
+    """Serve an application until this is cancelled; `notify` is called with the URL of a path of it
     once it listens, `ending` before what is open is waited for. Raises BadValue.
     """
     with contextlib.closing(address.bound()) as listening:

@@ -43,10 +43,10 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
     """What is given, else the environment, else `hansard.toml`. Raises SettingsError, NotCopied,
     BadDataDir.
     """
-    told = dict(given)
-    if told.get("credentials") is not None:
-        told["credentials"] = os.fspath(told["credentials"])
-    settings = configuration.load(configuration.of_this_program(os.environ), **told)
+    fields = dict(given)
+    if fields.get("credentials") is not None:
+        fields["credentials"] = os.fspath(fields["credentials"])
+    settings = configuration.load(configuration.of_this_program(os.environ), **fields)
     show_own_frames(shown=settings.debug)
     return readable(settings, _log.warning)
 
@@ -85,9 +85,9 @@ async def find_broker(settings: Settings) -> Broker:
             "server: name a cluster (HANSARD_NATS_URL, --nats) or ask for no replicas"
         )
         raise SettingsError(message)
-    asked = settings.durability
-    wanted = chosen(Durability, asked, "durability") if asked else None
-    host = await Host.open(Path(settings.data_dir), wanted)
+    request = settings.durability
+    target = chosen(Durability, request, "durability") if request else None
+    host = await Host.open(Path(settings.data_dir), target)
 
     async def release() -> None:
         host.close()

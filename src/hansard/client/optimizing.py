@@ -121,11 +121,11 @@ class PromptSearch(Brief):
         """Another text, from how one did on some of the tasks, or all."""
         shown = [task for task in (tasks or self.tasks) if (text, task) in self._known]
         shown.sort(key=lambda task: self._known[text, task])
-        told = [
+        items = [
             {"task": task, "input": self.tasks[task], "score": self._known[text, task]}
             for task in shown
         ]
-        return self._propose(text, told)
+        return self._propose(text, items)
 
     def _brief(self) -> dict[str, Any]:
         return {"tasks": list(self.tasks), "left": self.left}
@@ -209,7 +209,7 @@ class OptimizeOptions(TypedDict, total=False):
     by: str
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class OptimizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be optimised, on what, by whom."""
 
     reference: str
@@ -238,37 +238,39 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             raise BadValue("holdout", f"{self.holdout}", "give a share between 0 and 1")
 
 
-def wanted_of(
+def optimize_request(
     reference: str,
     tasks: Any,
     evaluate: Evaluate,
     propose: Propose,
     options: Mapping[str, Any],
-) -> Wanted:
+) -> OptimizeRequest:
     """What is asked. Raises BadOption."""
     check_options("record.optimize", options, OptimizeOptions.__annotations__)
-    return Wanted(reference=reference, tasks=tasks, evaluate=evaluate, propose=propose, **options)
+    return OptimizeRequest(
+        reference=reference, tasks=tasks, evaluate=evaluate, propose=propose, **options
+    )
 
 
-def halves(wanted: Wanted, name: str) -> tuple[list[str], list[str]]:
+def halves(request: OptimizeRequest, name: str) -> tuple[list[str], list[str]]:
     """The tasks of the search and those that are held out, each in the order of a digest of salt,
     prompt and task: the same for ever, whatever order they are given in. Raises BadValue.
     """
 
     def place(task: str) -> bytes:
-        raws = [part.encode() for part in (wanted.salt, name, task)]
+        raws = [part.encode() for part in (request.salt, name, task)]
         return hashlib.sha256(b"".join(len(raw).to_bytes(8, "big") + raw for raw in raws)).digest()
 
-    order = sorted(wanted.tasks, key=place)
-    count = round(len(order) * wanted.holdout)
+    order = sorted(request.tasks, key=place)
+    count = round(len(order) * request.holdout)
     held, searched = order[:count], order[count:]
     if not held or not searched:
         fact = f"{len(order)}, of which {count} are held out"
         raise BadValue("tasks", fact, "give more, so that both halves have some")
-    left = wanted.budget - 2 * len(held)
+    left = request.budget - 2 * len(held)
     if left < 2 * len(searched):
         fact = (
-            f"{wanted.budget}, of which the comparison takes {2 * len(held)}, and each candidate "
+            f"{request.budget}, of which the comparison takes {2 * len(held)}, and each candidate "
             f"{len(searched)}"
         )
         least = 2 * len(held) + 2 * len(searched)
@@ -285,30 +287,30 @@ class _Stage(msgspec.Struct):
     held_out: list[str]
 
 
-def optimize(record: Any, wanted: Wanted) -> Optimized:
+def optimize(record: Any, request: OptimizeRequest) -> Optimized:
     """Optimise a prompt of a record of the sync client. The newest optimisation of the prompt is
     resumed unless it completed or was cancelled: what was evaluated before an error of `evaluate`
     or `propose`, or a kill, is not asked again. Raises BadValue, NotFound, Refused, and what
     `evaluate` and `propose` raise.
     """
-    wanted.check()
-    name, _ = prompts.split(wanted.reference)
-    base: Prompt = record.prompt(wanted.reference)
-    halves(wanted, name)
+    request.check()
+    name, _ = prompts.split(request.reference)
+    base: Prompt = record.prompt(request.reference)
+    halves(request, name)
     workflow = f"{WORKFLOW} {name}"
     newest = next(iter(record.runs(workflow=workflow)), None)
     resumes = newest is not None and newest[1].status.value in ("open", "failed")
     options = {"run": newest[0]} if newest is not None and resumes else {}
     with record.run(
-        workflow, agent=AGENT, labels={"prompt": name, "by": wanted.by}, **options
+        workflow, agent=AGENT, labels={"prompt": name, "by": request.by}, **options
     ) as session:
-        told = session.checkpoint_data(STAGE)
-        if told is None:
-            searched, held = halves(wanted, name)
-            told = msgspec.to_builtins(_Stage(name, base.version, searched, held))
-            session.checkpoint(STAGE, **told)
-        stage = msgspec.convert(told, _Stage)
-        missing = [task for task in (*stage.searched, *stage.held_out) if task not in wanted.tasks]
+        value = session.checkpoint_data(STAGE)
+        if value is None:
+            searched, held = halves(request, name)
+            value = msgspec.to_builtins(_Stage(name, base.version, searched, held))
+            session.checkpoint(STAGE, **value)
+        stage = msgspec.convert(value, _Stage)
+        missing = [task for task in (*stage.searched, *stage.held_out) if task not in request.tasks]
         if missing:
             message = (
                 f"run {session.run} was begun with task {missing[0]!r:.80}, which is not given: "
@@ -316,19 +318,19 @@ def optimize(record: Any, wanted: Wanted) -> Optimized:
             )
             raise Refused(message)
         with continues():
-            return _Loop(record, wanted, stage, session).run()
+            return _Loop(record, request, stage, session).run()
 
 
-async def optimize_async(wanted: Wanted, record_of: Callable[[Portal], Any]) -> Optimized:
+async def optimize_async(request: OptimizeRequest, record_of: Callable[[Portal], Any]) -> Optimized:
     """The same for a record of the async client: searches wait, so it is made in a thread, with a
     record of the sync client over the same loop, where coroutine functions run. Cancelled, it ends
     at what it is asking for, and is gone on with when it is called again.
     """
     portal = LoopPortal(asyncio.get_running_loop())
     made = msgspec.structs.replace(
-        wanted,
-        evaluate=_waiting(portal, wanted.evaluate),
-        propose=_waiting(portal, wanted.propose),
+        request,
+        evaluate=_waiting(portal, request.evaluate),
+        propose=_waiting(portal, request.propose),
     )
     work = asyncio.ensure_future(asyncio.to_thread(optimize, record_of(portal), made))
     try:
@@ -356,18 +358,18 @@ def _waiting(portal: Portal, function: Callable[..., Any]) -> Callable[..., Any]
 class _Loop:
     """One optimisation, in its run."""
 
-    def __init__(self, record: Any, wanted: Wanted, stage: _Stage, session: Any) -> None:
+    def __init__(self, record: Any, request: OptimizeRequest, stage: _Stage, session: Any) -> None:
         self._record = record
-        self._wanted = wanted
+        self._wanted = request
         self._stage = stage
         self._session = session
         self._trials = 0
 
     def run(self) -> Optimized:
         """PromptSearch, compare, promote."""
-        stage, wanted = self._stage, self._wanted
+        stage, request = self._stage, self._wanted
         search = self._search()
-        found = list(wanted.search(search))[:CANDIDATES_MAX]
+        found = list(request.search(search))[:CANDIDATES_MAX]
         versions = self._added(found)
         best = versions[_best(found)]
         experiment, evidence = "", None
@@ -393,16 +395,16 @@ class _Loop:
         )
 
     def _search(self) -> PromptSearch:
-        stage, wanted = self._stage, self._wanted
+        stage, request = self._stage, self._wanted
         base = self._record.prompt(f"{stage.prompt}@{stage.base}")
         propose: Propose = self._session.tool(name="propose", effects="composite")(
-            _named(wanted.propose, "text", "results")
+            _named(request.propose, "text", "results")
         )
         return PromptSearch(
             base.text,
-            {task: wanted.tasks[task] for task in stage.searched},
-            wanted.budget - 2 * len(stage.held_out),
-            _evaluator(self._session, wanted.evaluate),
+            {task: request.tasks[task] for task in stage.searched},
+            request.budget - 2 * len(stage.held_out),
+            _evaluator(self._session, request.evaluate),
             propose,
         )
 
@@ -428,7 +430,7 @@ class _Loop:
 
     def _compare(self, experiment: str, best: int) -> None:
         """Register the experiment and run its trials."""
-        stage, wanted = self._stage, self._wanted
+        stage, request = self._stage, self._wanted
         arms = {
             BASE: f"{stage.prompt}@{stage.base}",
             CANDIDATE: f"{stage.prompt}@{best}",
@@ -437,11 +439,11 @@ class _Loop:
             experiment=experiment,
             question=f"Is version {best} of {stage.prompt} better than version {stage.base}?",
             arms=arms,
-            tasks={task: wanted.tasks[task] for task in stage.held_out},
-            evaluate=wanted.evaluate,
-            metric=wanted.metric,
+            tasks={task: request.tasks[task] for task in stage.held_out},
+            evaluate=request.evaluate,
+            metric=request.metric,
             workflow=f"{TRIAL} {stage.prompt}",
-            by=wanted.by,
+            by=request.by,
             key=self._session.run,
         )
         made.run(self._record)
@@ -458,16 +460,16 @@ class _Loop:
 
     def _promote(self, experiment: str, best: int) -> bool:
         """Move the alias on the verdict, where it names the base, or nothing yet."""
-        wanted, name = self._wanted, self._stage.prompt
+        request, name = self._wanted, self._stage.prompt
         try:
-            standing = self._record.prompt(f"{name}@{wanted.alias}").version
+            standing = self._record.prompt(f"{name}@{request.alias}").version
         except Refused:
             because = f"better than version {self._stage.base} in experiment {experiment}"
-            self._record.promote(f"{name}@{best}", wanted.alias, because=because, by=wanted.by)
+            self._record.promote(f"{name}@{best}", request.alias, because=because, by=request.by)
             return True
         if standing == self._stage.base:
             self._record.promote(
-                f"{name}@{best}", wanted.alias, experiment=experiment, by=wanted.by
+                f"{name}@{best}", request.alias, experiment=experiment, by=request.by
             )
             return True
         return bool(standing == best)

@@ -65,11 +65,11 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
         """What the settings say, under these rules. Raises BadValue for a setting that is none of
         its few, or a secret that cannot be redacted.
         """
-        told = dict(rules)
-        told["redact"] = _redact(told.get("redact", {}), secrets(settings))
+        fields = dict(rules)
+        fields["redact"] = _redact(fields.get("redact", {}), secrets(settings))
         on_doubt = chosen(OnDoubt, settings.settle, "settle") if settings.settle else OnDoubt.STOP
-        if told.get("settle") is None and on_doubt is OnDoubt.ASK:
-            told["settle"] = ask_person
+        if fields.get("settle") is None and on_doubt is OnDoubt.ASK:
+            fields["settle"] = ask_person
         return cls(
             run=settings.run,
             mode=chosen(Mode, settings.mode, "mode") if settings.mode else None,
@@ -77,7 +77,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
             agent=settings.agent,
             role=settings.role,
             report=settings.report,
-            **told,
+            **fields,
         )
 
     def acting(self, agent: str | None, role: str | None) -> tuple[str, str]:
@@ -211,14 +211,14 @@ def program_name() -> str:
     """The workflow of a program that names none: its file's name without the ending, of a package
     that is run (`python -m`) the package's; `interactive` where there is no such file.
     """
-    told = sys.argv[0] if sys.argv else ""
-    path = PurePath(told)
-    if hasattr(sys, "ps1") or told in NO_FILE:
+    value = sys.argv[0] if sys.argv else ""
+    path = PurePath(value)
+    if hasattr(sys, "ps1") or value in NO_FILE:
         return INTERACTIVE
     return (path.parent.name if path.stem == "__main__" else path.stem) or INTERACTIVE
 
 
-def wanted(
+def session_options(
     defaults: Defaults, workflow: str | None, given: dict[str, Any], otherwise: str = ""
 ) -> Options:
     """What a trusted program opens a session with; `otherwise` is the workflow of a run that begins

@@ -54,7 +54,7 @@ def ask_person(step: UnsettledStep) -> Settled | Awaitable[Settled]:
     """
     if not is_terminal():
         return None
-    return asyncio.to_thread(_asked, step) if in_loop() else _asked(step)
+    return asyncio.to_thread(_read_answer, step) if in_loop() else _read_answer(step)
 
 
 ask_person.__dict__["answered_by"] = OS_USER  # on record as who settled the step
@@ -80,13 +80,13 @@ def result_from(text: str) -> Any:
         return plain
 
 
-def _asked(step: UnsettledStep) -> Settled:
+def _read_answer(step: UnsettledStep) -> Settled:
     """What a person says; None for stop."""
     from rich.console import Console  # noqa: PLC0415 -- see above
 
     with _one_at_a_time:
         console = Console(stderr=True, highlight=False, soft_wrap=True)
-        for line in told(step):
+        for line in question_lines(step):
             console.print(line, markup=False)
         try:
             return _answered(console, step)
@@ -132,11 +132,11 @@ def _key(console: Console, keys: str) -> str:
     return pressed
 
 
-def told(step: UnsettledStep) -> list[str]:
+def question_lines(step: UnsettledStep) -> list[str]:
     """What a person is to know before the answer, line by line."""
     call = f"{step.tool} {bytes(step.arguments).decode()}"
     lines = [
-        f"step {step.agent}#{step.number} of run {step.run} {_how_it_stands(step)}",
+        f"step {step.agent}#{step.number} of run {step.run} {_situation(step)}",
         f"  call    {call:.{SHOWN_MAX}}",
     ]
     if step.now:
@@ -149,7 +149,7 @@ def told(step: UnsettledStep) -> list[str]:
     return [plain_text(masked(line)) for line in lines]
 
 
-def _how_it_stands(step: UnsettledStep) -> str:
+def _situation(step: UnsettledStep) -> str:
     if step.diverged:
         return f"is {step.status.value} on record, and the call made now may repeat its effect"
     match step.status:

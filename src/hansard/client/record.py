@@ -45,7 +45,7 @@ from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.policy.approvals import ListedApproval, listed
 from hansard.agents.policy.labels import Lowering, declassify
-from hansard.agents.run_index import RunFilter, RunsWanted
+from hansard.agents.run_index import RunFilter, RunQuery
 from hansard.agents.runs import fork
 from hansard.agents.steps.scope import ambient, guard_secrets, kept
 from hansard.agents.workspace import Workspace
@@ -61,12 +61,12 @@ from hansard.client.optimizing import (
     Propose,
     optimize,
     optimize_async,
-    wanted_of,
+    optimize_request,
 )
 from hansard.client.options import (
     Defaults,
     RunOptions,
-    wanted,
+    session_options,
 )
 from hansard.client.session import (
     AsyncCommonSession,
@@ -207,7 +207,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         del what
         return self._asked().ask(statement, tuple(parameters), tables)
 
-    def _find(self, reader: Reader, wanted: found_experiences.Wanted) -> ExperienceHits:
+    def _find(self, reader: Reader, wanted: found_experiences.ExperienceQuery) -> ExperienceHits:
         return found_experiences.find(reader, wanted, self._experience_index)
 
     async def _label_of_runs(self, runs: Sequence[str]) -> Label | None:
@@ -294,9 +294,9 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
     async def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
     ) -> AsyncSession:
-        asked = wanted(self._defaults, workflow, options)
+        request = session_options(self._defaults, workflow, options)
         acting = self._defaults.acting(agent, role)
-        opened = await opening.open_agent_here(self.workspace, *acting, asked)
+        opened = await opening.open_agent_here(self.workspace, *acting, request)
         ending = partial(ended, self.workspace, opened, self._defaults.report)
         return opened_async(opened.engine, opened.arm, ending)
 
@@ -337,7 +337,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         in Hansard may be called inside it. Others are called in a thread. Cancelled, it is gone on
         with when it is called again.
         """
-        made = wanted_of(reference, tasks, evaluate, propose, options)
+        made = optimize_request(reference, tasks, evaluate, propose, options)
         check_names("record.optimize", {"tasks": list(made.tasks)}, self.workspace.redaction)
         return await optimize_async(
             made,
@@ -596,12 +596,12 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         async with self.run(agent=found.agent, role=found.role, **named) as session:
             yield session
 
-    async def runs(self, **wanted: Unpack[RunsWanted]) -> list[tuple[str, RunState]]:
+    async def runs(self, **request: Unpack[RunQuery]) -> list[tuple[str, RunState]]:
         """Every run with its life, the newest first; those that are all that is asked for: status,
         workflow, agent and role (of one who ever joined), experiment (of trials), since and until
         (when it began, a time with its zone). Raises BadOption, BadValue.
         """
-        return await self.workspace.runs(RunFilter.of(wanted))
+        return await self.workspace.runs(RunFilter.of(request))
 
     async def conversation(self, name: str, *, before: str | None = None) -> Conversation:
         """What a conversation held over its runs: turns, and the context to go on from.
@@ -779,8 +779,8 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
             NotOffered: A restricted agent gives no rules.
         """
         found = roles.read_file(path)
-        told = [_rules_of(rules) for rules in found.values()]
-        names = {"roles": [*found], "by": by, "rules": told}
+        items = [_rules_of(rules) for rules in found.values()]
+        names = {"roles": [*found], "by": by, "rules": items}
         check_names("record.apply_roles", names, self.workspace.redaction)
         return await roles.apply_all(self.workspace, found, by=by)
 
@@ -849,7 +849,7 @@ class Record(CommonRecord[Session]):
         begin = opening.open_agent(
             self.workspace,
             *self._defaults.acting(agent, role),
-            wanted(self._defaults, workflow, options),
+            session_options(self._defaults, workflow, options),
             self._portal.post,
             self._portal.future,
         )
@@ -921,7 +921,7 @@ class Record(CommonRecord[Session]):
             NotFound: There is no such prompt.
             Refused: It was begun with other tasks, or there is no such version.
         """
-        made = wanted_of(reference, tasks, evaluate, propose, options)
+        made = optimize_request(reference, tasks, evaluate, propose, options)
         check_names("record.optimize", {"tasks": list(made.tasks)}, self.workspace.redaction)
         return optimize(self, made)
 

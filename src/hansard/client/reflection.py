@@ -93,9 +93,9 @@ async def judge(
     ]
     if not found:
         raise NotFound(f"reflection {run!r:.80}", "see 'hansard memory proposals SPACE'")
-    told = upkeep.judged([one for event in found for one in event.proposals], key)
-    await record.score(run, told.scores, by=by)
-    return told
+    value = upkeep.judged([one for event in found for one in event.proposals], key)
+    await record.score(run, value.scores, by=by)
+    return value
 
 
 async def reflect(
@@ -161,11 +161,11 @@ async def reflect(
 
         found = await proposed(space, taken, text)
         proposals = [msgspec.convert(each, MemoryProposal) for each in found]
-        told = MemoryReflected(
+        event = MemoryReflected(
             runs=tuple(taken), proposals=tuple(proposals), reflection=session.run
         )
         label = session.engine.ledger.label  # what was answered before a cut may rest on more
-        await upkeep.record(workspace, space, AGENT, told, label)
+        await upkeep.record(workspace, space, AGENT, event, label)
     return Reflected(space, taken, proposals, session.run, text_of(label), len(waiting[limit:]))
 
 
@@ -182,7 +182,7 @@ async def _read(
     """Runs as a reflection is given them, and the label of all that stands in them and in files."""
     found = [await upkeep.told(workspace, run) for run in taken]
     label = await upkeep.label_of(workspace, space, files)
-    return [told for told, _ in found], join(label, *(label for _, label in found))
+    return [item for item, _ in found], join(label, *(label for _, label in found))
 
 
 async def _begun(record: AsyncRecord, space: str, of: str | None) -> list[str]:
@@ -190,9 +190,9 @@ async def _begun(record: AsyncRecord, space: str, of: str | None) -> list[str]:
     are left. What they were cut at ends others: one that had told what came of it is done, one on
     a run that another told of is cancelled.
     """
-    told = await upkeep.reflections(record.workspace, space)
-    done = {event.reflection for event in told}
-    taken = {run for event in told for run in event.runs}
+    report = await upkeep.reflections(record.workspace, space)
+    done = {event.reflection for event in report}
+    taken = {run for event in report for run in event.runs}
     found: list[str] = []
     for run, life in await record.runs(workflow=upkeep.WORKFLOW, status="open"):
         if life.labels.get("space") != space:

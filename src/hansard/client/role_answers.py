@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from hansard.agents.access import roles, views
-from hansard.agents.access.carried import Carried
+from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.permits import Permit, trusts
 from hansard.agents.workspace import Workspace
@@ -103,7 +103,7 @@ async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
     statement: str,
     limits: Limits,
     by: str | Actor = OS_USER,
-    carried: Carried | None = None,
+    carried: AccumulatedLabel | None = None,
     parameters: Sequence[object] = (),
     tables: Mapping[str, bytes] = NOTHING,
     take: Callable[[Answer], None] | None = None,
@@ -131,30 +131,30 @@ async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
             statement, limits, parameters=parameters, tables=tables, take=take, arrow=arrow
         )
         later = load(place)  # it may be of a generation that was published meanwhile
-    told = _Told(
+    value = _AnswerRecord(
         views.digest_of(statement, parameters, tables),
         answer.position,
         answer.rows,
         cut=answer.cut is not None,
     )
     async with _opened(settings, within) as workspace:
-        await _on_record(workspace, role, told, by, carried, (kept, later))
+        await _on_record(workspace, role, value, by, carried, (kept, later))
     return answer
 
 
 async def read_as(
     settings: Settings,
     role: str,
-    asked: str,
+    question: str,
     reads: Callable[[Reader], R],
     by: str | Actor = OS_USER,
-    carried: Carried | None = None,
+    carried: AccumulatedLabel | None = None,
     within: Workspace | None = None,
 ) -> R:
     """What one of our own reads finds in a role's tables; that it was answered is on record before
     it is given. Raises as `role_published`, TooCostly, and what `reads` raises.
 
-    asked: what was asked, for its digest. carried, within: as of `ask_as`.
+    question: its text, for its digest. carried, within: as of `ask_as`.
     """
     ids.name("by", Actor.of(by).agent)
     async with role_published(settings, role, by, within) as place:
@@ -172,13 +172,13 @@ async def read_as(
             finally:
                 await asyncio.to_thread(store.close)
         later = load(place)
-    told = _Told(views.digest_of(asked, ()), generation.position, len([*found.lines()]))
+    value = _AnswerRecord(views.digest_of(question, ()), generation.position, len([*found.lines()]))
     async with _opened(settings, within) as workspace:
-        await _on_record(workspace, role, told, by, carried, (kept, later))
+        await _on_record(workspace, role, value, by, carried, (kept, later))
     return found
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _AnswerRecord(msgspec.Struct, frozen=True):
     """What was answered: the question's digest, as of when, how much of it."""
 
     asked: str
@@ -190,9 +190,9 @@ class _Told(msgspec.Struct, frozen=True):
 async def _on_record(
     workspace: Workspace,
     role: str,
-    told: _Told,
+    report: _AnswerRecord,
     by: str | Actor,
-    carried: Carried | None,
+    carried: AccumulatedLabel | None,
     stood: tuple[Kept | None, Kept | None],
 ) -> None:
     """State that it was answered; `stood` is of the tables before and after."""
@@ -203,10 +203,10 @@ async def _on_record(
     await views.answered(
         workspace if carried is None else workspace.through(carried.log),
         role,
-        told.asked,
+        report.asked,
         head=kept.position if kept is not None else 0,
-        position=told.position,
-        rows=told.rows,
-        cut=told.cut,
+        position=report.position,
+        rows=report.rows,
+        cut=report.cut,
         by=by,
     )

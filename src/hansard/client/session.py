@@ -76,7 +76,7 @@ from hansard.agents.team.twins import AsyncTeam, Team, WaitFlows
 from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
 from hansard.bus.portal import OtherLoop, Portal, arriving, demand_loop, in_loop
-from hansard.client.beginning import Asked, begun, begun_async
+from hansard.client.beginning import OpeningRequest, begun, begun_async
 from hansard.client.browser import experienced, replay
 from hansard.client.browser.browser import AsyncBrowser, CallingSession, Model, pure
 from hansard.client.browser.experienced import Teaching
@@ -256,10 +256,10 @@ def _not_closed(error: Exception) -> None:
 
 def _labelled(fields: Mapping[str, Any], label: str) -> dict[str, Any]:
     """A message's fields, and its label among them. Raises BadValue where they have one already."""
-    told = by_name("fields", fields)
-    if "label" in told:
+    value = by_name("fields", fields)
+    if "label" in value:
         raise BadValue("fields", "'label' is the message's own", "give it as label=")
-    return told | {"label": label} if label else told
+    return value | {"label": label} if label else value
 
 
 class SessionFlows(msgspec.Struct):
@@ -480,7 +480,7 @@ class _Replaying(_Session):
             with contextlib.suppress(NotFound):  # of another record's nothing is known
                 found = await self._io(artifacts.read, self.engine.workspace, ACTIONS, read.name)
                 self.engine.ledger.shown(found.label)
-        asked = replay.Asked(
+        request = replay.ReplayRequest(
             params=by_name("params", params),
             max_xpath_retries=max_xpath_retries,
             fallback=fallback,
@@ -491,7 +491,7 @@ class _Replaying(_Session):
             by=self.agent,
             keep=functools.partial(self._heals, read.name) if read.name else None,
         )
-        return await replay.Replay(self._caller, self._browser, read, path, asked).run()
+        return await replay.Replay(self._caller, self._browser, read, path, request).run()
 
     async def run_experience(  # noqa: PLR0913 -- each is a choice of its own
         self,
@@ -540,13 +540,13 @@ class _Replaying(_Session):
             RoleRefused: The role may not state what this may come to; nothing was done.
         """
         self.engine.ledger.demand_open()
-        told, given = by_name("params", params), experienced.opened(experience)
+        value, given = by_name("params", params), experienced.opened(experience)
         also = (ExperienceHealed.tag,) if fallback is not None else ()
         learnt, version = await self._kept_experience(given, also, keeps=learn == "keep")
         if task:
-            told = experienced.values_of(learnt, task, told)
-        doing = experienced.Doing(
-            params=told,
+            value = experienced.values_of(learnt, task, value)
+        doing = experienced.ReplayOptions(
+            params=value,
             task=task,
             once=once,
             functions=checks,
@@ -560,7 +560,7 @@ class _Replaying(_Session):
         done = await experienced.ExperienceReplay(*work).run()
         if not (learn and done.success and done.level == experienced.FREE):
             return done
-        return await self._learned_further(done, learnt, task, told, keeps=learn == "keep")
+        return await self._learned_further(done, learnt, task, value, keeps=learn == "keep")
 
     async def _keep(self, learnt: Experience) -> None:
         """Keep what was learned as the next version of its name; equal, it is kept already."""
@@ -582,8 +582,8 @@ class _Replaying(_Session):
     ) -> experienced.Experienced:
         """What a free doing taught, beside what came of it."""
         try:
-            asked = task or learnt.wording.filled(params)
-            tasks = {self.run: asked} if asked else {}
+            request = task or learnt.wording.filled(params)
+            tasks = {self.run: request} if request else {}
             further = await self._io(
                 learned, self.engine.workspace, learnt.name, [self.run], tasks, parent=learnt
             )
@@ -600,7 +600,7 @@ class _Replaying(_Session):
         that goes on is told the same version again. What will be stated must be allowed.
         """
         name = given if isinstance(given, str) else given.name
-        asked = {"experience": name, "version": 0 if isinstance(given, str) else given.version}
+        question = {"experience": name, "version": 0 if isinstance(given, str) else given.version}
         workspace = self.engine.workspace
 
         async def opens(**_: Any) -> int:
@@ -613,8 +613,8 @@ class _Replaying(_Session):
                 await self._flow(self.engine.outcomes.demand(states(tag)))
             return number
 
-        opened = pure("experience.opened", opens, asked)
-        version: int = await self._caller.call(opened, (), asked)
+        opened = pure("experience.opened", opens, question)
+        version: int = await self._caller.call(opened, (), question)
         if not isinstance(given, str) and not version:
             return given, version
         found = await self._io(kept_experiences.get, workspace, name, version)
@@ -622,22 +622,22 @@ class _Replaying(_Session):
         return (found.experience if isinstance(given, str) else given), version
 
     async def _tell_replayed(
-        self, learnt: Experience, version: int, told: Mapping[str, Any]
+        self, learnt: Experience, version: int, fields: Mapping[str, Any]
     ) -> None:
         """Put on record what came of a doing; that of one step once."""
         ledger = self.engine.ledger
-        failure = told["failure"] or {}
+        failure = fields["failure"] or {}
         stated = ExperienceReplayed(
             version=version,
             run=self.run,
             agent=self.agent,
             step=ledger.here.step or 0,
-            success=not told["error"],
+            success=not fields["error"],
             checks=len(learnt.checks),
-            done=told["done"],
-            level=told["level"],
+            done=fields["done"],
+            level=fields["level"],
             failed_check=failure.get("check", ""),
-            error=recordable(told["error"], self.engine.settings.scrub),
+            error=recordable(fields["error"], self.engine.settings.scrub),
         )
         label = ledger.label.stored
         given = (self.engine.workspace, EXPERIENCES, learnt.name, stated)
@@ -682,7 +682,7 @@ class _Replaying(_Session):
 class _InPlace:
     """A sync session as a replay calls it: what it awaits is done in the calling thread."""
 
-    def __init__(self, session: OnPortal) -> None:
+    def __init__(self, session: SyncMixin) -> None:
         self._session = session
 
     async def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -699,7 +699,7 @@ _run_actions = sync(_Replaying.run_actions)
 _run_experience = sync(_Replaying.run_experience)
 
 
-class OnPortal(_Replaying):
+class SyncMixin(_Replaying):
     """What the sync twin does its own way: a call waits in its thread; one that is on record is
     answered there, without the broker.
     """
@@ -818,7 +818,7 @@ class SessionThread(Generic[T]):
 
     def __init__(
         self,
-        session: OnPortal,
+        session: SyncMixin,
         parent: Scope,
         scope: Scope,
         function: Callable[..., T],
@@ -863,7 +863,7 @@ class SessionThread(Generic[T]):
         return self.value()
 
 
-class OnLoop(_Replaying):
+class AsyncMixin(_Replaying):
     """What the async twin does its own way."""
 
     def __init__(self, engine: Any, arm: Arm | None, ending: Ending | None = None) -> None:
@@ -976,7 +976,7 @@ class SessionTasks:
     """Starts tasks in scopes of their own."""
 
     def __init__(
-        self, session: OnLoop, group: asyncio.TaskGroup, parent: Scope, children: list[Scope]
+        self, session: AsyncMixin, group: asyncio.TaskGroup, parent: Scope, children: list[Scope]
     ) -> None:
         self._session = session
         self._group = group
@@ -1048,7 +1048,7 @@ def _items(
         handed(items.aclose(), loop, tool)
 
 
-class AsyncCommonSession(OnLoop):
+class AsyncCommonSession(AsyncMixin):
     """One agent at work in one run, for the async client: what every session has, a trusted
     program's (`AsyncSession`) and a restricted agent's. Made by `record.run(...)`.
 
@@ -1227,7 +1227,7 @@ class Trusted(_Session):
     one that has yet to begin.
     """
 
-    _asked: Asked | None
+    _asked: OpeningRequest | None
 
     if not TYPE_CHECKING:
 
@@ -1237,7 +1237,7 @@ class Trusted(_Session):
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(message, name=name, obj=self)
 
-    def _beginning(self) -> Asked:
+    def _beginning(self) -> OpeningRequest:
         """What it is to begin with. Raises SessionEnded, Refused where it has begun."""
         if self._asked is None:
             self.engine.ledger.demand_open()
@@ -1332,7 +1332,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
         BadOption: There is no such option; the message names the nearest.
     """
 
-    _asked: Asked | None = None
+    _asked: OpeningRequest | None = None
     _block: AbstractAsyncContextManager[Self]
 
     def __init__(
@@ -1344,7 +1344,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
         workspace: str | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
-        self._asked = Asked(
+        self._asked = OpeningRequest(
             workflow=workflow, agent=agent, role=role, workspace=workspace, options=dict(options)
         )
 
@@ -1352,8 +1352,8 @@ class AsyncSession(Trusted, AsyncCommonSession):
         """Open the record and begin, join or resume the run. Raises as `connect` and `record.run`;
         Refused where it is open already, SessionEnded where it was.
         """
-        asked = self._beginning()
-        OnLoop.__init__(self, *await begun_async(asked))
+        request = self._beginning()
+        AsyncMixin.__init__(self, *await begun_async(request))
         self._asked = None
         self._block = within_async(self)
         return await self._block.__aenter__()
@@ -1485,9 +1485,9 @@ class AsyncSession(Trusted, AsyncCommonSession):
 
 
 def opened_async(*made_of: Any) -> AsyncSession:
-    """A session that is open already, of what `OnLoop` is made of."""
+    """A session that is open already, of what `AsyncMixin` is made of."""
     session = AsyncSession.__new__(AsyncSession)
-    OnLoop.__init__(session, *made_of)
+    AsyncMixin.__init__(session, *made_of)
     return session
 
 
@@ -1514,7 +1514,7 @@ async def stay_async(session: AsyncS, record: Any, where: str) -> AsyncS:
     return session
 
 
-class CommonSession(OnPortal):
+class CommonSession(SyncMixin):
     """What every session has for the sync client: the methods of `AsyncCommonSession`."""
 
     board: Board
@@ -1578,7 +1578,7 @@ class Session(Trusted, CommonSession):
         BadOption: There is no such option; the message names the nearest.
     """
 
-    _asked: Asked | None = None
+    _asked: OpeningRequest | None = None
     _block: AbstractContextManager[Self]
 
     def __init__(
@@ -1590,7 +1590,7 @@ class Session(Trusted, CommonSession):
         workspace: str | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
-        self._asked = Asked(
+        self._asked = OpeningRequest(
             workflow=workflow, agent=agent, role=role, workspace=workspace, options=dict(options)
         )
 
@@ -1598,8 +1598,8 @@ class Session(Trusted, CommonSession):
         """Open the record and begin, join or resume the run. Raises as `connect` and `record.run`;
         Refused where it is open already, SessionEnded where it was.
         """
-        asked = self._beginning()
-        OnPortal.__init__(self, *begun(asked))
+        request = self._beginning()
+        SyncMixin.__init__(self, *begun(request))
         self._asked = None
         self._block = within(self)
         return self._block.__enter__()
@@ -1624,9 +1624,9 @@ class Session(Trusted, CommonSession):
 
 
 def opened(*made_of: Any) -> Session:
-    """A session that is open already, of what `OnPortal` is made of."""
+    """A session that is open already, of what `SyncMixin` is made of."""
     session = Session.__new__(Session)
-    OnPortal.__init__(session, *made_of)
+    SyncMixin.__init__(session, *made_of)
     return session
 
 

@@ -55,7 +55,7 @@ class Tables:
                 Door(self._place, ONE_QUESTION, arrow=ARROW)
             )
         async with published(self._place, self._raw, _log.warning):
-            return told(
+            return program_answer(
                 await self._door.ask(question, parameters=parameters, tables=given, arrow=ARROW)
             )
 
@@ -79,7 +79,7 @@ class Tables:
         await self._open.aclose()
 
 
-def told(answer: Answer) -> SqlAnswer:
+def program_answer(answer: Answer) -> SqlAnswer:
     """An answer as programs have it."""
     rows: list[tuple[Any, ...]] = [tuple(map(simple, row)) for row in answer.tuples()]
     ipc = answer.arrow() if answer.is_arrow else b""

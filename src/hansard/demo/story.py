@@ -96,7 +96,7 @@ def moment(seed: int, bodies: int) -> Moment:
     return draw.randint(1, bodies), round(draw.uniform(0.0, DELAY_MS_MAX), 2)
 
 
-def work_as_told(root: str, stdlib: str, strategy: str, run: str = "") -> None:
+def work_and_report(root: str, stdlib: str, strategy: str, run: str = "") -> None:
     """Do the job in this process, which writes a line before each tool's body."""
     with hansard.connect(workspace=WORKSPACE, data_dir=root) as record:
         world_of = functools.partial(

@@ -57,15 +57,15 @@ def ranges(places: Iterable[tuple[str, int]]) -> dict[str, str]:
             parts[-1][1] = version
         else:
             parts.append([version, version])
-    told = {
+    fields = {
         stream: ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in parts)
         for stream, parts in found.items()
     }
-    size = sum(len(stream) + len(text) for stream, text in told.items())
+    size = sum(len(stream) + len(text) for stream, text in fields.items())
     if size > SEEN_BYTES_MAX:
         fact = f"what it shows takes {size:,} bytes to name, the limit is {SEEN_BYTES_MAX:,}"
         raise BadValue("view", fact, "look at an earlier point, or let the role see whole streams")
-    return told
+    return fields
 
 
 def versions(text: str) -> Iterator[int]:

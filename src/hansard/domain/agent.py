@@ -391,8 +391,8 @@ def window_of(facts: Iterable[StatedFact]) -> list[StatedFact]:
     return window
 
 
-def _is_gone(told: ContextCompacted, each: StatedFact) -> bool:
-    return told.stands_for_version(each.version)
+def _is_gone(change: ContextCompacted, each: StatedFact) -> bool:
+    return change.stands_for_version(each.version)
 
 
 def initial() -> AgentState:

@@ -136,9 +136,9 @@ class UndeclaredEvent(RecordError):
         self.position = position
 
 
-def short(told: Any) -> str:
+def short(plain: Any) -> str:
     """What happened as JSON that fits an error's text."""
-    text = msgspec.json.encode(told).decode()
+    text = msgspec.json.encode(plain).decode()
     return text if len(text) <= SHORT else f"{text[:SHORT]}... ({len(text):,} characters)"
 
 
@@ -235,10 +235,10 @@ def declared(cls: object) -> AggregateType:
     """How the aggregates of a class are recorded. Raises BadValue for one that is not declared."""
     found = _BY_CLASS.get(cls) if isinstance(cls, type) else None
     if found is None:
-        told = cls.__qualname__ if isinstance(cls, type) else repr(cls)
+        value = cls.__qualname__ if isinstance(cls, type) else repr(cls)
         raise BadValue(
             "aggregate",
-            f"{told:.80} is no class of aggregates that is declared",
+            f"{value:.80} is no class of aggregates that is declared",
             "declare it before: hansard.aggregate_type(cls, name=..., events={'tag.v1': ...})",
         )
     return found
@@ -267,7 +267,9 @@ def of_event_class(kind: object) -> AggregateType | None:
 # ---------------------------------------------------------------- to what is recorded, and back
 
 
-def told(made: AggregateType, event: object, scrub: Scrub | None = None) -> tuple[str, Plain]:
+def checked_state(
+    made: AggregateType, event: object, scrub: Scrub | None = None
+) -> tuple[str, Plain]:
     """An event's tag and state, after making sure that an equal one comes back. Raises BadValue."""
     tag = made.tag_of(event)
     where = f"{tag} of aggregate {made.name!r}"

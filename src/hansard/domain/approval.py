@@ -216,54 +216,58 @@ def find(state: ApprovalsState, approval: str) -> Approval:
         raise Refused(message) from None
 
 
-def decide(state: ApprovalsState, wanted: ApprovalEvent, now: int) -> Sequence[ApprovalEvent]:
+def decide(state: ApprovalsState, command: ApprovalEvent, now: int) -> Sequence[ApprovalEvent]:
     """The events that a command leads to at a log time in ns; none where it is so already, or where
     the same question stands. Raises Refused, BadName, BadValue.
     """
-    match wanted:
+    match command:
         case ApprovalRequested():
-            return _request(state, wanted, now)
+            return _request(state, command, now)
         case ApprovalGranted() | ApprovalDenied():
-            return _answer(state, wanted, now)
+            return _answer(state, command, now)
         case ApprovalExpired():
-            stands = find(state, wanted.approval).given is ApprovalStatus.PENDING
-            return (wanted,) if stands else ()
+            holds = find(state, command.approval).given is ApprovalStatus.PENDING
+            return (command,) if holds else ()
         case _:
-            assert_never(wanted)
+            assert_never(command)
 
 
-def _request(state: ApprovalsState, wanted: ApprovalRequested, now: int) -> Sequence[ApprovalEvent]:
-    if not TIMEOUT_MS_MIN <= wanted.timeout_ms <= TIMEOUT_MS_MAX:
+def _request(
+    state: ApprovalsState, command: ApprovalRequested, now: int
+) -> Sequence[ApprovalEvent]:
+    if not TIMEOUT_MS_MIN <= command.timeout_ms <= TIMEOUT_MS_MAX:
         remedy = f"give {TIMEOUT_MS_MIN / 1_000:g} s to {TIMEOUT_MS_MAX / 1_000:,.0f} s"
-        raise BadValue("timeout of an approval", f"{wanted.timeout_ms / 1_000:g} s", remedy)
+        raise BadValue("timeout of an approval", f"{command.timeout_ms / 1_000:g} s", remedy)
     if len(state.requests) >= REQUESTS_MAX:
         fact = f"the run has asked for {REQUESTS_MAX:,}"
         raise BadValue("approvals", fact, "begin another run, or allow what need not be asked")
-    if wanted.approval in state.requests:
+    if command.approval in state.requests:
         return ()
-    same = same_call(state, wanted.agent, wanted.call, wanted.fingerprint)
+    same = same_call(state, command.agent, command.call, command.fingerprint)
     pending = any(each.standing(now) is ApprovalStatus.PENDING for each in same)
-    return () if pending else (wanted,)
+    return () if pending else (command,)
 
 
-def _answer(state: ApprovalsState, wanted: Answer, now: int) -> Sequence[ApprovalEvent]:
-    ids.name("by", wanted.by)
-    values.demand_text(wanted.because, "because")
-    found = find(state, wanted.approval)
-    if wanted.by == found.asked.agent:
+def _answer(state: ApprovalsState, command: Answer, now: int) -> Sequence[ApprovalEvent]:
+    ids.name("by", command.by)
+    values.demand_text(command.because, "because")
+    found = find(state, command.approval)
+    if command.by == found.asked.agent:
         message = (
-            f"approval {found.id} was asked for by agent {wanted.by!r}, who may not answer it: "
+            f"approval {found.id} was asked for by agent {command.by!r}, who may not answer it: "
             "let somebody else"
         )
         raise Refused(message)
-    given = ApprovalStatus.GRANTED if isinstance(wanted, ApprovalGranted) else ApprovalStatus.DENIED
-    stands = found.standing(now)
-    if stands is ApprovalStatus.PENDING:
-        return (wanted,)
-    if stands is given and (found.by, found.because) == (wanted.by, wanted.because):
+    given = (
+        ApprovalStatus.GRANTED if isinstance(command, ApprovalGranted) else ApprovalStatus.DENIED
+    )
+    current = found.standing(now)
+    if current is ApprovalStatus.PENDING:
+        return (command,)
+    if current is given and (found.by, found.because) == (command.by, command.because):
         return ()
     by = f" by {found.by!r}" if found.by else ""
-    message = f"approval {found.id} is {stands.value}{by} already: it is answered once"
+    message = f"approval {found.id} is {current.value}{by} already: it is answered once"
     raise Refused(message)
 
 

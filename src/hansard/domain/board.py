@@ -67,12 +67,12 @@ def check_merge(name: str, value: Any) -> None:
         raise BadValue(f"merge {name!r}", f"{value!r:.80}", "give a number up to 2**53, or a text")
 
 
-def check_pair(name: str, stands: Any, value: Any) -> None:
+def check_pair(name: str, current: Any, value: Any) -> None:
     """Raise BadValue unless two values that `check` passed can be merged: numbers do not compare
     with texts.
     """
-    if name != "union" and (type(stands) is str) != (type(value) is str):
-        fact = f"{value!r:.80} cannot be compared with {stands!r:.80}"
+    if name != "union" and (type(current) is str) != (type(value) is str):
+        fact = f"{value!r:.80} cannot be compared with {current!r:.80}"
         raise BadValue(f"merge {name!r}", fact, "merge numbers with numbers, texts with texts")
 
 
@@ -133,8 +133,8 @@ def key_name(key: object) -> str:
     """A key that agents may write, checked. Raises BadName."""
     name = checked_name("key", key)
     if name.startswith(RESERVED):
-        told = " or ".join(map(repr, RESERVED))
-        remedy = f"keys that begin with {told} hold the run's budgets, tasks, messages and views"
+        text = " or ".join(map(repr, RESERVED))
+        remedy = f"keys that begin with {text} hold the run's budgets, tasks, messages and views"
         raise BadName("key", name, remedy)
     return name
 
@@ -323,13 +323,13 @@ class BoardConflict(HansardError):
     """
 
     def __init__(self, key: str, expected: int, found: int, mine: str, theirs: BoardState) -> None:
-        stands = short(theirs.plain) if found else "nothing"
+        current = short(theirs.plain) if found else "nothing"
         text = (
-            f"key {key!r} is at version {found}, not {expected}: it holds {stands}, written by "
+            f"key {key!r} is at version {found}, not {expected}: it holds {current}, written by "
             f"{theirs.author!r} (event {theirs.event}), where this write would have had {mine}; "
             "read it and decide again, or give resolve="
         )
-        super().__init__(text, key, expected, found, mine, stands, theirs.author, theirs.event)
+        super().__init__(text, key, expected, found, mine, current, theirs.author, theirs.event)
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -438,9 +438,9 @@ def merged(state: BoardState, event: ValueMerged, *, first: bool) -> msgspec.Raw
     value = msgspec.json.decode(event.value)
     check_merge(event.merge, value)
     if not first:
-        stands = msgspec.json.decode(state.value)
-        check_pair(event.merge, stands, value)
-        value = joined(event.merge, stands, value)
+        current = msgspec.json.decode(state.value)
+        check_pair(event.merge, current, value)
+        value = joined(event.merge, current, value)
     return msgspec.Raw(canonical(value))
 
 
@@ -470,81 +470,81 @@ def restored(kind: KeyKind, plain: Any, version: int) -> BoardState:
 # What may be written to a key after what was written, and how much
 
 
-def decide(key: str, state: BoardState, wanted: BoardEvent, now: int) -> Sequence[BoardEvent]:
+def decide(key: str, state: BoardState, command: BoardEvent, now: int) -> Sequence[BoardEvent]:
     """The events that a write leads to at a log time in ns; none where it is so already.
 
     Raises BoardConflict, Refused (another kind of thing stands there), BadValue (too much).
     """
     absent = state.absent(now)
     expired = absent and state.kind is not None
-    stands = None if absent else state.kind
-    match wanted:
+    current = None if absent else state.kind
+    match command:
         case ValuePut():
-            _expect(key, state, wanted.expected, now, short(msgspec.json.decode(wanted.value)))
-            _fits(key, stands, KeyKind.VALUE)
-            check_terms(key, wanted)
-            _bound(key, 0, len(bytes(wanted.value)), 0)
-            return (wanted,)
+            _expect(key, state, command.expected, now, short(msgspec.json.decode(command.value)))
+            _fits(key, current, KeyKind.VALUE)
+            check_terms(key, command)
+            _bound(key, 0, len(bytes(command.value)), 0)
+            return (command,)
         case KeyRemoved():
-            _expect(key, state, wanted.expected, now, "nothing")
-            return () if absent else (wanted,)
+            _expect(key, state, command.expected, now, "nothing")
+            return () if absent else (command,)
         case KeyChecked():
-            _expect(key, state, wanted.expected, now, "what was read")
-            return (wanted,)
+            _expect(key, state, command.expected, now, "what was read")
+            return (command,)
         case ItemAppended() | AmountAdded() | ItemIncluded() | ItemDiscarded() | ValueMerged():
-            told = _formed(msgspec.structs.replace(wanted, anew=expired))
+            value = _formed(msgspec.structs.replace(command, anew=expired))
             now_stands = initial() if absent else state
-            return (told,) if _commuting(key, stands, now_stands, told) else ()
+            return (value,) if _commuting(key, current, now_stands, value) else ()
         case _:
-            assert_never(wanted)
+            assert_never(command)
 
 
-def _formed(wanted: Write) -> Write:
+def _formed(command: Write) -> Write:
     """What is compared by its RFC 8785 form is recorded in it, so that equal values are equal texts
     to whoever reads the record.
     """
-    match wanted:
+    match command:
         case ItemIncluded() | ItemDiscarded():
-            return msgspec.structs.replace(wanted, item=msgspec.Raw(form(wanted.item).encode()))
+            return msgspec.structs.replace(command, item=msgspec.Raw(form(command.item).encode()))
         case ValueMerged():
-            return msgspec.structs.replace(wanted, value=msgspec.Raw(form(wanted.value).encode()))
+            return msgspec.structs.replace(command, value=msgspec.Raw(form(command.value).encode()))
         case _:
-            return wanted
+            return command
 
 
-def _commuting(key: str, stands: KeyKind | None, state: BoardState, wanted: Write) -> bool:
+def _commuting(key: str, kind: KeyKind | None, state: BoardState, command: Write) -> bool:
     """Whether a write that needs no expectation changes anything."""
-    match wanted:
+    match command:
         case AmountAdded():
-            _fits(key, stands, KeyKind.COUNTER)
-            if abs(wanted.amount) > SAFE_INT:
-                raise BadValue(f"key {key!r}", f"{wanted.amount}", "add less than 2**53 at a time")
+            _fits(key, kind, KeyKind.COUNTER)
+            if abs(command.amount) > SAFE_INT:
+                raise BadValue(f"key {key!r}", f"{command.amount}", "add less than 2**53 at a time")
             return True
         case ItemAppended():
-            _fits(key, stands, KeyKind.LIST)
-            _bound(key, state.size, len(bytes(wanted.item)), len(state.items) + 1)
+            _fits(key, kind, KeyKind.LIST)
+            _bound(key, state.size, len(bytes(command.item)), len(state.items) + 1)
             return True
         case ItemIncluded():
-            _fits(key, stands, KeyKind.SET)
-            item = form(wanted.item)
+            _fits(key, kind, KeyKind.SET)
+            item = form(command.item)
             _bound(key, state.size, len(item.encode()), len(state.members) + 1)
             return item not in state.members
         case ItemDiscarded():
-            _fits(key, stands, KeyKind.SET)
-            return form(wanted.item) in state.members
+            _fits(key, kind, KeyKind.SET)
+            return form(command.item) in state.members
         case ValueMerged():
-            return _merges(key, stands, state, wanted)
+            return _merges(key, kind, state, command)
         case _:
             return False
 
 
-def _merges(key: str, stands: KeyKind | None, state: BoardState, wanted: ValueMerged) -> bool:
-    check_merge(wanted.merge, msgspec.json.decode(wanted.value))
-    _fits(key, stands, KeyKind(wanted.merge))
-    after = merged(state, wanted, first=stands is None)
-    count = len(msgspec.json.decode(after)) if wanted.merge == "union" else 0
+def _merges(key: str, kind: KeyKind | None, state: BoardState, command: ValueMerged) -> bool:
+    check_merge(command.merge, msgspec.json.decode(command.value))
+    _fits(key, kind, KeyKind(command.merge))
+    after = merged(state, command, first=kind is None)
+    count = len(msgspec.json.decode(after)) if command.merge == "union" else 0
     _bound(key, 0, len(bytes(after)), count)
-    return stands is None or bytes(after) != bytes(state.value)
+    return kind is None or bytes(after) != bytes(state.value)
 
 
 def _expect(key: str, state: BoardState, expected: int | None, now: int, mine: str) -> None:
@@ -553,11 +553,9 @@ def _expect(key: str, state: BoardState, expected: int | None, now: int, mine: s
         raise BoardConflict(key, expected, found, mine, state)
 
 
-def _fits(key: str, stands: KeyKind | None, wanted: KeyKind) -> None:
-    if stands is not None and stands is not wanted:
-        message = (
-            f"key {key!r} holds a {stands}, not a {wanted}: remove it first, or use another key"
-        )
+def _fits(key: str, kind: KeyKind | None, wanted: KeyKind) -> None:
+    if kind is not None and kind is not wanted:
+        message = f"key {key!r} holds a {kind}, not a {wanted}: remove it first, or use another key"
         raise Refused(message)
 
 
@@ -570,14 +568,14 @@ def _bound(key: str, before: int, more: int, items: int) -> None:
         raise BadValue(f"key {key!r}", fact, "use several keys")
 
 
-def check_terms(key: str, wanted: ValuePut) -> None:
+def check_terms(key: str, command: ValuePut) -> None:
     """Raise BadValue where a put's labels or time to live are none."""
-    if len(wanted.labels) > LABELS_MAX or any(
-        len(text) > LABEL_LENGTH_MAX for pair in wanted.labels.items() for text in pair
+    if len(command.labels) > LABELS_MAX or any(
+        len(text) > LABEL_LENGTH_MAX for pair in command.labels.items() for text in pair
     ):
-        fact = f"{len(wanted.labels)} labels: {wanted.labels!r:.80}"
+        fact = f"{len(command.labels)} labels: {command.labels!r:.80}"
         limit = f"give at most {LABELS_MAX}, of at most {LABEL_LENGTH_MAX} characters each"
         raise BadValue(f"labels of key {key!r}", fact, limit)
-    if wanted.ttl_ms is not None and not 1 <= wanted.ttl_ms <= TTL_MS_MAX:
-        fact = f"a time to live of {wanted.ttl_ms} ms"
+    if command.ttl_ms is not None and not 1 <= command.ttl_ms <= TTL_MS_MAX:
+        fact = f"a time to live of {command.ttl_ms} ms"
         raise BadValue(f"ttl of key {key!r}", fact, "give 0.001 s to ten years")

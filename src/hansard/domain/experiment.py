@@ -220,11 +220,14 @@ def replace(
     return (plan,)
 
 
-def differences(stated: ExperimentRegistered, asked: ExperimentRegistered) -> list[str]:
+def differences(stated: ExperimentRegistered, request: ExperimentRegistered) -> list[str]:
     """What a plan says otherwise than the one that stands, a field each; none where they mean the
     same.
     """
-    before, after = _told(stated), _told(asked)  # arms and metrics of one alone differ by name
+    before, after = (
+        _plan_fields(stated),
+        _plan_fields(request),
+    )  # arms and metrics of one alone differ by name
     return [
         f"{name} {word}, not {after[name]}"
         for name, word in before.items()
@@ -232,18 +235,18 @@ def differences(stated: ExperimentRegistered, asked: ExperimentRegistered) -> li
     ]
 
 
-def _told(plan: ExperimentRegistered) -> dict[str, str]:
+def _plan_fields(plan: ExperimentRegistered) -> dict[str, str]:
     """A plan's fields in words, those of each arm and metric apart."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for kind, parts in (("arm", plan.arms), ("metric", plan.metrics)):
-        told[f"{kind}s"] = [part.name for part in parts]
+        fields[f"{kind}s"] = [part.name for part in parts]
         for part in parts:
             for field in part.__struct_fields__[1:]:
-                told[f"{field} of {kind} {part.name!r}"] = getattr(part, field)
+                fields[f"{field} of {kind} {part.name!r}"] = getattr(part, field)
     for field in plan.__struct_fields__:
         if field not in ("arms", "metrics", "because"):
-            told[field] = getattr(plan, field)
-    return {name: _word(value) for name, value in told.items()}
+            fields[field] = getattr(plan, field)
+    return {name: _word(value) for name, value in fields.items()}
 
 
 def _word(value: Any) -> str:

@@ -123,8 +123,8 @@ def fingerprint(call: str, head: str) -> str:
 
 def _tagged(tag: bytes, one: bytes, other: bytes) -> str:
     """The digest of three short parts, at three quarters of its cost: every call takes several."""
-    said = b"%d:%b%d:%b%d:%b" % (len(tag), tag, len(one), one, len(other), other)
-    return _kept(hashlib.sha256(said).digest())
+    text = b"%d:%b%d:%b%d:%b" % (len(tag), tag, len(one), one, len(other), other)
+    return _kept(hashlib.sha256(text).digest())
 
 
 def fact_base(kind: str, scope: str, content: bytes) -> str:

@@ -32,9 +32,9 @@ def host_in(url: str, hosts: Iterable[str]) -> bool:
         host = (urlsplit(url).hostname or "").lower().rstrip(".")
     except ValueError:
         return False
-    wanted = [each.lower() for each in hosts]
+    targets = [each.lower() for each in hosts]
     return any(
-        host == want or (want.startswith(".") and host.endswith(want)) for want in wanted if host
+        host == want or (want.startswith(".") and host.endswith(want)) for want in targets if host
     )
 
 

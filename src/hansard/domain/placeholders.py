@@ -183,8 +183,8 @@ def placeholder(key: bytes, kind: str, value: str, known: Mapping[str, str]) -> 
     """What stands for a value: no other's among those known, by placeholder."""
     attempt = 0
     while True:
-        told = f"{kind}\0{value}\0{attempt or ''}".encode("utf-8", "surrogatepass")
-        digest = hmac.digest(key, told, "sha256").hex()[:DIGEST_CHARACTERS]
+        text = f"{kind}\0{value}\0{attempt or ''}".encode("utf-8", "surrogatepass")
+        digest = hmac.digest(key, text, "sha256").hex()[:DIGEST_CHARACTERS]
         made = f"<{kind}_{digest}>"
         if known.get(made, value) == value:
             return made

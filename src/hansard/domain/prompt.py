@@ -128,16 +128,16 @@ class PromptConflict(HansardError):
     """
 
     def __init__(
-        self, alias: str, expected: int | None, found: int | None, wanted: int | None
+        self, alias: str, expected: int | None, found: int | None, target: int | None
     ) -> None:
         super().__init__(
             f"alias {alias!r} names {_named(found)}, not {_named(expected)} as expected; it "
-            f"was to name {_named(wanted)}: another writer moved it; read it again, then retry"
+            f"was to name {_named(target)}: another writer moved it; read it again, then retry"
         )
         self.alias = alias
         self.expected = expected
         self.found = found
-        self.wanted = wanted
+        self.wanted = target
 
 
 class PromptState(ArtifactState[PromptVersionAdded]):
@@ -398,14 +398,14 @@ def filled_in(text: str, given: Mapping[str, Any]) -> str:
     """A text with its variables' values: texts and numbers, put in as they are. Raises BadValue for
     one that is missing, that the text does not have, or that is neither.
     """
-    wanted = variables(text)
-    has = f"its variables are {shortened(wanted)}" if wanted else "it has no variables"
-    for name in wanted:
+    target = variables(text)
+    has = f"its variables are {shortened(target)}" if target else "it has no variables"
+    for name in target:
         if name not in given:
             raise BadValue(f"variable {name!r}", "it is not given", f"give {name}=: {has}")
     for name, value in given.items():
-        if name not in wanted:
-            remedy = f"{nearest(name, wanted)}leave it out: {has}"
+        if name not in target:
+            remedy = f"{nearest(name, target)}leave it out: {has}"
             raise BadValue(f"variable {name!r:.80}", "the prompt does not have it", remedy)
         if type(value) is bool or not isinstance(value, str | int | float):
             fact = f"a {type(value).__name__}, {value!r:.80}"
@@ -422,7 +422,7 @@ USES_MAX = 64
 """Versions of prompts that a call is said to be given."""
 
 
-class PromptText(values.SaidText):
+class PromptText(values.RecordedText):
     """A version's text with its variables filled in. A call that is given it, itself or in a list,
     a mapping or a record, has the version on record; a text that is made of it does not.
 
@@ -486,14 +486,14 @@ def uses(given: Sequence[PromptText], besides: Sequence[PromptUse] = ()) -> tupl
     return tuple(found)[:USES_MAX]
 
 
-def checked(told: Sequence[PromptUse]) -> tuple[PromptUse, ...]:
+def checked(items: Sequence[PromptUse]) -> tuple[PromptUse, ...]:
     """What a client says that a call was given. Raises BadName, BadValue."""
-    if len(told) > USES_MAX:
-        raise BadValue("prompts", f"{len(told):,} of a call", f"give at most {USES_MAX}")
-    for each in told:
+    if len(items) > USES_MAX:
+        raise BadValue("prompts", f"{len(items):,} of a call", f"give at most {USES_MAX}")
+    for each in items:
         check_name(each.prompt)
         if each.alias:
             check_alias(each.alias)
         if each.version < 1:
             raise BadValue("prompts", f"version {each.version}", "versions begin at 1")
-    return tuple(told)
+    return tuple(items)

@@ -59,6 +59,6 @@ def fold(refused: Refused, event: AgentRefused, epoch: int) -> None:
 
 def decide(refused: Refused, command: Refuse, epoch: int) -> tuple[AgentRefused, ...]:
     """The event that a command leads to; none where it is on record in this session."""
-    wanted = command.event
-    told = refused.get(refusal_key(wanted.what, wanted.name))
-    return () if told == Refusal(epoch, wanted) else (wanted,)
+    target = command.event
+    value = refused.get(refusal_key(target.what, target.name))
+    return () if value == Refusal(epoch, target) else (target,)

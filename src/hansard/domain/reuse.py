@@ -118,8 +118,8 @@ def reuse(*, ttl_s: float, scope: str = "workflow") -> Reuse:
     Raises:
         BadValue: It is no time, or no scope.
     """
-    told: object = ttl_s
-    number = isinstance(told, int | float) and not isinstance(told, bool)
+    value: object = ttl_s
+    number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(ttl_s) or ttl_s <= 0:
         raise BadValue("ttl_s", f"{ttl_s!r:.80}", "give seconds, more than 0")
     return Reuse(ttl_s=float(ttl_s), scope=chosen(ReuseScope, scope, "scope"))

@@ -611,8 +611,8 @@ def _worst(state: RunState, last: str) -> RunEvent:
         if first.agent == last and first.error is not None:
             return RunFailed(error=first.error)
         words = f"agent {first.agent!r} failed: see how it left"
-        told = Failure("AgentFailed", words, module="hansard")
-        return RunFailed(error=told, agent=first.agent)
+        record = Failure("AgentFailed", words, module="hansard")
+        return RunFailed(error=record, agent=first.agent)
     for end in state.ends.values():
         if end.outcome == RunStatus.CANCELLED:
             return RunCancelled(because=f"agent {end.agent!r} was cancelled")

@@ -166,12 +166,12 @@ def made_again(tag: Any, data: Any, more: dict[str, Any]) -> Any:
 
 def fields_of(value: object) -> dict[str, Any] | None:
     """The fields of a record by another library; None for what is none."""
-    return next((told for find in find_fields if (told := find(value)) is not None), None)
+    return next((record for find in find_fields if (record := find(value)) is not None), None)
 
 
 def record_of(value: object) -> Tagged | None:
     """How a record is recorded with the name of its class; None for what is none."""
-    return next((told for find in find_record if (told := find(value)) is not None), None)
+    return next((record for find in find_record if (record := find(value)) is not None), None)
 
 
 def attributes_besides(value: object, fields: Container[str]) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def attributes_besides(value: object, fields: Container[str]) -> dict[str, Any]:
 def same_record(back: object, value: object, same: Same) -> bool | None:
     """Whether two records are the same; None where `==` tells."""
     judged = (find(back, value, same) for find in find_same)
-    return next((told for told in judged if told is not None), None)
+    return next((item for item in judged if item is not None), None)
 
 
 def is_exact() -> bool:

@@ -84,7 +84,7 @@ class Secret(msgspec.Struct, frozen=True):
     name: str
 
 
-class SaidText(str):
+class RecordedText(str):
     """A text that knows where it comes from: it is recorded, and read back, as what it says."""
 
     __slots__ = ()
@@ -358,13 +358,13 @@ def _tagged(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
         case Decimal():
             return {"$decimal": str(value)}
         case datetime():
-            told = {"$datetime": value.isoformat()}
-            return {"$fold": told} if value.fold and _is_ambiguous(value) else told
+            fields = {"$datetime": value.isoformat()}
+            return {"$fold": fields} if value.fold and _is_ambiguous(value) else fields
         case date():
             return {"$date": value.isoformat()}
         case time():
-            told = {"$time": value.isoformat()}
-            return {"$fold": told} if value.fold and _is_ambiguous(value) else told
+            fields = {"$time": value.isoformat()}
+            return {"$fold": fields} if value.fold and _is_ambiguous(value) else fields
         case timedelta():
             return {"$timedelta": [value.days, value.seconds, value.microseconds]}
         case UUID():
@@ -473,8 +473,8 @@ def fields_of_record(value: Any) -> dict[str, Any] | None:
         if config.array_like:
             return None
         names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-        fields = {told: getattr(value, name) for told, name in names}
-        given = {told: item for told, item in fields.items() if item is not msgspec.UNSET}
+        fields = {entry: getattr(value, name) for entry, name in names}
+        given = {entry: item for entry, item in fields.items() if item is not msgspec.UNSET}
         return given if config.tag_field is None else {config.tag_field: config.tag, **given}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -486,7 +486,7 @@ def same(back: Any, value: Any, *, exactly: bool = True) -> bool:
     the same fields were set.
     """
     if type(back) is not type(value):
-        if isinstance(value, SaidText):
+        if isinstance(value, RecordedText):
             return type(back) is str and back == value
         return isinstance(back, PurePath) and isinstance(value, PurePath) and back == value
     found = of_class(type(value))

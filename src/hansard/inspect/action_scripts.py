@@ -100,10 +100,10 @@ def _secrets_of(value: Any) -> set[str]:
 
 def _url_pattern(pattern: str) -> str:
     """A regular expression for what a check of an address says."""
-    said = re.escape(pattern).replace(r"\*", "[^/?&#]*").replace("/", "[/]")
+    text = re.escape(pattern).replace(r"\*", "[^/?&#]*").replace("/", "[/]")
     for local in ("localhost", "127\\.0\\.0\\.1"):
-        said = said.replace(f":[/][/]{local}", r":[/][/](?:localhost|127\.0\.0\.1)(?::\d+)?", 1)
-    return f"^{said}$"
+        text = text.replace(f":[/][/]{local}", r":[/][/](?:localhost|127\.0\.0\.1)(?::\d+)?", 1)
+    return f"^{text}$"
 
 
 class _Writer:
@@ -304,8 +304,8 @@ class _TypeScript(_Writer):
     at = 1
 
     def literal(self, text: str) -> str:
-        said = msgspec.json.encode(text).decode()
-        return "".join(each if " " <= each <= "~" else _escaped(each) for each in said)
+        encoded = msgspec.json.encode(text).decode()
+        return "".join(each if " " <= each <= "~" else _escaped(each) for each in encoded)
 
     def secret(self, name: str) -> str:
         return f"env({self.literal(self.secrets[name])})"
@@ -356,8 +356,8 @@ class _TypeScript(_Writer):
 
     def _check(self, check: ActionCheck, where: str) -> str:
         if check.kind == "url":
-            said = self.literal(_url_pattern(check.value))
-            return f"await expect(page).toHaveURL(new RegExp({said}));"
+            text = self.literal(_url_pattern(check.value))
+            return f"await expect(page).toHaveURL(new RegExp({text}));"
         if check.kind == "text":
             found = f"{where}.locator({self.literal(f'xpath={check.xpath}')})"
             return f"await expect({found}).toHaveText({self.text(check.value)});"

@@ -155,12 +155,12 @@ async def action_cache(
     took_ms = 0.0
     within: set[tuple[str, int]] = set()
     async for step in found.whole(fetch):
-        told = step.told
-        if agent is not None and told.agent != agent:
+        detail = step.told
+        if agent is not None and detail.agent != agent:
             continue
         if not _is_action(step, within):
             continue
-        took_ms += told.duration_ms or 0.0
+        took_ms += detail.duration_ms or 0.0
         entry = _entry(step, len(actions))
         if entry is not None and entry.success:
             actions.append(entry)
@@ -182,32 +182,34 @@ async def action_cache(
 
 def _is_action(step: WholeStep, within: set[tuple[str, int]]) -> bool:
     """Whether a step is an action itself: no model, no part of one, nothing in a tool's body."""
-    told = step.told
-    here = (told.agent, told.step)
-    inside = told.parent is not None and (told.agent, told.parent) in within
-    if told.effects == Effects.COMPOSITE.value and not inside:
+    detail = step.told
+    here = (detail.agent, detail.step)
+    inside = detail.parent is not None and (detail.agent, detail.parent) in within
+    if detail.effects == Effects.COMPOSITE.value and not inside:
         return False  # what its body does stands there by itself
-    if inside or not told.tool.startswith("browser."):
+    if inside or not detail.tool.startswith("browser."):
         within.add(here)
-    return not (inside or told.kind != "tool" or told.tool in _PARTS or told.status not in _COUNTED)
+    return not (
+        inside or detail.kind != "tool" or detail.tool in _PARTS or detail.status not in _COUNTED
+    )
 
 
 def _failure(step: WholeStep, entry: CachedAction | None) -> str:
-    told = step.told
+    detail = step.told
     if entry is not None:
         return entry.message
-    return told.error.message if told.error is not None else f"{told.tool} is {told.status}"
+    return detail.error.message if detail.error is not None else f"{detail.tool} is {detail.status}"
 
 
 def _entry(step: WholeStep, index: int) -> CachedAction | None:
     """A step as an entry; None where it did not complete."""
-    told = step.told
-    if told.status != StepStatus.COMPLETED.value:
+    detail = step.told
+    if detail.status != StepStatus.COMPLETED.value:
         return None
-    given: Mapping[str, Any] = told.arguments if isinstance(told.arguments, dict) else {}
-    result = told.result
-    if told.tool in ACTS:
-        return _act(index, given, result, told.effects)
+    given: Mapping[str, Any] = detail.arguments if isinstance(detail.arguments, dict) else {}
+    result = detail.result
+    if detail.tool in ACTS:
+        return _act(index, given, result, detail.effects)
     made = CachedAction(
         step_index=index,
         instruction=None,
@@ -219,10 +221,10 @@ def _entry(step: WholeStep, index: int) -> CachedAction | None:
         action_type=TOOL,
         success=True,
         message="done",
-        effects=told.effects,
+        effects=detail.effects,
     )
     changed: dict[str, Any]
-    match told.tool:
+    match detail.tool:
         case "browser.goto":
             changed = {"action_type": GOTO, "arguments": [given["url"]]}
         case "browser.turn":
@@ -239,9 +241,9 @@ def _entry(step: WholeStep, index: int) -> CachedAction | None:
             }
         case _:
             changed = {
-                "method": told.tool,
-                "arguments": [canonical(told.arguments).decode()],
-                "action_params": told.arguments if isinstance(told.arguments, dict) else {},
+                "method": detail.tool,
+                "arguments": [canonical(detail.arguments).decode()],
+                "action_params": detail.arguments if isinstance(detail.arguments, dict) else {},
             }
     entry: CachedAction = msgspec.structs.replace(made, **changed)
     return entry

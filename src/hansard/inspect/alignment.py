@@ -113,12 +113,12 @@ def _step(agent: AgentHistory, step: Step) -> Move:
     error = step.error
     failure = (error.type, error.message, step.rule) if error is not None else ()
     results = [_digest(raw) for raw in (step.items if step.streamed else (step.result,))]
-    came = (step.status.value, *failure, *results)
+    outcome = (step.status.value, *failure, *results)
     return Move(
         agent.name,
         step.tool,
         digest(b"step", step.tool.encode(), _arguments(step.arguments).encode()),
-        digest(*(part.encode("utf-8", "replace") for part in came)),
+        digest(*(part.encode("utf-8", "replace") for part in outcome)),
         step.version,
         stored.position,
         run_of(stored.stream),
@@ -156,9 +156,11 @@ def _message(
     fields = dict(fields) if isinstance(fields, dict) else {}
     if fields.pop("tool_call_id", None) in calls:
         return
-    asked = fields.get("tool_calls")
-    if isinstance(asked, list):
-        new = [call for call in asked if not isinstance(call, dict) or call.get("id") not in calls]
+    question = fields.get("tool_calls")
+    if isinstance(question, list):
+        new = [
+            call for call in question if not isinstance(call, dict) or call.get("id") not in calls
+        ]
         fields["tool_calls"] = [_without_id(call) for call in new]
         if not new and not recorded(added.content):
             return
@@ -188,8 +190,8 @@ def _arguments(raw: msgspec.Raw) -> str:
     if not isinstance(plain, dict):
         return _digest(raw)
     try:
-        told = {name: _argument(value) for name, value in plain.items()}
-        return digest(canonical(told))
+        fields = {name: _argument(value) for name, value in plain.items()}
+        return digest(canonical(fields))
     except RecursionError:  # nested too deep for this process
         return digest(bytes(raw))
 

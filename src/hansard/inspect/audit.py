@@ -213,14 +213,14 @@ def audit(reader: Reader, run: str | None, flip: float, only: Only | None = None
     """What is found in all real runs or in one, which may be a probe's fork; `flip` is how far
     thresholds are moved. Raises UnknownFilter.
     """
-    wanted = (only or Only()).checked(reader)
-    of_kinds = [row for row in reader.rows(_FINDINGS, [flip, run]) if wanted.takes_kind(row)]
+    target = (only or Only()).checked(reader)
+    of_kinds = [row for row in reader.rows(_FINDINGS, [flip, run]) if target.takes_kind(row)]
     found = [
         {**row, "link": _link(row), "next": _next(row)}
         for row in of_kinds
-        if wanted.takes_severity(row)
+        if target.takes_severity(row)
     ]
-    looked = _looked(reader, run, wanted, of_kinds)
+    looked = _looked(reader, run, target, of_kinds)
     summary = Audited(
         run=run,
         findings=len(found),
@@ -242,14 +242,14 @@ def trail(reader: Reader, run: str) -> Trail:
 
 
 def _looked(
-    reader: Reader, run: str | None, wanted: Only, found: list[dict[str, Any]]
+    reader: Reader, run: str | None, request: Only, found: list[dict[str, Any]]
 ) -> list[Looked]:
     """What was checked of a run, or of the whole workspace, within the filters."""
-    topics = {row["topic"] for row in reader.rows(_KINDS, []) if _named(row, wanted.kinds)}
+    topics = {row["topic"] for row in reader.rows(_KINDS, []) if _named(row, request.kinds)}
     return [
         Looked(**row, findings=sum(_same(row, finding) for finding in found))
         for row in reader.rows(_CHECKED, [run])
-        if row["topic"] in topics and wanted.experiment in (None, row["experiment"])
+        if row["topic"] in topics and request.experiment in (None, row["experiment"])
     ]
 
 

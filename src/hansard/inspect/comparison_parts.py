@@ -46,7 +46,7 @@ class Table(msgspec.Struct, frozen=True):
     left_out_before: bool = False
 
 
-Said = Heading | Paragraph | Table
+ReportBlock = Heading | Paragraph | Table
 """What any answer is made of; a comparison has plots, too."""
 
 
@@ -62,12 +62,12 @@ class Comparison(Answer):
     def lines(self) -> Iterator[Row]:
         """First what was asked and as of when, then row by row."""
         made = self.report
-        asked = msgspec.structs.asdict(made.question)
+        request = msgspec.structs.asdict(made.question)
         yield {
             "kind": "report",
             "position": made.position,
             "digest": made.digest,
-            **asked,
+            **request,
             "baseline": made.baseline,
             "plan": made.plan,
         }
@@ -151,10 +151,10 @@ def looks(report: Report) -> str:
             f"An interim analysis: {have:,} of {tasks} planned for each arm are there, and the "
             "intervals are valid for one analysis at the planned size."
         )
-    runs, wanted = min(row["runs"] for row in report.accounts), have * (plan["trials"] or 0)
-    if runs < wanted:
+    runs, target = min(row["runs"] for row in report.accounts), have * (plan["trials"] or 0)
+    if runs < target:
         return (
-            f"An interim analysis: {runs:,} of {counted(wanted, 'trial')} planned for each arm are "
+            f"An interim analysis: {runs:,} of {counted(target, 'trial')} planned for each arm are "
             "there, and the intervals are valid for one analysis at the planned size."
         )
     if have > plan["planned"]:
@@ -345,9 +345,9 @@ def _ranked(report: Report, metric: str) -> Iterator[Paragraph]:
     """The arms by their ranks, or how to have them."""
     rows = [row for row in report.ranking if row["metric"] == metric]
     if rows:
-        said = [f"{row['arm']} {ranks(row)}" for row in rows[:RANKED_MAX]]
-        said += [f"{len(rows) - RANKED_MAX:,} more"] if len(rows) > RANKED_MAX else []
-        yield Paragraph(f"Ranks by {metric}, 1 is the best: {', '.join(said)}.", brief=True)
+        parts = [f"{row['arm']} {ranks(row)}" for row in rows[:RANKED_MAX]]
+        parts += [f"{len(rows) - RANKED_MAX:,} more"] if len(rows) > RANKED_MAX else []
+        yield Paragraph(f"Ranks by {metric}, 1 is the best: {', '.join(parts)}.", brief=True)
     elif len(report.accounts) > PAIR and not report.question.all_pairs:
         yield Paragraph(
             f"Only {report.baseline} was compared with each: --all-pairs ranks the arms.",
@@ -359,15 +359,15 @@ def _others(parts: list[Part]) -> Iterator[Paragraph]:
     """The plan's other metrics, counted."""
     if not parts:
         return
-    said = []
+    texts = []
     for part in parts[:NAMED_MAX]:
         rows = [row for row in part.comparisons if row["default"] and not row["slice"]]
         by = dict.fromkeys(row["verdict"] for row in rows)
         each = ", ".join(f"{_count(rows, verdict)} {verdict}" for verdict in by)
-        said.append(f"{part.metric} ({each})")
-    more = len(parts) - len(said)
-    said += [f"{more:,} more"] if more else []
-    yield Paragraph(f"Also judged: {listed(said)}.", brief=True)
+        texts.append(f"{part.metric} ({each})")
+    more = len(parts) - len(texts)
+    texts += [f"{more:,} more"] if more else []
+    yield Paragraph(f"Also judged: {listed(texts)}.", brief=True)
 
 
 def _count(rows: list[dict[str, Any]], verdict: str) -> int:
@@ -557,22 +557,22 @@ def _plan(report: Report) -> Iterator[Block]:
 def _missing(report: Report) -> str:
     """What a trial without a value counts as, and who says so."""
     how = report.question.missing
-    said = ", as asked," if how is not None else ""
+    text = ", as asked," if how is not None else ""
     counted_as = how or report.plan["missing"]
     if counted_as == "failure":
         return (
-            f"A trial without a value counts{said} as a failure (left out where less is better, or "
+            f"A trial without a value counts{text} as a failure (left out where less is better, or "
             "no direction is stated); one that has a value, as it was scored. "
             f"{_tasks_of_one_arm(report)}"
         )
     if counted_as == "worst-case":
         return (
-            f"The worst case{said}: trials without a value, those that did not end as completed "
+            f"The worst case{text}: trials without a value, those that did not end as completed "
             "(though they were scored) and tasks that one arm lacks count as the worst under an "
             f"arm and as the best under {report.baseline}."
         )
     return (
-        f"Left out{said} are trials without a value and those that did not end as completed, "
+        f"Left out{text} are trials without a value and those that did not end as completed, "
         "though they were scored. A task that one arm lacks is left out."
     )
 
@@ -669,8 +669,8 @@ def _ranking(part: Part, ranked: list[dict[str, Any]]) -> Iterator[Block]:
     alike = {row["arm"]: frozenset(row["alike"]) for row in ranked}
     found = [group for group in groups(list(alike), alike) if len(group) > 1]
     if found:
-        said = "; ".join(listed(group) for group in found)
-        yield Paragraph(f"Groups within which no two can be told apart: {said}.")
+        text = "; ".join(listed(group) for group in found)
+        yield Paragraph(f"Groups within which no two can be told apart: {text}.")
     elif not any(alike.values()):
         yield Paragraph("Each arm can be told apart from each other one.")
 

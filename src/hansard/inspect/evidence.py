@@ -179,18 +179,21 @@ def _tables(evidence: Evidence, place: TableFiles, workspace: str, aside: str) -
             hold.close()
     if reached is not None:
         _know(evidence, "the tables", workspace, reached, aside)
-    with published.holding(place) as stands:
-        if stands is None:
+    with published.holding(place) as current:
+        if current is None:
             return
-        progress = Progress(stands.position, stands.digest, stands.messages, stands.chain)
+        progress = Progress(current.position, current.digest, current.messages, current.chain)
         _know(evidence, "what is published", workspace, progress, aside)
 
 
 def _published(evidence: Evidence, place: TableFiles, remedy: str) -> None:
     """Compare the bytes of what is published with the digests of when it was."""
-    damages = [f"'{folder / published.TOLD}' is damaged" for folder in published.unreadable(place)]
-    with published.holding(place) as stands:
-        damage = published.damage(stands) if stands is not None else None
+    damages = [
+        f"'{folder / published.GENERATION_FILE}' is damaged"
+        for folder in published.unreadable(place)
+    ]
+    with published.holding(place) as current:
+        damage = published.damage(current) if current is not None else None
         damages += [damage] if damage is not None else []
     for fact in damages:
         text = f"the published tables: {fact}; the log loses nothing by it: {remedy}"

@@ -39,7 +39,7 @@ async def demonstration(
     """
     cache = await action_cache(workspace, run, fetch)
     return Demonstration(
-        task=task or await _asked(workspace, run, fetch),
+        task=task or await _first_request(workspace, run, fetch),
         actions=tuple(ShownAction(action=each) for each in cache.actions),
         success=cache.final_state.success,
         source=run,
@@ -155,8 +155,8 @@ async def learned(  # noqa: PLR0913 -- what a caller may say of runs
             for each in doings
         ],
     )
-    sentences = {"plan": await _said("plan", plan, material)}
-    sentences["lessons"] = await _said("lessons", lessons, material)
+    sentences = {"plan": await _sentences_from("plan", plan, material)}
+    sentences["lessons"] = await _sentences_from("lessons", lessons, material)
     refs = {each.run: {step.ref for step in each.steps} for each in material.runs}
     told_so = experiences.with_sentences(made, refs, **sentences)
     experiences.demand_few(told_so, f"experience {name!r:.80}")
@@ -167,36 +167,38 @@ async def _steps(workspace: Workspace, run: str, fetch: Payloads) -> list[Learne
     history = await workspace.states.history(run, await workspace.points.up_to(run, None))
     steps = []
     async for step in traces.trace(run, history).whole(fetch):
-        told = step.told
+        detail = step.told
         steps.append(
             LearnedStep(
-                ref=f"{run}/{told.agent}#{told.step}",
-                tool=told.tool,
-                status=told.status,
-                arguments=told.arguments,
-                error=told.error.message if told.error is not None else "",
+                ref=f"{run}/{detail.agent}#{detail.step}",
+                tool=detail.tool,
+                status=detail.status,
+                arguments=detail.arguments,
+                error=detail.error.message if detail.error is not None else "",
             )
         )
     return steps
 
 
-async def _said(what: str, asked: Sentences | None, material: LearnedFrom) -> list[Lesson]:
+async def _sentences_from(
+    what: str, request: Sentences | None, material: LearnedFrom
+) -> list[Lesson]:
     """What a function of somebody's gives. Raises BadValue for what is no sentence."""
-    if asked is None:
+    if request is None:
         return []
-    given: Any = asked(material)
+    given: Any = request(material)
     if inspect.isawaitable(given):
         given = await given
-    said = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    for each in said:
+    text = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for each in text:
         if not isinstance(each, Lesson):
             fact = f"it gave a {type(each).__name__}, not a hansard.actions.Lesson"
             remedy = "give hansard.actions.Lesson(says=..., rests_on=(step.ref, ...))"
             raise BadValue(what, fact, remedy)
-    return said
+    return text
 
 
-async def _asked(workspace: Workspace, run: str, fetch: Payloads) -> str:
+async def _first_request(workspace: Workspace, run: str, fetch: Payloads) -> str:
     """The first message of a user in a run. Raises NotFound, BadValue."""
     up_to = await workspace.points.up_to(run, None)
     found = await contexts(workspace, run, up_to, None)

@@ -215,8 +215,8 @@ async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assigned
     if found.plan is None:
         raise NotFound(f"a plan of experiment {name!r}", REMEDY)
     arm = rules.arm_of(name, found.plan, unit)
-    told = Assigned(experiment=name, unit=unit, unit_is=found.plan.unit, arm=arm.name)
-    return told, found.stopped is not None
+    report = Assigned(experiment=name, unit=unit, unit_is=found.plan.unit, arm=arm.name)
+    return report, found.stopped is not None
 
 
 def list_prices(reader: Reader, model: str | None) -> list[Price]:

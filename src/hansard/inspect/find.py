@@ -82,8 +82,8 @@ def find_run_in(reader: Reader, text: str) -> str:
     if text == "last":
         found = [run for (run,) in reader.all(_NEWEST)]
     else:
-        asked = [text, CANDIDATES_MAX + 1]
-        found = [run for (run,) in reader.all(_RUNS, asked)] if text else []
+        request = [text, CANDIDATES_MAX + 1]
+        found = [run for (run,) in reader.all(_RUNS, request)] if text else []
     return text if text in found else only(found, text)
 
 

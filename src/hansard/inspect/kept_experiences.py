@@ -293,15 +293,15 @@ class _Kept(msgspec.Struct, frozen=True):
             {each.experience: f"{each.task}\n{each.description}" for each in found},
         )
 
-    def able(self, wanted: Wanted) -> dict[str, KeptExperience]:
+    def able(self, request: ExperienceQuery) -> dict[str, KeptExperience]:
         """Those that may be found: of the tools, at the address."""
-        some = self.every if wanted.retired else self.in_use
-        if not (wanted.tools or wanted.address):
+        some = self.every if request.retired else self.in_use
+        if not (request.tools or request.address):
             return some
-        return {name: each for name, each in some.items() if _takes(each, wanted)}
+        return {name: each for name, each in some.items() if _takes(each, request)}
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ExperienceQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What experiences are asked for.
 
     Attributes:
@@ -404,7 +404,7 @@ def difference(
     return ExperienceDiff(before=named[0], after=named[1], files=found)
 
 
-def find(reader: Reader, wanted: Wanted, index: ExperienceIndex) -> ExperienceHits:
+def find(reader: Reader, request: ExperienceQuery, index: ExperienceIndex) -> ExperienceHits:
     """The experiences that fit what is asked for, the best first, each with why.
 
     First those whose task is said like the question, then by its words (bm25); of equals those that
@@ -414,21 +414,21 @@ def find(reader: Reader, wanted: Wanted, index: ExperienceIndex) -> ExperienceHi
         BadValue: The text or the limit cannot be taken.
         BadQuery: The text has no words.
     """
-    _check(wanted)
+    _check(request)
     kept = index.kept(reader)
-    able = kept.able(wanted)
+    able = kept.able(request)
     scores = dict.fromkeys(able, 0.0)
-    if wanted.task:
+    if request.task:
         most = len(kept.every) if len(able) < len(kept.every) else DEPTH
-        ranked = index.words.ranked(kept.said, wanted.task, most)
+        ranked = index.words.ranked(kept.said, request.task, most)
         scores = {name: score for name, score, _ in ranked if name in able}
     done = [name for name in scores if able[name].replays]
     rows = reader.rows(_COSTS, [done]) if done else []
     costs = {str(each["experience"]): each for each in rows}
-    hits = [_hit(able[name], score, wanted, costs.get(name)) for name, score in scores.items()]
+    hits = [_hit(able[name], score, request, costs.get(name)) for name, score in scores.items()]
     hits = _without_duplicates(sorted(hits, key=_order), able)
     return ExperienceHits(
-        position=reader.position, hits=hits[: wanted.limit], more=len(hits) > wanted.limit
+        position=reader.position, hits=hits[: request.limit], more=len(hits) > request.limit
     )
 
 
@@ -444,21 +444,21 @@ def _without_duplicates(
     return list(first.values())
 
 
-def _check(wanted: Wanted) -> None:
-    if not 1 <= wanted.limit <= HITS_LIMIT_MAX:
-        raise BadValue("limit", f"{wanted.limit}", f"give 1 to {HITS_LIMIT_MAX:,}")
-    if len(wanted.task) > QUESTION_CHARACTERS_MAX:
-        fact = f"{counted(len(wanted.task), 'character')}, more than {QUESTION_CHARACTERS_MAX:,}"
+def _check(request: ExperienceQuery) -> None:
+    if not 1 <= request.limit <= HITS_LIMIT_MAX:
+        raise BadValue("limit", f"{request.limit}", f"give 1 to {HITS_LIMIT_MAX:,}")
+    if len(request.task) > QUESTION_CHARACTERS_MAX:
+        fact = f"{counted(len(request.task), 'character')}, more than {QUESTION_CHARACTERS_MAX:,}"
         raise BadValue("task", fact, "give what is asked for, not what it is about")
-    if not (wanted.task or wanted.tools or wanted.address):
+    if not (request.task or request.tools or request.address):
         remedy = "give the task's text, a tool or an address; `hansard experience list` has all"
         raise BadValue("find", "nothing is asked for", remedy)
 
 
-def _takes(each: KeptExperience, wanted: Wanted) -> bool:
-    if not set(wanted.tools) <= set(each.tools):
+def _takes(each: KeptExperience, request: ExperienceQuery) -> bool:
+    if not set(request.tools) <= set(each.tools):
         return False
-    return not wanted.address or _is_at(wanted.address, each.hosts)
+    return not request.address or _is_at(request.address, each.hosts)
 
 
 def _is_at(address: str, hosts: Sequence[str]) -> bool:
@@ -471,9 +471,9 @@ def _is_at(address: str, hosts: Sequence[str]) -> bool:
 
 
 def _hit(
-    each: KeptExperience, score: float, wanted: Wanted, used: Mapping[str, Any] | None
+    each: KeptExperience, score: float, request: ExperienceQuery, used: Mapping[str, Any] | None
 ) -> ExperienceHit:
-    params = said_like(each.task, wanted.task) if wanted.task else None
+    params = slot_values_like(each.task, request.task) if request.task else None
     hit = ExperienceHit(
         experience=each.experience,
         version=each.version,
@@ -488,22 +488,22 @@ def _hit(
         seconds=used["seconds"] if used else None,
         why=[],
     )
-    hit.why = _why(each, hit, wanted)
+    hit.why = _why(each, hit, request)
     return hit
 
 
-def _why(each: KeptExperience, hit: ExperienceHit, wanted: Wanted) -> list[str]:
+def _why(each: KeptExperience, hit: ExperienceHit, request: ExperienceQuery) -> list[str]:
     why = []
     if hit.params is not None:
         why.append("the task is said like its own")
-    elif wanted.task:
-        asked = {word.lower() for word in tokens(wanted.task) if word.isalnum()}
+    elif request.task:
+        query = {word.lower() for word in tokens(request.task) if word.isalnum()}
         has = {word.lower() for word in tokens(f"{each.task} {each.description}"[:4_000])}
-        both = sorted(asked & has)
+        both = sorted(query & has)
         why.append(f"words in common: {', '.join(both)}" if both else "forms of its words")
-    if wanted.tools:
-        why.append(f"it calls {', '.join(wanted.tools)}")
-    if wanted.address:
+    if request.tools:
+        why.append(f"it calls {', '.join(request.tools)}")
+    if request.address:
         why.append(f"it is done at {', '.join(each.hosts)}")
     if each.success_low is None:
         why.append("never replayed")
@@ -532,7 +532,7 @@ def _order(hit: ExperienceHit) -> tuple[Any, ...]:
     )
 
 
-def said_like(task: str, text: str) -> dict[str, str] | None:
+def slot_values_like(task: str, text: str) -> dict[str, str] | None:
     """The values of a task's slots in a text that is said like it; None where it is not."""
     parts = SLOT.split(task)
     if len(parts) == 1:

@@ -112,7 +112,7 @@ async def message(
     )
 
 
-class ToldFact(msgspec.Struct, frozen=True):
+class MessageFact(msgspec.Struct, frozen=True):
     """A message or a summary, and where it stands."""
 
     run: str
@@ -123,9 +123,9 @@ class ToldFact(msgspec.Struct, frozen=True):
     fact: MessageAdded | ContextCompacted
 
 
-def told_facts(commits: Iterable[Stored]) -> dict[str, ToldFact]:
+def message_facts(commits: Iterable[Stored]) -> dict[str, MessageFact]:
     """The messages and summaries of commits, by the ids of their events."""
-    found: dict[str, ToldFact] = {}
+    found: dict[str, MessageFact] = {}
     for stored in commits:
         stream = stored.stream
         for index, recorded in enumerate(stored.commit.events):
@@ -134,7 +134,7 @@ def told_facts(commits: Iterable[Stored]) -> dict[str, ToldFact]:
                 if isinstance(stream, AgentStream) and isinstance(
                     event, MessageAdded | ContextCompacted
                 ):
-                    found[recorded.id] = ToldFact(
+                    found[recorded.id] = MessageFact(
                         stream.run,
                         stream.agent,
                         stored.commit.version + index,
@@ -146,18 +146,18 @@ def told_facts(commits: Iterable[Stored]) -> dict[str, ToldFact]:
 
 
 async def summary(
-    told: ToldFact,
+    report: MessageFact,
     fact: ContextCompacted,
     index: int,
-    known: Mapping[str, ToldFact],
+    known: Mapping[str, MessageFact],
     fetch: Payloads,
 ) -> Summary:
     """A summary of the record; `known` are the facts that it may stand for. Raises Corrupt."""
-    time = told.stored.time.time
+    time = report.stored.time.time
     places = [known[each].address for each in fact.stands_for if each in known]
     return Summary(
-        run=told.run,
-        agent=told.agent,
+        run=report.run,
+        agent=report.agent,
         index=index,
         role=fact.role,
         message={"role": fact.role, "content": await fetch.value(fact.summary)},
@@ -169,19 +169,21 @@ async def summary(
         tokens_after=fact.tokens_after,
         at=time.at,
         clock=time.clock,
-        version=told.version,
-        position=told.stored.stored.position,
+        version=report.version,
+        position=report.stored.stored.position,
         step=fact.step,
     )
 
 
-async def said(
-    told: ToldFact, index: int, known: Mapping[str, ToldFact], fetch: Payloads
+async def recorded_message(
+    report: MessageFact, index: int, known: Mapping[str, MessageFact], fetch: Payloads
 ) -> Message | Summary:
     """A message or a summary of the record. Raises Corrupt."""
-    if isinstance(told.fact, ContextCompacted):
-        return await summary(told, told.fact, index, known, fetch)
-    return await message(told.run, told.agent, index, told.version, told.stored, told.fact, fetch)
+    if isinstance(report.fact, ContextCompacted):
+        return await summary(report, report.fact, index, known, fetch)
+    return await message(
+        report.run, report.agent, index, report.version, report.stored, report.fact, fetch
+    )
 
 
 def window(state: AgentState) -> list[tuple[int, MessageAdded]]:
@@ -259,7 +261,7 @@ class Contexts(Answer, kw_only=True):
     position: int
     imported: EventTime | None
     agents: list[AgentHistory]
-    known: dict[str, ToldFact] = {}
+    known: dict[str, MessageFact] = {}
 
     def lines(self) -> Iterable[object]:
         """Nothing but what is told of each agent."""
@@ -311,21 +313,21 @@ class Contexts(Answer, kw_only=True):
                 self.run, agent.name, index, noted.version, stored, noted.fact, fetch
             )
         elif isinstance(noted.fact, ContextCompacted):
-            told = msgspec.structs.replace(self.known[stored.event.id], run=self.run)
-            yield await summary(told, noted.fact, index, self.known, fetch)
+            answer = msgspec.structs.replace(self.known[stored.event.id], run=self.run)
+            yield await summary(answer, noted.fact, index, self.known, fetch)
             if every:
                 async for each in self._compacted(noted.version, noted.fact, fetch):
                     yield each
 
     async def _compacted(
-        self, version: int, told: ContextCompacted, fetch: Payloads
+        self, version: int, event: ContextCompacted, fetch: Payloads
     ) -> AsyncIterator[Compacted]:
         """What a summary stands for, and what a summary among that stands for."""
-        for index, gone in enumerate(told.stands_for, 1):
+        for index, gone in enumerate(event.stands_for, 1):
             found = self.known.get(gone)
             if found is None:
                 continue
-            whole = await said(found, index, self.known, fetch)
+            whole = await recorded_message(found, index, self.known, fetch)
             yield Compacted(summary=version, said=whole)
             if isinstance(found.fact, ContextCompacted):
                 async for each in self._compacted(found.version, found.fact, fetch):
@@ -334,20 +336,20 @@ class Contexts(Answer, kw_only=True):
 
 async def _known(
     workspace: Workspace, run: str, agents: Iterable[AgentHistory]
-) -> dict[str, ToldFact]:
+) -> dict[str, MessageFact]:
     """Messages and summaries, where an agent has a summary: nobody else needs them."""
-    found: dict[str, ToldFact] = {}
+    found: dict[str, MessageFact] = {}
     for agent in agents:
         facts = [each.fact for each in agent.state.facts]
         summaries = [each for each in facts if isinstance(each, ContextCompacted)]
         if not summaries:
             continue
         commits = {event.stored.position: event.stored for event in agent.events.values()}
-        found |= told_facts(commits.values())
+        found |= message_facts(commits.values())
         conversation = agent.state.conversation_id
         away = {each for summary in summaries for each in summary.stands_for} - found.keys()
         if away and conversation is not None:
-            found |= told_facts(await earlier_commits(workspace, conversation, run))
+            found |= message_facts(await earlier_commits(workspace, conversation, run))
     return found
 
 
@@ -488,16 +490,16 @@ async def _part(workspace: Workspace, run: str, end: int) -> RunPart:
     """A run's messages up to a position. Raises NotFound, Corrupt."""
     view = await workspace.states.run(run, AtPosition(end))
     history = await workspace.states.history(run, AtPosition(end))
-    said = [found for stored in history for found in _said(stored)]
+    parts = [found for stored in history for found in _said(stored)]
     first = began(own(run, history))
     line = ConversationRun(
         run=run,
         workflow=view.life.workflow,
         status=view.life.status.value,
         began=first.time,
-        **msgspec.structs.asdict(total(added for _, _, _, added in said)),
+        **msgspec.structs.asdict(total(added for _, _, _, added in parts)),
     )
-    return RunPart(line=line, began=first, said=said)
+    return RunPart(line=line, began=first, said=parts)
 
 
 def _said(stored: Stored) -> list[Said]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.team.tasks import told_task
+from hansard.agents.team.tasks import task_record
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import position_of, revive, whole_at
 from hansard.bus.errors import NotFound
@@ -303,7 +303,7 @@ class _Builder:
     def _fold_life(self, event: Any, number: int) -> int:
         state = self._life_state
         runs.evolve(state, event)
-        before, self._life_told = self._life_told, _told(state, _LIFE_FIELDS)
+        before, self._life_told = self._life_told, _plain_fields(state, _LIFE_FIELDS)
         changed = _changes(before, self._life_told)
         if isinstance(event, AgentJoined):
             changed["joined"] = [event.agent, event.role]
@@ -316,10 +316,10 @@ class _Builder:
         if state is None:
             state = self._agent_states[name] = agents.initial()
         agents.evolve(state, event)
-        before, told = self._agent_told.get(name), _agent_values(state)
-        if told != before:
-            self._agent_told[name] = told
-            pairs = zip(_AGENT_FIELDS, told, strict=True)
+        before, record = self._agent_told.get(name), _agent_values(state)
+        if record != before:
+            self._agent_told[name] = record
+            pairs = zip(_AGENT_FIELDS, record, strict=True)
             changed = {
                 field: value
                 for at, (field, value) in enumerate(pairs)
@@ -339,7 +339,7 @@ class _Builder:
                 self._events.status[number] = self._statuses.number(StepStatus.IN_DOUBT.value)
 
 
-def _told(state: RunState, fields: Sequence[str]) -> dict[str, Any]:
+def _plain_fields(state: RunState, fields: Sequence[str]) -> dict[str, Any]:
     """Some fields as plain values, which later events do not change."""
     return {name: _plain(getattr(state, name)) for name in fields}
 
@@ -370,8 +370,8 @@ def _data(event: Event) -> list[Any]:
         whole = msgspec.json.decode(data)
         row = [whole.get(name) for name in event.__struct_encode_fields__]
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        told = _fields.decode(data)
-        row = [_plain(told.get(name)) for name in event.__struct_encode_fields__]
+        fields = _fields.decode(data)
+        row = [_plain(fields.get(name)) for name in event.__struct_encode_fields__]
     if isinstance(event, StepRequested):
         at = event.__struct_encode_fields__.index("arguments")
         if isinstance(row[at], dict):
@@ -470,14 +470,14 @@ async def _by_parts(workspace: Workspace, history: Sequence[Stored], page: Page)
         for version, recorded in enumerate(stored.commit.events, stored.commit.version):
             data = bytes(recorded.data)
             line.note(recorded.type, version, data)
-            for parts, asked in line.by_parts(recorded.type, version, data):
+            for parts, question in line.by_parts(recorded.type, version, data):
                 if parts.sha256 in page.blobs or parts.sha256 in page.absent:
                     continue
                 if parts.size > min(BLOB_BYTES_MAX, left):
                     page.absent[parts.sha256] = "it is larger than what a page holds"
                     continue
                 try:
-                    page.blobs[parts.sha256] = msgspec.json.decode(await fetch(asked))
+                    page.blobs[parts.sha256] = msgspec.json.decode(await fetch(question))
                 except NotFound:
                     page.absent[parts.sha256] = "a part of it was erased"
                 except (Corrupt, msgspec.DecodeError, RecursionError) as error:
@@ -569,8 +569,8 @@ class SharedBuilder:
         keys, team = self._boards, self._team
         names = sorted(keys.names)
         places = {keys.names[name]: place for place, name in enumerate(names)}
-        told = [(number, places[key], change) for number, key, change in keys.changes]
-        return Shared(names, told, list(team.names), team.changes)
+        items = [(number, places[key], change) for number, key, change in keys.changes]
+        return Shared(names, items, list(team.names), team.changes)
 
 
 class _Boards:
@@ -611,17 +611,17 @@ class _Boards:
         """Write down how a key stands now. `value` is what became of its value, `gone` why it is
         not there where it was.
         """
-        state, told = self._states[key], self._told.pop(key, None)
+        state, facts = self._states[key], self._told.pop(key, None)
         if state.absent(self._now):
             change: dict[str, Any] = {"gone": gone}
-            if told is None:
+            if facts is None:
                 return
         else:
             self._told[key] = head = key_head(state)
             change = {
                 name: each
                 for name, each in head.items()
-                if name != "event" and (each if told is None else told[name] != each)
+                if name != "event" and (each if facts is None else facts[name] != each)
             }
             change["value"] = value
         self.changes.append((number, self.names.setdefault(key, len(self.names)), change))
@@ -695,17 +695,17 @@ class _Team:
 
     def _tell(self, each: TaskState, number: int, payloads: dict[str, Any]) -> None:
         unmet = None if each.is_over else self._unmet.of(each)
-        row = told_task(each, unmet, self._now)
+        row = task_record(each, unmet, self._now)
         row["expires"] = _stamp_us(each.expires) if each.status is TaskStatus.CLAIMED else None
         for name in ("id", "lease_left_s", *PAYLOADS):
             del row[name]
         for name in ("waits_for", "blocked_by"):
             row[name] = _short(row[name])
-        told = self._told.get(each.id)
+        facts = self._told.get(each.id)
         change = {
             name: value
             for name, value in row.items()
-            if (value if told is None else told[name] != value)
+            if (value if facts is None else facts[name] != value)
         }
         if change or payloads:
             self._told[each.id] = row

@@ -82,7 +82,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     failures: list[Unrun]
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """How the pairs are to be compared.
 
     Attributes:
@@ -103,7 +103,7 @@ class Fairness(Answer):
     """What a probe comes to: what was done, how many pairs count, how the decisions differ."""
 
     probed: Probed
-    asked: Asked
+    asked: ProbeQuestion
     position: int
     noise: Row
     summary: list[Row]
@@ -127,8 +127,8 @@ class Fairness(Answer):
 
     def lines(self) -> Iterator[Row]:
         """What was done first, then row by row."""
-        told = msgspec.to_builtins(self.probed) | msgspec.to_builtins(self.asked)
-        yield {"kind": "probe", "position": self.position, **told}
+        value = msgspec.to_builtins(self.probed) | msgspec.to_builtins(self.asked)
+        yield {"kind": "probe", "position": self.position, **value}
         yield {"kind": "noise", **self.noise}
         for kind, rows in (
             ("summary", self.summary),
@@ -155,18 +155,18 @@ _PAIRS = """
 """
 
 
-def fairness(reader: Reader, probed: Probed, asked: Asked) -> Fairness:
+def fairness(reader: Reader, probed: Probed, request: ProbeQuestion) -> Fairness:
     """What the forks of a probe decided, of the runs that were asked for."""
-    given: Sequence[Any] = (probed.probe, probed.runs, asked.question)
-    [noise] = reader.rows(_NOISE, [*given, asked.alpha])
+    given: Sequence[Any] = (probed.probe, probed.runs, request.question)
+    [noise] = reader.rows(_NOISE, [*given, request.alpha])
     return Fairness(
         probed=probed,
-        asked=asked,
+        asked=request,
         position=reader.position,
         noise=noise,
-        summary=reader.rows(_SUMMARY, [*given, asked.alpha]),
+        summary=reader.rows(_SUMMARY, [*given, request.alpha]),
         comparisons=reader.rows(
-            _COMPARISONS, [*given, asked.alpha, asked.margin, asked.score_margin]
+            _COMPARISONS, [*given, request.alpha, request.margin, request.score_margin]
         ),
         pairs=reader.rows(_PAIRS, given),
     )
@@ -239,7 +239,7 @@ class Searched(msgspec.Struct, frozen=True):
     """The call of which the path is an argument, where it is one."""
 
 
-class _Given(msgspec.Struct, frozen=True):
+class _CallResult(msgspec.Struct, frozen=True):
     """A call's result, with where it stands."""
 
     agent: str
@@ -266,9 +266,9 @@ async def search(
     history = await workspace.states.history(run)
     decided, given = await _given(workspace, history, question)
     if decided is None:
-        asked = f" on a question that begins with {question!r}" if question else ""
-        return Searched(run, None, f"no decision{asked} is on record")
-    known: dict[str, list[tuple[_Given, tuple[str, ...], Plain]]] = {}
+        query = f" on a question that begins with {question!r}" if question else ""
+        return Searched(run, None, f"no decision{query} is on record")
+    known: dict[str, list[tuple[_CallResult, tuple[str, ...], Plain]]] = {}
     arguments: dict[str, str] = {}
     for each in given:
         for within, value in leaves(each.result):
@@ -317,7 +317,7 @@ async def search(
 
 async def _given(
     workspace: Workspace, history: list[Stored], question: str | None
-) -> tuple[int | None, list[_Given]]:
+) -> tuple[int | None, list[_CallResult]]:
     """Where the last decision stands, and what calls had returned by then, by position."""
     positions: dict[tuple[str, int], int] = {}
     for stored in history:
@@ -331,14 +331,14 @@ async def _given(
         positions[name, noted.version]
         for name, state in states.items()
         for noted in state.facts
-        if (asked := getattr(noted.fact, "question", None)) is not None
-        and asked.startswith(question or "")
+        if (query := getattr(noted.fact, "question", None)) is not None
+        and query.startswith(question or "")
     ]
     if not decided:
         return None, []
     last = max(decided)
     fetch = Fetcher(workspace)
-    found: list[_Given] = []
+    found: list[_CallResult] = []
     for name, state in states.items():
         reader = _reader(state)
         for step in state.steps.values():
@@ -351,7 +351,7 @@ async def _given(
                 arguments = await fetch(reader.arguments(step))
             except (NotFound, Corrupt):
                 continue  # a blob that was erased: no value to find there
-            found.append(_Given(name, step, positions[name, step.version], result, arguments))
+            found.append(_CallResult(name, step, positions[name, step.version], result, arguments))
     return last, sorted(found, key=lambda each: each.at)
 
 

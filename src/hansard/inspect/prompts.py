@@ -303,13 +303,13 @@ def _version(row: dict[str, Any], metrics: dict[str, float], runs: int) -> Promp
     return PromptVersion(**row | made)
 
 
-def _by_name(told: Any) -> dict[str, float]:
+def _by_name(plain: Any) -> dict[str, float]:
     """A map as the tables give it: as a dict, or as the lists of its keys and values."""
-    if not told:
+    if not plain:
         return {}
-    if "key" in told and isinstance(told["key"], list):
-        return dict(zip(told["key"], told["value"], strict=True))
-    return dict(told)
+    if "key" in plain and isinstance(plain["key"], list):
+        return dict(zip(plain["key"], plain["value"], strict=True))
+    return dict(plain)
 
 
 def report(reader: Reader, name: str | None = None, alpha: float = ALPHA) -> PromptReport:
@@ -330,13 +330,13 @@ async def show(workspace: Workspace, reference: str) -> ShownPrompt:
     """A version, and how its prompt stands. Raises NotFound, Refused, BadName."""
     found = await store.get(workspace, reference)
     state = (await artifacts.read(workspace, prompts.PROMPTS, found.name)).state
-    said = [each for each in state.feedback if each.version == found.version]
+    parts = [each for each in state.feedback if each.version == found.version]
     return ShownPrompt(
         prompt=found,
         variables=found.variables,
         aliases=dict(sorted(state.aliases.items())),
         newest=state.newest,
-        feedback=[{"text": each.text, "rating": each.rating, "run": each.run} for each in said],
+        feedback=[{"text": each.text, "rating": each.rating, "run": each.run} for each in parts],
     )
 
 

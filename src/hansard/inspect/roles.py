@@ -265,7 +265,7 @@ async def explain(
     life = await _life(workspace, stored)
     facts = roles.facts_of(stored, recorded, life, _fields(recorded))
     verdict = judge(state.rules, facts)
-    told = Explanation(
+    report = Explanation(
         role=name,
         event=recorded.id,
         address=f"{position}.{index}",
@@ -278,7 +278,7 @@ async def explain(
         whole=verdict.whole,
         why=explained(state.rules, facts),
     )
-    return Explained(told=told, stream=stored.stream)
+    return Explained(told=report, stream=stored.stream)
 
 
 async def _up_to(workspace: Workspace, at: str | None) -> UpTo:
@@ -306,8 +306,8 @@ async def _life(workspace: Workspace, stored: Stored) -> RunState:
 
 def _fields(recorded: Recorded) -> tuple[str, ...]:
     """The keys of an event's data."""
-    told = msgspec.json.decode(recorded.data)
-    return tuple(told) if isinstance(told, dict) else ()
+    fields = msgspec.json.decode(recorded.data)
+    return tuple(fields) if isinstance(fields, dict) else ()
 
 
 class RoleView(Answer):
@@ -415,8 +415,8 @@ def _lines(made: Derived, known: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def _plain(record: msgspec.Struct) -> dict[str, Any]:
-    told: dict[str, Any] = recorded(msgspec.Raw(msgspec.json.encode(record)))
-    return told
+    fields: dict[str, Any] = recorded(msgspec.Raw(msgspec.json.encode(record)))
+    return fields
 
 
 async def knew(
@@ -458,22 +458,22 @@ async def before_event(
         message = f"event {text} stands in no run: give a decision or another event of an agent"
         raise Refused(message)
     history = await workspace.states.history(found, AtPosition(whole_at(stored)))
-    told = [each for each in history if each.position < position]
+    items = [each for each in history if each.position < position]
     if index:  # what it did in the same commit before
         commit = msgspec.structs.replace(stored.commit, events=stored.commit.events[:index])
-        told.append(msgspec.structs.replace(stored, commit=commit))
-    if not told:
+        items.append(msgspec.structs.replace(stored, commit=commit))
+    if not items:
         raise NotFound(f"run {found} before event {text}", "it is the first: give a later one")
     agent, own = await _author(workspace, found, stored)
     version = stored.commit.version + index - 1
     if not isinstance(stored.stream, AgentStream):
-        version = _version(told, agent)
+        version = _version(items, agent)
     return Moment(
         found,
         agent,
         role or own,
         version,
-        told,
+        items,
         position - 1,
         stored.commit.events[index],
         f"{position}.{index}",

@@ -330,13 +330,13 @@ class Runs(Answer):
 
 
 async def list_runs(
-    workspace: Workspace, wanted: RunFilter, limit: int, *, probes: bool = False
+    workspace: Workspace, filters: RunFilter, limit: int, *, probes: bool = False
 ) -> Runs:
     """The runs that are asked for, with or without the forks of probes; 0 is no limit. Reads the
     whole of each run it gives.
     """
     lives = await run_index.read(workspace.log)
-    taken = [life for life in lives if wanted.takes(life)]
+    taken = [life for life in lives if filters.takes(life)]
     found = [life for life in taken if probes or life.probe is None]
     given = found[:limit] if limit > 0 else found
     return Runs(
@@ -344,10 +344,10 @@ async def list_runs(
         found=len(found),
         all=len(lives),
         probed=len(taken) - len(found),
-        undated=sum(map(wanted.leaves_out_undated, lives)),
-        unread=sum(life.error is not None and not wanted.takes(life) for life in lives),
+        undated=sum(map(filters.leaves_out_undated, lives)),
+        unread=sum(life.error is not None and not filters.takes(life) for life in lives),
         lost={life.run for life in given if life.problem},
-        unknown=list(wanted.unknown(lives)) if not found else [],
+        unknown=list(filters.unknown(lives)) if not found else [],
     )
 
 

@@ -354,9 +354,13 @@ def _at(move: Move | None) -> At | None:
             because=made.because or None,
         )
     if move.message is not None:
-        said = move.message
+        message = move.message
         return MessageAt(
-            **where, role=said.role, content=said.content, fields=said.fields, usage=said.usage
+            **where,
+            role=message.role,
+            content=message.content,
+            fields=message.fields,
+            usage=message.usage,
         )
     if step is None:
         return At(**where)
@@ -501,12 +505,12 @@ def _add_step(side: _Side, step: Step, declared: list[tuple[int, ToolDeclared]])
     found = bisect.bisect_right(declared, step.version, key=lambda one: one[0])
     if found:
         tool = declared[found - 1][1]
-        said = (tool.version, tool.source, tool.effects.value)
-        side.code.setdefault(step.tool, set()).add(said)
+        parts = (tool.version, tool.source, tool.effects.value)
+        side.code.setdefault(step.tool, set()).add(parts)
 
 
-def _named(side: _Side, told: Any) -> None:
-    model = told.get("model") if isinstance(told, dict) else None
+def _named(side: _Side, plain: Any) -> None:
+    model = plain.get("model") if isinstance(plain, dict) else None
     if isinstance(model, str) and model:
         side.models.add(model)
 
@@ -567,12 +571,12 @@ def _prompt(a: _Side, b: _Side) -> Respect:
 
 def _effects(a: _Side, b: _Side) -> Respect:
     """Effects that were answered as the parent's were make no difference to who called them."""
-    told = "; ".join(
+    words = "; ".join(
         f"{letter}: {text}" for letter, side in (("A", a), ("B", b)) for text in _withheld(side)
     )
     if any(side.withheld[how] for side in (a, b) for how in (Withheld.SHADOW, Withheld.REFUSED)):
-        return _differs("effects", told)
-    return Respect("effects", Sameness.SAME, told or "none was withheld")
+        return _differs("effects", words)
+    return Respect("effects", Sameness.SAME, words or "none was withheld")
 
 
 def _withheld(side: _Side) -> Iterator[str]:
@@ -580,12 +584,12 @@ def _withheld(side: _Side) -> Iterator[str]:
     found = side.withheld
     if not found.total():
         return
-    said = {
+    texts = {
         Withheld.OUTCOME: "answered with an outcome on record",
         Withheld.SHADOW: "answered by a shadow",
         Withheld.REFUSED: "refused",
     }
-    parts = [f"{found[how]:,} {text}" for how, text in said.items() if found[how]]
+    parts = [f"{found[how]:,} {text}" for how, text in texts.items() if found[how]]
     yield f"{counted(found.total(), 'effect')} withheld ({', '.join(parts)})"
 
 

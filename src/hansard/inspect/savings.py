@@ -62,7 +62,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
             return "0 calls answered from the record"
         tokens = _sum([self.input_tokens, self.output_tokens])
         effects = counted(self.effects or 0, "effect")
-        said = [
+        parts = [
             f"{counted(self.calls, 'call')} answered from the record, {effects} not repeated",
             self._figure("tokens", tokens, f"{tokens or 0:,.0f} tokens", self.calls_with_tokens),
             self._figure("money", self.cost, f"${self.cost or 0:,.4f}", self.calls_with_cost),
@@ -70,12 +70,12 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
                 "time", self.seconds, f"{self.seconds or 0:,.2f} s", self.calls_with_seconds
             ),
         ]
-        return "; ".join(said)
+        return "; ".join(parts)
 
-    def _figure(self, what: str, amount: float | None, said: str, of: int) -> str:
+    def _figure(self, what: str, amount: float | None, text: str, of: int) -> str:
         if amount is None:
             return f"{what} unknown"
-        return said if of == self.calls else f"{said} (of {of:,} of them; of the others unknown)"
+        return text if of == self.calls else f"{text} (of {of:,} of them; of the others unknown)"
 
 
 class Savings(Saved, frozen=True, kw_only=True):
@@ -149,11 +149,11 @@ def saved(ledger: Ledger) -> Saved:
 
 def added(every: Iterable[Saved]) -> Saved:
     """Several as one; of what is not known of one, the others."""
-    told = [each for each in every if each.calls is not None]
-    if not told:
+    items = [each for each in every if each.calls is not None]
+    if not items:
         return Saved()
     sums: dict[str, Any] = {
-        name: _sum(getattr(each, name) for each in told) for name in Saved.__struct_fields__
+        name: _sum(getattr(each, name) for each in items) for name in Saved.__struct_fields__
     }
     whole = ("calls", "effects", "calls_with_tokens", "calls_with_cost", "calls_with_seconds")
     return Saved(**sums | {name: int(sums[name]) for name in whole})
@@ -178,7 +178,7 @@ ORDER BY min(began_at)
 """Parameters: the run, the workflow, the month; None for any; and what to add up for."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class SavingsQuery(msgspec.Struct, frozen=True):
     """Of which sessions, and what to add them up for. Raises BadValue."""
 
     run: str | None = None
@@ -206,10 +206,10 @@ def savings_of(rows: Iterable[Mapping[str, Any]]) -> list[Savings]:
 
 
 async def savings(
-    ask: Callable[[str, tuple[object, ...]], Awaitable[Rows]], wanted: Wanted
+    ask: Callable[[str, tuple[object, ...]], Awaitable[Rows]], request: SavingsQuery
 ) -> SavingsAnswer:
     """What sessions were answered, the earliest first. Raises BadValue, and as `ask` does."""
-    answer = await ask(SAVINGS, wanted.parameters)
+    answer = await ask(SAVINGS, request.parameters)
     return SavingsAnswer(position=answer.position, rows=savings_of(answer.dicts()))
 
 
@@ -299,19 +299,19 @@ class ReusedAnswers(Answer):
             "position": self.position,
         }
 
-    def line(self, asked: str = "") -> str:
-        """What they saved, in words: what is not known is in no sum. `asked` names the filters."""
+    def line(self, question: str = "") -> str:
+        """What they saved, in words. Unknown figures are in no sum. `question` names the filters."""
         if not self.reused:
-            return f"no call{asked} was given an answer of an earlier run"
-        said = f"{counted(len(self.reused), 'call')} answered by earlier runs"
+            return f"no call{question} was given an answer of an earlier run"
+        text = f"{counted(len(self.reused), 'call')} answered by earlier runs"
         seconds = [each.seconds_saved for each in self.reused if each.seconds_saved is not None]
         costs = [each.cost_saved for each in self.reused if each.cost_saved is not None]
         for words, known in ((f"{fsum(seconds):,.2f} s", seconds), (f"${fsum(costs):,.4f}", costs)):
             if known:
                 part = len(known) < len(self.reused)
                 of = f" (of {len(known):,} of them; of the others unknown)" if part else ""
-                said += f"; {words}{of}"
-        return said
+                text += f"; {words}{of}"
+        return text
 
 
 def _reuse_total(found: Iterator[float | None]) -> float | None:

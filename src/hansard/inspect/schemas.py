@@ -61,8 +61,8 @@ def _events() -> dict[str, Any]:
     [commit, *data], parts = _of([Commit, *(REGISTRY[tag] for tag in tags)])
     event = parts.pop("Recorded")
     for tag, shape in zip(tags, data, strict=True):
-        told = {**event["properties"], "type": {"const": tag}, "data": shape}
-        parts[tag] = {**event, "title": tag, "properties": told}
+        fields = {**event["properties"], "type": {"const": tag}, "data": shape}
+        parts[tag] = {**event, "title": tag, "properties": fields}
     parts["Recorded"] = {"oneOf": [{"$ref": _REF.format(name=tag)} for tag in tags]}
     return _document("A commit with its events", [commit], parts)
 
@@ -75,21 +75,21 @@ _MADE: dict[Schema, Callable[[], dict[str, Any]]] = {
 
 
 def _of(types: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    told = [_told(each) for each in types]
-    found, parts = msgspec.json.schema_components(told, ref_template=_REF)
+    items = [_schema_type(each) for each in types]
+    found, parts = msgspec.json.schema_components(items, ref_template=_REF)
     return list(found), parts
 
 
-def _told(kind: Any) -> Any:
+def _schema_type(kind: Any) -> Any:
     """A type as msgspec can tell of it: a struct with a default that is raw JSON is one without."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _struct(kind)
     parts = get_args(kind)
-    told = tuple(_told(each) for each in parts)
-    if all(new is old for new, old in zip(told, parts, strict=True)):
+    items = tuple(_schema_type(each) for each in parts)
+    if all(new is old for new, old in zip(items, parts, strict=True)):
         return kind
     origin: Any = get_origin(kind)
-    return Union[told] if origin in {Union, UnionType} else origin[told]  # noqa: UP007 -- made at run time
+    return Union[items] if origin in {Union, UnionType} else origin[items]  # noqa: UP007 -- made at run time
 
 
 _open: set[type[msgspec.Struct]] = set()
@@ -105,15 +105,15 @@ def _rebuilt(cls: type[msgspec.Struct]) -> type[msgspec.Struct]:
     fields = msgspec.structs.fields(cls)
     _open.add(cls)
     try:
-        told = [_told(field.type) for field in fields]
+        items = [_schema_type(field.type) for field in fields]
     finally:
         _open.remove(cls)
     raw = [isinstance(field.default, msgspec.Raw) for field in fields]
-    same = all(new is field.type for new, field in zip(told, fields, strict=True))
+    same = all(new is field.type for new, field in zip(items, fields, strict=True))
     if same and not any(raw):
         return cls
     shapes: list[Any] = []
-    for field, kind, is_raw in zip(fields, told, raw, strict=True):
+    for field, kind, is_raw in zip(fields, items, raw, strict=True):
         given: dict[str, Any] = {"default": None if is_raw else field.default}
         if field.default_factory is not msgspec.NODEFAULT:
             given = {"default_factory": field.default_factory}

@@ -88,8 +88,8 @@ class Data(Answer):
     def lines(self) -> Iterator[dict[str, Any]]:
         """The run, then each agent."""
         yield {"kind": "run", "run": self.run, "position": self.position, **self.life}
-        for name, told in self.agents.items():
-            yield {"kind": "agent", "run": self.run, "agent": name, **told}
+        for name, item in self.agents.items():
+            yield {"kind": "agent", "run": self.run, "agent": name, **item}
 
 
 class Difference(Answer):
@@ -124,7 +124,7 @@ async def difference(
         if only not in before.agents:
             after.agent(only)  # who is at neither point is told
         for view in (before, after):
-            view.agents = {name: told for name, told in view.agents.items() if name == only}
+            view.agents = {name: item for name, item in view.agents.items() if name == only}
     found = list(changes(data(before), data(after)))
     return Difference(run, before.position, after.position, found)
 
@@ -145,13 +145,13 @@ def life(view: RunView) -> dict[str, Any]:
     """A run's life, with the versions of its streams and its shared state. Judgements by their
     number, from 1.
     """
-    told = _plain(msgspec.structs.replace(view.life, judged=[]))
-    told["assigned"] = view.life.assigned and _plain(view.life.assigned)
-    told["judged"] = {str(n): _plain(each) for n, each in enumerate(view.life.judged, 1)}
-    told["scores"] = view.life.scores
-    told["streams"] = view.vector
-    told["board"] = {name: key(state) for name, state in sorted(view.boards.items())}
-    return told
+    plain = _plain(msgspec.structs.replace(view.life, judged=[]))
+    plain["assigned"] = view.life.assigned and _plain(view.life.assigned)
+    plain["judged"] = {str(n): _plain(each) for n, each in enumerate(view.life.judged, 1)}
+    plain["scores"] = view.life.scores
+    plain["streams"] = view.vector
+    plain["board"] = {name: key(state) for name, state in sorted(view.boards.items())}
+    return plain
 
 
 def key(state: BoardState) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def key_head(state: BoardState) -> dict[str, Any]:
 
 def agent(state: AgentState) -> dict[str, Any]:
     """An agent's state. Steps by number, facts by version, tools and checkpoints by name."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "role": state.role,
         "version": state.version,
         "epoch": state.epoch,
@@ -193,12 +193,12 @@ def agent(state: AgentState) -> dict[str, Any]:
     for noted in state.facts:
         found = {**_plain(noted.fact), "version": noted.version}
         if isinstance(noted.fact, CheckpointSaved):
-            told["checkpoints"][noted.fact.name] = found
+            fields["checkpoints"][noted.fact.name] = found
         elif isinstance(noted.fact, ContextCompacted):
-            told.setdefault(SUMMARIES, {})[str(noted.version)] = found
+            fields.setdefault(SUMMARIES, {})[str(noted.version)] = found
         else:
-            told[_KINDS[type(noted.fact)]][str(noted.version)] = found
-    return told
+            fields[_KINDS[type(noted.fact)]][str(noted.version)] = found
+    return fields
 
 
 def turn(state: AgentState) -> int:
@@ -209,9 +209,9 @@ def turn(state: AgentState) -> int:
 def _plain(record: msgspec.Struct) -> dict[str, Any]:
     """A record as plain values, those included that are as ever."""
     fields = msgspec.structs.asdict(record)
-    told = recorded(msgspec.Raw(msgspec.json.encode(fields)))
-    if told.keys() == fields.keys():
-        return told  # type: ignore[no-any-return]  # an object of these keys
+    decoded = recorded(msgspec.Raw(msgspec.json.encode(fields)))
+    if decoded.keys() == fields.keys():
+        return decoded  # type: ignore[no-any-return]  # an object of these keys
     return {name: recorded(values.dump(value)) for name, value in fields.items()}
 
 
@@ -364,7 +364,7 @@ async def of_run(
     return [made for each in named async for made in chain(workspace, commits.get(each, []))]
 
 
-async def one(workspace: Workspace, wanted: str, run: str | None = None) -> Snapshot:
+async def one(workspace: Workspace, target: str, run: str | None = None) -> Snapshot:
     """The snapshot of an id; without a run it is looked for in all of them, the newest first.
 
     Raises NotFound.
@@ -373,12 +373,12 @@ async def one(workspace: Workspace, wanted: str, run: str | None = None) -> Snap
     for each in runs:
         for commits in commits_by_agent(await workspace.states.history(each)).values():
             for number, stored in enumerate(commits):
-                version = snapshot_version(stored, wanted)
+                version = snapshot_version(stored, target)
                 if version is not None:
                     return await _at_version(workspace, commits[: number + 1], version)
     where = f"in run {run}" if run is not None else f"in any of {counted(len(runs), 'run')}"
     raise NotFound(
-        f"a snapshot {wanted!r:.80} {where}", "'hansard run show RUN --snapshots' has them"
+        f"a snapshot {target!r:.80} {where}", "'hansard run show RUN --snapshots' has them"
     )
 
 

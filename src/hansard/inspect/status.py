@@ -162,8 +162,8 @@ def _projection(place: TableFiles, head: int) -> Projection:
 
 
 def _published(place: TableFiles, head: int) -> Published:
-    standing, stands = place.standing(), published.newest(place)
-    position = stands.position if stands is not None else 0
+    standing, current = place.standing(), published.newest(place)
+    position = current.position if current is not None else 0
     return Published(
         position=position,
         behind=max(0, head - position),
@@ -173,10 +173,10 @@ def _published(place: TableFiles, head: int) -> Published:
 
 def _quarantined(place: TableFiles) -> int | None:
     """How many messages of the log are no commits of where they stand, as far as is published."""
-    with published.holding(place) as stands:
-        if stands is None:
+    with published.holding(place) as current:
+        if current is None:
             return None
-        store = Store(stands.path, read_only=True)
+        store = Store(current.path, read_only=True)
         try:
             return int(store.all("SELECT count(*) FROM problems")[0][0])
         finally:

@@ -135,13 +135,13 @@ async def _brought(
             least = extent.last if wait_for is None else wait_for
             await reach(raw, place, tell, bar, wanted=least, extent=extent)
     except (Unreachable, BrokerError) as error:
-        stands = generations.newest(place)
-        if stands is None:
+        current = generations.newest(place)
+        if current is None:
             raise
         if least is None:
-            least = max(stands.head, wait_for or 0)
-        if stands.position < least:
-            raise PartialTables(stands.position, least, error) from error
+            least = max(current.head, wait_for or 0)
+        if current.position < least:
+            raise PartialTables(current.position, least, error) from error
         tell(f"answered from what stands, since the log cannot be read: {error}")
     return least
 
@@ -182,8 +182,8 @@ async def reach(
     """
     head = extent.last
     until_s = time.monotonic() + WAIT_S
-    stands = generations.newest(place)
-    if stands is not None and wanted <= stands.position and await _is_of(raw, stands, extent):
+    current = generations.newest(place)
+    if current is not None and wanted <= current.position and await _is_of(raw, current, extent):
         return
     from hansard.projections.runner import Projector  # noqa: PLC0415 -- DuckDB takes long
 
@@ -191,15 +191,15 @@ async def reach(
         try:
             projector = await Projector.open(raw, place)
         except Held as held:
-            stands = generations.newest(place)
-            if stands is not None and wanted <= stands.position:
+            current = generations.newest(place)
+            if current is not None and wanted <= current.position:
                 extent = await raw.extent()
-                if stands.position <= extent.last and not extent.gone_since(stands):
+                if current.position <= extent.last and not extent.gone_since(current):
                     return
-                path, gone = stands.path, extent.gone_since(stands)
-                raise Ahead(path, stands.position, extent.last, gone) from held
+                path, gone = current.path, extent.gone_since(current)
+                raise Ahead(path, current.position, extent.last, gone) from held
             if time.monotonic() >= until_s:
-                raise Behind(wanted, stands.position if stands else 0, WAIT_S) from held
+                raise Behind(wanted, current.position if current else 0, WAIT_S) from held
             await asyncio.sleep(POLL_S)
             continue
         if projector.store.restarted:
@@ -213,7 +213,7 @@ async def reach(
         return
 
 
-async def _project(projector: Projector, wanted: int, timeout_s: float | None, bar: Bar) -> int:
+async def _project(projector: Projector, target: int, timeout_s: float | None, bar: Bar) -> int:
     """Bring the tables to a position and publish them; where they stand then, which is before it
     where the log has lost what is there. Raises Behind where the log ends before.
     """
@@ -221,27 +221,27 @@ async def _project(projector: Projector, wanted: int, timeout_s: float | None, b
         with bar() as update:
             async with asyncio.timeout(timeout_s):
                 await projector.run(
-                    until=wanted, moved=lambda batch, _: update(batch.position, wanted)
+                    until=target, moved=lambda batch, _: update(batch.position, target)
                 )
     except TimeoutError as error:
         reached = projector.store.progress.position
-        raise Behind(wanted, reached, timeout_s or 0.0) from error
+        raise Behind(target, reached, timeout_s or 0.0) from error
     finally:
         await projector.close()
     return projector.store.progress.position
 
 
-async def _is_of(raw: RawWorkspace, stands: PublishedSnapshot, extent: Extent) -> bool:
+async def _is_of(raw: RawWorkspace, current: PublishedSnapshot, extent: Extent) -> bool:
     """Whether a generation was made of this log: it holds as many messages up to there, and the
     same one there.
     """
-    if stands.position > extent.last or not stands.position:
-        return stands.position == extent.last
-    if extent.gone_since(stands):
+    if current.position > extent.last or not current.position:
+        return current.position == extent.last
+    if extent.gone_since(current):
         return False
     async with contextlib.aclosing(
-        raw.chunks(stands.position - 1, until=stands.position)
+        raw.chunks(current.position - 1, until=current.position)
     ) as chunks:
         async for chunk in chunks:
-            return [digest(message) for message in chunk.messages] == [stands.digest]
+            return [digest(message) for message in chunk.messages] == [current.digest]
     return False

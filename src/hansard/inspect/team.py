@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from hansard.agents.team.tasks import told_tasks
+from hansard.agents.team.tasks import task_records
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive, until
 from hansard.bus.errors import NotFound
@@ -104,9 +104,9 @@ async def team(workspace: Workspace, run: str, up_to: UpTo) -> Team:
     if not now and view.position:
         now = (await workspace.log.at(view.position)).stamp
     tasks = {}
-    for told in told_tasks(view.team, now):
-        kept = {name: told[name] for name in told if name not in ("what", "given", "result")}
-        tasks[told["id"]] = Task(**kept, as_of=view.position)
+    for item in task_records(view.team, now):
+        kept = {name: item[name] for name in item if name not in ("what", "given", "result")}
+        tasks[item["id"]] = Task(**kept, as_of=view.position)
     unmet = waits(view.team).values()
     return Team(
         run=run,

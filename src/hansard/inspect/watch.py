@@ -37,7 +37,7 @@ FINDINGS_MAX = 20
 """Findings that are kept a workspace; what follows is counted."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class WatchFinding(msgspec.Struct, frozen=True):
     """One finding: when, and what is wrong."""
 
     at: datetime
@@ -58,7 +58,7 @@ class Watched(msgspec.Struct):
     compared: datetime = msgspec.field(default_factory=_now)
     read: int = 0
     read_whole: datetime | None = None
-    findings: list[Found] = []
+    findings: list[WatchFinding] = []
     more: int = 0
 
     def find(self, fact: str) -> bool:
@@ -68,7 +68,7 @@ class Watched(msgspec.Struct):
         if len(self.findings) >= FINDINGS_MAX:
             self.more += 1
         else:
-            self.findings.append(Found(_now(), fact))
+            self.findings.append(WatchFinding(_now(), fact))
         return True
 
 

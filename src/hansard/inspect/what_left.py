@@ -88,11 +88,13 @@ async def what_left(workspace: Workspace, run: str, fetch: Payloads) -> list[Sen
     history = await workspace.states.history(run, await workspace.points.up_to(run, None))
     calls: list[Call] = []
     async for step in traces.trace(run, history).whole(fetch):
-        told = step.told
+        detail = step.told
         # What is taken over, or withheld in a fork, was made there alone where it first stood.
-        elsewhere = told.reused or told.reused_from or told.withheld or told.recorded_in != run
+        elsewhere = (
+            detail.reused or detail.reused_from or detail.withheld or detail.recorded_in != run
+        )
         if not elsewhere:
-            fields = {name: getattr(told, name) for name in Call.__struct_fields__}
+            fields = {name: getattr(detail, name) for name in Call.__struct_fields__}
             calls.append(Call(**fields))
     return list(_sent(calls))
 

@@ -14,7 +14,7 @@ from hansard.bus.errors import NotFound
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import Answer
-from hansard.inspect.comparison_parts import Heading, Paragraph, Said, Table
+from hansard.inspect.comparison_parts import Heading, Paragraph, ReportBlock, Table
 from hansard.projections.reader import Reader
 
 CANDIDATES_MAX = 8
@@ -85,12 +85,12 @@ class Explained(Answer):
         yield {"kind": "explained", "decision": self.decision, "position": self.position}
 
 
-def told(found: Explained) -> Told:
+def decision_text(found: Explained) -> Told:
     """A decision in words and tables."""
     return told_of(found.decision, found.rows)
 
 
-def blocks(found: Decisions | Explained, *, whole: bool = False) -> Iterator[Said]:
+def blocks(found: Decisions | Explained, *, whole: bool = False) -> Iterator[ReportBlock]:
     """The same for people; whole: all rows of what is many."""
     match found:
         case Decisions():
@@ -99,7 +99,7 @@ def blocks(found: Decisions | Explained, *, whole: bool = False) -> Iterator[Sai
             yield from _of_decision(found, whole=whole)
 
 
-def _of_run(found: Decisions) -> Iterator[Said]:
+def _of_run(found: Decisions) -> Iterator[ReportBlock]:
     if found.rows:
         names = ("at", "agent", "question", "selected")
         rows = [
@@ -111,12 +111,12 @@ def _of_run(found: Decisions) -> Iterator[Said]:
     yield Paragraph(f"{count} of run {found.run}, as of position {found.position}")
 
 
-def _of_decision(found: Explained, *, whole: bool) -> Iterator[Said]:
-    said = told(found)
-    yield Heading(f"{said.question}  {said.selected}")
-    for sentence in said.sentences:
+def _of_decision(found: Explained, *, whole: bool) -> Iterator[ReportBlock]:
+    text = decision_text(found)
+    yield Heading(f"{text.question}  {text.selected}")
+    for sentence in text.sentences:
         yield Paragraph(sentence)
-    for part in said.parts:
+    for part in text.parts:
         shown, _, word = (part.rows, [], "") if whole else part.folded()
         yield Table(part.columns, shown, part.title, word, part.fold == "newest")
     yield Paragraph(f"as of position {found.position}")
@@ -190,8 +190,8 @@ def find(answers: Reader, text: str) -> tuple[str | None, str]:
 
 
 def _at(answers: Reader, text: str, position: int, index: int) -> tuple[str, str]:
-    asked = "SELECT id, known_as, type, run FROM events WHERE position = $1 AND event_index = $2"
-    found = answers.all(asked, [position, index])
+    question = "SELECT id, known_as, type, run FROM events WHERE position = $1 AND event_index = $2"
+    found = answers.all(question, [position, index])
     if not found:
         raise NotFound(f"an event at {text}", f"{_REMEDY}; the tables end at {answers.position}")
     [(event, known_as, type_, run)] = found
@@ -368,11 +368,11 @@ def _made_from(rows: Iterable[Row]) -> Iterable[str]:
     values = [row["value"] for row in rows if row["part"] == "input"]
     of: Counter[str] = Counter()
     for value in values:
-        told = value if isinstance(value, dict) else {}
-        if told.get("tool"):
-            of[f"of {told['tool']}"] += 1
-        elif told.get("key"):
-            of[f"of the shared {told['key']}"] += 1
+        record = value if isinstance(value, dict) else {}
+        if record.get("tool"):
+            of[f"of {record['tool']}"] += 1
+        elif record.get("key"):
+            of[f"of the shared {record['key']}"] += 1
         else:
             of["of another kind"] += 1
     if of:

@@ -55,9 +55,9 @@ class _Tried:
 
     def mean(self, text: str) -> float:
         """The mean of a text over the tasks of the search. Raises _Stopped."""
-        wanted = self._search.text if text == self._base else text
+        target = self._search.text if text == self._base else text
         for each in self.found:
-            if each.text == wanted:
+            if each.text == target:
                 return each.score
         if len(self.found) >= CANDIDATES_MAX or self._search.left < len(self._search.tasks):
             raise _Stopped from BudgetSpent()
@@ -90,8 +90,8 @@ class _Engine:
         """The answer to all that is said in a request."""
         system = request.system or ""
         first = system if isinstance(system, str) else "".join(each.text for each in system)
-        said = [first, *(each.text or "" for each in request.messages)]
-        answer = self._tried.ask("\n\n".join(each for each in said if each))
+        parts = [first, *(each.text or "" for each in request.messages)]
+        answer = self._tried.ask("\n\n".join(each for each in parts if each))
         return Response(
             id=None,
             model="propose",
@@ -163,9 +163,9 @@ def search(*, breadth: int = BREADTH, depth: int = DEPTH) -> Searcher:
             breadth=breadth,
             depth=depth,
         )
-        asked = dspy.Example(tasks=tried).with_inputs("tasks")
+        question = dspy.Example(tasks=tried).with_inputs("tasks")
         try:
-            optimizer.compile(_Program(work.text), trainset=[asked], eval_kwargs=_QUIETLY)
+            optimizer.compile(_Program(work.text), trainset=[question], eval_kwargs=_QUIETLY)
         except _Stopped as stopped:
             if not isinstance(stopped.__cause__, BudgetSpent):
                 raise stopped.__cause__ or stopped from None

@@ -212,13 +212,13 @@ class Experiences(Noun):
             BadQuery: The text has no words.
             ProjectionError, Refused: As `sql`.
         """
-        wanted = found_experiences.Wanted(
+        query = found_experiences.ExperienceQuery(
             task=task, tools=tuple(tools), address=address, limit=limit, retired=retired
         )
-        reads = partial(self._find, wanted=wanted)
+        reads = partial(self._find, wanted=query)
         return await self._read(reads, "find_experience", task, address)
 
-    def _find(self, reader: Reader, wanted: found_experiences.Wanted) -> ExperienceHits:
+    def _find(self, reader: Reader, wanted: found_experiences.ExperienceQuery) -> ExperienceHits:
         """The experiences that fit. A search keeps nothing: no rank tells of another role's."""
         from hansard.projections.search.files import FileWords  # noqa: PLC0415 -- takes sqlite
 

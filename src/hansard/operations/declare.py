@@ -183,10 +183,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
             }
         )
 
-    async def answer(self, record: Any, asked: Ask, actor: object) -> Any:
+    async def answer(self, record: Any, request: Ask, actor: object) -> Any:
         """What `record` answers to a request of `actor`. Raises BadValue, and what it raises."""
         given = {
-            name: codec.decode(getattr(asked, name), f"{self.called}({name})")
+            name: codec.decode(getattr(request, name), f"{self.called}({name})")
             for name, codec in self.codecs.items()
         }
         if "by" in self.here.parameters and "by" not in given:

@@ -51,13 +51,13 @@ class FileOp(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                 raise BadValue("memory.change(ops)", f"an operation {other!r:.40}", remedy)
 
 
-def changes(asked: Any) -> tuple[Need, ...]:
+def changes(request: Any) -> tuple[Need, ...]:
     """To change the files, where it says of which space; else the session finds it."""
-    if not asked.space:
+    if not request.space:
         return ()
-    ops = getattr(asked, "ops", [asked])
+    ops = getattr(request, "ops", [request])
     named = [path for op in ops for path in (op.path, getattr(op, "to", "")) if path]
-    return tuple(changes_file(asked.space, path) for path in dict.fromkeys(named))
+    return tuple(changes_file(request.space, path) for path in dict.fromkeys(named))
 
 
 class Spaces(Noun):

@@ -70,36 +70,36 @@ class Promotion(msgspec.Struct, frozen=True):
     by: str | Actor = OS_USER
 
 
-async def promoted(workspace: Workspace, read: Read, wanted: Promotion) -> PromptEvidence | None:
+async def promoted(workspace: Workspace, read: Read, request: Promotion) -> PromptEvidence | None:
     """Move the alias; what the experiment says, None where none was asked. The alias must name then
     what it named when the experiment was asked.
 
     Raises Refused (no verdict *better*), PromptConflict, NotFound, BadName, BadValue.
     """
-    if wanted.because and wanted.experiment is not None:
-        fact = f"{wanted.because!r:.80}, and experiment {wanted.experiment!r:.80}"
+    if request.because and request.experiment is not None:
+        fact = f"{request.because!r:.80}, and experiment {request.experiment!r:.80}"
         raise BadValue("because", fact, "give one of both: a reason, or whose verdict counts")
-    prompt_rules.check_alias(wanted.alias)
-    found = await store.get(workspace, wanted.reference)
+    prompt_rules.check_alias(request.alias)
+    found = await store.get(workspace, request.reference)
     state = (await artifacts.read(workspace, PROMPTS, found.name)).state
     prompt_rules.demand_usable(state, found.version)
-    if state.aliases.get(wanted.alias) == found.version:
+    if state.aliases.get(request.alias) == found.version:
         return None
-    said: PromptEvidence | None = None
-    if not wanted.because:
-        standing = standing_of(state, wanted.alias, found.name)
-        said = await read(
-            lambda reader: evidence(reader, found.name, found.version, standing, wanted.experiment)
+    statement: PromptEvidence | None = None
+    if not request.because:
+        standing = standing_of(state, request.alias, found.name)
+        statement = await read(
+            lambda reader: evidence(reader, found.name, found.version, standing, request.experiment)
         )
-        demand_better(said)
+        demand_better(statement)
     move = Move(
-        alias=wanted.alias,
-        expected=state.aliases.get(wanted.alias),
-        because=wanted.because,
-        experiment=said.experiment if said is not None else "",
+        alias=request.alias,
+        expected=state.aliases.get(request.alias),
+        because=request.because,
+        experiment=statement.experiment if statement is not None else "",
     )
-    await store.move(workspace, found.reference, move, by=wanted.by)
-    return said
+    await store.move(workspace, found.reference, move, by=request.by)
+    return statement
 
 
 class _Verdict(Answer):
@@ -114,9 +114,9 @@ def _reports(_: Any) -> tuple[Need, ...]:
     return trusts(Trust.QUERY, "prompt_report"), permits.prompts()
 
 
-def _promotes(asked: Any) -> tuple[Need, ...]:
+def _promotes(request: Any) -> tuple[Need, ...]:
     moves = (states(PromptAliased.tag), permits.prompts())
-    return moves if asked.because else (*moves, trusts(Trust.QUERY, "promote"))
+    return moves if request.because else (*moves, trusts(Trust.QUERY, "promote"))
 
 
 class Prompts(Noun):
@@ -339,12 +339,12 @@ class Prompts(Noun):
         `using` may be a coroutine function.
         """
         self._demand_own("evolve", by)
-        said = store.told(feedback)
+        statement = store.feedback_list(feedback)
         before = after = await self.prompt(reference)
-        for each in said:
+        for each in statement:
             text = store.rule_of(each, using)(after, each)
             after = store.evolved(after, await text if inspect.isawaitable(text) else text)
-        return await self._evolved(before, after, said, because, by)
+        return await self._evolved(before, after, statement, because, by)
 
     async def _evolved(
         self, before: Prompt, after: Prompt, feedback: Sequence[str], because: str, by: str

@@ -76,8 +76,8 @@ def _query(what: str) -> Callable[[Any], tuple[Need, ...]]:
     return lambda _: (trusts(Trust.QUERY, what),)
 
 
-def _views(asked: Any) -> tuple[Need, ...]:
-    return () if asked.role is None else (views(asked.role),)
+def _views(request: Any) -> tuple[Need, ...]:
+    return () if request.role is None else (views(request.role),)
 
 
 class Queries(Noun):
@@ -179,7 +179,7 @@ class Queries(Noun):
             BadValue: There is no such month, or nothing of that name to add up for.
             SqlError, ProjectionError: As `sql`.
         """
-        query = savings_by.Wanted(run, workflow, month, by)
+        query = savings_by.SavingsQuery(run, workflow, month, by)
         return await savings_by.savings(partial(self._ask, "savings"), query)
 
     async def compare(self, experiment: str, **options: Unpack[CompareOptions]) -> ComparisonReport:

@@ -227,8 +227,8 @@ class AuditReport(Shown, Audit, tag_field="kind", tag="audit", kw_only=True):
         return _of_audit(self)
 
     def _brief(self) -> dict[str, Any]:
-        told = self.summary
-        return {"run": told.run, **told.severities, "position": told.position}
+        value = self.summary
+        return {"run": value.run, **value.severities, "position": value.position}
 
 
 class DecisionReport(Shown, Explained, tag_field="kind", tag="explained", kw_only=True):

@@ -35,7 +35,7 @@ def _states(tag: str) -> Callable[[Any], tuple[Need, ...]]:
 class Runs(Noun):
     """Runs: steps in doubt, open questions, failed tasks, ends, answers that are reused."""
 
-    @operation(needs=lambda asked: (trusts(Trust.SETTLE, asked.step),), takes=Takes.RUN)
+    @operation(needs=lambda request: (trusts(Trust.SETTLE, request.step),), takes=Takes.RUN)
     async def settle(
         self,
         run: str,
@@ -117,7 +117,7 @@ class Runs(Noun):
         """
         return await runs.reopen(self._workspace, run, task, by=by, because=because)
 
-    @operation(needs=lambda asked: (trusts(Trust.APPROVE, asked.approval),), takes=Takes.RUN)
+    @operation(needs=lambda request: (trusts(Trust.APPROVE, request.approval),), takes=Takes.RUN)
     async def approve(
         self, approval: str, *, by: By = OS_USER, because: Prose = "", role: Here[str | None] = None
     ) -> None:
@@ -143,7 +143,7 @@ class Runs(Noun):
             role=role,
         )
 
-    @operation(needs=lambda asked: (trusts(Trust.APPROVE, asked.approval),), takes=Takes.RUN)
+    @operation(needs=lambda request: (trusts(Trust.APPROVE, request.approval),), takes=Takes.RUN)
     async def deny(
         self, approval: str, *, by: By = OS_USER, because: Prose = "", role: Here[str | None] = None
     ) -> None:
@@ -192,5 +192,5 @@ class Runs(Noun):
         Raises:
             BadValue: Not exactly one of them is named.
         """
-        told = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
-        await reused.invalidate(self._workspace, told, by=by)
+        report = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
+        await reused.invalidate(self._workspace, report, by=by)

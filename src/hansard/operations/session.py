@@ -87,12 +87,12 @@ def _states(tag: str) -> Callable[[Any], tuple[Need, ...]]:
     return lambda _: (states(tag),)
 
 
-def _writes(asked: Any) -> tuple[Need, ...]:
-    return (writes(asked.key),)
+def _writes(request: Any) -> tuple[Need, ...]:
+    return (writes(request.key),)
 
 
-def _reads(asked: Any) -> tuple[Need, ...]:
-    return (reads(asked.key),)
+def _reads(request: Any) -> tuple[Need, ...]:
+    return (reads(request.key),)
 
 
 def _operation(
@@ -485,9 +485,9 @@ class TeamAdd(Ask, frozen=True, tag="team.add"):
     task: Name | None = None
 
 
-def _claims(asked: Any) -> tuple[Need, ...]:
+def _claims(request: Any) -> tuple[Need, ...]:
     stated = states(STATES["claim"])
-    return (stated,) if asked.role is None else (stated, claims(asked.role))
+    return (stated,) if request.role is None else (stated, claims(request.role))
 
 
 @_operation(Task | None, needs=_claims)

@@ -99,8 +99,8 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
             return ipc.open_stream(self.ipc).read_all()
         values = zip(*self.rows, strict=True) if self.rows else [[] for _ in self.columns]
         arrays = [pa.array(list(column)) for column in values]
-        told = {"hansard.position": str(self.position), "hansard.cut": self.cut or "no"}
-        return pa.Table.from_arrays(arrays, names=self.columns).replace_schema_metadata(told)
+        fields = {"hansard.position": str(self.position), "hansard.cut": self.cut or "no"}
+        return pa.Table.from_arrays(arrays, names=self.columns).replace_schema_metadata(fields)
 
     def _warn(self) -> None:
         """Say to whoever takes it as a table that it is not all there is."""

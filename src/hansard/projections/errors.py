@@ -66,16 +66,16 @@ class Unusable(ProjectionError):
 class NoRoom(ProjectionError):
     """The disk takes nothing (it is full, read-only, broken): nothing was written."""
 
-    def __init__(self, path: Path, said: OSError | str) -> None:
-        super().__init__(f"the tables cannot be written: {errors.explained(path, said)} [{said}]")
+    def __init__(self, path: Path, cause: OSError | str) -> None:
+        super().__init__(f"the tables cannot be written: {errors.explained(path, cause)} [{cause}]")
         self.path = path
 
 
 def unwritten(path: Path, error: Exception) -> ProjectionError:
     """What an error is that came of writing a file."""
-    said = error if isinstance(error, OSError) else str(error)
-    if errors.code_of(said):
-        return NoRoom(path, said)
+    text = error if isinstance(error, OSError) else str(error)
+    if errors.code_of(text):
+        return NoRoom(path, text)
     return ProjectionError(f"{str(path)!r} cannot be written: {error}")
 
 
@@ -83,8 +83,8 @@ def unusable(path: Path, error: Exception) -> ProjectionError:
     """What an error is that came of opening a file: a disk that takes nothing says nothing about
     the file, and making it again would not help.
     """
-    said = error if isinstance(error, OSError) else str(error)
-    return NoRoom(path, said) if errors.code_of(said) else Unusable(path, str(error))
+    text = error if isinstance(error, OSError) else str(error)
+    return NoRoom(path, text) if errors.code_of(text) else Unusable(path, str(error))
 
 
 class Older(Unusable):
@@ -130,25 +130,25 @@ class Ahead(OtherLog, Corrupt):
 class Behind(ProjectionError):
     """A position was not projected within the time that the caller gave."""
 
-    def __init__(self, wanted: int, position: int, waited_s: float) -> None:
+    def __init__(self, target: int, position: int, waited_s: float) -> None:
         super().__init__(
-            f"position {wanted} was not projected within {waited_s:g} s, the tables stand at "
+            f"position {target} was not projected within {waited_s:g} s, the tables stand at "
             f"{position}: wait longer, or see 'hansard status'"
         )
-        self.wanted = wanted
+        self.wanted = target
         self.position = position
 
 
 class PartialTables(ProjectionError):
     """The log could not be read to its end, so the tables hold only a part of it."""
 
-    def __init__(self, position: int, wanted: int, reason: Exception) -> None:
+    def __init__(self, position: int, target: int, reason: Exception) -> None:
         super().__init__(
-            f"the tables hold {position:,} of {wanted:,} positions, since the log could not be "
+            f"the tables hold {position:,} of {target:,} positions, since the log could not be "
             f"read further: {reason}; start the broker and ask again, which goes on from there"
         )
         self.position = position
-        self.wanted = wanted
+        self.wanted = target
 
 
 # What can go wrong with the index of words, told apart by who must act.
@@ -245,11 +245,11 @@ class TooCostly(SqlError):
 
     def __init__(self, limit: str, allowed: str, had_s: float | None = None) -> None:
         """had_s: how long it had a core, where it was stopped for its time and others had them."""
-        wanted = "wanted more; ask for less at once (fewer rows, a narrower join)"
+        target = "wanted more; ask for less at once (fewer rows, a narrower join)"
         if had_s is not None:
-            wanted = f"had a core for {had_s:.1f} s of that, the machine is busy; ask again later"
+            target = f"had a core for {had_s:.1f} s of that, the machine is busy; ask again later"
         super().__init__(
-            f"the question was stopped: it may take {allowed} and {wanted}, or give it more"
+            f"the question was stopped: it may take {allowed} and {target}, or give it more"
         )
         self.limit = limit
 

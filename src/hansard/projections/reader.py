@@ -15,7 +15,7 @@ class _Reached(Protocol):
     def digest(self) -> str: ...
 
 
-class Asked(Protocol):
+class ReadSource(Protocol):
     """What is read: a `Store`, whose import takes a tenth of a second."""
 
     @property
@@ -48,7 +48,7 @@ class Asked(Protocol):
 class Reader:
     """Tables that do not change while they are asked. For our own SQL: nothing bounds its cost."""
 
-    def __init__(self, store: Asked) -> None:
+    def __init__(self, store: ReadSource) -> None:
         self._store = store
 
     @property

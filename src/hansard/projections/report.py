@@ -60,8 +60,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def directions(self) -> str | None:
         """What it says of directions, as the macros take it."""
-        said = dict.fromkeys(self.higher, "higher") | dict.fromkeys(self.lower, "lower")
-        return msgspec.json.encode(said, order="sorted").decode() if said else None
+        parts = dict.fromkeys(self.higher, "higher") | dict.fromkeys(self.lower, "lower")
+        return msgspec.json.encode(parts, order="sorted").decode() if parts else None
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -169,7 +169,7 @@ def report(reader: Reader, question: Question) -> Report:
     judged, beside, regressions, unmatched, times = _compared(
         reader,
         question,
-        _Asked(
+        _MetricQuestion(
             *(question.metric, baseline, question.by, question.directions),
             *(question.missing, question.all_pairs),
         ),
@@ -331,9 +331,9 @@ def _check_directions(reader: Reader, question: Question) -> None:
     both = sorted({*question.lower} & {*question.higher})
     if both:
         raise CallerError(f"of {both[0]!r} lower and higher cannot both be better: say one of them")
-    said = dict.fromkeys(question.higher, "higher") | dict.fromkeys(question.lower, "lower")
+    parts = dict.fromkeys(question.higher, "higher") | dict.fromkeys(question.lower, "lower")
     planned = {row["metric"]: row["better"] for row in reader.rows(_PLANNED, [question.experiment])}
-    for metric, better in said.items():
+    for metric, better in parts.items():
         if planned.get(metric, better) != better:
             raise CallerError(
                 f"the plan of {question.experiment!r} says that {planned[metric]} {metric!r} is "
@@ -348,7 +348,7 @@ def _names(reader: Reader, sql: str, experiment: str) -> list[str]:
 _Rows = list[dict[str, Any]]
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _MetricQuestion(msgspec.Struct, frozen=True):
     """What of a question concerns each metric; `each` asks for several, each for itself."""
 
     metric: str | None
@@ -368,12 +368,12 @@ class _Asked(msgspec.Struct, frozen=True):
 def _ranking(reader: Reader, question: Question) -> list[dict[str, Any]]:
     if not question.all_pairs:
         return []
-    asked = [question.experiment, question.metric, question.directions, question.missing]
-    return reader.rows(_RANKING, asked)
+    request = [question.experiment, question.metric, question.directions, question.missing]
+    return reader.rows(_RANKING, request)
 
 
 def _compared(
-    reader: Reader, question: Question, asked: _Asked, *, missing: str
+    reader: Reader, question: Question, request: _MetricQuestion, *, missing: str
 ) -> tuple[list[Part], list[Part], _Rows, _Rows, _Rows]:
     """Return the metrics judged by, those beside, the regressions, the unmatched tasks, and the
     claimed times that cannot be. `missing` is the rule that counts.
@@ -384,19 +384,21 @@ def _compared(
     """
     experiment = question.experiment
     with reader.aside():
-        reader.all(f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}", [experiment, *asked.scores])
+        reader.all(
+            f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}", [experiment, *request.scores]
+        )
         named = reader.all("SELECT DISTINCT metric FROM kept_trial_scores ORDER BY 1")
         judged = [metric for (metric,) in named]
         others = [metric for metric in GUARDRAILS if metric not in judged]
         # Beside, nothing is assumed.
         recorded = "failure" if missing == "worst-case" else question.missing
-        aside = _Asked(None, asked.baseline, None, asked.said, recorded, each=others)
-        alike = (asked.by, asked.missing, asked.all_pairs) == (None, aside.missing, False)
+        aside = _MetricQuestion(None, request.baseline, None, request.said, recorded, each=others)
+        alike = (request.by, request.missing, request.all_pairs) == (None, aside.missing, False)
         together = len(judged) == 1 and alike
         if together:
             reader.all(f"INSERT INTO kept_trial_scores {_SCORES}", [experiment, *aside.scores])
-            asked = msgspec.structs.replace(asked, each=[*judged, *others])
-        parts = _parts(reader, experiment, asked, judged)
+            request = msgspec.structs.replace(request, each=[*judged, *others])
+        parts = _parts(reader, experiment, request, judged)
         regressions = reader.rows(_REGRESSIONS, [experiment, judged, REGRESSIONS_MAX])
         unmatched = reader.rows(_UNMATCHED, [experiment, UNMATCHED_MAX, judged[0]])
     if not together:
@@ -425,22 +427,24 @@ def _keep(reader: Reader, name: str, sql: str, *given: object) -> None:
     reader.all(_HIDING.format(name))
 
 
-def _parts(reader: Reader, experiment: str, asked: _Asked, judged: Sequence[str]) -> list[Part]:
+def _parts(
+    reader: Reader, experiment: str, request: _MetricQuestion, judged: Sequence[str]
+) -> list[Part]:
     """A part a metric of those whose scores are kept, in the plan's order; curves and pairs only of
     those that are judged by. The pairs with the baseline are left there.
     """
     reader.all(_HIDING.format("trial_scores"))
     _keep(reader, "task_totals", _TOTALS, experiment)
-    _keep(reader, "task_pairs", _TASK_PAIRS, experiment, asked.baseline, asked.all_pairs)
-    comparisons = reader.rows(_COMPARISONS, [experiment, asked.each])
+    _keep(reader, "task_pairs", _TASK_PAIRS, experiment, request.baseline, request.all_pairs)
+    comparisons = reader.rows(_COMPARISONS, [experiment, request.each])
     alpha = comparisons[0]["alpha"] if comparisons else 0.05
-    arms = reader.rows(_SUMMARY, [experiment, alpha, asked.baseline])
+    arms = reader.rows(_SUMMARY, [experiment, alpha, request.baseline])
     curves: list[dict[str, Any]] = []
     pairs: list[dict[str, Any]] = []
     if judged:
-        if asked.all_pairs:
-            _keep(reader, "task_pairs", _TASK_PAIRS, experiment, asked.baseline, False)  # noqa: FBT003 -- a parameter of SQL
-        curves = reader.rows(_CURVES, [experiment, alpha, asked.baseline, judged])
+        if request.all_pairs:
+            _keep(reader, "task_pairs", _TASK_PAIRS, experiment, request.baseline, False)  # noqa: FBT003 -- a parameter of SQL
+        curves = reader.rows(_CURVES, [experiment, alpha, request.baseline, judged])
         pairs = reader.rows(_PAIRS, [experiment, judged])
 
     def mine(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:

@@ -83,8 +83,8 @@ def _array(na: Any, kind: str, values: tuple[Any, ...]) -> Any:
     if kind == "texts":
         texts = na.c_array(chain.from_iterable(each or () for each in values), _kind(na, "text"))
         ends = accumulate((len(each or ()) for each in values), initial=0)
-        told = [_validity(na, values), na.c_buffer(ends, na.int32())]
-        return na.c_array_from_buffers(_kind(na, kind), len(values), told, children=[texts])
+        items = [_validity(na, values), na.c_buffer(ends, na.int32())]
+        return na.c_array_from_buffers(_kind(na, kind), len(values), items, children=[texts])
     numbers = array("q", (each or 0 for each in values) if None in values else values)
     buffers = [_validity(na, values), numbers]
     return na.c_array_from_buffers(_kind(na, kind), len(values), buffers)
@@ -336,7 +336,7 @@ class Rows:
 
     def _put(self, message: RawMessage, stream: StreamId, commit: Commit) -> None:
         try:
-            told = [str(recorded.data, "utf-8") for recorded in commit.events]
+            items = [str(recorded.data, "utf-8") for recorded in commit.events]
         except UnicodeDecodeError as error:
             self._refuse(message, f"its data is not UTF-8 ({error})")
             return
@@ -385,7 +385,7 @@ class Rows:
                     tx,
                     from_log,
                     from_position,
-                    told[index],
+                    items[index],
                     known_as,
                     lifted,
                     lasting,

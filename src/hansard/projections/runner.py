@@ -206,9 +206,9 @@ class _Lag:
         lag = head - batch.position
         if (lag > LAG_MAX) != self._behind:
             self._behind = not self._behind
-            said = "projector behind" if self._behind else "projector caught up"
+            text = "projector behind" if self._behind else "projector caught up"
             where = {"tables": self._tables, "position": batch.position}
-            _log.info(said, **where, head=head, lag=lag, bound=LAG_MAX)
+            _log.info(text, **where, head=head, lag=lag, bound=LAG_MAX)
 
 
 class Projector:

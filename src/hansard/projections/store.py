@@ -28,7 +28,7 @@ import msgspec
 import platformdirs
 
 from hansard.bus.validation.check import RawMessage
-from hansard.domain.integrity.content import TELLING, Told
+from hansard.domain.integrity.content import TELLING, MembershipEvent
 from hansard.projections._engine import engine as duckdb
 from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
 from hansard.projections.rows import (
@@ -490,9 +490,9 @@ class Store:
         with self._looking, self._con.cursor() as con:
             return con.execute(sql, list(given)).fetchall()
 
-    def past(self, run: str) -> Iterable[Told]:
+    def past(self, run: str) -> Iterable[MembershipEvent]:
         """What tells of who is in a run, by what is committed."""
-        return [Told(*row) for row in self.apart(_TELLING, [run, sorted(TELLING)])]
+        return [MembershipEvent(*row) for row in self.apart(_TELLING, [run, sorted(TELLING)])]
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         """As `all`, each row by the names of its columns."""
@@ -510,10 +510,10 @@ class Store:
         where the tables stand.
         """
         known = self.progress
-        stands = Digest(1, f"{known.position:x}-{known.digest}-{known.chain or ''}")
+        current = Digest(1, f"{known.position:x}-{known.digest}-{known.chain or ''}")
         columns = dict(self.all(_COLUMNS))
         found = {name: self._digest(name, columns[name]) for name in self.tables()}
-        return {**found, "progress": stands}
+        return {**found, "progress": current}
 
     def read_all(self) -> None:
         """Read every row of every table, to see that it can be done. Raises Unusable."""
@@ -527,8 +527,8 @@ class Store:
         row = ", ".join(f'"{name}"' for name in columns)
         halves = ("md5_number_lower", "md5_number_upper")
         sums = ", ".join(f"coalesce(sum({half}(row({row})::VARCHAR)), 0)" for half in halves)
-        asked = f'SELECT count(*), {sums} FROM "{table}"'  # noqa: S608 -- names of our own schema
-        count, lower, upper = self.all(asked)[0]
+        question = f'SELECT count(*), {sums} FROM "{table}"'  # noqa: S608 -- names of our own schema
+        count, lower, upper = self.all(question)[0]
         return Digest(count, f"{int(lower):x}-{int(upper):x}")
 
     def _progress(self) -> Progress:

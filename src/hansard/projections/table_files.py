@@ -124,13 +124,13 @@ class TableFiles(msgspec.Struct, frozen=True):
         except FileNotFoundError:
             return None
         try:
-            told = _standing(fd)
+            value = _standing(fd)
             free = take(fd, shared=True)
         finally:
             os.close(fd)
-        if told is None or not free:
-            return told
-        return msgspec.structs.replace(told, running=False)
+        if value is None or not free:
+            return value
+        return msgspec.structs.replace(value, running=False)
 
     def remove(self, path: Path) -> None:
         """Remove a database with what DuckDB keeps beside it."""

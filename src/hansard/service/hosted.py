@@ -18,7 +18,7 @@ import msgspec
 from cachetools import FIFOCache
 
 from hansard.agents import opening
-from hansard.agents.access.carried import Carried
+from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.opening import Opened
 from hansard.agents.steps.scope import Scope, current, enter
 from hansard.agents.team.tasks import Task
@@ -95,7 +95,7 @@ class Hosted:
         workspace: Workspace,
         opened: Opened,
         program: Program,
-        carried: Carried,
+        carried: AccumulatedLabel,
         reading: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
         """reading: a place among those who read whole runs."""
@@ -236,10 +236,10 @@ class Hosted:
             case _:
                 raise BadValue("request", f"{verb!r:.40} is none", "use the client of this version")
 
-    def came(self, turn: Turn, came: Came) -> bool:
+    def came(self, turn: Turn, outcome: Came) -> bool:
         """What the client's run came to; an error that the service told is the same one again."""
-        known = self._known.get(came.fault.known) if came.fault is not None else None
-        return turn.raised(known) if known is not None else turn.done(came)
+        known = self._known.get(outcome.fault.known) if outcome.fault is not None else None
+        return turn.raised(known) if known is not None else turn.done(outcome)
 
     # ------------------------------------------------------------ tools
 
@@ -315,16 +315,16 @@ class Hosted:
 
     # ------------------------------------------------------------ operations and blocks
 
-    def _do(self, asked: Do) -> Callable[[Turn], Awaitable[Answer]]:
+    def _do(self, request: Do) -> Callable[[Turn], Awaitable[Answer]]:
         async def work(turn: Turn) -> Answer:
-            operation, fields = self._asked(turn, asked)
-            self._program.said.of_call(asked.verdict)
+            operation, fields = self._asked(turn, request)
+            self._program.said.of_call(request.verdict)
             if operation.name == "loop.begin":
                 target: Any = Loop(self.session, self._scopes)
                 before = await operations.run(target, operation, fields, self._claims)
                 self._keep(turn.number, target)
                 return wire.Value(await shapes.told(before), context=turn.number)
-            target = self._target(operation, asked.context)
+            target = self._target(operation, request.context)
             reads = operation.takes is Takes.RUN
             async with self._reading() if reads else contextlib.nullcontext():
                 found = await operations.run(target, operation, fields, self._claims)
@@ -332,9 +332,9 @@ class Hosted:
 
         return work
 
-    def _asked(self, turn: Turn, asked: Do) -> tuple[Operation, dict[str, Any]]:
+    def _asked(self, turn: Turn, query: Do) -> tuple[Operation, dict[str, Any]]:
         """An operation of the session, and what it is given. Raises BadValue, Refused."""
-        operation, request = read(asked.operation)
+        operation, request = read(query.operation)
         if operation.group not in operations.ANSWERS:
             raise BadValue("request", f"{operation.name!r} is of no session", "ask for it outside")
         resolving = partial(proxies.resolving, turn)
@@ -355,9 +355,9 @@ class Hosted:
             raise BadValue("request", fact, "use the client")
         return inside
 
-    def _enter(self, asked: Do) -> Callable[[Turn], Awaitable[Answer]]:
+    def _enter(self, request: Do) -> Callable[[Turn], Awaitable[Answer]]:
         async def work(turn: Turn) -> Answer:
-            operation, fields = self._asked(turn, asked)
+            operation, fields = self._asked(turn, request)
             if operation.name not in BLOCKS:
                 raise BadValue("request", f"{operation.name!r} is no block", "use the client")
             part = getattr(self.session, operation.group)
@@ -365,8 +365,8 @@ class Hosted:
             inside = await manager.__aenter__()
             operations.note(self._claims, inside)
             self._keep(turn.number, Block(manager, inside))
-            told = inside if isinstance(inside, Task) else None
-            return wire.Value(await shapes.told(told), context=turn.number)
+            record = inside if isinstance(inside, Task) else None
+            return wire.Value(await shapes.told(record), context=turn.number)
 
         return work
 

@@ -155,7 +155,7 @@ demand_handlers(ANSWERS)
 
 def given(
     operation: Operation,
-    asked: Ask,
+    request: Ask,
     claims: Claims,
     resolving: Callable[[str], Callable[..., Any]],
 ) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def given(
 
     found: dict[str, Any] = {}
     for field, kind in operation.fields.items():
-        value = getattr(asked, field)
+        value = getattr(request, field)
         match kind:
             case Kind.DATA:
                 found[field] = data_of(value, f"{operation.called}({field})")

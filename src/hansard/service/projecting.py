@@ -112,15 +112,15 @@ async def _project(
     watcher: Watcher,
 ) -> None:
     """Project, again where what hindered it has passed: the disk is full, the broker is away."""
-    said: type[HansardError] | None = None
+    error_type: type[HansardError] | None = None
     while True:
         began_s = time.monotonic()
         try:
             await _project_once(place, workspace, broker, tell, watcher)
         except (NoRoom, Unreachable, NoAnswer) as error:
-            if type(error) is not said or time.monotonic() - began_s > TELL_AGAIN_S:
+            if type(error) is not error_type or time.monotonic() - began_s > TELL_AGAIN_S:
                 tell(f"workspace {workspace!r} is not projected for the moment: {error}")
-            said = type(error)
+            error_type = type(error)
         except HansardError as error:
             tell(f"workspace {workspace!r} is not projected: {error}")
             return
@@ -166,7 +166,7 @@ async def _taken(
     not made where the data directory was.
     """
     other: int | None = None
-    told = False
+    value = False
     while True:
         gone = broker.runtime.host.obstacle() if broker.runtime.host is not None else None
         if isinstance(gone, StoreGone):
@@ -174,11 +174,11 @@ async def _taken(
         try:
             projector = await Projector.open(source, place)
         except Held as error:
-            if not told:
+            if not value:
                 tell(f"{error}; this one takes over when that one is gone")
-            told, other = True, error.pid
+            value, other = True, error.pid
         else:
-            if told:
+            if value:
                 who = f"process {other}" if other else "the other process"
                 tell(f"{who} projects into {str(place.path)!r} no more: this one does now")
             return projector

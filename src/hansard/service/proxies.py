@@ -102,23 +102,23 @@ class Proxy:
     async def run(self, what: str, given: dict[str, Any]) -> Came:
         """Have the client run a part of the tool, in the scope that is current."""
         key = self.declared.key_argument
-        told = wire.dump({key: given[key]} if key is not None and key in given else {})
+        value = wire.dump({key: given[key]} if key is not None and key in given else {})
         scope = self._here(self.turn)
         try:
-            came = await self.turn.run(what, told, scope.path if scope is not None else "")
+            outcome = await self.turn.run(what, value, scope.path if scope is not None else "")
         finally:
             self.turn.warning = ""
-        if came.usage:
+        if outcome.usage:
             if scope is not None:
                 scope.usage.clear()
-            self._report(came.usage)
-        return came
+            self._report(outcome.usage)
+        return outcome
 
-    def result(self, came: Came) -> Any:
+    def result(self, outcome: Came) -> Any:
         """What the body returned, as far as it can be recorded."""
-        found: Any = wire.load(came.result)
-        if came.inexact:
-            found = Approximation(found, came.inexact)
+        found: Any = wire.load(outcome.result)
+        if outcome.inexact:
+            found = Approximation(found, outcome.inexact)
         self.turn.own = [found]
         return found
 
@@ -128,14 +128,14 @@ class Proxy:
         try:
             while True:
                 try:
-                    came = await self.run("item", given)
+                    outcome = await self.run("item", given)
                 except BaseException:
                     ended = True
                     raise
-                if came.end:
+                if outcome.end:
                     ended = True
                     return
-                yield self.result(came)
+                yield self.result(outcome)
         finally:
             if not ended:
                 await self.run("shut", {})
@@ -169,8 +169,8 @@ def _generating(proxy: Proxy) -> Callable[..., Any]:
 
 def _asking(proxy: Proxy) -> Callable[..., Any]:
     async def ask(**given: Any) -> Any:
-        came = await proxy.run("ask", given)
-        return settlement(came.result)
+        outcome = await proxy.run("ask", given)
+        return settlement(outcome.result)
 
     return _called(ask, proxy.declared.asks)
 
@@ -186,15 +186,15 @@ def resolving(turn: Turn, name: str) -> Callable[[Any, Any], Any]:
     """A client's function that settles a lost put. Called in a thread of the board's."""
     loop = asyncio.get_running_loop()
 
-    async def asked(mine: Any, theirs: Any) -> Came:
+    async def call(mine: Any, theirs: Any) -> Came:
         work = turn.run("resolve", wire.dump([mine, theirs], "key"))
         return await asyncio.wait_for(work, RESOLVE_S_MAX)
 
     def resolve(mine: Any, theirs: Any) -> Any:
-        came = asyncio.run_coroutine_threadsafe(asked(mine, theirs), loop).result()
-        if came.inexact:
-            raise BadValue("resolve", came.inexact, "return a smaller value")
-        return wire.load(came.result)
+        outcome = asyncio.run_coroutine_threadsafe(call(mine, theirs), loop).result()
+        if outcome.inexact:
+            raise BadValue("resolve", outcome.inexact, "return a smaller value")
+        return wire.load(outcome.result)
 
     return _called(resolve, name)
 

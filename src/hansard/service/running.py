@@ -34,7 +34,7 @@ from hansard.client.opening import (
     reading,
 )
 from hansard.client.role_answers import ask_as, read_as
-from hansard.client.tables import told
+from hansard.client.tables import program_answer
 from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue, Corrupt, HansardError
 from hansard.domain.memory.events import ORG, space_name
@@ -57,7 +57,7 @@ from hansard.settings import Settings
 ROUNDS_MAX = 100
 """Most processes of one day and space, each of which takes so many runs as one reflection does."""
 
-TOLD_MAX = 400
+SHOWN_CHARACTERS_MAX = 400
 """Most characters that are told of a reflection that failed."""
 
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
@@ -155,16 +155,16 @@ async def _reflect(
     """Until no run is left, or it fails."""
     runs = proposals = 0
     for _ in range(ROUNDS_MAX):
-        asked = [*command, "memory", "reflect", space, *plan.options, "--json"]
-        code, out, err = await _ran(asked)
+        question = [*command, "memory", "reflect", space, *plan.options, "--json"]
+        code, out, err = await _ran(question)
         if code:
-            why = " ".join(err.split())[-TOLD_MAX:] or f"exit code {code}"
+            why = " ".join(err.split())[-SHOWN_CHARACTERS_MAX:] or f"exit code {code}"
             tell(f"{space} was not reflected on: {why}")
             return
-        told = msgspec.json.decode(out)
-        runs += len(told["runs"])
-        proposals += len(told["proposals"])
-        if not told["left"]:
+        fields = msgspec.json.decode(out)
+        runs += len(fields["runs"])
+        proposals += len(fields["proposals"])
+        if not fields["left"]:
             break
     if runs:
         tell(
@@ -225,15 +225,15 @@ class Tables:
         if found.cut is not None:
             fact = f"the answer has more {found.cut} than one message holds"
             raise BadValue("sql", fact, "ask for less at once: aggregate it, or give a LIMIT")
-        return told(found)
+        return program_answer(found)
 
-    async def read(self, asker: Asker, asked: str, reads: Callable[[Reader], R]) -> R:
+    async def read(self, asker: Asker, question: str, reads: Callable[[Reader], R]) -> R:
         """What one of our own reads finds."""
         who, carried = asker.who, asker.carried
         return await read_as(
             self._settings,
             who.role,
-            asked,
+            question,
             reads,
             by=who.actor,
             carried=carried,
@@ -319,8 +319,8 @@ async def read_status(settings: Settings, *, start: bool) -> Status:
     try:
         raw = await RawWorkspace.open(broker.runtime, settings.workspace, damaged=True)
         try:
-            told = broker_status(settings, broker)
-            told.version = told.version or raw.server_version
+            status = broker_status(settings, broker)
+            status.version = status.version or raw.server_version
             workspaces = await raw.workspaces()
             figures = await raw.figures()
         finally:
@@ -329,7 +329,7 @@ async def read_status(settings: Settings, *, start: bool) -> Status:
         if settings.workspace in workspaces:
             place = TableFiles.of(folder, settings.workspace)
             served = await is_served(broker.runtime, settings.workspace)
-            asked = settings.nats_replicas or 1
+            request = settings.nats_replicas or 1
             lives, damage = [], []
             try:
                 async with reading(settings) as workspace:
@@ -337,13 +337,13 @@ async def read_status(settings: Settings, *, start: bool) -> Status:
             except Corrupt as error:
                 damage.append(str(error))
             held = workspace_status(
-                settings.workspace, lives, place, figures, replicas=asked, served=served
+                settings.workspace, lives, place, figures, replicas=request, served=served
             )
             held.reflects = str(daily(settings) or "")
             held.damage = damage + _found(folder, settings.workspace)
     finally:
         await broker.release()
-    return Status(broker=told, workspace=held, workspaces=workspaces)
+    return Status(broker=status, workspace=held, workspaces=workspaces)
 
 
 def _found(folder: Path, workspace: str) -> list[str]:

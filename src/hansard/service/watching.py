@@ -145,9 +145,9 @@ class Watcher:
             except Corrupt as error:
                 self._find(raw.workspace, error.fact)
             extent = await raw.extent()
-            stands = published.newest(TableFiles.of(self._data_dir, raw.workspace))
-            if stands is not None and (gone := extent.gone_since(stands)):
-                self._find(raw.workspace, _GONE.format(many=gone, position=stands.position))
+            current = published.newest(TableFiles.of(self._data_dir, raw.workspace))
+            if current is not None and (gone := extent.gone_since(current)):
+                self._find(raw.workspace, _GONE.format(many=gone, position=current.position))
             one.position = extent.last
             one.compared = datetime.now(UTC)
             await asyncio.sleep(COMPARE_S)
@@ -217,14 +217,14 @@ class Watcher:
         kept = witness.kept(name) if witness is not None else None
         if kept is not None and kept.lost is None:
             found.append(Known("the broker's mark", kept.mark))
-        stands = published.newest(TableFiles.of(self._data_dir, name))
-        if stands is not None and stands.position:
+        current = published.newest(TableFiles.of(self._data_dir, name))
+        if current is not None and current.position:
             mark = Mark(
                 subjects.log_stream(name),
-                stands.position,
-                stands.messages,
-                stands.position,
-                stands.chain or "",
+                current.position,
+                current.messages,
+                current.position,
+                current.chain or "",
             )
             found.append(Known("the published tables", mark))
         return found

@@ -13,11 +13,11 @@ import msgspec
 from hansard.agents import artifacts, opening
 from hansard.agents.access import roles, views
 from hansard.agents.access.authenticator import Authenticator, Principal
-from hansard.agents.access.carried import Carried
+from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.access.views import Derived, View
 from hansard.agents.errors import RoleRefused
 from hansard.agents.experiments.plans import NotPlaced
-from hansard.agents.memory.sight import Sight
+from hansard.agents.memory.sight import VisibilityFilter
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.opening import Options
 from hansard.agents.policy import permits
@@ -103,8 +103,8 @@ class RoleTables(Protocol):
         """The answer to a statement in SQL; `tables` are the asker's own, as Arrow."""
         ...
 
-    async def read(self, asker: Asker, asked: str, reads: Callable[[Reader], R]) -> R:
-        """What one of our own reads finds; `asked` says of what, for the record."""
+    async def read(self, asker: Asker, question: str, reads: Callable[[Reader], R]) -> R:
+        """What one of our own reads finds; `question` names it, for the record."""
         ...
 
 
@@ -112,7 +112,7 @@ class Asker(msgspec.Struct, frozen=True):
     """Who asks: as a principal of which role, what it carries, and the workspace as it writes."""
 
     who: Principal
-    carried: Carried
+    carried: AccumulatedLabel
     workspace: Workspace
 
     @classmethod
@@ -123,34 +123,34 @@ class Asker(msgspec.Struct, frozen=True):
         return cls(who, carried, workspace.through(carried.log))
 
 
-async def _session(asker: Asker, asked: Open, nonce: str, reads: FairQueue) -> Hosted:
+async def _session(asker: Asker, request: Open, nonce: str, reads: FairQueue) -> Hosted:
     who, workspace = asker.who, asker.workspace
-    asker.carried.run = asked.run or ""
-    if asked.agent != who.name:
+    asker.carried.run = request.run or ""
+    if request.agent != who.name:
         remedy = f"take part as {who.name!r}: a name is whose it is, as a principal"
-        raise NotOffered(f"agent={asked.agent!r:.80}", remedy)
-    if asked.mode is not None and asked.mode not in {each.value for each in Mode}:
+        raise NotOffered(f"agent={request.agent!r:.80}", remedy)
+    if request.mode is not None and request.mode not in {each.value for each in Mode}:
         raise BadValue(
-            "mode", f"{asked.mode!r:.40}", f"give one of {[each.value for each in Mode]}"
+            "mode", f"{request.mode!r:.40}", f"give one of {[each.value for each in Mode]}"
         )
-    program = Program(asked.budgets, asked.settles)
-    await _demand_budgets(workspace, who, program, asked.mode)
+    program = Program(request.budgets, request.settles)
+    await _demand_budgets(workspace, who, program, request.mode)
     options = Options(
-        workflow=asked.workflow,
-        run=asked.run,
-        mode=asked.mode,
+        workflow=request.workflow,
+        run=request.run,
+        mode=request.mode,
         gate=program.said,
         secrets=program.lent,
         settle=program.settle,
-        labels=asked.labels,
-        program=asked.program,
-        correlation=asked.correlation,
-        traceparent=asked.traceparent,
-        experiment=asked.experiment,
-        arm=asked.arm,
-        task=asked.task,
-        trial=asked.trial,
-        unit=asked.unit,
+        labels=request.labels,
+        program=request.program,
+        correlation=request.correlation,
+        traceparent=request.traceparent,
+        experiment=request.experiment,
+        arm=request.arm,
+        task=request.task,
+        trial=request.trial,
+        unit=request.unit,
         on_behalf_of=who.actor_chain,
         restricted=True,
         opening=ids.uuid8("opening", who.name, nonce),
@@ -165,8 +165,8 @@ async def _session(asker: Asker, asked: Open, nonce: str, reads: FairQueue) -> H
     except (NotFound, Refused) as error:
         # Its text may tell of the run's roster, workflow or conversation.
         message = (
-            f"run {asked.run!r:.80} cannot be opened so by {who.name!r} as {who.role!r}: give the "
-            "id of a run that has begun, its workflow or none, and the role that it had in it"
+            f"run {request.run!r:.80} cannot be opened so by {who.name!r} as {who.role!r}: give "
+            "the id of a run that has begun, its workflow or none, and the role that it had in it"
         )
         raise Refused(message) from error
     asker.carried.run = found.run
@@ -205,14 +205,14 @@ class WorkspaceRequests:
         self._short = FairQueue(SHORT)
         self._long = FairQueue(LONG)
 
-    async def open_session(self, asker: Asker, asked: Open, nonce: str) -> Hosted:
+    async def open_session(self, asker: Asker, request: Open, nonce: str) -> Hosted:
         """Open a session for a principal: as the agent of its name, in the role of its token. What
         was opened under the same nonce before, by whichever service, is not opened once more.
 
         Raises NotOffered, RoleRefused, Refused, BadName, BadValue, ServiceBusy.
         """
         async with self._openings.place(asker.who.name):
-            return await _session(asker, asked, nonce, self._short)
+            return await _session(asker, request, nonce, self._short)
 
     async def ask(self, verb: str, asker: Asker, request: Request) -> bytes:
         """The answer; that it is shown what the answer says is on record before. Raises BadValue,
@@ -224,16 +224,16 @@ class WorkspaceRequests:
             raise BadValue("request", f"there is no operation {verb!r:.40} of a record", remedy)
         queue = self._long if operation.takes is Takes.LONG else self._short
         async with queue.place(asker.who.name):
-            found, asked = read(request.data)
+            found, query = read(request.data)
             if found is not operation:
                 raise BadValue("request", f"{found.name!r} as {operation.name!r}", "ask for one")
             record = RoleRecord(asker, self._tables)
-            if needs := operation.needs(asked):
+            if needs := operation.needs(query):
                 permit = await record.permit()
                 for need in needs:
                     permit.demand(need)
-            await record.show(operation, asked)
-            answer = await operation.answer(record, asked, asker.who.actor)
+            await record.show(operation, query)
+            answer = await operation.answer(record, query, asker.who.actor)
             return wire.encode(wire.Value(await shapes.told(answer)))
 
 
@@ -255,13 +255,13 @@ class RoleRecord(RecordOperations, Spaces):
         asker = self._asker
         return await permits.read(asker.workspace, role or asker.who.role, restricted=True)
 
-    async def show(self, operation: Operation, asked: Any) -> None:
+    async def show(self, operation: Operation, request: Any) -> None:
         """Put on record that the artifact which a request names is shown. Raises NotFound where
         there is none, unless it begins now, and where the role is not cleared for it.
         """
         if operation.shows is None:
             return
-        name = asked.name if hasattr(asked, "name") else split(asked.reference)[0]
+        name = request.name if hasattr(request, "name") else split(request.reference)[0]
         found = await artifacts.find(self._workspace, operation.shows, name)
         if operation.begins and not found.commits:
             return
@@ -276,19 +276,19 @@ class RoleRecord(RecordOperations, Spaces):
     async def _space(self, space: str) -> MemoryStore:
         asker, role = self._asker, self._asker.who.role
         clearance = partial(clearance_of, asker.workspace.log, role)
-        sight = Sight(await self.permit(), clearance, lambda: asker.carried.label)
+        sight = VisibilityFilter(await self.permit(), clearance, lambda: asker.carried.label)
         return MemoryStore(asker.workspace, space, sight=sight)
 
     # -------------------------------------------------------- its own database
 
     async def _read(self, reads: Callable[[Reader], R], what: str, *words: object) -> R:
         """On record is what is asked, of which words. Raises NotOffered, and as the read."""
-        said = [
+        parts = [
             msgspec.json.encode(each).decode() if isinstance(each, msgspec.Struct) else f"{each}"
             for each in words
         ]
-        asked = " ".join([what.replace("_", " "), *said])
-        return await self._its_tables(what).read(self._asker, asked, reads)
+        question = " ".join([what.replace("_", " "), *parts])
+        return await self._its_tables(what).read(self._asker, question, reads)
 
     async def _ask(
         self,

@@ -55,10 +55,10 @@ async def history(
     one of each large payload. Raises BadName, NotFound where there is no such point, Corrupt.
     """
     stream = stream_of(aggregate_id)
-    to, up_to, wanted = point_in(at)
+    to, up_to, version_wanted = point_in(at)
     commits = await log.read(stream, after=after, to=to, up_to=up_to)
-    if wanted:
-        commits = commits_until(commits, wanted, f"aggregate {aggregate_id}")
+    if version_wanted:
+        commits = commits_until(commits, version_wanted, f"aggregate {aggregate_id}")
     changes = [
         await _change(blobs, stored, version, index)
         for index, (stored, version) in enumerate(_versions(commits, to))
@@ -107,14 +107,14 @@ async def saved_in(log: EventLog, history: Sequence[Stored]) -> list[Stored]:
     those of a run's history which are of no run. One read each.
     """
     known = {stored.position for stored in history}
-    wanted: set[int] = set()
+    targets: set[int] = set()
     for stored in history:
         tx = stored.commit.tx
         if tx is not None:
             first = stored.position - tx.index
-            wanted.update(range(first, first + tx.count))
+            targets.update(range(first, first + tx.count))
     found: list[Stored] = []
-    for position in sorted(wanted - known):
+    for position in sorted(targets - known):
         other = await log.at(position)
         if isinstance(other.stream, WorkspaceStream) and other.stream.kind in (KIND, MEMORY):
             found.append(other)
@@ -180,13 +180,13 @@ def _text(text: str) -> tuple[int | None, UpTo, str]:
         raise BadName("point", text, _REMEDY) from None
 
 
-def commits_until(commits: list[Stored], wanted: str, what: str) -> list[Stored]:
+def commits_until(commits: list[Stored], target: str, what: str) -> list[Stored]:
     """The commits of a stream up to the one of this id, or with this event. Raises NotFound."""
     for stored in commits:
-        if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
+        if target in (stored.commit.id, *(event.id for event in stored.commit.events)):
             end = whole_at(stored)
             return [each for each in commits if each.position <= end]
-    raise NotFound(f"a commit or event {wanted} of {what}", _REMEDY)
+    raise NotFound(f"a commit or event {target} of {what}", _REMEDY)
 
 
 def short_of(changes: list[Change]) -> list[Any]:

@@ -32,7 +32,7 @@ from hansard.domain.events import Event, Recorded
 from hansard.domain.fingerprint import digest
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, raised
-from hansard.domain.payload.parts import in_full, said_in_parts
+from hansard.domain.payload.parts import in_full, values_by_parts
 from hansard.domain.refusal import Refusal
 from hansard.domain.steps import Failure, Step, StepEvent, ToolDeclared
 
@@ -195,10 +195,10 @@ class Segment(msgspec.Struct):
         """Numbers of all steps that may be said in parts: those of the base, all of the events."""
         if self.said is None:
             if self.based is None:
-                self.based = [step.number for step in said_in_parts(self.base.steps.values())]
+                self.based = [step.number for step in values_by_parts(self.base.steps.values())]
             events = itertools.chain.from_iterable(events for _, _, events, _ in self.ends)
-            asked = (each.step for each in events if isinstance(each, StepEvent))
-            self.said = {*self.based, *asked}
+            request = (each.step for each in events if isinstance(each, StepEvent))
+            self.said = {*self.based, *request}
         return self.said
 
     @property
@@ -238,15 +238,15 @@ Begin = Callable[[AgentStream], Awaitable["tuple[AgentState, int]"]]
 
 class _Tail:
     """A stream's commits up to a position, `head`, as they are read for one state: those up to
-    `wanted`, a version (None: the newest), are asked for together.
+    `target`, a version (None: the newest), are requested together.
     """
 
-    def __init__(self, log: EventLog, stream: AgentStream, head: int, wanted: int | None) -> None:
+    def __init__(self, log: EventLog, stream: AgentStream, head: int, target: int | None) -> None:
         self.head = head
         self._log = log
         self._stream = stream
         self._newest: int | None = None
-        self._wanted = wanted
+        self._wanted = target
         self._held: list[Stored] = []
         self._read_to = 0
 
@@ -266,8 +266,8 @@ class _Tail:
                 return []
             self._read_to = to
             if ahead and self._wanted is not None:
-                wanted = -(-self._wanted // CHUNK_VERSIONS) * CHUNK_VERSIONS
-                self._read_to = max(to, min(wanted, after + AHEAD_VERSIONS_MAX))
+                plan = -(-self._wanted // CHUNK_VERSIONS) * CHUNK_VERSIONS
+                self._read_to = max(to, min(plan, after + AHEAD_VERSIONS_MAX))
             self._held = await self._log.read(
                 self._stream, after=after, to=self._read_to, up_to=AtPosition(self.head)
             )

@@ -179,7 +179,7 @@ class Memories:
         """
         if at is None:
             return await self.state(space)
-        to, up_to, wanted = point_in(at)
+        to, up_to, version_wanted = point_in(at)
         known = self._known.get(space)
         begin = spaces.initial()
         if to is not None and known is not None and known.version == to:
@@ -189,8 +189,8 @@ class Memories:
             if begin.version == to:
                 return begin
         commits = await self.log.read(stream_of(space), after=begin.version, to=to, up_to=up_to)
-        if wanted:
-            commits = commits_until(commits, wanted, f"memory {space}")
+        if version_wanted:
+            commits = commits_until(commits, version_wanted, f"memory {space}")
         state = await self._walked(space, begin, commits)
         if to is not None and state.version < to:
             raise NotFound(f"version @{to} of memory {space}", "see 'hansard memory log'")

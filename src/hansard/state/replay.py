@@ -580,34 +580,34 @@ class Points:
         """Where a read of a run ends, and its commits up to there where these had to be read to
         find it: an id stands in no index. Raises NotFound, BadName.
         """
-        wanted = at.strip().lower() if isinstance(at, str) else ""
-        if not _UUID.fullmatch(wanted):
+        target = at.strip().lower() if isinstance(at, str) else ""
+        if not _UUID.fullmatch(target):
             return await self.up_to(run, at), None
         commits = await self._states.history(run)
-        up_to = _of_id(run, wanted, commits)
+        up_to = _of_id(run, target, commits)
         return up_to, [stored for stored in commits if stored.position <= up_to.position]
 
-    async def _id(self, run: str, wanted: str) -> AtPosition:
-        return _of_id(run, wanted, await self._states.history(run))
+    async def _id(self, run: str, target: str) -> AtPosition:
+        return _of_id(run, target, await self._states.history(run))
 
 
-def _of_id(run: str, wanted: str, commits: list[Stored]) -> AtPosition:
+def _of_id(run: str, target: str, commits: list[Stored]) -> AtPosition:
     for stored in commits:
-        if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
+        if target in (stored.commit.id, *(event.id for event in stored.commit.events)):
             return AtPosition(whole_at(stored))
     for stored in commits:
-        if snapshot_version(stored, wanted) is not None:
+        if snapshot_version(stored, target) is not None:
             return AtPosition(whole_at(stored))
-    raise NotFound(f"a commit, event or snapshot {wanted} in run {run}", _REMEDY)
+    raise NotFound(f"a commit, event or snapshot {target} in run {run}", _REMEDY)
 
 
-def snapshot_version(stored: Stored, wanted: str) -> int | None:
+def snapshot_version(stored: Stored, target: str) -> int | None:
     """The version in an agent's commit whose snapshot has this id; None where none has."""
     stream = stored.stream
     if not isinstance(stream, AgentStream):
         return None
     versions = range(stored.commit.version, stored.commit.last_version + 1)
-    return next((each for each in versions if snapshot_id(stream, each) == wanted), None)
+    return next((each for each in versions if snapshot_id(stream, each) == target), None)
 
 
 def at_time(moment: datetime) -> AtTime:

@@ -134,9 +134,9 @@ class Memory:
             NotFound: A run is not there.
             OSError: The file cannot be written.
         """
-        asked = list(runs) or finished(self.log.runs())
+        request = list(runs) or finished(self.log.runs())
         with Path(path).open("wb") as file:
-            finished(export(workspace_of(self), asked, file.write))
+            finished(export(workspace_of(self), request, file.write))
 
 
 def workspace_of(memory: Memory) -> Workspace:

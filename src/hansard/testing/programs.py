@@ -85,8 +85,8 @@ def check(
     __tracebackhide__ = True
     lines = rows(expected, found, fits, text)
     if any(row.mark != " " for row in lines):
-        told = "\n".join(f"  {row.mark} {row.text}" for row in lines)
-        message = f"{what} are not as expected (- expected, + found):\n{told}"
+        words = "\n".join(f"  {row.mark} {row.text}" for row in lines)
+        message = f"{what} are not as expected (- expected, + found):\n{words}"
         raise AssertionError(message)
 
 
@@ -146,12 +146,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         given = ", ".join(f"{name}={brief(value)}" for name, value in self.arguments.items())
         number = f"#{self.step}" if self.step is not None else ""
         who = f"{self.agent or ''}{number} " if self.agent or number else ""
-        told = f"{self.how} {who}{self.tool}" + (f"({given})" if given else "")
+        text = f"{self.how} {who}{self.tool}" + (f"({given})" if given else "")
         if self.error is not None:
-            return f"{told} {self.status or 'raised'}: {self.error}"
+            return f"{text} {self.status or 'raised'}: {self.error}"
         if self.status not in (None, "completed"):
-            return f"{told} {self.status}"
-        return told if self.result is UNSAID else f"{told} -> {brief(self.result)}"
+            return f"{text} {self.status}"
+        return text if self.result is UNSAID else f"{text} -> {brief(self.result)}"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +186,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return f"{who}decided {self.question!r}{chosen}{why}"
 
 
-def answered(tool: str, **said: Any) -> Call:
+def answered(tool: str, **value: Any) -> Call:
     """A call that the record answers: its tool's body does not run.
 
     Args:
@@ -200,14 +200,14 @@ def answered(tool: str, **said: Any) -> Call:
         agent (str): Who makes it.
         step (int): Its number.
     """
-    return Call(tool=tool, how="answered", **said)
+    return Call(tool=tool, how="answered", **value)
 
 
-def ran(tool: str, **said: Any) -> Call:
+def ran(tool: str, **value: Any) -> Call:
     """A call whose tool's body runs, or that is refused or interrupted; takes what `answered`
     takes.
     """
-    return Call(tool=tool, how="ran", **said)
+    return Call(tool=tool, how="ran", **value)
 
 
 def decided(
@@ -328,9 +328,9 @@ def raised(
     __tracebackhide__ = True
     if isinstance(error, kind) and saying in str(error):
         return
-    wanted = kind.__name__ + (f": ... {saying} ..." if saying else "")
+    target = kind.__name__ + (f": ... {saying} ..." if saying else "")
     found = f"{type(error).__name__}: {error}" if error is not None else f"no error: {instead}"
-    message = f"the error is not as expected (- expected, + found):\n  - {wanted}\n  + {found}"
+    message = f"the error is not as expected (- expected, + found):\n  - {target}\n  + {found}"
     raise AssertionError(message) from error
 
 
@@ -445,9 +445,9 @@ class Given:
         refuse_in_loop()
         plays = self._plays(program, dict(options))
         try:
-            asked = next(plays)
+            request = next(plays)
             while True:
-                asked = plays.send(_play_here(asked))
+                request = plays.send(_play_here(request))
         except StopIteration as done:
             made: Then = done.value
             return made
@@ -456,9 +456,9 @@ class Given:
         """As `when`, inside a running event loop. A program of the sync client runs in a thread."""
         plays = self._plays(program, dict(options))
         try:
-            asked = next(plays)
+            request = next(plays)
             while True:
-                asked = plays.send(await _play_there(asked))
+                request = plays.send(await _play_there(request))
         except StopIteration as done:
             made: Then = done.value
             return made
@@ -495,26 +495,26 @@ class _Play(msgspec.Struct, frozen=True):
     options: dict[str, Any]
 
 
-def _play_here(asked: _Play) -> _Played:
+def _play_here(request: _Play) -> _Played:
     """Run a program in this thread. What it raises is what it came to."""
-    if inspect.iscoroutinefunction(asked.program):
-        return asyncio.run(_play_there(asked))
-    record = record_of(asked.memory, _Watched, asked.options)
+    if inspect.iscoroutinefunction(request.program):
+        return asyncio.run(_play_there(request))
+    record = record_of(request.memory, _Watched, request.options)
     try:
         with record:
-            return _Played(record.opened, asked.program(record))
+            return _Played(record.opened, request.program(record))
     except Exception as error:  # noqa: BLE001 -- what the program raises is told by `then_raises`, or is raised by the others
         return _Played(record.opened, error=error)
 
 
-async def _play_there(asked: _Play) -> _Played:
+async def _play_there(request: _Play) -> _Played:
     """Run a program on this loop; one of the sync client in a thread."""
-    if not inspect.iscoroutinefunction(asked.program):
-        return await asyncio.to_thread(_play_here, asked)
-    record = record_async_of(asked.memory, _WatchedAsync, asked.options)
+    if not inspect.iscoroutinefunction(request.program):
+        return await asyncio.to_thread(_play_here, request)
+    record = record_async_of(request.memory, _WatchedAsync, request.options)
     try:
         async with record:
-            return _Played(record.opened, await asked.program(record))
+            return _Played(record.opened, await request.program(record))
     except Exception as error:  # noqa: BLE001 -- what the program raises is told by `then_raises`, or is raised by the others
         return _Played(record.opened, error=error)
 

@@ -107,9 +107,9 @@ def run_page(page: Page) -> bytes:
     return before + data_of(page) + after
 
 
-def decision_page(told: Told, position: int) -> bytes:
+def decision_page(facts: Told, position: int) -> bytes:
     """A decision, without a script: what is many opens by a click."""
-    return _page("decision.html", asset("why.css"), told=told, position=position)
+    return _page("decision.html", asset("why.css"), told=facts, position=position)
 
 
 class Tasks(msgspec.Struct, frozen=True):
@@ -209,23 +209,25 @@ def _tasks(report: Report) -> list[Tasks]:
 
 
 def _picture(plot: Plot, draw: Draw) -> Picture | None:
-    return _as_picture(f"{ALTS[plot.kind]}{_told(plot)}", draw(plot.kind, plot.part, None))
+    return _as_picture(
+        f"{ALTS[plot.kind]}{_alternative_text(plot)}", draw(plot.kind, plot.part, None)
+    )
 
 
-def _told(plot: Plot) -> str:
+def _alternative_text(plot: Plot) -> str:
     """What a picture of differences shows, for those who do not see it."""
     if plot.kind != "intervals":
         return ""
     rows = [row for row in plot.part.comparisons if row["default"] and row["low"] is not None]
     several = len({row["baseline"] for row in rows}) > 1
-    said = [
+    parts = [
         f"{row['arm']}{' against ' + row['baseline'] if several else ''}: "
         f"{number(row['difference'], signed=True)}, "
         f"{interval(row['low'], row['high'], signed=True)}"
         for row in rows
         if not row["slice"]
     ]
-    return ": " + "; ".join(said) if said else ""
+    return ": " + "; ".join(parts) if parts else ""
 
 
 def _costs(report: Report, part: Part, draw: Draw) -> Picture | None:
@@ -234,12 +236,12 @@ def _costs(report: Report, part: Part, draw: Draw) -> Picture | None:
     if cost is None or part.metric == COST:
         return None
     costs = {arm["arm"]: arm["mean"] for arm in cost.arms if not arm["slice"]}
-    said = [
+    parts = [
         f"{arm['arm']}: {part.metric} {number(arm['mean'])}, cost {number(costs[arm['arm']])}"
         for arm in part.arms
         if not arm["slice"] and arm["mean"] is not None and costs.get(arm["arm"]) is not None
     ]
-    return _as_picture(f"{ALTS[COST]}: {'; '.join(said)}", draw(COST, part, cost))
+    return _as_picture(f"{ALTS[COST]}: {'; '.join(parts)}", draw(COST, part, cost))
 
 
 def _as_picture(alt: str, drawn: bytes | None) -> Picture | None:

@@ -30,7 +30,7 @@ pytestmark = [
 
 CHANGED = "notifications/prompts/list_changed"
 
-ASKED_AGAIN_S = 4 * updates.ASKED_S_MAX
+ASKED_AGAIN_S = 4 * updates.POLL_S_MAX
 """For what a client that asks now and then is to be told."""
 
 SILENCE_S = 1.0
@@ -252,7 +252,7 @@ async def test_a_restricted_agent_is_told_of_what_it_is_shown(setup, house, tmp_
         uris = [f"run://{ada.run}/view", f"board://{ada.run}/findings/1"]
         await rob.watch(*uris)
         await ada.board.put("plans/secret", SECRET)
-        await asyncio.sleep(updates.ASKED_S_MIN * (1 + updates.ASKED_GROWTH))
+        await asyncio.sleep(updates.POLL_S_MIN * (1 + updates.POLL_GROWTH))
         await rob.silent()
         await ada.board.put("findings/1", "krill")
         await rob.told(*uris)
@@ -379,7 +379,7 @@ async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup,
         await record.add_prompt("hidden", SECRET)
         assert await frames_until_word(asking["eva"]) == [{"jsonrpc": "2.0", "method": CHANGED}]
         assert await listed(asking["eva"]) == {*PROMPTS, "hidden"}
-        await asyncio.sleep(updates.ASKED_S_MAX + SILENCE_S)
+        await asyncio.sleep(updates.POLL_S_MAX + SILENCE_S)
         assert not rob.done()
 
         allowed = ROLES.replace('kinds = ["board.*"]', 'kinds = ["board.*", "prompt.*"]', 1)

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
-from hansard.agents.access.carried import Carried
+from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
 from hansard.bus.commits import revive_all
@@ -82,8 +82,8 @@ def parsed(token: str) -> tuple[str, str] | None:
 
 def matches(secret: str, digest: str | None) -> bool:
     """Whether a secret has a digest, in a time that tells nothing of either. None matches none."""
-    given, wanted = digest_of(secret).encode(), (digest or _NOTHING).encode()
-    return hmac.compare_digest(given, wanted) and digest is not None
+    given, target = digest_of(secret).encode(), (digest or _NOTHING).encode()
+    return hmac.compare_digest(given, target) and digest is not None
 
 
 class AccessDenied(HansardError):
@@ -198,10 +198,10 @@ class Authenticator:
         found = state.tokens.get(who.token_id) if state is not None else None
         return self._why_not(who.name, who.role, found, proven=True) is None
 
-    def carried(self, who: Principal, log: EventLog) -> Carried:
+    def carried(self, who: Principal, log: EventLog) -> AccumulatedLabel:
         """What somebody who was let in carries, and a log to write to for it."""
         known = self._principals.get(who.name) or principal.initial()
-        return Carried(log, known, who.actor, who.role)
+        return AccumulatedLabel(log, known, who.actor, who.role)
 
     def lowered(self, name: str) -> int:
         """The version of the event that lowered what a principal carries last; 0 for none."""

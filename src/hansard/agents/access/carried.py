@@ -48,7 +48,7 @@ class Lowered(BusError):
         self.name = name
 
 
-class Carried:
+class AccumulatedLabel:
     """What one principal carries, as a session or a request of it goes by. On the bus's loop."""
 
     def __init__(self, log: EventLog, known: PrincipalState, actor: Actor, role: str) -> None:
@@ -108,10 +108,10 @@ class Carried:
         """
         if label is None or label == LOWEST:
             return
-        said = PrincipalShown(label=text(label), role=self.role, run=self.run)
+        event = PrincipalShown(label=text(label), role=self.role, run=self.run)
 
         def next_append(state: PrincipalState) -> Append | None:
-            events = principal.decide(state, said)
+            events = principal.decide(state, event)
             if not events:
                 return None
             version, shown = state.version + 1, join(state.carries, label).stored
@@ -126,9 +126,9 @@ class Carried:
         """Commits as they may be written for it: with what it carries, if that is still so when
         they are stored. What they say that it was shown is on record before.
         """
-        wanted = join(*(each.commit.label for each in appends))
-        if join(self.label, wanted) != self.label:
-            await self.shown(wanted)
+        label = join(*(each.commit.label for each in appends))
+        if join(self.label, label) != self.label:
+            await self.shown(label)
         made = [_labelled(each, self.label) for each in appends]
         free = [index for index, each in enumerate(made) if isinstance(each.expected, VersionFree)]
         if not free:
@@ -178,7 +178,7 @@ async def stored_together(writer: StreamWriter, ticket: Ticket) -> list[Stored]:
 class CarriedLog(ForwardingLog):
     """A log as one principal writes to it; read as any. See the module."""
 
-    def __init__(self, base: EventLog, carried: Carried) -> None:
+    def __init__(self, base: EventLog, carried: AccumulatedLabel) -> None:
         super().__init__(base)
         self.carried = carried
 

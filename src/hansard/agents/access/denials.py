@@ -72,7 +72,7 @@ class Denials:
         known = sum(principal == who for principal, _ in self._counted)
         if (who, what) not in self._counted and known >= OPERATIONS_MAX:
             what = OTHER
-        said = AccessRefused(
+        event = AccessRefused(
             principal=_clean(denied.principal),
             role=_clean(denied.role),
             operation=what,
@@ -83,10 +83,10 @@ class Denials:
             self._counted[who, what] = _Counted(self._now() + self._window_s)
             if self._flushing is None or self._flushing.done():
                 self._flushing = asyncio.create_task(self._flush())
-            await self._write(who, said)
+            await self._write(who, event)
         else:
             found.count += 1
-            found.last = said
+            found.last = event
 
     async def close(self) -> None:
         """Write what was only counted so far."""
@@ -124,7 +124,7 @@ class Denials:
         await self._write(who, msgspec.structs.replace(found.last, count=count))
         found.count -= count
 
-    async def _write(self, who: str, said: AccessRefused) -> None:
+    async def _write(self, who: str, event: AccessRefused) -> None:
         stream = WorkspaceStream(KIND, who)
 
         async def read() -> tuple[int, tuple[Label | None, Expected]]:
@@ -133,7 +133,7 @@ class Denials:
 
         def next_append(found: tuple[int, tuple[Label | None, Expected]]) -> Append:
             version, (label, expected) = found
-            commit = self._workspace.commit(version + 1, BY, [said], label=label)
+            commit = self._workspace.commit(version + 1, BY, [event], label=label)
             return Append(stream, commit, expected)
 
         async with self._writing:

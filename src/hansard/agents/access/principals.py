@@ -182,10 +182,10 @@ async def lower(workspace: Workspace, name: str, to: Label, approver: str, becau
         nonlocal before
         state = _folded(stored)
         before = state.carries
-        wanted = LabelDeclassified(
+        command = LabelDeclassified(
             to=text(to), approver=approver, because=because, before=str(before)
         )
-        return principal.decide(state, wanted)
+        return principal.decide(state, command)
 
     stream = WorkspaceStream(KIND, ids.name("principal", name))
     await workspace.tell_lasting(stream, approver, next_append, label=to.stored)
@@ -237,7 +237,7 @@ async def _tell(workspace: Workspace, name: str, event: PrincipalEvent, by: str)
 
     stream = WorkspaceStream(KIND, ids.name("principal", name))
     return await workspace.tell_lasting(
-        stream, by, lambda told: principal.decide(_folded(told), event)
+        stream, by, lambda record: principal.decide(_folded(record), event)
     )
 
 

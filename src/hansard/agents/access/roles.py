@@ -106,7 +106,9 @@ async def withdraw(
 
 async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> bool:
     stream = WorkspaceStream(KIND, ids.name("role", name))
-    return await workspace.tell_lasting(stream, by, lambda told: check.decide(_folded(told), event))
+    return await workspace.tell_lasting(
+        stream, by, lambda record: check.decide(_folded(record), event)
+    )
 
 
 async def seen(

@@ -188,12 +188,14 @@ def _rules_of(name: str) -> WorkspaceStream:
     return WorkspaceStream(KIND, ids.name("role", name))
 
 
-def _rules(told: Sequence[Stored], of_event: str | None = None) -> tuple[RoleDefined | None, str]:
+def _rules(
+    commits: Sequence[Stored], of_event: str | None = None
+) -> tuple[RoleDefined | None, str]:
     """A role's rules and the id of the event that gave them: the newest, or a certain one. Raises
     NotFound.
     """
     state, said_by = check.initial(), ""
-    for stored in told:
+    for stored in commits:
         for recorded in stored.commit.events:
             event = revive(recorded)
             state = check.fold(state, [event])
@@ -245,8 +247,8 @@ async def again(states: States, one: OnRecord, key: bytes | None = None) -> Deri
     see. Raises NotFound where its rules or its run are not in this log.
     """
     run = run_of(one.stored.stream) or ""
-    told = await states.log.read(_rules_of(one.event.role))
-    rules, said_by = _rules(told, one.event.rules)
+    report = await states.log.read(_rules_of(one.event.role))
+    rules, said_by = _rules(report, one.event.rules)
     if not one.event.rules:
         rules, said_by = None, ""
     history = await states.history(run)
@@ -327,7 +329,7 @@ async def follow(
 async def answered(
     workspace: Workspace,
     role: str,
-    asked: str,
+    question: str,
     *,
     head: int,
     position: int,
@@ -345,23 +347,23 @@ async def answered(
     stream = WorkspaceStream(QUERY_KIND, ids.name("role", role))
     _, rules = await rules_at(workspace.states, role, AtPosition(head))
     at = (await workspace.log.at(head)).commit.id if head else ""
-    told = QueryAnswered(
+    event = QueryAnswered(
         role=role,
         at=at,
         rules=rules,
-        statement=asked,
+        statement=question,
         position=position,
         rows=rows,
         cut=cut,
     )
-    await workspace.add_lasting(stream, by, told)
+    await workspace.add_lasting(stream, by, event)
 
 
 def digest_of(
     statement: str, parameters: Sequence[object], tables: Mapping[str, bytes] = NOTHING
 ) -> str:
     """Of what was asked: of the SQL alone where it has no parameters and came with no tables."""
-    told = msgspec.json.encode(list(parameters)) if parameters else b""
+    text = msgspec.json.encode(list(parameters)) if parameters else b""
     for name, data in tables.items():
-        told += f"\n{name} {hashlib.sha256(data).hexdigest()}".encode()
-    return hashlib.sha256(statement.encode() + told).hexdigest()
+        text += f"\n{name} {hashlib.sha256(data).hexdigest()}".encode()
+    return hashlib.sha256(statement.encode() + text).hexdigest()

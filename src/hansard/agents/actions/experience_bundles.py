@@ -107,19 +107,19 @@ async def publish(
         raise BadValue("license", f"{terms!r:.80}", "give an SPDX expression: Apache-2.0")
     signer = _private(key) if key is not None else None
     named = signer.public_key().public_bytes_raw().hex() if signer is not None else ""
-    told = bundles.manifest(found.version, found.content, terms, named)
-    bundles.demand_clean(told, found.content)
+    manifest = bundles.manifest(found.version, found.content, terms, named)
+    bundles.demand_clean(manifest, found.content)
     signature = None
     if signer is not None:
-        signature = Signature(key=named, signature=signer.sign(bundles.signed(told)).hex())
-    raw = bundles.write(told, found.content, signature)
+        signature = Signature(key=named, signature=signer.sign(bundles.signed(manifest)).hex())
+    raw = bundles.write(manifest, found.content, signature)
     made = bundles.read(raw)
     _demand_free(path, raw)
     stated = ExperiencePublished(
         version=found.version,
         bundle=made.sha256,
         key=named,
-        license=told.license,
+        license=manifest.license,
         because=workspace.text(because),
     )
     await artifacts.change(workspace, EXPERIENCES, name, stated, by=by)
@@ -165,29 +165,29 @@ def verify(path: Path, key: Path | None = None) -> VerifiedBundle:
 
 
 def _verified(found: Bundle) -> VerifiedBundle:
-    told, about = found.manifest, kept.about(found.experience)
+    manifest, about = found.manifest, kept.about(found.experience)
     return VerifiedBundle(
-        name=told.name,
-        version=told.version,
-        digest=told.digest,
+        name=manifest.name,
+        version=manifest.version,
+        digest=manifest.digest,
         bundle=found.sha256,
-        key=told.key,
-        license=told.license,
-        sources=told.sources,
+        key=manifest.key,
+        license=manifest.license,
+        sources=manifest.sources,
         description=about.description,
         task=about.task,
         checks=about.checks,
-        files=told.files,
+        files=manifest.files,
     )
 
 
 def _opened(path: Path, key: Path | None) -> Bundle:
     """A bundle's bytes, read and verified."""
     found = bundles.read(_bytes(path, BUNDLE_BYTES_MAX), str(path))
-    wanted = _public(key) if key is not None else ""
-    if wanted and found.manifest.key != wanted:
+    target = _public(key) if key is not None else ""
+    if target and found.manifest.key != target:
         signed = f"by the key {found.manifest.key:.64}" if found.manifest.key else "by nobody"
-        fact = f"it is signed {signed}, not by {wanted}"
+        fact = f"it is signed {signed}, not by {target}"
         raise BadValue(str(path), fact, "install it only if you trust that key")
     if found.signature is not None:
         _demand_signed(found, found.signature, str(path))
@@ -237,17 +237,17 @@ async def install(
         ExtraMissing: It is signed, and the extra `experience` is not installed.
     """
     found = _opened(path, key)
-    told = found.manifest
-    name = name or told.name
+    manifest = found.manifest
+    name = name or manifest.name
     stated = ExperienceInstalled(
         version=0,
-        digest=told.digest,
+        digest=manifest.digest,
         content=await kept_store.packed(workspace, found.content),
         about=kept.about(found.experience),
         bundle=found.sha256,
-        sources=told.sources,
-        key=told.key,
-        license=told.license,
+        sources=manifest.sources,
+        key=manifest.key,
+        license=manifest.license,
         because=workspace.text(because),
     )
     untrusted = Label(untrusted=True)
@@ -299,5 +299,5 @@ def _public(path: Path) -> str:
     if not isinstance(key, ed25519.Ed25519PublicKey):
         remedy = "openssl pkey -in PRIVATE -pubout -out PUBLIC gives it"
         raise BadValue(str(path), "it is no public Ed25519 key in PEM", remedy)
-    told: str = key.public_bytes_raw().hex()
-    return told
+    text: str = key.public_bytes_raw().hex()
+    return text

@@ -54,7 +54,7 @@ def write_folder(experience: Experience, folder: Path) -> None:
     Raises:
         BadValue: Something of that name is there, or it cannot be written.
     """
-    told = experiences.files(experience)
+    value = experiences.files(experience)
     if folder.exists():
         raise BadValue(str(folder), "it is there already", "name a folder that is not")
     try:
@@ -64,7 +64,7 @@ def write_folder(experience: Experience, folder: Path) -> None:
         ) as beside:
             made = Path(beside) / folder.name
             made.mkdir()
-            for name, raw in told.items():
+            for name, raw in value.items():
                 write_whole(made / name, raw)
             made.rename(folder)
     except OSError as error:
@@ -78,14 +78,14 @@ def read_folder(folder: Path) -> Experience:
     Raises:
         BadValue: A file is missing, a link, too large, or says what cannot be.
     """
-    told: dict[str, bytes] = {}
+    fields: dict[str, bytes] = {}
     for name in FILES:
         path = folder / name
         if path.is_symlink():
             raise BadValue(str(path), "it is a link", "give files, not links")
         if path.exists():
-            told[name] = read_bounded(path, FILE_BYTES_MAX, "give a folder that can be read")
-    return experiences.read(told, str(folder))
+            fields[name] = read_bounded(path, FILE_BYTES_MAX, "give a folder that can be read")
+    return experiences.read(fields, str(folder))
 
 
 def confirm_folder(folder: Path, names: Sequence[str] = ()) -> Experience:
@@ -121,8 +121,8 @@ class KeptVersion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def experience(self) -> Experience:
         """What was learned. Raises BadValue."""
-        told = {path: text.encode() for path, text in self.content.items()}
-        read = experiences.read(told, f"experience {self.name!r}, version {self.version}")
+        fields = {path: text.encode() for path, text in self.content.items()}
+        read = experiences.read(fields, f"experience {self.name!r}, version {self.version}")
         made: Experience = msgspec.structs.replace(read, name=self.name, version=self.version)
         return made
 

@@ -84,7 +84,7 @@ def unsaved(aggregate: Any, scrub: Scrub | None) -> Unsaved:
         fact = f"{len(pending):,} events in one save, the limit is {MERGE_EVENTS_MAX:,}"
         raise BadValue(found.what, fact, "save it in between")
     for event in pending:
-        tag, plain = aggregate_types.told(made, event, scrub)
+        tag, plain = aggregate_types.checked_state(made, event, scrub)
         found.events.append((tag, plain))
         found.packed.append(payloads.pack(plain, f"{tag} of {found.what}"))
     return found
@@ -148,9 +148,9 @@ class AggregateWrite(JointWrite):
             if not self._lost and each.after == self._known.get(each.stream, 0):
                 continue
             last = await log.last(each.stream)
-            stands = last.commit.last_version if last is not None else 0
-            if stands != each.after:
-                after = min(each.after, stands)
+            current = last.commit.last_version if last is not None else 0
+            if current != each.after:
+                after = min(each.after, current)
                 theirs = await history(log, self._blobs, each.stream.id, after=after)
                 await self._clearances.demand(theirs.label, each.what, self._call.spec.name)
                 self.shown = join(self.shown, theirs.label)
@@ -175,14 +175,14 @@ class AggregateWrite(JointWrite):
 
 
 def _conflict(each: Unsaved, theirs: History) -> AggregateConflict:
-    told = short_of(theirs.changes)
+    text = short_of(theirs.changes)
     return AggregateConflict(
         each.made.name,
         each.stream.id,
         each.after,
         theirs.version,
         short([[tag, without_time(plain)] for tag, plain in each.events]),
-        short(told) if told else "nothing",
+        short(text) if text else "nothing",
         theirs.author,
     )
 
@@ -216,18 +216,18 @@ class AggregateFlows(JointSteps):
         given = [each for each in found if each.events]
         check_sizes(given)
         if given:
-            call = self.engine.begin(SAVE, (_told(given),), {})
+            call = self.engine.begin(SAVE, (_save_record(given),), {})
             call.needs = tuple(saves(name) for name in dict.fromkeys(e.made.name for e in given))
             live: list[bool] = []
-            answered, told = self.engine.answer(call)
+            answered, recorded = self.engine.answer(call)
             if not answered:
                 run = functools.partial(self._save, saves=given, live=live)
-                told = yield from self.engine.execute(call, self.plan, run)
+                recorded = yield from self.engine.execute(call, self.plan, run)
             if live:
                 for each in given:  # what happened since then is still to be saved
                     del each.aggregate.pending_events[: len(each.events)]
             else:
-                yield from self._take_over(given, told["saved"])
+                yield from self._take_over(given, recorded["saved"])
         return [each.aggregate.version for each in found]
 
     def _save(self, call: Call, saves: Sequence[Unsaved], live: list[bool]) -> Flow[Any]:
@@ -237,13 +237,13 @@ class AggregateFlows(JointSteps):
             return AggregateWrite(engine, call, saves, self._known)
 
         blobs = [blob for each in saves for packed in each.packed for blob in packed.blobs]
-        told = yield from self._jointly(call, blobs, make)
+        value = yield from self._jointly(call, blobs, make)
         live.append(True)
-        return told
+        return value
 
-    def _take_over(self, given: Sequence[Unsaved], told: Sequence[dict[str, Any]]) -> Flow[None]:
+    def _take_over(self, given: Sequence[Unsaved], items: Sequence[dict[str, Any]]) -> Flow[None]:
         """Make aggregates what was saved of them before, with the ids and times of then."""
-        for each, one in zip(given, told, strict=True):
+        for each, one in zip(given, items, strict=True):
             kept = one["id"] if isinstance(each.aggregate.id, str) else UUID(one["id"])
             point = f"@{one['version']}"
             found = yield from self._history(kept, point)
@@ -273,19 +273,19 @@ class AggregateFlows(JointSteps):
         call = self.engine.begin(GET, (made.name, str(named), _at(at, version)), {})
         call.needs = (rebuilds(made.name),)
         read: list[History] = []
-        answered, told = self.engine.answer(call)
+        answered, recorded = self.engine.answer(call)
         if not answered:
             run = functools.partial(self._get, made=made, named=named, read=read)
-            told = yield from self.engine.execute(call, self.plan, run)
-        if told is None:
+            recorded = yield from self.engine.execute(call, self.plan, run)
+        if recorded is None:
             then = f" at {at if version is None else f'version {version}'}"
             where = then if (at, version) != (None, None) else ""
             raise NotFound(
                 f"{made.name} {named}{where}", "see its id, or save a new one under it first"
             )
-        found = read[0] if read else (yield from self._history(named, f"@{told['version']}"))
+        found = read[0] if read else (yield from self._history(named, f"@{recorded['version']}"))
         if (at, version) == (None, None):
-            self._known[stream_of(named)] = told["version"]
+            self._known[stream_of(named)] = recorded["version"]
         return aggregate_types.rebuilt(made, named, found.changes)
 
     def _get(
@@ -324,7 +324,7 @@ def _at(at: object, version: int | None) -> object:
     return f"@{version}"
 
 
-def _told(given: Sequence[Unsaved]) -> list[Any]:
+def _save_record(given: Sequence[Unsaved]) -> list[Any]:
     """A save as the step has it: what happened, less when; a new aggregate whose id was made up by
     chance has a number in the place of that. So the same program asks for the same save again.
     """

@@ -124,7 +124,7 @@ def _aggregate(given: Any, number: int) -> Any:
     return ["aggregate", aggregate_types.declared(type(given)).name, str(given.id), version]
 
 
-class _Given:
+class _AvailableInputs:
     """What an agent has been given where it decides: `near` in its scope, `handed` anywhere."""
 
     def __init__(
@@ -178,22 +178,22 @@ class _Given:
         if step.status is not StepStatus.COMPLETED:
             return False
         packed = bytes(payloads.pack(plain).raw)
-        wanted = [plain] if len(packed) <= payloads.INLINE_BYTES_MAX else []
+        targets = [plain] if len(packed) <= payloads.INLINE_BYTES_MAX else []
         if references.BLOB in packed:
-            wanted = [msgspec.json.decode(packed)]
+            targets = [msgspec.json.decode(packed)]
         for raw in map(bytes, (step.result, *step.items)):
             if type(plain) in _SIMPLE and packed not in raw:
                 continue
             for part in _parts(as_blob(msgspec.json.decode(raw))):
-                if any(_same(part, each) for each in wanted):
+                if any(_same(part, each) for each in targets):
                     return True
         return False
 
     def versions(self, key: str) -> list[int]:
         """The versions at which the agent came to know of a key, by what it read and wrote."""
         steps = [self._steps[number] for number in self._near]
-        told = [each for step in steps for each in _of_keys(step) if each.get("key") == key]
-        return [each["version"] for each in told if each.get("version")]
+        items = [each for step in steps for each in _of_keys(step) if each.get("key") == key]
+        return [each["version"] for each in items if each.get("version")]
 
     def served(self, mark: tuple[int, str]) -> list[str]:
         """The events that say that a view was served, by what it showed."""
@@ -201,9 +201,9 @@ class _Given:
         for number in (*self._all[0], *self._all[1]):
             step = self._steps[number]
             if step.kind == "view" and step.status is StepStatus.COMPLETED:
-                told = msgspec.json.decode(step.result)
-                if (told["events"], told["digest"]) == mark:
-                    found.append(told["served"])
+                fields = msgspec.json.decode(step.result)
+                if (fields["events"], fields["digest"]) == mark:
+                    found.append(fields["served"])
         return found
 
     def refuse(self, plain: Plain, where: str) -> NoReturn:
@@ -261,8 +261,8 @@ def _of_keys(step: Step) -> list[dict[str, Any]]:
     result = msgspec.json.decode(step.result) if step.kind == "board" else None
     if type(result) is not dict or "$blob" in result:
         return []
-    told: list[dict[str, Any]] = result.get("keys", [result])
-    return [{"key": msgspec.json.decode(step.arguments).get("key"), **each} for each in told]
+    items: list[dict[str, Any]] = result.get("keys", [result])
+    return [{"key": msgspec.json.decode(step.arguments).get("key"), **each} for each in items]
 
 
 def _words(plain: Plain) -> str:
@@ -273,7 +273,7 @@ def _words(plain: Plain) -> str:
 class _One(msgspec.Struct, frozen=True):
     """An input to be found: among what, and what errors call it."""
 
-    known: _Given
+    known: _AvailableInputs
     where: str
 
     def refuse(self, fact: str, remedy: str) -> NoReturn:
@@ -299,7 +299,7 @@ class Inputs:
         with self._ledger.lock:  # what is given while this waits is none of it
             near = self._ledger.given(scope)
             handed = sorted(self._ledger.handed)
-            known = _Given(self._agent, WholeSteps(dict(self._steps)), near, handed)
+            known = _AvailableInputs(self._agent, WholeSteps(dict(self._steps)), near, handed)
         found: list[str] = []
         for number, each in enumerate(given, 1):
             one = _One(known, _where(number))
@@ -440,9 +440,9 @@ class Inputs:
             self._there.add(event)
             return [event]
         newest = commits[-1].commit.last_version if commits else 0
-        told = f"it is at version {newest}" if newest else "nobody has written it"
+        text = f"it is at version {newest}" if newest else "nobody has written it"
         remedy = _REMEDY.format(agent=self._agent)
-        return one.refuse(f"key {key!r:.80} has no version {version}: {told}", remedy)
+        return one.refuse(f"key {key!r:.80} has no version {version}: {text}", remedy)
 
     def _changed(self, one: _One, name: str, aggregate_id: str, version: int) -> Flow[list[str]]:
         """The event that brought an aggregate to a version."""
@@ -492,22 +492,22 @@ class Inputs:
                 raise BadValue(where, fact, remedy)
             self._there.add(event)
 
-    async def _is_there(self, wanted: str) -> bool:
+    async def _is_there(self, target: str) -> bool:
         run, log = self._engine.stream.run, self._states.log
         if self._engine.settings.permit.is_limited:
             role = self._engine.stream.role
             made = await views.derive(self._states, role, run, key=UNUSED_KEY)
-            return any(shown.id == wanted for _, shown in made.view.events)
-        if await _around(log, wanted):
+            return any(shown.id == target for _, shown in made.view.events)
+        if await _around(log, target):
             return True
         try:
             history = await self._states.history(run)
         except NotFound:
             history = []
-        if any(_holds(stored, wanted) for stored in history):
+        if any(_holds(stored, target) for stored in history):
             return True
         head = await log.head()
-        return await _among(log, wanted, max(0, head - NEWEST_MAX), head)
+        return await _among(log, target, max(0, head - NEWEST_MAX), head)
 
     # ------------------------------------------------------------ what is known
 
@@ -535,30 +535,30 @@ def _event_at(commits: Sequence[Stored], version: int) -> str | None:
     return None
 
 
-def _holds(stored: Stored, wanted: str) -> bool:
+def _holds(stored: Stored, target: str) -> bool:
     """Whether a commit has this id, or one of its events."""
-    if wanted.encode() not in stored.body:
+    if target.encode() not in stored.body:
         return False
-    return wanted in (stored.commit.id, *(event.id for event in stored.commit.events))
+    return target in (stored.commit.id, *(event.id for event in stored.commit.events))
 
 
-async def _around(log: EventLog, wanted: str) -> bool:
+async def _around(log: EventLog, target: str) -> bool:
     """Whether an id is found around the time that it says it was made at."""
-    if wanted[14] != "7":
+    if target[14] != "7":
         return False
-    made_ms = int(wanted[:8] + wanted[9:13], 16)
+    made_ms = int(target[:8] + target[9:13], 16)
     begin = await log.end(AtTime((made_ms - BEFORE_MS) * 1_000_000))
     end = await log.end(AtTime((made_ms + AFTER_MS) * 1_000_000))
-    return await _among(log, wanted, begin, min(end, begin + AROUND_MAX))
+    return await _among(log, target, begin, min(end, begin + AROUND_MAX))
 
 
-async def _among(log: EventLog, wanted: str, after: int, until: int) -> bool:
+async def _among(log: EventLog, target: str, after: int, until: int) -> bool:
     if until <= after:
         return False
     commits: Any = log.follow(after, until=until)
     try:
         async for stored in commits:
-            if _holds(stored, wanted):
+            if _holds(stored, target):
                 return True
     finally:
         await commits.aclose()

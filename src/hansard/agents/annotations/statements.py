@@ -199,7 +199,7 @@ class Annotations:
             "confidence": confidence,
             "because": because,
         }
-        plain = _said(self._plain(fields, "decision"))
+        plain = _plain_text(self._plain(fields, "decision"))
         scope = self.engine.scope("decide")
         # Texts that are on record as they are: a decision of a version that took any text, too.
         is_old = len(plain["inputs"]) == len(given) and self._is_known(scope, "decision", plain)
@@ -222,7 +222,7 @@ class Annotations:
         self, role: str, content: Any, tokens: int | None, fields: dict[str, Any]
     ) -> Flow[None]:
         """State a message; `label` among its fields is the message's own. Raises BadValue."""
-        told = parse(fields.pop("label", ""), "message label")
+        label = parse(fields.pop("label", ""), "message label")
         if tokens is not None and (type(tokens) is not int or abs(tokens) > values.SAFE_INT):
             raise BadValue("message tokens", f"{tokens!r:.80}", "give a whole number or None")
         plain = self._fields("message", role=role, content=content, tokens=tokens, fields=fields)
@@ -230,7 +230,7 @@ class Annotations:
         mark, known = self._mark(scope, "message", plain)
         if known:
             return
-        self.engine.ledger.shown(told.stored)
+        self.engine.ledger.shown(label.stored)
         packed = payloads.pack(plain[1], "message content")
         extra = payloads.pack(plain[3], "message fields")
         fact = MessageAdded(
@@ -293,7 +293,7 @@ class Annotations:
         return (yield from messages_of(window, self.engine))
 
 
-def _said(plain: Any) -> Any:
+def _plain_text(plain: Any) -> Any:
     """Plain values of texts: one that is wholly a secret by the secret's name, and one with lone
     surrogates with those escaped.
     """
@@ -303,18 +303,18 @@ def _said(plain: Any) -> Any:
         case {"$text": str(escaped)} if len(plain) == 1:
             return escaped
         case dict():
-            return {key: _said(item) for key, item in plain.items()}
+            return {key: _plain_text(item) for key, item in plain.items()}
         case list():
-            return [_said(item) for item in plain]
+            return [_plain_text(item) for item in plain]
         case _:
             return plain
 
 
 def _text(plain: Any, where: str) -> str:
-    said = _said(plain)
-    if type(said) is not str:
+    text = _plain_text(plain)
+    if type(text) is not str:
         raise BadValue(where, f"{plain!r:.80}", "give a text")
-    return said
+    return text
 
 
 def _alternatives(given: Iterable[object]) -> Any:

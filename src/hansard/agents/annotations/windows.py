@@ -260,7 +260,7 @@ class Windows:
         summary: str = value if answered else (yield from self._engine.execute(call))
         return summary
 
-    def compacted(self, plan: Plan, said: str) -> Flow[Compaction]:
+    def compacted(self, plan: Plan, text: str) -> Flow[Compaction]:
         """Put a summary on record with what it stands for."""
         if not self._engine.settings.mode.reads_only:
             yield from self._demand_free(plan)
@@ -272,10 +272,10 @@ class Windows:
                 "in one place, after what it stands for was joined"
             )
             raise Refused(message)
-        tokens = plan.tokens_of(said)
+        tokens = plan.tokens_of(text)
         before = total(each.tokens for each in plan.window)
         after = total([*(each.tokens for each in plan.kept), tokens])
-        packed = payloads.pack(self._facts.plain(said, "the summary"), "the summary")
+        packed = payloads.pack(self._facts.plain(text, "the summary"), "the summary")
         fact = ContextCompacted(
             role=plan.role,
             summary=packed.raw,
@@ -291,7 +291,7 @@ class Windows:
         yield from self._facts.compacted(fact, packed.blobs)
         window = yield from self.window(full=False)
         return Compaction(
-            summary=said,
+            summary=text,
             window=window,
             dropped=plan.messages,
             tokens_before=before,
@@ -303,10 +303,10 @@ def _named(entry: _Entry, ids: dict[int, str]) -> _Entry:
     return msgspec.structs.replace(entry, id=ids[entry.version]) if entry.version else entry
 
 
-def _is_gone(told: ContextCompacted, entry: _Entry) -> bool:
+def _is_gone(event: ContextCompacted, entry: _Entry) -> bool:
     if entry.version:
-        return told.stands_for_version(entry.version)
-    return entry.id in told.stands_for
+        return event.stands_for_version(entry.version)
+    return entry.id in event.stands_for
 
 
 def _counted(count: Count | None, form: Form, recorded: int | None) -> int | None:
@@ -323,8 +323,8 @@ def _counted(count: Count | None, form: Form, recorded: int | None) -> int | Non
 def _characters(plain: Any) -> int:
     """Of what is said: texts as they are, all else as JSON."""
     _, content, fields = plain
-    said = content if isinstance(content, str) else canonical(content).decode()
-    return len(said) + (len(canonical(fields)) if fields else 0)
+    text = content if isinstance(content, str) else canonical(content).decode()
+    return len(text) + (len(canonical(fields)) if fields else 0)
 
 
 NO_ANSWER = "[no answer: the run ended before this call was answered]"

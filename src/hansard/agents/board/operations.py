@@ -260,10 +260,10 @@ class BoardWrite(JointWrite):
         return drafts
 
     async def _completed_by(self, drafts: dict[str, _Draft]) -> StepCompleted:
-        told = [told_write(key, len(draft.events), draft.state) for key, draft in drafts.items()]
+        items = [told_write(key, len(draft.events), draft.state) for key, draft in drafts.items()]
         self.shown = join(*(told_label(draft.state) for draft in drafts.values()))
         single = self._call.spec.name != SEVERAL
-        result: dict[str, Plain] = told[0] if single else {"keys": told}
+        result: dict[str, Plain] = items[0] if single else {"keys": items}
         if self._resolved:
             result["resolved"] = self._resolved
         return await self._completed(result)
@@ -310,10 +310,10 @@ class BoardWrite(JointWrite):
 
     async def _chosen(self, put: ValuePut, state: BoardState) -> Plain:
         mine = await self._fetched(msgspec.json.decode(put.value))
-        stands = None if state.absent(self.now) else state.plain
-        theirs = await self._fetched(stands)
+        current = None if state.absent(self.now) else state.plain
+        theirs = await self._fetched(current)
         if self._resolve == Resolution.MERGE:
-            if stands is None:
+            if current is None:
                 return mine
             board.check_merge("union", theirs)
             board.check_merge("union", mine)
@@ -351,17 +351,17 @@ def told_write(key: str, changed: int, state: BoardState) -> dict[str, Plain]:
 
 def told_state(state: BoardState) -> dict[str, Plain]:
     """What a write's outcome says of its key: the version, and what is short of what it holds."""
-    told: dict[str, Plain] = {"version": state.changed if state.kind is not None else 0}
+    fields: dict[str, Plain] = {"version": state.changed if state.kind is not None else 0}
     match state.kind:
         case KeyKind.COUNTER | KeyKind.MAX | KeyKind.MIN:
-            told["value"] = state.plain
+            fields["value"] = state.plain
         case KeyKind.LIST:
-            told["count"] = len(state.items)
+            fields["count"] = len(state.items)
         case KeyKind.SET:
-            told["count"] = len(state.members)
+            fields["count"] = len(state.members)
         case _:
             pass
-    return told
+    return fields
 
 
 def told_label(state: BoardState) -> Label | None:
@@ -461,30 +461,30 @@ class BoardFlows(JointSteps):
         """A key with all that is known of it; None where it is absent."""
         call = self.begin("get", key_name(key))
         call.needs = (reads(key),)
-        answered, told = self.engine.answer(call)
+        answered, recorded = self.engine.answer(call)
         if not answered:
-            told = yield from self.engine.execute(call, self.plan, self._read)
-        self._seen[key] = told["version"] if told else 0
-        if told is None:
+            recorded = yield from self.engine.execute(call, self.plan, self._read)
+        self._seen[key] = recorded["version"] if recorded else 0
+        if recorded is None:
             return None
         return BoardEntry(
             key=key,
-            kind=KeyKind(told["kind"]),
-            value=told["value"],
-            version=told["version"],
-            author=told["author"],
-            role=told["role"],
-            labels=told["labels"],
-            expires=datetime.fromisoformat(told["expires"]) if told["expires"] else None,
+            kind=KeyKind(recorded["kind"]),
+            value=recorded["value"],
+            version=recorded["version"],
+            author=recorded["author"],
+            role=recorded["role"],
+            labels=recorded["labels"],
+            expires=datetime.fromisoformat(recorded["expires"]) if recorded["expires"] else None,
         )
 
     def keys(self) -> Flow[list[str]]:
         """The keys that are there, sorted. Costs a read of all of the run's shared state."""
         call = self.begin("keys")
-        answered, told = self.engine.answer(call)
+        answered, recorded = self.engine.answer(call)
         if not answered:
-            told = yield from self.engine.execute(call, self.plan, self._list)
-        found: list[str] = told
+            recorded = yield from self.engine.execute(call, self.plan, self._list)
+        found: list[str] = recorded
         return found
 
     def _read(self, call: Call) -> Flow[Any]:
@@ -515,7 +515,7 @@ class BoardFlows(JointSteps):
             now = yield from self._log_time(call)
             state = yield Io(functools.partial(self.engine.boards.state, stream))
         yield from demand_cleared(self.engine, call, state.label, f"key {stream.key!r:.200}")
-        return told_entry(state, now)
+        return entry_record(state, now)
 
     # ------------------------------------------------------------ writes
 
@@ -532,9 +532,9 @@ class BoardFlows(JointSteps):
         settled = check_resolve(resolve)
         given = labels_given(key, labels)
         call = self.begin("put", key_name(key), value, expected, given, ttl, settled)
-        blobs, wanted = self.put_event(call.plain, self.expected(key, expected))
-        told = yield from self.write(call, [Ask(key, wanted)], blobs, resolve)
-        version: int = told["version"]
+        blobs, command = self.put_event(call.plain, self.expected(key, expected))
+        recorded = yield from self.write(call, [Ask(key, command)], blobs, resolve)
+        version: int = recorded["version"]
         return version
 
     def put_event(
@@ -547,23 +547,23 @@ class BoardFlows(JointSteps):
             raise BadValue(f"labels of key {plain['key']!r}", f"{labels!r:.80}", "give texts")
         if ttl is not None and (type(ttl) not in (int, float) or not math.isfinite(ttl)):
             raise BadValue(f"ttl_s of key {plain['key']!r}", f"{ttl!r:.80}", "give seconds")
-        wanted = ValuePut(
+        command = ValuePut(
             value=raw,
             role=self.engine.stream.role,
             expected=expected,
             labels=labels,
             ttl_ms=None if ttl is None else round(ttl * 1_000),
         )
-        return blobs, wanted
+        return blobs, command
 
     def change(self, name: str, key: str, *given: Any) -> Flow[Any]:
         """Append, add, include, discard or merge; what the key then holds, as far as it is short:
         a counter's or merge's value, a list's length, a set's size.
         """
         call = self.begin(name, key_name(key), *given)
-        blobs, wanted = self.change_event(name, call.plain)
-        told = yield from self.write(call, [Ask(key, wanted)], blobs)
-        return told.get("value", told.get("count"))
+        blobs, command = self.change_event(name, call.plain)
+        recorded = yield from self.write(call, [Ask(key, command)], blobs)
+        return recorded.get("value", recorded.get("count"))
 
     def change_event(self, name: str, plain: Mapping[str, Any]) -> tuple[list[bytes], BoardEvent]:
         """A write that goes by no version as an event, and the blobs it names. Raises BadValue."""
@@ -590,9 +590,9 @@ class BoardFlows(JointSteps):
     def remove(self, key: str, expected: int | str | None) -> Flow[bool]:
         """Remove a key; whether it was there."""
         call = self.begin("remove", key_name(key), expected)
-        wanted = KeyRemoved(role=self.engine.stream.role, expected=self.expected(key, expected))
-        told = yield from self.write(call, [Ask(key, wanted)], [])
-        return bool(told["changed"])
+        command = KeyRemoved(role=self.engine.stream.role, expected=self.expected(key, expected))
+        recorded = yield from self.write(call, [Ask(key, command)], [])
+        return bool(recorded["changed"])
 
     def expected(self, key: str, expected: int | str | None) -> int | None:
         """What a write goes by: a version, or None for whatever stands. Raises BadValue."""
@@ -612,13 +612,13 @@ class BoardFlows(JointSteps):
         """Make a write, or give what is on record of it."""
         changes = dict.fromkeys(ask.key for ask in asks if not isinstance(ask.wanted, KeyChecked))
         call.needs = tuple(map(writes, changes))
-        answered, told = self.engine.answer(call)
+        answered, recorded = self.engine.answer(call)
         if not answered:
             run = functools.partial(self._write, asks=asks, blobs=blobs, resolve=resolve)
-            told = yield from self.engine.execute(call, self.plan, run)
-        for of_key in told.get("keys", [told]):
+            recorded = yield from self.engine.execute(call, self.plan, run)
+        for of_key in recorded.get("keys", [recorded]):
             self._seen[of_key["key"]] = of_key["version"]
-        found: dict[str, Any] = told
+        found: dict[str, Any] = recorded
         return found
 
     def _write(
@@ -643,9 +643,9 @@ class BoardFlows(JointSteps):
         )
         if found is None:
             return step
-        told: Plain = told_write(found.key, found.changed, found.state)
-        packed = payloads.pack(told, "result")
-        event = StepCompleted(step=step.number, result=packed.raw, digest=digest(canonical(told)))
+        text: Plain = told_write(found.key, found.changed, found.state)
+        packed = payloads.pack(text, "result")
+        event = StepCompleted(step=step.number, result=packed.raw, digest=digest(canonical(text)))
         engine.ledger.shown(told_label(found.state))
         if engine.settings.mode.reads_only:
             return engine.ledger.derive(event)
@@ -662,7 +662,7 @@ def _none() -> Flow[None]:
     yield  # a flow that does nothing
 
 
-def told_entry(state: BoardState, now: int) -> dict[str, Any] | None:
+def entry_record(state: BoardState, now: int) -> dict[str, Any] | None:
     """A key as a read's outcome has it, its value as it is recorded; None where it is absent."""
     if state.absent(now) or state.kind is None:
         return None

@@ -99,12 +99,12 @@ class TransactionFlows:
         own = {hashlib.sha256(blob).hexdigest(): blob for blob in self._blobs}
         fetch = references.resolve(plain)
         try:
-            wanted = next(fetch)
+            reference = next(fetch)
             while True:
-                data = own.get(wanted[0])
+                data = own.get(reference[0])
                 if data is None:
-                    data = yield Io(functools.partial(self._engine.outcomes.blobs.get, *wanted))
-                wanted = fetch.send(data)
+                    data = yield Io(functools.partial(self._engine.outcomes.blobs.get, *reference))
+                reference = fetch.send(data)
         except StopIteration as stop:
             return stop.value
 
@@ -117,22 +117,22 @@ class TransactionFlows:
         ttl: float | None,
     ) -> None:
         """Put a value at the end. Raises BadValue, Refused."""
-        told = labels_given(key, labels)
-        given = {"value": value, "expected": expected, "labels": told, "ttl": ttl}
+        own_labels = labels_given(key, labels)
+        given = {"value": value, "expected": expected, "labels": own_labels, "ttl": ttl}
         plain = self._plain(key, given)
-        blobs, wanted = self._board.put_event(plain, self._expected(key, expected))
-        self._ask("put", key, given, wanted, blobs)
+        blobs, command = self._board.put_event(plain, self._expected(key, expected))
+        self._ask("put", key, given, command, blobs)
 
     def change(self, name: str, key: str, **given: Any) -> None:
         """Append, add, include, discard or merge at the end. Raises BadValue, Refused."""
-        blobs, wanted = self._board.change_event(name, self._plain(key, given))
-        self._ask(name, key, given, wanted, blobs)
+        blobs, command = self._board.change_event(name, self._plain(key, given))
+        self._ask(name, key, given, command, blobs)
 
     def remove(self, key: str, expected: int | str | None) -> None:
         """Remove a key at the end. Raises BadValue, Refused."""
         self._plain(key, {})
-        wanted = KeyRemoved(role=self._engine.stream.role, expected=self._expected(key, expected))
-        self._ask("remove", key, {"expected": expected}, wanted, [])
+        command = KeyRemoved(role=self._engine.stream.role, expected=self._expected(key, expected))
+        self._ask("remove", key, {"expected": expected}, command, [])
 
     def commit(self) -> Flow[None]:
         """Write it all, or raise BoardConflict."""
@@ -212,12 +212,12 @@ class TransactionFlows:
         return self._board.expected(key, expected)
 
     def _ask(
-        self, name: str, key: str, given: dict[str, Any], wanted: BoardEvent, blobs: list[bytes]
+        self, name: str, key: str, given: dict[str, Any], command: BoardEvent, blobs: list[bytes]
     ) -> None:
         state = self._states.get(key)
         if state is not None:
-            self._states[key] = fold(state, decide(key, state, _unbound(wanted), 0))
-        self._asks.append(Ask(key, wanted))
+            self._states[key] = fold(state, decide(key, state, _unbound(command), 0))
+        self._asks.append(Ask(key, command))
         self._operations.append({"operation": name, "key": key, **given})
         self._blobs += blobs
 
@@ -230,15 +230,15 @@ class TransactedFlows(BoardFlows):
         return TransactionFlows(self)
 
 
-def _unbound(wanted: BoardEvent) -> BoardEvent:
+def _unbound(command: BoardEvent) -> BoardEvent:
     """A write for this transaction's own sight: versions are compared at its end."""
-    match wanted:
+    match command:
         case ValuePut():
-            return ValuePut(value=wanted.value, role=wanted.role, labels=wanted.labels)
+            return ValuePut(value=command.value, role=command.role, labels=command.labels)
         case KeyRemoved():
-            return KeyRemoved(role=wanted.role)
+            return KeyRemoved(role=command.role)
         case _:
-            return wanted
+            return command
 
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})

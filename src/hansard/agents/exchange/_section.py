@@ -355,13 +355,13 @@ class Section:
         self._transaction(stream, commit, len(body))
         await self._version(stream, commit)
         self._stands(stream, commit)
-        stands = await self.standing.compare(stream, commit, body)
+        current = await self.standing.compare(stream, commit, body)
         for event in events:
             self._sense.take(stream, event)
             self.tally.messages += isinstance(event, MessageAdded)
             self.tally.calls += isinstance(event, StepRequested)
-        self._names(commit, new=not stands)
-        self.new += not stands
+        self._names(commit, new=not current)
+        self.new += not current
         self.tally.commits += 1
         self.tally.events += len(commit.events)
 
@@ -465,10 +465,10 @@ class Section:
             raise Damaged("what stands before it hashes to something else: export it again")
         if set(self._cuts) != set(self._carries):
             raise Damaged("the runs before it are not those of the header: export it again")
-        told = {missing.what.removeprefix("blob ") for missing in line.missing}
+        text = {missing.what.removeprefix("blob ") for missing in line.missing}
         for sha256 in self._unnamed:
             raise Damaged(f"blob {sha256} belongs to no commit: export it again")
-        for sha256 in self._lacking.keys() - told:
+        for sha256 in self._lacking.keys() - text:
             raise Damaged(f"blob {sha256} is named by a commit and is not in the file")
         self.absent = self._lacking
         self.standing.end()

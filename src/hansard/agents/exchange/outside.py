@@ -48,7 +48,7 @@ async def results(
     workspace: Workspace, commits: Iterable[Stored], kind: str
 ) -> AsyncIterator[Plain]:
     """What the completed steps of a kind came to, in full, where the commits ask for them, too."""
-    asked: set[tuple[AgentStream, int]] = set()
+    names: set[tuple[AgentStream, int]] = set()
     of_steps: Iterator[tuple[Stored, StepRequested | StepCompleted]]
     of_steps = known(commits, StepRequested, StepCompleted)
     for stored, event in of_steps:
@@ -57,8 +57,8 @@ async def results(
         step = (stored.stream, event.step)
         match event:
             case StepRequested(kind=of) if of == kind:
-                asked.add(step)
-            case StepCompleted() if step in asked:
+                names.add(step)
+            case StepCompleted() if step in names:
                 yield await in_full(workspace.blobs, event.result)
             case _:
                 pass

@@ -34,7 +34,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive, torn
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Blobs, Origin, Stored
-from hansard.bus.validation.reads import as_it_stands
+from hansard.bus.validation.reads import unchecked
 from hansard.domain import aggregate_types, conversation, experiment, prompt
 from hansard.domain.agent import HandedOff
 from hansard.domain.aggregate_types import AggregateChanged, stream_of
@@ -195,16 +195,16 @@ async def export(
     listed as missing. Raises NotFound for a run that is not there, BadValue for
     too many at once, Corrupt, and what `write` does.
     """
-    asked = list(dict.fromkeys(runs))
+    names = list(dict.fromkeys(runs))
     up_to = AtPosition(await workspace.log.end(None))
-    needed = await _needed(workspace, asked, up_to)
+    needed = await _needed(workspace, names, up_to)
     section = Section(workspace.blobs, write)
     absent = [Missing(f"run {run}", why) for run, why in sorted(needed.missing.items())]
-    section.line(Header(0, FORMAT, asked, needed.carries, absent))
+    section.line(Header(0, FORMAT, names, needed.carries, absent))
     commits = 0
     tx: Tx | None = None
     async for found in _in_order(workspace, needed, up_to):
-        stored = as_it_stands(workspace.log.workspace, found)
+        stored = unchecked(workspace.log.workspace, found)
         _check_tx(tx, stored.commit.tx)
         tx = stored.commit.tx
         await section.named(iter(blobs_of(stored.commit).items()))
@@ -238,9 +238,9 @@ def _check_tx(before: Tx | None, now: Tx | None) -> None:
 # ---------------------------------------------------------------- what belongs together
 
 
-async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> _Needed:
+async def _needed(workspace: Workspace, names: list[str], up_to: AtPosition) -> _Needed:
     needed = _Needed()
-    waiting = [(run, "") for run in asked]
+    waiting = [(run, "") for run in names]
     while waiting:
         run, why = waiting.pop()
         if run in needed.firsts or run in needed.missing:
@@ -389,13 +389,13 @@ async def export_view(
     Holds a run in memory. Raises NotFound for a run that is not there and for a role that no agent
     of these runs has.
     """
-    asked = list(dict.fromkeys(runs))
+    names = list(dict.fromkeys(runs))
     up_to = await workspace.log.end(None)
-    await _check_role(workspace, asked, role)
+    await _check_role(workspace, names, role)
     section = Section(workspace.blobs, write)
-    section.line(Header(0, FORMAT, asked, asked, [], View(role)))
+    section.line(Header(0, FORMAT, names, names, [], View(role)))
     events = 0
-    for run in asked:
+    for run in names:
         history = await workspace.states.history(run)
         for line in seen(run, [each for each in history if each.position <= up_to], role):
             await section.named(blobs_named(bytes(line.data)))

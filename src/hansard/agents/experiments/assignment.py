@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hansard.agents.experiments.plans import Arm, Asked
+from hansard.agents.experiments.plans import Arm, PlacementRequest
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Permit
 from hansard.agents.workspace import Workspace
@@ -26,14 +26,14 @@ class Placing(msgspec.Struct, frozen=True):
     permit: Permit
     agent: str
 
-    def demand(self, asked: Asked, run: Facts, *, begins: bool) -> None:
+    def demand(self, request: PlacementRequest, run: Facts, *, begins: bool) -> None:
         """Raise RoleRefused where something is asked of the run's place that the role may not have
         or know. begins: there is no such run yet.
         """
-        named = [kind for kind in asked.__struct_fields__ if getattr(asked, kind) is not None]
+        named = [kind for kind in request.__struct_fields__ if getattr(request, kind) is not None]
         if not named:
             return
-        begins = begins and asked.experiment is not None
+        begins = begins and request.experiment is not None
         permission = may_be_placed(self.permit.rules, run, begins=begins)
         if not permission.allowed:
             because = self.permit.because(permission)

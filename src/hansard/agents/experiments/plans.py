@@ -97,14 +97,14 @@ def plan(**fields: Unpack[PlanOptions]) -> ExperimentRegistered:
     the catalogue or from who compares. The other fields are those of `ExperimentRegistered`.
     Raises BadValue, which names the field, and BadName.
     """
-    told = _known(fields, ExperimentRegistered, "the plan")
-    told["arms"] = [_arm(arm) for arm in _parts(told, "arms")]
-    told["metrics"] = [
+    data = _known(fields, ExperimentRegistered, "the plan")
+    data["arms"] = [_arm(arm) for arm in _parts(data, "arms")]
+    data["metrics"] = [
         {"better": Better.NOT_STATED, **_known(_named(metric), Metric, "a metric")}
-        for metric in _parts(told, "metrics")
+        for metric in _parts(data, "metrics")
     ]
     try:
-        made = msgspec.convert(told, ExperimentRegistered)
+        made = msgspec.convert(data, ExperimentRegistered)
     except msgspec.ValidationError as error:
         remedy = "; ".join(f"{name} is {' or '.join(kind)}" for name, kind in _CHOICES.items())
         raise BadValue("the plan", str(error), remedy) from error
@@ -135,9 +135,9 @@ def _known(fields: Any, cls: type[msgspec.Struct], what: str) -> dict[str, Any]:
 
 
 def _arm(given: Any) -> dict[str, Any]:
-    told = _known(_named(given), experiments.PlannedArm, "an arm")
-    parameters = told.pop("parameters", None)
-    return {**told, "parameters": _raw(parameters)} if parameters else told
+    fields = _known(_named(given), experiments.PlannedArm, "an arm")
+    parameters = fields.pop("parameters", None)
+    return {**fields, "parameters": _raw(parameters)} if parameters else fields
 
 
 def _raw(parameters: Any) -> msgspec.Raw:
@@ -197,11 +197,11 @@ async def register(
     Raises Refused where it has another plan, with the difference; BadName, BadValue.
     """
     experiments.check(made)
-    told = _recorded(workspace, made)
+    fields = _recorded(workspace, made)
     found, _ = await read(workspace, name)
     if found.plan is None:
-        await _demand_prompts(workspace, told)
-    return await _tell(workspace, name, told, by)
+        await _demand_prompts(workspace, fields)
+    return await _tell(workspace, name, fields, by)
 
 
 async def replace(
@@ -229,10 +229,10 @@ async def replace(
 
     def next_append(found: tuple[list[Stored], list[str], int]) -> Append | None:
         stored, runs, lives = found
-        told = experiments.replace(_folded(stored), plan, runs)
-        if not told:
+        value = experiments.replace(_folded(stored), plan, runs)
+        if not value:
             return None
-        commit = workspace.commit(stored[-1].commit.last_version + 1, by, told)
+        commit = workspace.commit(stored[-1].commit.last_version + 1, by, value)
         return Append(stream, commit, LivesAt(lives))
 
     try:
@@ -264,14 +264,14 @@ async def _demand_prompts(workspace: Workspace, made: ExperimentRegistered) -> N
 async def _tell(workspace: Workspace, name: str, event: ExperimentEvent, by: str) -> bool:
     stream = WorkspaceStream(KIND, ids.name(KIND, name))
     return await workspace.tell_lasting(
-        stream, by, lambda told: experiments.decide(_folded(told), event)
+        stream, by, lambda record: experiments.decide(_folded(record), event)
     )
 
 
 # ---------------------------------------------------------------- a run's part in it
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PlacementRequest(msgspec.Struct, frozen=True):
     """What the caller says of a run's place in an experiment."""
 
     experiment: str | None = None
@@ -292,13 +292,13 @@ class Asked(msgspec.Struct, frozen=True):
 
     def agree(self, run: str, life: RunState) -> None:
         """Raise NotPlaced where a run that has begun has another place."""
-        stands = life.assigned or RunAssigned()
+        current = life.assigned or RunAssigned()
         for kind in self.__struct_fields__:
-            wanted, has = getattr(self, kind), getattr(stands, kind)
-            if wanted is not None and wanted != has:
+            target, has = getattr(self, kind), getattr(current, kind)
+            if target is not None and target != has:
                 known = repr(has) if has not in ("", None) else "none"
                 message = (
-                    f"run {run} has {known} as its {kind}, not {wanted!r}: a run's place in an "
+                    f"run {run} has {known} as its {kind}, not {target!r}: a run's place in an "
                     "experiment stands from its begin; leave it out, or begin another run"
                 )
                 raise NotPlaced(message)
@@ -313,66 +313,68 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 async def place(
-    workspace: Workspace, run: str, asked: Asked, conversation: str | None
+    workspace: Workspace, run: str, request: PlacementRequest, conversation: str | None
 ) -> Placement | None:
     """Where a new run is put; None where nothing is asked. Raises NotPlaced, BadValue."""
-    if asked == Asked():
+    if request == PlacementRequest():
         return None
-    told = RunAssigned(
-        experiment=asked.experiment or "",
-        arm=asked.arm or "",
-        task=asked.task or "",
-        trial=asked.trial,
-        unit=asked.unit or "",
-        chosen=CALLER if asked.arm else "",
+    event = RunAssigned(
+        experiment=request.experiment or "",
+        arm=request.arm or "",
+        task=request.task or "",
+        trial=request.trial,
+        unit=request.unit or "",
+        chosen=CALLER if request.arm else "",
     )
-    if asked.experiment is None:
+    if request.experiment is None:
         for kind in ("arm", "unit"):
-            if getattr(asked, kind) is not None:
-                fact = f"it is {getattr(asked, kind)!r:.80}, but of no experiment"
+            if getattr(request, kind) is not None:
+                fact = f"it is {getattr(request, kind)!r:.80}, but of no experiment"
                 raise BadValue(kind, fact, "give experiment=, too")
-        return Placement(told)
-    found, stored = await read(workspace, asked.experiment)
+        return Placement(event)
+    found, stored = await read(workspace, request.experiment)
     if found.stopped is not None:
         why = f" ({found.stopped.because})" if found.stopped.because else ""
-        message = f"experiment {asked.experiment!r} is stopped{why}: no run is assigned any more"
+        message = f"experiment {request.experiment!r} is stopped{why}: no run is assigned any more"
         raise NotPlaced(message)
-    if found.plan is None and asked.arm is None:
+    if found.plan is None and request.arm is None:
         message = (
-            f"experiment {asked.experiment!r} is not registered, so nothing says which arm a run "
+            f"experiment {request.experiment!r} is not registered, so nothing says which arm a run "
             "has: register it (record.register, or 'hansard experiment register'), or choose the "
             "arm yourself with arm="
         )
         raise NotPlaced(message)
-    if found.plan is not None and asked.arm is None:
-        has = {TASK: asked.task or "", CONVERSATION: conversation or ""}
-        unit = experiments.unit_of(found.plan, run, has, asked.unit)
-        arm = experiments.arm_of(asked.experiment, found.plan, unit)
-        told = msgspec.structs.replace(told, arm=arm.name, unit=unit, chosen=HASH)
+    if found.plan is not None and request.arm is None:
+        has = {TASK: request.task or "", CONVERSATION: conversation or ""}
+        unit = experiments.unit_of(found.plan, run, has, request.unit)
+        arm = experiments.arm_of(request.experiment, found.plan, unit)
+        event = msgspec.structs.replace(event, arm=arm.name, unit=unit, chosen=HASH)
     elif found.plan is not None:
         names = [arm.name for arm in found.plan.arms]
-        if asked.arm not in names:
-            message = f"experiment {asked.experiment!r} has no arm {asked.arm!r}: it has {names}"
+        if request.arm not in names:
+            message = (
+                f"experiment {request.experiment!r} has no arm {request.arm!r}: it has {names}"
+            )
             raise NotPlaced(message)
-    stream = WorkspaceStream(KIND, asked.experiment)
+    stream = WorkspaceStream(KIND, request.experiment)
     condition = StreamAt(stream, stored[-1].position if stored else 0)
-    return Placement(told, condition, _arm_named(told.arm, found.plan))
+    return Placement(event, condition, _arm_named(event.arm, found.plan))
 
 
 async def arm_of_run(workspace: Workspace, life: RunState, commits: Iterable[Stored]) -> Arm | None:
     """The arm of a run that has begun, by the plan that stood when it was assigned."""
-    told = life.assigned
-    if told is None or not told.arm:
+    assignment = life.assigned
+    if assignment is None or not assignment.arm:
         return None
-    if not told.experiment:
-        return Arm(told.arm)
+    if not assignment.experiment:
+        return Arm(assignment.arm)
     assigned = [
         stored.position
         for stored in commits
         if any(recorded.type == RunAssigned.tag for recorded in stored.commit.events)
     ]
-    found, _ = await read(workspace, told.experiment, AtPosition(assigned[-1]))
-    return _arm_named(told.arm, found.plan)
+    found, _ = await read(workspace, assignment.experiment, AtPosition(assigned[-1]))
+    return _arm_named(assignment.arm, found.plan)
 
 
 def _arm_named(name: str, made: ExperimentRegistered | None) -> Arm:

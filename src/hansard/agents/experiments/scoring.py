@@ -171,10 +171,10 @@ class Evaluation:
             return None
         return found
 
-    async def tell(self, run: str, told: Any) -> None:
+    async def tell(self, run: str, plain: Any) -> None:
         """Put on record what the evaluator returned; what cannot be recorded is its failure."""
         try:
-            metrics, because = _said(told)
+            metrics, because = _as_mapping(plain)
             await score(self._workspace, run, metrics, by=self._by, because=because)
         except CallerError as error:
             self.made.failed[run] = error
@@ -182,11 +182,11 @@ class Evaluation:
             self.made.scored.append(run)
 
 
-def _said(told: Any) -> tuple[dict[str, Any], Any]:
-    if not isinstance(told, Mapping):
+def _as_mapping(plain: Any) -> tuple[dict[str, Any], Any]:
+    if not isinstance(plain, Mapping):
         remedy = "return a dict of numbers by metric"
-        raise BadValue("what the evaluator returned", f"{told!r:.80}", remedy)
-    return {key: told[key] for key in told if key != BECAUSE}, told.get(BECAUSE, "")
+        raise BadValue("what the evaluator returned", f"{plain!r:.80}", remedy)
+    return {key: plain[key] for key in plain if key != BECAUSE}, plain.get(BECAUSE, "")
 
 
 def evaluate(
@@ -204,11 +204,11 @@ def evaluate(
         if view is None:
             continue
         try:
-            told = evaluator(view)
+            scores = evaluator(view)
         except Exception as error:  # noqa: BLE001 -- whatever it raises, the others are judged
             work.made.failed[run] = error
         else:
-            wait(work.tell(run, told))
+            wait(work.tell(run, scores))
     return work.made
 
 
@@ -221,10 +221,10 @@ async def evaluate_async(
         if view is None:
             continue
         try:
-            told = evaluator(view)
-            told = await told if inspect.isawaitable(told) else told
+            scores = evaluator(view)
+            scores = await scores if inspect.isawaitable(scores) else scores
         except Exception as error:  # noqa: BLE001 -- whatever it raises, the others are judged
             work.made.failed[run] = error
         else:
-            await work.tell(run, told)
+            await work.tell(run, scores)
     return work.made

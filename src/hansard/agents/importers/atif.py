@@ -13,7 +13,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from hansard.agents.importers.chat import AGENT, TOOL, ChatRun, Ending, Given, converted, metrics
+from hansard.agents.importers.chat import (
+    AGENT,
+    TOOL,
+    ChatRun,
+    Ending,
+    ImportDefaults,
+    converted,
+    metrics,
+)
 from hansard.domain.errors import BadValue
 
 ATIF = "atif"
@@ -82,7 +90,7 @@ _MAPPED = {"source", "message", "timestamp", "tool_calls", "observation", "metri
 """What of a step does not stay with its message under its own name."""
 
 
-def from_atif(raw: Any, given: Given) -> ChatRun:
+def from_atif(raw: Any, given: ImportDefaults) -> ChatRun:
     """A trajectory, decoded. Raises ValidationError, CallerError."""
     reading = _Reading()
     whole = reading.trajectory(raw, "")

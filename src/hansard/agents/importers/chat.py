@@ -51,7 +51,7 @@ Whole = Annotated[int, msgspec.Meta(ge=-values.SAFE_INT, le=values.SAFE_INT)]
 """An integer that JSON keeps exact."""
 
 
-class Given(msgspec.Struct, frozen=True):
+class ImportDefaults(msgspec.Struct, frozen=True):
     """What the importer says of every record that does not say it itself."""
 
     experiment: str | None = None
@@ -193,7 +193,7 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
     left_out: dict[str, int] = {}
 
 
-def from_chat(raw: Any, given: Given) -> ChatRun:
+def from_chat(raw: Any, given: ImportDefaults) -> ChatRun:
     """A line of chat-jsonl, decoded, as a run. Raises ValidationError, CallerError."""
     record = msgspec.convert(raw, Record)
     _check_times(record.messages)
@@ -207,10 +207,10 @@ def from_chat(raw: Any, given: Given) -> ChatRun:
         "experiment": filled_in("experiment", record.experiment, given.experiment),
         "arm": filled_in("arm", record.arm, given.arm),
     }
-    told = {name: value for name, value in filled.items() if value}
+    fields = {name: value for name, value in filled.items() if value}
     return ChatRun(
         format=CHAT_JSONL,
-        content={**raw, **told},
+        content={**raw, **fields},
         workflow=record.workflow or WORKFLOW,
         experiment=filled["experiment"],
         arm=filled["arm"],
@@ -230,7 +230,7 @@ def from_chat(raw: Any, given: Given) -> ChatRun:
 def converted(
     format_: str,
     record: dict[str, Any],
-    given: Given,
+    given: ImportDefaults,
     *,
     began_at: str | None = None,
     ending: Ending | None = None,

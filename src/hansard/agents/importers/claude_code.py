@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.importers.chat import TOOL, ChatRun, Given, converted
+from hansard.agents.importers.chat import TOOL, ChatRun, ImportDefaults, converted
 
 CLAUDE_CODE = "claude-code"
 
@@ -145,7 +145,7 @@ class Session:
         elif rest:
             self._messages.append({"role": "user", "content": rest, **common})
 
-    def run(self, given: Given) -> ChatRun:
+    def run(self, given: ImportDefaults) -> ChatRun:
         """The session as a run; how it ended, a transcript does not say. Raises CallerError."""
         agents = list(self._roles)
         name = self._session

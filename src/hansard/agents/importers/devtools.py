@@ -14,7 +14,15 @@ from typing import Any, Literal
 import msgspec
 
 from hansard.agents.importers import mapping
-from hansard.agents.importers.chat import TOOL, ChatRun, Ending, Function, Given, Message, ToolCall
+from hansard.agents.importers.chat import (
+    TOOL,
+    ChatRun,
+    Ending,
+    Function,
+    ImportDefaults,
+    Message,
+    ToolCall,
+)
 from hansard.domain.actions.cache import METHODS, ElementTargets, check_xpath
 from hansard.domain.actions.locators import normalized
 from hansard.domain.errors import BadValue
@@ -96,7 +104,7 @@ class _Call(msgspec.Struct):
     result: Any
 
 
-def from_devtools(raw: Any, given: Given) -> ChatRun:
+def from_devtools(raw: Any, given: ImportDefaults) -> ChatRun:
     """A recording, decoded. Raises ValidationError, BadValue."""
     flow = msgspec.convert(raw, _Flow)
     if len(flow.steps) > STEPS_MAX:
@@ -105,13 +113,13 @@ def from_devtools(raw: Any, given: Given) -> ChatRun:
     for number, step in enumerate(flow.steps):
         reading.step(number, step)
     messages = [Message(role="user", content=flow.title)] if flow.title.strip() else []
-    said: list[dict[str, Any]] = [{"role": "user", "content": flow.title}] if messages else []
+    parts: list[dict[str, Any]] = [{"role": "user", "content": flow.title}] if messages else []
     counted: list[tuple[str, int]] = []
     for number, call in enumerate(reading.done):
         counted += [(kind, len(messages)) for kind in reading.counted.get(number, ())]
         for message, plain in _messages(number, call):
             messages.append(message)
-            said.append(plain)
+            parts.append(plain)
     return ChatRun(
         format=DEVTOOLS,
         content=given.beside(raw),
@@ -121,7 +129,7 @@ def from_devtools(raw: Any, given: Given) -> ChatRun:
         agent=PERSON,
         role=PERSON,
         messages=messages,
-        said=said,
+        said=parts,
         ending=Ending(),
         effects=EFFECTS,
         assumed=counted,
@@ -178,18 +186,18 @@ class _Reading:
                 self._held = [each for each in self._held if each != step.key]
             case "scroll" if step.selectors:
                 self._act(step, where, "scrollToElement")
-            case "waitForElement" if (said := _waited(step)) and self._checks() is not None:
-                self._check("visible", said)
+            case "waitForElement" if (text := _waited(step)) and self._checks() is not None:
+                self._check("visible", text)
             case _:
                 self._kept(number)
 
     def _kept(self, number: int) -> None:
         """A step that no replay does stands as a message."""
         self._count(mapping.NOT_DONE)
-        told = self._raw[number]
-        if _secret_of(msgspec.convert(told, _Step)) is not None:
-            told = {name: each for name, each in told.items() if name != "value"}
-        self.done.append(canonical(told).decode())
+        value = self._raw[number]
+        if _secret_of(msgspec.convert(value, _Step)) is not None:
+            value = {name: each for name, each in value.items() if name != "value"}
+        self.done.append(canonical(value).decode())
 
     def _count(self, kind: str) -> None:
         """Of the next one."""
@@ -277,8 +285,8 @@ class _Reading:
 
 def _secret_of(step: _Step) -> str | None:
     """Which field a step's value is of, if that is called a password."""
-    said = msgspec.json.encode([step.frame, step.selectors]).decode()
-    return said if step.value and _SECRET.search(said) else None
+    text = msgspec.json.encode([step.frame, step.selectors]).decode()
+    return text if step.value and _SECRET.search(text) else None
 
 
 def _instruction(method: str, targets: ElementTargets, xpath: str) -> str:
@@ -327,10 +335,10 @@ def _targets(step: _Step, where: str) -> tuple[ElementTargets, str]:
     xpath = ""
     for kind, text in _alternatives(step, where):
         match kind:
-            case "aria" if (said := _ARIA.match(text)) and said["name"]:
-                found.setdefault("name", said["name"])
-                if said["role"]:
-                    found.setdefault("role", said["role"])
+            case "aria" if (match := _ARIA.match(text)) and match["name"]:
+                found.setdefault("name", match["name"])
+                if match["role"]:
+                    found.setdefault("role", match["role"])
             case "text" if 0 < len(text) <= TEXT_CHARACTERS_MAX:
                 found.setdefault("text", text)
             case "xpath" if text:

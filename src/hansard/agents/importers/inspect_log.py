@@ -20,7 +20,7 @@ from hansard.agents.importers.chat import (
     TOOL,
     ChatRun,
     Ending,
-    Given,
+    ImportDefaults,
     Whole,
     converted,
     labels_of,
@@ -195,7 +195,7 @@ def is_archive(head: bytes) -> bool:
     )
 
 
-def from_sample(raw: Any, given: Given, log: Log) -> ChatRun:
+def from_sample(raw: Any, given: ImportDefaults, log: Log) -> ChatRun:
     """A sample, decoded, as a run. Raises ValidationError, CallerError."""
     sample = msgspec.convert(raw, _Sample)
     calls = _Calls(sample.events, sample.attachments)

@@ -105,8 +105,8 @@ def answers(messages: list[Message]) -> Answers:
     nameless = deque[CallIndex]()
     for number, message in enumerate(messages):
         if message.role != TOOL:
-            asked = message.tool_calls if message.role != USER else None
-            nameless = deque((number, n) for n, call in enumerate(asked or ()) if call.id is None)
+            request = message.tool_calls if message.role != USER else None
+            nameless = deque((number, n) for n, call in enumerate(request or ()) if call.id is None)
         elif message.answers is None and nameless:
             found.of[number] = nameless.popleft()
             found.answered.add(found.of[number])
@@ -249,7 +249,7 @@ class Stream:
         self._bytes = 0
 
 
-class Asked(msgspec.Struct, frozen=True):
+class StepReference(msgspec.Struct, frozen=True):
     """A call that became a step."""
 
     number: int
@@ -277,28 +277,28 @@ class Agent:
     def asked(
         self,
         message: Message,
-        said: dict[str, Any],
+        fields: dict[str, Any],
         answered: list[bool],
         *,
         routed: bool,
-    ) -> list[Asked]:
+    ) -> list[StepReference]:
         """A message and as many of its calls as `answered` is long, which says what has a result.
 
         The calls overlap; one that is never answered counts as open to the end of its message.
         `routed` says that the message's name is that of its agent.
         """
         used = _used(message)
-        plain = _plain(message, said, used, routed=routed)
+        plain = _plain(message, fields, used, routed=routed)
         self._message(message, plain, used, None)
-        told = zip(message.tool_calls or (), answered, strict=False)
-        asked = [self._call(call, message.occurred_at) for call, _ in told]
+        pairs = zip(message.tool_calls or (), answered, strict=False)
+        request = [self._call(call, message.occurred_at) for call, _ in pairs]
         self._scope.open -= answered.count(False)
-        return asked
+        return request
 
-    def answered(self, step: Asked, message: Message, said: dict[str, Any]) -> None:
+    def answered(self, step: StepReference, message: Message, fields: dict[str, Any]) -> None:
         """A tool's message: the outcome of a step, and the message itself."""
         used = _used(message)
-        plain = _plain(message, said, used, routed=False)
+        plain = _plain(message, fields, used, routed=False)
         content = plain[1]
         if message.error is True:
             error = Failure("ToolError", recordable(text_of(content), None), module=IMPORTER)
@@ -331,7 +331,7 @@ class Agent:
         )
         self.stream.add(added, message.occurred_at)
 
-    def _call(self, call: ToolCall, occurred_at: str | None) -> Asked:
+    def _call(self, call: ToolCall, occurred_at: str | None) -> StepReference:
         scope = self._scope
         tool = ids.name("tool", call.tool)
         given = arguments(call)
@@ -358,7 +358,7 @@ class Agent:
             call_id=ids.name("call id", call.id) if call.id else None,
         )
         self.stream.add(request, occurred_at)
-        return Asked(self._steps, unordered)
+        return StepReference(self._steps, unordered)
 
     def _packed(self, plain: Any, where: str) -> msgspec.Raw:
         packed = payloads.pack(plain, where)
@@ -459,23 +459,23 @@ def of(chat: ChatRun, answers: Answers) -> dict[str, Assumed]:
     """All that is assumed of a run, by kind."""
     found: dict[str, Assumed] = {}
     for kind, number in _each(chat, answers):
-        told = found.setdefault(kind, Assumed(0, number))
-        told.count += 1
+        value = found.setdefault(kind, Assumed(0, number))
+        value.count += 1
     return found
 
 
 def _each(chat: ChatRun, answers: Answers) -> Iterator[tuple[str, int | None]]:
     if chat.format != CHAT_JSONL:  # whose runs begin and end with their messages
-        for said in (chat.began_at, chat.ending.at if chat.ending is not None else None):
-            if said is not None and (kind := _of_time(said)) is not None:
+        for each_text in (chat.began_at, chat.ending.at if chat.ending is not None else None):
+            if each_text is not None and (kind := _of_time(each_text)) is not None:
                 yield kind, None
     yield from chat.assumed
-    for number, (message, told) in enumerate(zip(chat.messages, chat.said, strict=True)):
+    for number, (message, item) in enumerate(zip(chat.messages, chat.said, strict=True)):
         if number in answers.matched:
             yield MATCHED, number
         if message.occurred_at is not None and (kind := _of_time(message.occurred_at)) is not None:
             yield kind, number
-        if message.error is True and not says_error(told):
+        if message.error is True and not says_error(item):
             yield CONVENTION, number
         if message.role != USER:
             for call in message.tool_calls or ():
@@ -483,9 +483,9 @@ def _each(chat: ChatRun, answers: Answers) -> Iterator[tuple[str, int | None]]:
                     yield UNPARSED, number
 
 
-def _of_time(said: str) -> str | None:
+def _of_time(text: str) -> str | None:
     try:
-        return NO_ZONE if datetime.fromisoformat(said).tzinfo is None else None
+        return NO_ZONE if datetime.fromisoformat(text).tzinfo is None else None
     except ValueError:
         return UNITS
 
@@ -549,7 +549,7 @@ class _Mapping:
         self._out = Mapped(run, messages=len(chat.messages))
         self._main = chat.agent or AGENT
         self._answers = answers(chat.messages)
-        self._steps: dict[CallIndex, Asked] = {}
+        self._steps: dict[CallIndex, StepReference] = {}
         self._agents: dict[str, Agent] = {}
         self._streams: list[Stream] = []
 
@@ -657,17 +657,17 @@ class _Mapping:
     # ------------------------------------------------------------ messages
 
     def _message(self, number: int, agent: Agent) -> None:
-        message, said = self._chat.messages[number], self._chat.said[number]
+        message, content = self._chat.messages[number], self._chat.said[number]
         place = self._answers.of.get(number)
         if place is not None:
-            agent.answered(self._steps[place], message, said)
+            agent.answered(self._steps[place], message, content)
         else:
             routed = message.role != TOOL and message.name in self._chat.roles
             asks = message.tool_calls if message.role != USER else None
             places = [(number, index) for index in range(len(asks or ()))]
             answered = [place in self._answers.answered for place in places]
-            asked = agent.asked(message, said, answered, routed=routed)
-            self._steps.update(zip(places, asked, strict=True))
+            request = agent.asked(message, content, answered, routed=routed)
+            self._steps.update(zip(places, request, strict=True))
             self._count(asks or [], answered)
         agent.stream.commit()
 

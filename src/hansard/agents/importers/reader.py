@@ -16,7 +16,7 @@ from cachetools import LRUCache
 
 from hansard.agents import run_index
 from hansard.agents.importers import sources
-from hansard.agents.importers.chat import SOURCE, SOURCE_RUN, ChatRun, Given
+from hansard.agents.importers.chat import SOURCE, SOURCE_RUN, ChatRun, ImportDefaults
 from hansard.agents.importers.claude_code import CLAUDE_CODE
 from hansard.agents.importers.mapping import WORDS, Mapped, mapped, run_id
 from hansard.agents.importers.sources import Bad, BadRecord, Tally, Watcher
@@ -87,7 +87,7 @@ class Importer:
         self,
         workspace: Workspace,
         format_: str,
-        given: Given,
+        given: ImportDefaults,
         watcher: Watcher,
         *,
         no_guesses: bool = False,
@@ -179,10 +179,10 @@ class Importer:
 
     def _guessed(self, made: Mapped, file: str, line: int) -> None:
         """Stop at what would be assumed. Raises BadRecord."""
-        kind, told = next(iter(made.assumed.items()))
+        kind, value = next(iter(made.assumed.items()))
         what, remedy = WORDS[kind]
-        where = f"messages[{told.first}]: " if told.first is not None else ""
-        more = f" ({told.count:,} in this run)" if told.count > 1 else ""
+        where = f"messages[{value.first}]: " if value.first is not None else ""
+        more = f" ({value.count:,} in this run)" if value.count > 1 else ""
         reason = f"{where}a {what}{more}: {remedy}, or leave out --no-guesses"
         self._bad(file, line, reason)
         raise BadRecord(Bad(file, line, reason))
@@ -245,8 +245,8 @@ class Importer:
         tally.events += made.events
         tally.blobs += len(made.blobs)
         tally.unasked += made.unasked
-        for kind, told in made.assumed.items():
-            tally.assumed[kind] = tally.assumed.get(kind, 0) + told.count
+        for kind, item in made.assumed.items():
+            tally.assumed[kind] = tally.assumed.get(kind, 0) + item.count
         for kind, count in made.left_out.items():
             tally.left_out[kind] = tally.left_out.get(kind, 0) + count
         tally.unanswered += [(made.run, call) for call in made.unanswered]

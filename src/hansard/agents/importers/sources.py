@@ -15,7 +15,13 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 import msgspec
 
 from hansard.agents.importers import atif, claude_code, devtools, files, inspect_log, tau
-from hansard.agents.importers.chat import CHAT_JSONL, ChatRun, Given, from_chat, unknown_field
+from hansard.agents.importers.chat import (
+    CHAT_JSONL,
+    ChatRun,
+    ImportDefaults,
+    from_chat,
+    unknown_field,
+)
 from hansard.domain.errors import CallerError
 
 # What an import tells while it goes and when it is done.
@@ -114,7 +120,9 @@ _Header = TypeVar("_Header", bound=msgspec.Struct)
 _UNREADABLE = (msgspec.DecodeError, files.DoubledKey, RecursionError, UnicodeDecodeError)
 
 
-def records(format_: str, path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
+def records(
+    format_: str, path: Path | None, given: ImportDefaults, watcher: Watcher
+) -> Iterator[Found]:
     """A file's records (standard input's for None). Raises OSError."""
     reader = next(each.read for each in FORMATS if each.name == format_)
     assert reader is not None  # noqa: S101 -- the command takes no other names
@@ -127,7 +135,7 @@ def records(format_: str, path: Path | None, given: Given, watcher: Watcher) -> 
 # ---------------------------------------------------------------- readers
 
 
-def _chat_jsonl(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
+def _chat_jsonl(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     with files.opened(path) as file:
         head = file.peek()  # type: ignore[attr-defined]  # every binary file here is buffered
         is_first = True
@@ -149,7 +157,7 @@ def _chat_jsonl(path: Path | None, given: Given, watcher: Watcher) -> Iterator[F
             yield 1, "the file has no records"
 
 
-def _tau_bench(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
+def _tau_bench(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     with files.seekable(path) as file:
         document = _Document(file, tau.TAU_BENCH, watcher)
         if document.members:
@@ -158,7 +166,7 @@ def _tau_bench(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Fo
         yield from document.runs(lambda raw: tau.from_tau(raw, given))
 
 
-def _tau2_bench(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
+def _tau2_bench(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     with files.seekable(path) as file:
         document = _Document(file, tau.TAU2_BENCH, watcher, "simulations")
         whole = document.header(tau.Tau2File)
@@ -174,7 +182,7 @@ def _tau2_bench(path: Path | None, given: Given, watcher: Watcher) -> Iterator[F
             yield from document.runs(lambda raw: tau.from_tau2(raw, given, labels))
 
 
-def _claims(results: dict[str, Any], given: Given) -> tau.Claims | str:
+def _claims(results: dict[str, Any], given: ImportDefaults) -> tau.Claims | str:
     """Return what a submission claims, or why that is of no use."""
     if not given.experiment:
         return "its results are claims about an arm of an experiment: give --experiment and --arm"
@@ -184,7 +192,7 @@ def _claims(results: dict[str, Any], given: Given) -> tau.Claims | str:
         return str(error)
 
 
-def _devtools(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
+def _devtools(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     remedy = "it is no recording of Chrome DevTools' Recorder: export it as JSON"
     limit = devtools.FILE_BYTES_MAX
     convert = devtools.from_devtools
@@ -194,7 +202,7 @@ def _devtools(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Fou
     )
 
 
-def _atif(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
+def _atif(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     remedy = "it is no trajectory of ATIF-v1: docs/chat-jsonl.md has what is read"
     limit = files.RECORD_BYTES_MAX
     yield 1, _whole(path, watcher, limit, atif.ATIF, lambda raw: atif.from_atif(raw, given), remedy)
@@ -220,7 +228,7 @@ def _whole(
     return found + hint_of(data, format_) if isinstance(found, str) else found
 
 
-def _claude_code(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
+def _claude_code(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     session = claude_code.Session()
     size = 0
     with files.opened(path) as file:
@@ -258,7 +266,7 @@ def _taken(session: claude_code.Session, data: bytes) -> str | None:
     return None
 
 
-def _inspect(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
+def _inspect(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     with files.seekable(path) as file:
         if file.read(len(ZIP)) == ZIP:
             yield from _inspect_archive(file, given, watcher)
@@ -268,7 +276,7 @@ def _inspect(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Foun
         yield from document.runs(lambda raw: inspect_log.from_sample(raw, given, log))
 
 
-def _inspect_archive(file: BinaryIO, given: Given, watcher: Watcher) -> Iterator[Found]:
+def _inspect_archive(file: BinaryIO, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     archive = inspect_log.Archive(file)
     log, samples = archive.log(), archive.samples()
     watcher.read(file.seek(0, os.SEEK_END) - sum(length for _, length in samples))
@@ -423,7 +431,7 @@ class Format(msgspec.Struct, frozen=True):
 
     name: str
     is_of: Callable[[Head], bool]
-    read: Callable[[Path | None, Given, Watcher], Iterator[Found]] | None = None
+    read: Callable[[Path | None, ImportDefaults, Watcher], Iterator[Found]] | None = None
     way: str = ""
 
     @property

@@ -11,7 +11,7 @@ from hansard.agents.importers.chat import (
     TOOL,
     ChatRun,
     Ending,
-    Given,
+    ImportDefaults,
     Message,
     Whole,
     labels_of,
@@ -89,7 +89,7 @@ class Claims(msgspec.Struct, frozen=True):
     figures: dict[str, dict[str, float]]
 
 
-def from_tau(raw: Any, given: Given) -> ChatRun:
+def from_tau(raw: Any, given: ImportDefaults) -> ChatRun:
     """A run of tau-bench. One that broke has an error in its `info`. Raises ValidationError."""
     run = msgspec.convert(raw, _Tau)
     messages = [_by_convention(message) for message in run.traj]
@@ -118,8 +118,8 @@ def from_tau(raw: Any, given: Given) -> ChatRun:
 
 def _by_convention(message: Message) -> Message:
     """A message with its error: a tool of tau-bench that fails says so by its first word."""
-    said = message.content
-    if message.role != TOOL or not isinstance(said, str) or not said.startswith(TAU_ERROR):
+    content = message.content
+    if message.role != TOOL or not isinstance(content, str) or not content.startswith(TAU_ERROR):
         return message
     return msgspec.structs.replace(message, error=True)
 
@@ -129,7 +129,7 @@ def labels_of_file(info: _Tau2Info | None) -> dict[str, str]:
     if info is None:
         return {}
     agent, user = info.agent_info or _Party(), info.user_info or _Party()
-    said = {
+    parts = {
         "domain": info.environment_info.domain_name if info.environment_info else None,
         "agent": agent.implementation,
         "agent_llm": agent.llm,
@@ -137,10 +137,10 @@ def labels_of_file(info: _Tau2Info | None) -> dict[str, str]:
         "user_llm": user.llm,
         "git_commit": info.git_commit,
     }
-    return {name: text for name, text in said.items() if text}
+    return {name: text for name, text in parts.items() if text}
 
 
-def from_tau2(raw: Any, given: Given, of_file: dict[str, str]) -> ChatRun:
+def from_tau2(raw: Any, given: ImportDefaults, of_file: dict[str, str]) -> ChatRun:
     """A simulation of tau2-bench. Raises ValidationError."""
     run = msgspec.convert(raw, _Tau2)
     reward = run.reward_info.get("reward") if run.reward_info is not None else None

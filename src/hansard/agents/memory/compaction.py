@@ -369,9 +369,9 @@ def probes_in(tree: Mapping[str, str]) -> list[Probe]:
     for path in sorted(tree):
         if is_keep(path):
             for line in tree[path].splitlines():
-                told = _PROBE.match(line)
-                if told is not None:
-                    found[Probe(told["phrase"], told["question"] or "")] = None
+                value = _PROBE.match(line)
+                if value is not None:
+                    found[Probe(value["phrase"], value["question"] or "")] = None
     if len(found) > PROBES_MAX:
         raise BadValue(KEEP, counted(len(found), "probe"), f"keep at most {PROBES_MAX:,}")
     return list(found)
@@ -396,9 +396,9 @@ def proposed(tree: Mapping[str, str], findings: Sequence[Finding]) -> dict[str, 
     for finding in findings:
         if finding.kind is not Kind.NEAR_DUPLICATE:
             continue
-        said = {tuple(words(finding.spots[0].text))}
+        parts = {tuple(words(finding.spots[0].text))}
         for spot in finding.spots[1:]:
-            if tuple(words(spot.text)) in said and not is_keep(spot.path):
+            if tuple(words(spot.text)) in parts and not is_keep(spot.path):
                 gone.setdefault(spot.path, set()).add(spot.line)
     return {path: _without(tree[path], numbers) for path, numbers in sorted(gone.items())}
 
@@ -433,13 +433,13 @@ def compact(
     if not 0 <= drop_max <= 1:
         raise BadValue("drop_max", f"{drop_max}", "give a share from 0 to 1, such as 0.4")
     findings = find(tree, reads)
-    wanted = proposed(tree, findings) if changes is None else _real(tree, changes)
+    target = proposed(tree, findings) if changes is None else _real(tree, changes)
     probes = list(dict.fromkeys([*probes_in(tree), *keep]))
     held = [probe for probe in probes if is_held(tree, probe, rankers)]
-    refused = refusals(tree, wanted, held, rankers, drop_max)
-    before, left = _tokens(tree, wanted)
+    refused = refusals(tree, target, held, rankers, drop_max)
+    before, left = _tokens(tree, target)
     return Compacted(
-        changes={} if refused else wanted,
+        changes={} if refused else target,
         findings=findings,
         refused=refused,
         tokens_before=before,

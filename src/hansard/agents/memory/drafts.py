@@ -77,11 +77,11 @@ def remembered(path: object, text: object) -> Op:
     return append(path, words if words.startswith(("- ", "* ")) else f"- {words}")
 
 
-def commanded(said: str) -> str | None:
+def commanded(text: str) -> str | None:
     """What a user's message asks to be remembered: what follows `/remember` at its begin, in one
     line; None where it asks for nothing.
     """
-    found = _REMEMBER.match(said)
+    found = _REMEMBER.match(text)
     return " ".join(found[1].split()) if found is not None else None
 
 

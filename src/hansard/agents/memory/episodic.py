@@ -59,12 +59,12 @@ def are_in(pattern: str) -> bool:
 
 
 async def files(
-    states: States, role: str, rules: RoleDefined | None, wanted: Callable[[str], bool]
+    states: States, role: str, rules: RoleDefined | None, is_wanted: Callable[[str], bool]
 ) -> list[MemoryFile]:
     """The wanted files of all runs, as a role is shown them. Raises BadValue for too many runs."""
     runs: dict[str, list[str]] = {}
     for run in sorted(await states.log.runs()):
-        names = [name for name in FILES if wanted(f"{RUNS}/{run}/{name}")]
+        names = [name for name in FILES if is_wanted(f"{RUNS}/{run}/{name}")]
         if names and "/" not in run:
             runs[run] = names
     if len(runs) > RUNS_MAX:
@@ -105,8 +105,8 @@ def text_of(name: str, run: str, lines: Iterable[Line], state: ShownState) -> st
         case "trace.txt":
             parts = _trace(lines)
         case _:
-            told = msgspec.json.format(msgspec.json.encode(state, order="deterministic"), indent=2)
-            return told.decode() + "\n"
+            text = msgspec.json.format(msgspec.json.encode(state, order="deterministic"), indent=2)
+            return text.decode() + "\n"
     return "".join(f"{part}\n" for part in parts)
 
 
@@ -140,22 +140,22 @@ def _decisions(lines: Iterable[Line]) -> Iterator[str]:
     for _, line in lines:
         if line.type.rpartition(".")[0] != "decision.made":
             continue
-        told = _data(line.data)
-        because = f": {told['because']}" if told.get("because") else ""
-        yield f"- {line.agent}: {told.get('question', '')} {told.get('selected', '')}{because}"
+        value = _data(line.data)
+        because = f": {value['because']}" if value.get("because") else ""
+        yield f"- {line.agent}: {value.get('question', '')} {value.get('selected', '')}{because}"
 
 
 def _trace(lines: Iterable[Line]) -> Iterator[str]:
     for number, line in lines:
-        told = _data(line.data)
-        step = f" #{told['step']}" if "step" in told else ""
-        tool = f" {told['tool']}" if isinstance(told.get("tool"), str) else ""
+        value = _data(line.data)
+        step = f" #{value['step']}" if "step" in value else ""
+        tool = f" {value['tool']}" if isinstance(value.get("tool"), str) else ""
         yield f"{number} {line.agent or '-'} {line.type}{step}{tool}"
 
 
 def _data(raw: msgspec.Raw) -> dict[str, Any]:
-    told = msgspec.json.decode(raw)
-    return told if isinstance(told, dict) else {}
+    fields = msgspec.json.decode(raw)
+    return fields if isinstance(fields, dict) else {}
 
 
 def _words(value: object) -> str:

@@ -40,9 +40,9 @@ from hansard.agents.memory.search import (
     paths_matching,
     search,
 )
-from hansard.agents.memory.sight import Sight
+from hansard.agents.memory.sight import VisibilityFilter
 from hansard.agents.memory.validation.texts import FrontMatter, Text, front_matter
-from hansard.agents.memory.write import MemoryWrite, WantedChange, checked
+from hansard.agents.memory.write import ChangeRequest, MemoryWrite, checked
 from hansard.agents.policy.gate import AskFirst
 from hansard.agents.policy.permits import changes_file
 from hansard.agents.steps.atomic import JointSteps
@@ -97,7 +97,7 @@ class PromptPart(msgspec.Struct, frozen=True):
     file: MemoryFile
 
 
-def is_told(path: str) -> bool:
+def mentions_file(path: str) -> bool:
     """Whether a prompt tells of a file."""
     *folders, name = path.split("/")
     return name == AGENTS or (name == SKILL and SKILLS in folders)
@@ -119,18 +119,18 @@ def composed(
     if budget is not None and budget < least:
         raise BadValue("budget", f"{budget} {what}", f"give {least} or more, or none")
     given = list(parts)
-    told = [each for each in given if each.file.path.split("/")[-1] == AGENTS]
-    told.sort(key=lambda it: (-spaces.index(it.space), it.file.path.count("/"), it.file.path))
-    skills = [each for each in given if each not in told]
+    items = [each for each in given if each.file.path.split("/")[-1] == AGENTS]
+    items.sort(key=lambda it: (-spaces.index(it.space), it.file.path.count("/"), it.file.path))
+    skills = [each for each in given if each not in items]
     lines = sorted(_skill(each) for each in skills)
     ending = ""
     if lines:
         head = "## Skills\n\nView a skill's file before you do what it is for.\n\n"
         ending = head + "".join(lines)
-    blocks = [_instructions(each) for each in told]
+    blocks = [_instructions(each) for each in items]
     if budget is not None:
         ending = _begin(ending, "", budget, count or len)
-        blocks = _within(told, blocks, ending, budget, count or len)
+        blocks = _within(items, blocks, ending, budget, count or len)
     return _joined([*blocks, ending])
 
 
@@ -144,13 +144,13 @@ def _instructions(part: PromptPart) -> str:
 
 
 def _within(
-    told: list[PromptPart], blocks: list[str], ending: str, budget: int, size: Count
+    items: list[PromptPart], blocks: list[str], ending: str, budget: int, size: Count
 ) -> list[str]:
     """The blocks that fit before an ending, the nearest whole as long as they do; of others it is
     said where.
     """
     found: list[str] = []
-    for part, block in reversed(list(zip(told, blocks, strict=True))):
+    for part, block in reversed(list(zip(items, blocks, strict=True))):
         left = _joined([*found, ending])
         if size(_joined([block, left])) <= budget:
             found.insert(0, block)
@@ -218,7 +218,7 @@ SPECS = {
     "change": _writes("memory.change", "ops", "because", "space", "sources"),
 }
 
-ASKED_FOR = "a user asked for it"
+REQUESTED_BY_USER = "a user asked for it"
 """Why a line is there that a user wanted by `/remember`."""
 
 DEFAULT_RULE = AskFirst(tool="memory.*", name="memory")
@@ -238,7 +238,7 @@ class MemoryFlows(JointSteps):
     def __init__(self, engine: StepEngine, rankers: Callable[[Embedder | None], Rankers]) -> None:
         super().__init__(engine)
         self._rankers = rankers
-        self._sight = Sight(engine.settings.permit, engine.clearances.mine)
+        self._sight = VisibilityFilter(engine.settings.permit, engine.clearances.mine)
         self._seen: dict[str, dict[str, str]] = {}
         """By space and path, the digests of the files as this session saw them last."""
         self._prompted: dict[str, str] = {}
@@ -269,14 +269,14 @@ class MemoryFlows(JointSteps):
         if (of_run := episodic.run_of(named)) is not None:
             return (yield from self._happened(call, *of_run))
         read: list[TreeFile] = []
-        answered, told = self.engine.answer(call)
+        answered, recorded = self.engine.answer(call)
         if not answered:
             run = functools.partial(self._view, read=read)
-            told = yield from self.engine.execute(call, self.plan, run)
-        if told is None:
+            recorded = yield from self.engine.execute(call, self.plan, run)
+        if recorded is None:
             self._note(space or self.spaces[0], named, "")
             raise NotFound(f"file {named!r}{f' at {at}' if at is not None else ''}", drafts.SEE_LS)
-        found = read[0] if read else (yield from self._again(told))
+        found = read[0] if read else (yield from self._again(recorded))
         if at is None:
             self._note(found.space, found.file.path, found.file.digest)
         return self._entry(found)
@@ -292,21 +292,21 @@ class MemoryFlows(JointSteps):
             found = yield Io(work)
             yield from demand_cleared(engine, call, found.label, f"run {run:.80}")
             label = text(found.label) if found.label is not None else ""
-            told = episodic.text_of(name, run, found.view.events, found.view.state)
-            return {"text": told, "label": label}
+            value = episodic.text_of(name, run, found.view.events, found.view.state)
+            return {"text": value, "label": label}
 
-        told = yield from self.ask(call, lambda of: self._recorded(of, read))
+        value = yield from self.ask(call, lambda of: self._recorded(of, read))
         return MemoryEntry(
             space="",
             path=call.arguments["path"],
-            text=told["text"],
-            digest=digest_of(told["text"]),
+            text=value["text"],
+            digest=digest_of(value["text"]),
             version=0,
             kind=MemoryKind.EPISODIC,
             author="",
             role="",
             event="",
-            label=told["label"],
+            label=value["label"],
         )
 
     @property
@@ -373,14 +373,14 @@ class MemoryFlows(JointSteps):
         found: T = yield Io(functools.partial(self._memories.using, work, first))
         return found
 
-    def _again(self, told: dict[str, Any]) -> Flow[TreeFile]:
+    def _again(self, fields: dict[str, Any]) -> Flow[TreeFile]:
         """A file as it was viewed before."""
-        state = yield from self._state(told["space"], told["event"])
-        found = state.files.get(told["path"])
-        if found is None or found.digest != told["digest"]:
-            raise NotFound(f"file {told['path']!r} of {told['space']} as it was read", "")
+        state = yield from self._state(fields["space"], fields["event"])
+        found = state.files.get(fields["path"])
+        if found is None or found.digest != fields["digest"]:
+            raise NotFound(f"file {fields['path']!r} of {fields['space']} as it was read", "")
         yield from self._load([found])
-        return TreeFile(told["space"], found)
+        return TreeFile(fields["space"], found)
 
     def _note(self, space: str, path: str, mark: str) -> None:
         self._seen.setdefault(space, {})[path] = mark
@@ -482,8 +482,8 @@ class MemoryFlows(JointSteps):
             return msgspec.to_builtins(found)
 
         texts = functools.partial(_is_in, glob)
-        told = yield from self._listed(call, made, _of_runs(glob), texts)
-        return msgspec.convert(told, Found)
+        recorded = yield from self._listed(call, made, _of_runs(glob), texts)
+        return msgspec.convert(recorded, Found)
 
     def history(self, path: object, space: str | None) -> Flow[list[MemoryVersion]]:
         """The versions of a file, the oldest first."""
@@ -502,8 +502,8 @@ class MemoryFlows(JointSteps):
         def run(of: Call) -> Flow[Any]:
             return (yield from self._recorded(of, read))
 
-        told = yield from self.ask(call, run)
-        return [msgspec.convert(each, MemoryVersion) for each in told]
+        recorded = yield from self.ask(call, run)
+        return [msgspec.convert(each, MemoryVersion) for each in recorded]
 
     # ------------------------------------------------------------ prompts
 
@@ -517,9 +517,9 @@ class MemoryFlows(JointSteps):
             marks = {f"{each.space}/{each.file.path}": each.file.digest for each in parts}
             return {"text": composed(parts, self.spaces, budget, count), "files": marks}
 
-        told = yield from self.ask(call, lambda of: self._recorded(of, read))
-        self._prompted = dict(told["files"])
-        block: str = told["text"]
+        recorded = yield from self.ask(call, lambda of: self._recorded(of, read))
+        self._prompted = dict(recorded["files"])
+        block: str = recorded["text"]
         return block
 
     def _parts(self) -> Flow[list[PromptPart]]:
@@ -530,7 +530,7 @@ class MemoryFlows(JointSteps):
             state = yield from self._state(space)
             for path in state.files:
                 file = state.file(path)
-                if file is None or not is_told(path):
+                if file is None or not mentions_file(path):
                     continue
                 if path.endswith(AGENTS) or path not in paths_seen:
                     found[f"{space}/{path}"] = PromptPart(space, file)
@@ -549,34 +549,36 @@ class MemoryFlows(JointSteps):
             parts = {
                 f"{each.space}/{each.file.path}": each.file for each in (yield from self._parts())
             }
-            told = [
+            items = [
                 [name, "changed" if name in before else "new", file.author]
                 for name, file in parts.items()
                 if before.get(name) != file.digest
             ]
-            told += [[name, "gone", ""] for name in before if name not in parts]
-            return {"news": told, "files": {name: file.digest for name, file in parts.items()}}
+            items += [[name, "gone", ""] for name in before if name not in parts]
+            return {"news": items, "files": {name: file.digest for name, file in parts.items()}}
 
-        told = yield from self.ask(call, lambda of: self._recorded(of, read))
-        self._prompted = dict(told["files"])
-        return [MemoryNews(*each) for each in told["news"]]
+        items = yield from self.ask(call, lambda of: self._recorded(of, read))
+        self._prompted = dict(items["files"])
+        return [MemoryNews(*each) for each in items["news"]]
 
     # ------------------------------------------------------------ changes
 
-    def command(self, said: str, path: str, space: str | None) -> Flow[str]:
+    def command(self, message: str, path: str, space: str | None) -> Flow[str]:
         """Do what a user's message asks for; what is remembered, empty for nothing."""
-        text = drafts.commanded(said)
+        text = drafts.commanded(message)
         if text is not None:
-            source = yield from self._said_by_user(said)
-            yield from self.change([drafts.remembered(path, text)], ASKED_FOR, space, [source])
+            source = yield from self._said_by_user(message)
+            yield from self.change(
+                [drafts.remembered(path, text)], REQUESTED_BY_USER, space, [source]
+            )
         return text or ""
 
-    def _said_by_user(self, said: str) -> Flow[str]:
+    def _said_by_user(self, message: str) -> Flow[str]:
         """The event of the first message by which a user says something here. Raises BadValue."""
-        version = next((each.version for each in self._of_users() if _says(each, said)), None)
+        version = next((each.version for each in self._of_users() if _says(each, message)), None)
         if version is None:
             remedy = "put it on record first: session.message('user', said)"
-            raise BadValue("command", f"no user said {said!r:.80} in this run", remedy)
+            raise BadValue("command", f"no user said {message!r:.80} in this run", remedy)
         read = functools.partial(self.engine.workspace.log.read, self.engine.stream, to=version)
         for stored in (yield Io(read)):
             at = version - stored.commit.version
@@ -597,21 +599,21 @@ class MemoryFlows(JointSteps):
         return (yield from self._changed(call, self._change))
 
     def _changed(self, call: Call, run: Callable[[Call], Flow[Any]]) -> Flow[dict[str, Any]]:
-        answered, told = self.engine.answer(call)
+        answered, recorded = self.engine.answer(call)
         if not answered:
-            told = yield from self.engine.execute(call, self.plan, run)
-        for each in told["files"]:
-            self._note_written(told["space"], each)
-        found: dict[str, Any] = told
+            recorded = yield from self.engine.execute(call, self.plan, run)
+        for each in recorded["files"]:
+            self._note_written(recorded["space"], each)
+        found: dict[str, Any] = recorded
         return found
 
-    def _note_written(self, space: str, told: dict[str, Any]) -> None:
+    def _note_written(self, space: str, fields: dict[str, Any]) -> None:
         """What this session wrote it has seen, unless it changed a part of a text that it had not.
         An older record does not say which text that was.
         """
-        before = told.get("before", "")
+        before = fields.get("before", "")
         if not before or before in self._seen.get(space, {}).values():
-            self._note(space, told["path"], told["digest"])
+            self._note(space, fields["path"], fields["digest"])
 
     def _change(self, call: Call) -> Flow[Any]:
         given = call.arguments
@@ -621,40 +623,40 @@ class MemoryFlows(JointSteps):
             space = given["space"] or (yield from self._space_of(ops))
         except BadValue as error:
             trouble = error
-        wanted = WantedChange(
+        command = ChangeRequest(
             space=space,
             ops=ops,
             because=given["because"],
             sources=tuple(given["sources"]),
             seen=self._seen.get(space, {}),
         )
-        return (yield from self._make(call, wanted, trouble))
+        return (yield from self._make(call, command, trouble))
 
     def _make(
         self,
         call: Call,
-        wanted: WantedChange,
+        request: ChangeRequest,
         trouble: Exception | None = None,
         used: Label | None = None,
     ) -> Flow[Any]:
         """Make a change, once whoever is to be asked has granted it. What is in its way is its
         step's outcome. used: the label of what it comes from, besides the agent's.
         """
-        space, ops = wanted.space, wanted.ops
+        space, ops = request.space, request.ops
         touched = drafts.touched(ops)
         call.needs = tuple(changes_file(space, path) for path in touched)
         _, verdict = yield from self.engine.ask_rules(call)
         frozen = None
         try:
             if trouble is None:
-                frozen = yield from self._asked(call, wanted, verdict.asks)
+                frozen = yield from self._asked(call, request, verdict.asks)
         except (BadValue, NotFound, MemoryConflict, MemoryInvalid, RoleRefused) as error:
             trouble = error
         works: list[MemoryWrite] = []
 
         def make(_: Scope) -> MemoryWrite:
             works.append(
-                MemoryWrite(self.engine, call, wanted, self._sight, frozen, trouble, self._now)
+                MemoryWrite(self.engine, call, request, self._sight, frozen, trouble, self._now)
             )
             works[-1].used = used
             return works[-1]
@@ -678,37 +680,37 @@ class MemoryFlows(JointSteps):
         return next(iter(found), self.spaces[0])
 
     def _asked(
-        self, call: Call, wanted: WantedChange, rule: AskFirst | None
+        self, call: Call, request: ChangeRequest, rule: AskFirst | None
     ) -> Flow[tuple[FileChange, ...] | None]:
         """Ask a person about a valid change, where the space's policy or a rule requires it.
         Return the granted change; None where nobody was asked.
         """
-        state = yield from self._state(wanted.space)
-        first = [state.file_or_none(path) for path in drafts.touched(wanted.ops)]
-        work = functools.partial(worked_out, wanted.space, state, wanted.ops, wanted.seen)
+        state = yield from self._state(request.space)
+        first = [state.file_or_none(path) for path in drafts.touched(request.ops)]
+        work = functools.partial(worked_out, request.space, state, request.ops, request.seen)
         changes = yield from self._using(work, first)
-        self._sight.demand_changes(wanted.space, changes)
+        self._sight.demand_changes(request.space, changes)
         if not changes:
             return None
         changed = [path for each in changes for path in (each.path, each.was) if path]
         self._now = (yield Io(self.engine.boards.log_time)) if state.goes_by_time else None
         if rule is None and not state.asks(self._now, self.engine.ledger.label, changed):
             return None
-        yield from self._check(wanted, changes)
+        yield from self._check(request, changes)
         basis = {each.path: [each.before, each.after] for each in changes}
         scrub = self.engine.settings.scrub
         work_diff = functools.partial(drafts.shown, state, changes, scrub)
-        shown = {"diff": (yield from self._using(work_diff, first)), "space": wanted.space}
+        shown = {"diff": (yield from self._using(work_diff, first)), "space": request.space}
         mark = digest(canonical(basis))
         yield from self.engine.ask_first(call, rule or DEFAULT_RULE, Basis(mark, shown))
         return changes
 
-    def _check(self, wanted: WantedChange, changes: tuple[FileChange, ...]) -> Flow[None]:
+    def _check(self, request: ChangeRequest, changes: tuple[FileChange, ...]) -> Flow[None]:
         """Raise what a change is refused for, before a person is asked about it."""
-        engine, space = self.engine, wanted.space
+        engine, space = self.engine, request.space
         whole: MemoryState = yield Io(functools.partial(self._memories.state, space))
         change = MemoryChanged(
-            files=changes, because=wanted.because, sources=wanted.sources, run=engine.stream.run
+            files=changes, because=request.because, sources=request.sources, run=engine.stream.run
         )
         refusals = whole.refusals(engine.stream.agent, engine.stream.run)
         scrub = engine.settings.scrub
@@ -741,7 +743,7 @@ class MemoryFlows(JointSteps):
             undo = undo_of(named, history, event)
             yield Io(functools.partial(self._sight.demand_returned, named, event, undo.label))
         except NotFound as error:
-            return (yield from self._make(call, WantedChange(named, [], because), error))
+            return (yield from self._make(call, ChangeRequest(named, [], because), error))
         what = f"what the undoing of change {event!r:.80} of {named} brings back"
         yield from demand_cleared(self.engine, call, undo.label, what)
         state = yield from self._state(named)
@@ -752,13 +754,13 @@ class MemoryFlows(JointSteps):
         except MemoryConflict as error:
             trouble = error
         seen = {path: file.digest for path, file in state.files.items()}
-        wanted = WantedChange(named, ops, because, seen=seen)
-        return (yield from self._make(call, wanted, trouble, undo.label))
+        command = ChangeRequest(named, ops, because, seen=seen)
+        return (yield from self._make(call, command, trouble, undo.label))
 
 
-def _says(stated: StatedFact, said: str) -> bool:
+def _says(stated: StatedFact, message: str) -> bool:
     fact = stated.fact
-    return isinstance(fact, MessageAdded) and load(bytes(fact.content)) == said
+    return isinstance(fact, MessageAdded) and load(bytes(fact.content)) == message
 
 
 def _of_runs(glob: str) -> Callable[[str], bool] | None:

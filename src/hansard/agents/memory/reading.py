@@ -130,12 +130,12 @@ def versions_of(
 ) -> list[MemoryVersion]:
     """The versions of a file, through its renames, the oldest first; those of all without one."""
     found: list[MemoryVersion] = []
-    wanted = path
+    target = path
     for each in reversed(list(history)):
         if not isinstance(each.event, MemoryChanged):
             continue
         for file in each.event.files:
-            if path is not None and file.path != wanted:
+            if path is not None and file.path != target:
                 continue
             found.append(
                 MemoryVersion(
@@ -153,7 +153,7 @@ def versions_of(
                 )
             )
             if file.was:
-                wanted = file.was
+                target = file.was
                 break
     return found[::-1]
 
@@ -165,21 +165,21 @@ def files_of(
     oldest first. shown: the changes as they may be told; as they stand without.
     """
     events = list(history)
-    told = {each.id: each for each in (events if shown is None else shown)}
+    fields = {each.id: each for each in (events if shown is None else shown)}
     names: dict[int, str] = {}
-    wanted = path
-    for each in reversed(told.values()):
+    target = path
+    for each in reversed(fields.values()):
         if isinstance(each.event, MemoryChanged):
-            found = next((file for file in each.event.files if file.path == wanted), None)
+            found = next((file for file in each.event.files if file.path == target), None)
             if found is not None:
-                names[each.version] = wanted
-                wanted = found.was or wanted
+                names[each.version] = target
+                target = found.was or target
     state, versions = spaces.initial(), list[tuple[MemoryEventAt, MemoryFile | None]]()
     for each in events:
         spaces.evolve(state, each.event, by_of(each.stored, each.id))
         named = names.get(each.version)
         if named is not None:
-            versions.append((told[each.id], state.files.get(named)))
+            versions.append((fields[each.id], state.files.get(named)))
     return versions
 
 
@@ -217,22 +217,22 @@ class Undo(msgspec.Struct, frozen=True):
         """
         ops: list[Op] = []
         for file, stood, made in self.files:
-            stands = state.files.get(file.path)
-            text = _without(stood, made, stands)
-            if text is None and (stands is None or stands.digest != file.after or stood):
+            current = state.files.get(file.path)
+            text = _without(stood, made, current)
+            if text is None and (current is None or current.digest != file.after or stood):
                 mine = stood.text if stood is not None else ""
-                raise MemoryConflict(self.space, file.path, file.after, mine, stands)
+                raise MemoryConflict(self.space, file.path, file.after, mine, current)
             ops += _undone(stood, file.path, text)
         return ops
 
 
-def undo_of(space: str, history: Sequence[MemoryEventAt], wanted: str) -> Undo:
+def undo_of(space: str, history: Sequence[MemoryEventAt], target: str) -> Undo:
     """What undoes a change, named by its version ('@3'), or the id of its event or commit. Raises
     NotFound.
     """
     before = spaces.initial()
     for each in history:
-        if wanted not in (f"@{each.version}", each.id, each.stored.commit.id):
+        if target not in (f"@{each.version}", each.id, each.stored.commit.id):
             spaces.evolve(before, each.event, by_of(each.stored, each.id))
             continue
         if not isinstance(each.event, MemoryChanged):
@@ -247,22 +247,22 @@ def undo_of(space: str, history: Sequence[MemoryEventAt], wanted: str) -> Undo:
             for file in each.event.files
         )
         return Undo(space, files)
-    raise NotFound(f"change {wanted!r} of {space}", "see 'hansard memory log'")
+    raise NotFound(f"change {target!r} of {space}", "see 'hansard memory log'")
 
 
 def _without(
-    stood: MemoryFile | None, made: MemoryFile | None, stands: MemoryFile | None
+    stood: MemoryFile | None, made: MemoryFile | None, current: MemoryFile | None
 ) -> str | None:
     """The text of a file without a change that made one of what stood; None where it goes, or
     where that cannot be said.
     """
     if stood is None:
         return None
-    if (made and made.digest) == (stands and stands.digest):
+    if (made and made.digest) == (current and current.digest):
         return stood.text
-    if made is None or stands is None or not made.form == stands.form == TEXT:
+    if made is None or current is None or not made.form == current.form == TEXT:
         return None
-    return merged(made.text, stood.text, stands.text)
+    return merged(made.text, stood.text, current.text)
 
 
 def _undone(stood: MemoryFile | None, path: str, text: str | None) -> list[Op]:

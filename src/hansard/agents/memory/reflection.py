@@ -96,9 +96,9 @@ class _Proposed(msgspec.Struct, frozen=True):
     def label(self) -> Label | None:
         return self.at.stored.commit.label
 
-    def text(self, stands: MemoryFile | None) -> str | None:
+    def text(self, current: MemoryFile | None) -> str | None:
         """What the file is to hold; None where it goes."""
-        text = stands.text if stands is not None else ""
+        text = current.text if current is not None else ""
         for part in self.parts:
             if part.gone:
                 return None
@@ -114,10 +114,10 @@ async def listed(workspace: Workspace, space: str) -> list[ListedProposal]:
     found: list[ListedProposal] = []
     for each in _proposed(history):
         standing = await _standing(workspace, space, history, each)
-        stands = now.file(each.path)
-        await workspace.memories.load([stands])
+        current = now.file(each.path)
+        await workspace.memories.load([current])
         is_open = standing is ProposalStanding.OPEN
-        before = stands.text if stands is not None else None
+        before = current.text if current is not None else None
         found.append(
             ListedProposal(
                 proposal=each.at.id,
@@ -126,7 +126,7 @@ async def listed(workspace: Workspace, space: str) -> list[ListedProposal]:
                 because=each.because,
                 sources=each.sources,
                 label=label_text(each.label) if each.label is not None else "",
-                diff=unified(each.path, before, each.text(stands)) if is_open else "",
+                diff=unified(each.path, before, each.text(current)) if is_open else "",
             )
         )
     return found
@@ -158,13 +158,13 @@ async def make(
     made: list[_Proposed] = []
     for each in chosen:
         standing = await _standing(workspace, space, history, each)
-        stands = now.file(each.path)
-        await workspace.memories.load([stands])
-        text = each.text(stands)
+        current = now.file(each.path)
+        await workspace.memories.load([current])
+        text = each.text(current)
         if standing is ProposalStanding.CHANGED:
             stood = (await workspace.memories.at(space, f"@{each.at.version}")).file(each.path)
             expected = stood.digest if stood is not None else ""
-            raise MemoryConflict(space, each.path, expected, text or "", stands)
+            raise MemoryConflict(space, each.path, expected, text or "", current)
         if standing is ProposalStanding.OPEN:
             ops.append(drafts.delete(each.path) if text is None else drafts.create(each.path, text))
             made.append(each)
@@ -200,8 +200,8 @@ def _chosen(
     found: Sequence[_Proposed], space: str, proposal: str, paths: Sequence[str]
 ) -> list[_Proposed]:
     """Those that are meant. Raises NotFound."""
-    wanted = found[-1].at.id if proposal == LAST and found else proposal
-    of_it = [each for each in found if each.at.id == wanted]
+    target = found[-1].at.id if proposal == LAST and found else proposal
+    of_it = [each for each in found if each.at.id == target]
     has = {each.path for each in of_it}
     missing = [path for path in paths if path not in has]
     if not of_it or missing:
@@ -344,8 +344,8 @@ def _reflections(stored: Iterable[Stored]) -> list[MemoryReflected]:
     ]
 
 
-def _taken(told: Iterable[MemoryReflected]) -> set[str]:
-    return {run for event in told for run in event.runs}
+def _taken(items: Iterable[MemoryReflected]) -> set[str]:
+    return {run for event in items for run in event.runs}
 
 
 async def told(workspace: Workspace, run: str) -> tuple[RunTold, Label]:
@@ -363,8 +363,8 @@ async def told(workspace: Workspace, run: str) -> tuple[RunTold, Label]:
                     agent = stored.commit.actor.agent
                     messages.append(SaidMessage(recorded.id, agent, event.role, text))
     newest = messages[-MESSAGES_MAX:]
-    told = RunTold(run, life.workflow, life.status.value, newest, len(messages) - len(newest))
-    return told, label
+    change = RunTold(run, life.workflow, life.status.value, newest, len(messages) - len(newest))
+    return change, label
 
 
 def _text(content: object) -> str:
@@ -383,14 +383,14 @@ def asked_for(runs: list[RunTold], files: dict[str, str], /) -> list[MemoryPropo
     found: dict[str, list[str]] = {}
     for run in runs:
         for message in run.messages:
-            said = commanded(message.text) if message.role == "user" else None
-            if said is not None:
-                found.setdefault(said, []).append(message.event)
-    stands = files.get(NOTES, "")
+            line = commanded(message.text) if message.role == "user" else None
+            if line is not None:
+                found.setdefault(line, []).append(message.event)
+    current = files.get(NOTES, "")
     return [
         MemoryProposal(NOTES, f"- {text}\n", ASKED_FOR, tuple(sources))
         for text, sources in found.items()
-        if text not in stands
+        if text not in current
     ]
 
 
@@ -406,19 +406,19 @@ def checked(
         where = f"proposal {number}"
         try:
             plain = msgspec.to_builtins(each)
-            wanted = msgspec.convert(plain, MemoryProposal, strict=True)
+            target = msgspec.convert(plain, MemoryProposal, strict=True)
         except (msgspec.ValidationError, TypeError) as error:
             raise BadValue(where, f"{error}", "give path, text, because and sources") from error
-        strange = [source for source in wanted.sources if source not in known]
+        strange = [source for source in target.sources if source not in known]
         if strange:
             fact = f"its source {strange[0]!r:.80} is no event of these runs"
             raise BadValue(where, fact, "name the events of the messages that it rests on")
-        path = paths.normal(wanted.path)
-        space.text_of(path, wanted.text)
+        path = paths.normal(target.path)
+        space.text_of(path, target.text)
         stood = files.get(path)
-        goes_by = stood if wanted.whole or wanted.gone else None
+        goes_by = stood if target.whole or target.gone else None
         before = digest_of(goes_by) if goes_by is not None else ""
-        made.append(msgspec.structs.replace(wanted, path=path, before=before))
+        made.append(msgspec.structs.replace(target, path=path, before=before))
     size = sum(len(each.text) for each in made)
     if len(made) > PROPOSALS_MAX or size > PROPOSED_CHARACTERS_MAX:
         fact = f"{counted(len(made), 'proposal')} of {size:,} characters"
@@ -431,8 +431,8 @@ async def label_of(workspace: Workspace, name: str, files: Mapping[str, str]) ->
     """The label of texts by path, taken from a space's files: where one is not what stands there
     now, of all that the space ever held. Raises BadName.
     """
-    stands = (await workspace.memories.state(name)).files
-    known = {path: stands[path] for path in files.keys() & stands.keys()}
+    current = (await workspace.memories.state(name)).files
+    known = {path: current[path] for path in files.keys() & current.keys()}
     await workspace.memories.load(known.values())
     if all(path in known and known[path].text == text for path, text in files.items()):
         return join(*(file.label for file in known.values()))
@@ -574,7 +574,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 def variables(runs: Iterable[RunTold], files: Mapping[str, str]) -> dict[str, str]:
     """What the prompt is given."""
-    told = [
+    items = [
         f"run {run.run} ({run.workflow}, {run.status})\n"
         + "".join(f"[{each.event}] {each.role}: {each.text}\n" for each in run.messages)
         for run in runs
@@ -582,7 +582,7 @@ def variables(runs: Iterable[RunTold], files: Mapping[str, str]) -> dict[str, st
     has = [f"--- {path}\n{text}\n" for path, text in sorted(files.items())]
     return {
         "files": "\n".join(has)[:FILES_CHARACTERS_MAX] or "(none)",
-        "runs": "\n".join(told)[:RUNS_CHARACTERS_MAX],
+        "runs": "\n".join(items)[:RUNS_CHARACTERS_MAX],
     }
 
 
@@ -605,16 +605,16 @@ def judged(proposals: Sequence[MemoryProposal], key: Sequence[Wanted]) -> Judged
     """
     left = list(proposals)
     right = misplaced = too_specific = 0
-    for wanted in key:
-        having = [each for each in left if _has_all(each.text, wanted.words)]
-        at = [each for each in having if each.path == wanted.path]
+    for item in key:
+        having = [each for each in left if _has_all(each.text, item.words)]
+        at = [each for each in having if each.path == item.path]
         fits = at or having
         if not fits:
             continue
         left.remove(fits[0])
-        if fits[0].path != wanted.path:
+        if fits[0].path != item.path:
             misplaced += 1
-        elif any(_has(fits[0].text, word) for word in wanted.never):
+        elif any(_has(fits[0].text, word) for word in item.never):
             too_specific += 1
         else:
             right += 1

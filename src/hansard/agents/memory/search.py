@@ -193,8 +193,8 @@ def _compiled(pattern: str, *, ignore_case: bool, literal: bool) -> Any:
     try:
         return re2.compile(f"(?m:{whole})", options)
     except re2.error as error:
-        told = error.args[0] if error.args else ""
-        why = told.decode(errors="replace") if isinstance(told, bytes) else str(told)
+        text = error.args[0] if error.args else ""
+        why = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
         remedy = (
             "give RE2's syntax, which has no look-around and no backreferences, or search for the "
             "text as it is (literal)"
@@ -318,12 +318,12 @@ class StaticVectors:
 
     def embed(self, texts: Sequence[str], /) -> list[list[float]]:
         """A vector of length 1 a text; of a text without a known word, zeros."""
-        wanted = {number: text for number, text in enumerate(texts) if text.strip()}
+        targets = {number: text for number, text in enumerate(texts) if text.strip()}
         made = [[0.0] * DIMS for _ in texts]
-        if wanted:
+        if targets:
             model, _ = _loaded()
-            means = model.embed(list(wanted.values()), norm=False).tolist()
-            for number, mean in zip(wanted, means, strict=True):
+            means = model.embed(list(targets.values()), norm=False).tolist()
+            for number, mean in zip(targets, means, strict=True):
                 made[number] = _unit(mean)
         return made
 
@@ -514,8 +514,8 @@ def search(
     if glob:
         tree = {path: tree[path] for path in paths_matching(tree, glob, limit=ALL_PATHS).paths}
     if kind:
-        wanted = _kind(kind)
-        tree = {path: text for path, text in tree.items() if kind_of(path) is wanted}
+        target = _kind(kind)
+        tree = {path: text for path, text in tree.items() if kind_of(path) is target}
     orders = [
         [Ranked(*each) for each in ranker.ranked(tree, question, max(limit + 1, DEPTH))]
         for ranker in _asked(way, rankers)
@@ -550,10 +550,10 @@ def _way(by: By | str | None, rankers: Rankers) -> By:
 
 
 def _asked(way: By, rankers: Rankers) -> list[Ranker]:
-    wanted = {By.WORDS: [rankers.words], By.MEANING: [], By.BOTH: [rankers.words]}[way]
+    targets = {By.WORDS: [rankers.words], By.MEANING: [], By.BOTH: [rankers.words]}[way]
     if way is not By.WORDS and rankers.meaning is not None:
-        wanted.append(rankers.meaning)
-    return wanted
+        targets.append(rankers.meaning)
+    return targets
 
 
 def fused(orders: Sequence[Sequence[Ranked]]) -> list[Ranked]:

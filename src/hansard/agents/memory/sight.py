@@ -23,7 +23,7 @@ from hansard.state.memories import Memories, MemoryEventAt
 SEE_HISTORY = "give the id of a change that history() shows, or a time"
 
 
-class Sight:
+class VisibilityFilter:
     """What one role sees of memory, as a session or a request of it goes by. On the bus's loop."""
 
     def __init__(
@@ -72,20 +72,20 @@ class Sight:
         BadValue for a point that counts what others did: a version, or a position.
         """
         if self.is_limited and at is not None:
-            to, up_to, wanted = point_in(at)
+            to, up_to, version_wanted = point_in(at)
             if to is not None or isinstance(up_to, AtPosition):
                 raise BadValue("at", f"{at!r:.80} counts what others wrote, too", SEE_HISTORY)
-            if wanted:
-                await self._demand_any(space, await memories.history(space), wanted)
+            if version_wanted:
+                await self._demand_any(space, await memories.history(space), version_wanted)
         return await self.of(space, await memories.at(space, at))
 
-    async def _demand_any(self, space: str, history: Sequence[MemoryEventAt], wanted: str) -> None:
+    async def _demand_any(self, space: str, history: Sequence[MemoryEventAt], target: str) -> None:
         """Raise NotFound for a change of which the role is shown no file."""
         for each in await self.history(space, history):
             files = each.event.files if isinstance(each.event, MemoryChanged) else ()
-            if files and wanted in (each.id, each.stored.commit.id):
+            if files and target in (each.id, each.stored.commit.id):
                 return
-        raise NotFound(f"change {wanted} of {space}", SEE_HISTORY)
+        raise NotFound(f"change {target} of {space}", SEE_HISTORY)
 
     def demand_changes(self, space: str, changes: Iterable[FileChange]) -> None:
         """Raise RoleRefused for a change of a file that the role may not change, wherever links
@@ -93,9 +93,9 @@ class Sight:
         """
         for each in changes:
             for path in (each.path, each.was):
-                told = self.permit.refusal(changes_file(space, path)) if path else None
-                if told is not None:
-                    raise refused(told)
+                refusal = self.permit.refusal(changes_file(space, path)) if path else None
+                if refusal is not None:
+                    raise refused(refusal)
 
     async def versions(
         self, space: str, history: Sequence[MemoryEventAt], path: str | None
@@ -137,7 +137,7 @@ class Sight:
             return file
         return msgspec.structs.replace(file, op=FileOp.CREATED, was="", before="")
 
-    async def demand_whole(self, space: str, history: Sequence[MemoryEventAt], wanted: str) -> None:
+    async def demand_whole(self, space: str, history: Sequence[MemoryEventAt], target: str) -> None:
         """Raise NotFound for a change of which the role is not shown all; for one that is named by
         its version, too, which counts what others wrote.
         """
@@ -145,27 +145,27 @@ class Sight:
             return
         stood = {each.id: each.event for each in history}
         for each in await self.history(space, history):
-            if wanted in (each.id, each.stored.commit.id) and each.event is stood[each.id]:
+            if target in (each.id, each.stored.commit.id) and each.event is stood[each.id]:
                 return
-        raise _no_change(space, wanted)
+        raise _no_change(space, target)
 
-    async def demand_returned(self, space: str, wanted: str, label: Label | None) -> None:
+    async def demand_returned(self, space: str, target: str, label: Label | None) -> None:
         """Raise NotFound, as for no change, where undoing one would bring back a text that the role
         is not cleared for: a file that was deleted is one that there never was.
         """
         if self.is_limited and label is not None and not _flows(label, await self._cleared()):
-            raise _no_change(space, wanted)
+            raise _no_change(space, target)
 
 
 async def _all() -> Confidentiality:
     return Confidentiality.SECRET
 
 
-def _no_change(space: str, wanted: str) -> NotFound:
-    return NotFound(f"change {wanted!r:.80} of {space}", SEE_HISTORY)
+def _no_change(space: str, target: str) -> NotFound:
+    return NotFound(f"change {target!r:.80} of {space}", SEE_HISTORY)
 
 
-EVERYTHING = Sight(FREE, _all)
+EVERYTHING = VisibilityFilter(FREE, _all)
 """What is seen by who is trusted with all of it."""
 
 

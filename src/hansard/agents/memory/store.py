@@ -23,7 +23,7 @@ from hansard.agents.memory.reading import (
     files_of,
     undo_of,
 )
-from hansard.agents.memory.sight import EVERYTHING, Sight
+from hansard.agents.memory.sight import EVERYTHING, VisibilityFilter
 from hansard.agents.memory.write import Validate, checked, packed, validated
 from hansard.agents.steps.scope import guard_secrets
 from hansard.agents.transact import transact
@@ -99,7 +99,7 @@ class MemoryStore:
         space: str,
         *,
         validate: Validate | None = validated,
-        sight: Sight = EVERYTHING,
+        sight: VisibilityFilter = EVERYTHING,
     ) -> None:
         self._sight = sight
         self.space = space_name(space)
@@ -189,9 +189,9 @@ class MemoryStore:
     async def diff(self, path: str | None, before: object, after: object = None) -> str:
         """What became of a file, or of all, between two points: git's unified format."""
         old, new = await self.state(before), await self.state(after)
-        wanted = [paths.normal(path)] if path else sorted({*old.files, *new.files})
+        targets = [paths.normal(path)] if path else sorted({*old.files, *new.files})
         parts: list[str] = []
-        for each in wanted:
+        for each in targets:
             one, other = old.files.get(each), new.files.get(each)
             if (one and one.digest) != (other and other.digest):
                 await self._memories.load([one, other])
@@ -292,13 +292,13 @@ class MemoryStore:
             first = [seen.file_or_none(path) for path in paths_touched]
             files = tuple(await self._memories.using(lambda: changes(seen), first))
             self._sight.demand_changes(self.space, files)
-            wanted = MemoryChanged(files=files, because=because, sources=tuple(sources))
+            command = MemoryChanged(files=files, because=because, sources=tuple(sources))
             events = await checked(
                 self._workspace,
                 self._sight,
                 self.space,
                 state,
-                wanted,
+                command,
                 state.refusals(actor.agent, ""),
                 self._redaction,
                 self._validate,
@@ -309,7 +309,7 @@ class MemoryStore:
             stored, blobs = packed(files)
             for blob in blobs:
                 await self._workspace.blobs.put(blob)
-            made = msgspec.structs.replace(wanted, files=stored)
+            made = msgspec.structs.replace(command, files=stored)
             append = _at(self._append(state, actor, made, label), occurred_at)
             if not commit:
                 return append

@@ -192,7 +192,7 @@ class AsyncMemory(OfAgent):
         """
         await self._change([drafts.remembered(path, text)], "to be remembered", space, sources)
 
-    async def command(self, said: str, *, path: str = AGENTS, space: str | None = None) -> str:
+    async def command(self, text: str, *, path: str = AGENTS, space: str | None = None) -> str:
         """Do what a user's message asks of memory: `/remember TEXT` adds a line as `remember` does,
         with that message as its source.
 
@@ -200,7 +200,7 @@ class AsyncMemory(OfAgent):
         model says is nobody's word.
 
         Args:
-            said: The user's message, as it was put on record.
+            text: The user's message, as it is on record.
             path: The file that has the line.
             space: Of which space; that of the file that is seen, else the agent's own.
 
@@ -211,7 +211,7 @@ class AsyncMemory(OfAgent):
             BadValue: No message of a user says so in this run.
             MemoryConflict, MemoryInvalid, Blocked: As `create`.
         """
-        return await self._drive(self._flows.command(said, path, space))
+        return await self._drive(self._flows.command(text, path, space))
 
     async def prompt(
         self, *, budget: int | None = None, count: Callable[[str], int] | None = None
@@ -296,10 +296,10 @@ class AsyncMemory(OfAgent):
         """Change several files at once: what the block asks for is one change, made at its end. A
         block that ends in an error changes nothing. Takes and raises as `create`.
         """
-        asked = MemoryChange()
-        yield asked
-        if asked.ops:
-            await self._change(asked.ops, because, space, sources)
+        request = MemoryChange()
+        yield request
+        if request.ops:
+            await self._change(request.ops, because, space, sources)
 
     async def _change(
         self, ops: Sequence[Op], because: str, space: str | None, sources: Sequence[str]
@@ -540,10 +540,10 @@ class AsyncMemorySpace(SpaceOnLoop):
         self, because: str, *, by: str, sources: Sequence[str] = ()
     ) -> AsyncGenerator[MemoryChange]:
         """Change several files at once: what the block asks for is one change, made at its end."""
-        asked = MemoryChange()
-        yield asked
-        if asked.ops:
-            await self._store.change(asked.ops, by, because, sources)
+        request = MemoryChange()
+        yield request
+        if request.ops:
+            await self._store.change(request.ops, by, because, sources)
 
     async def remember(
         self, text: str, *, by: str, path: str = AGENTS, sources: Sequence[str] = ()

@@ -13,7 +13,7 @@ import msgspec
 from hansard.agents.errors import Blocked
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op, worked_out
-from hansard.agents.memory.sight import Sight
+from hansard.agents.memory.sight import VisibilityFilter
 from hansard.agents.memory.validation.tree import problems_of_change
 from hansard.agents.steps import payloads
 from hansard.agents.steps.atomic import Draft, JointWrite, Outcome
@@ -99,8 +99,8 @@ def _urls(text: str) -> list[str]:
 async def _listed(workspace: Workspace, url: str) -> set[str]:
     host = host_of(url)
     runs = await workspace.runs() if host else []
-    asked = [run for run, life in runs if host in str(life.labels.get(LABEL, "")).split()]
-    for run in asked[:RUNS_MAX]:
+    question = [run for run, life in runs if host in str(life.labels.get(LABEL, "")).split()]
+    for run in question[:RUNS_MAX]:
         view = await workspace.states.run(run)
         for state in view.agents.values():
             if names := await _in(workspace.blobs, state, url):
@@ -118,21 +118,21 @@ async def _in(blobs: Blobs, state: AgentState, url: str) -> set[str]:
     for step in sorted(state.steps.values(), key=lambda each: -each.number):
         if step.tool != LISTED or step.status is not StepStatus.COMPLETED:
             continue
-        asked = await _fetched(blobs, reader.arguments(step))
-        if asked.get("url", url) != url:
+        request = await _fetched(blobs, reader.arguments(step))
+        if request.get("url", url) != url:
             continue
-        told = await _fetched(blobs, reader.result(step))
-        if is_last and isinstance(told, Mapping) and told.get("nextCursor"):
+        reply = await _fetched(blobs, reader.result(step))
+        if is_last and isinstance(reply, Mapping) and reply.get("nextCursor"):
             return set()
         is_last = False
-        found |= _names(told)
-        if not asked.get("cursor"):
+        found |= _names(reply)
+        if not request.get("cursor"):
             return found
     return set()
 
 
-def _names(told: Any) -> set[str]:
-    tools = told.get("tools", []) if isinstance(told, Mapping) else told
+def _names(plain: Any) -> set[str]:
+    tools = plain.get("tools", []) if isinstance(plain, Mapping) else plain
     names = [each.get("name") for each in tools if isinstance(each, Mapping)]
     return {name for name in names if isinstance(name, str) and _NAME.fullmatch(name)}
 
@@ -151,7 +151,7 @@ RULE = "memory"
 """What a change is refused by that nobody was asked about."""
 
 
-class WantedChange(msgspec.Struct, frozen=True):
+class ChangeRequest(msgspec.Struct, frozen=True):
     """A change that is asked for.
 
     Attributes:
@@ -214,10 +214,10 @@ async def validating(
 
 async def checked(
     workspace: Workspace,
-    sight: Sight,
+    sight: VisibilityFilter,
     name: str,
     whole: MemoryState,
-    wanted: MemoryChanged,
+    command: MemoryChanged,
     refusals: int,
     scrub: Scrub | None = None,
     validate: Validate | None = validated,
@@ -234,7 +234,7 @@ async def checked(
         sight: What the writer sees of the space.
         name: The space.
         whole: The state of the space.
-        wanted: The change.
+        command: The change.
         refusals: How often the writer was refused in a row before.
         scrub: The redaction of the workspace: a file with a secret is refused.
         validate: The check of the files; None for no check.
@@ -244,17 +244,17 @@ async def checked(
     state = await sight.of(name, whole)
     using = workspace.memories.using
     await workspace.memories.load(
-        state.files.get(each.was or each.path) for each in wanted.files if each.after
+        state.files.get(each.was or each.path) for each in command.files if each.after
     )
     if validate is validated and not sight.is_limited:
         # A list of all tools on record would tell a limited role what other runs asked.
-        validate = await validating(workspace, state, wanted.files)
-    named = [path for each in wanted.files for path in (each.path, each.was)]
+        validate = await validating(workspace, state, command.files)
+    named = [path for each in command.files for path in (each.path, each.was)]
     check_names("memory", {"path": named}, scrub)
-    changed = [each.path for each in wanted.files if each.after]
-    if (wanted.run or sight.is_limited) and (bad := list(_settings(changed))):
+    changed = [each.path for each in command.files if each.after]
+    if (command.run or sight.is_limited) and (bad := list(_settings(changed))):
         raise MemoryInvalid(name, bad, refusals + 1)
-    events = await using(functools.partial(spaces.decide, name, state, wanted))
+    events = await using(functools.partial(spaces.decide, name, state, command))
     if events and validate is not None:
         after = spaces.fold(state, events)
         hidden = [
@@ -265,7 +265,7 @@ async def checked(
             raise MemoryInvalid(name, bad[:PROBLEMS_MAX], refusals + 1)
     if events and whole is not state:
         try:
-            await using(functools.partial(spaces.decide, name, whole, wanted))
+            await using(functools.partial(spaces.decide, name, whole, command))
         except (BadValue, MemoryConflict):
             fact = "its files cannot stand there so"
             raise BadValue(f"change of {name}", fact, "use other paths, or less text") from None
@@ -307,8 +307,8 @@ class MemoryWrite(JointWrite):
         self,
         engine: StepEngine,
         call: Call,
-        wanted: WantedChange,
-        sight: Sight,
+        request: ChangeRequest,
+        sight: VisibilityFilter,
         frozen: tuple[FileChange, ...] | None,
         trouble: Exception | None = None,
         now: int | None = None,
@@ -317,11 +317,11 @@ class MemoryWrite(JointWrite):
         self._policy_at = now
         self._engine = engine
         self._memories = engine.workspace.memories
-        self._wanted = wanted
+        self._wanted = request
         self._sight = sight
         self._frozen = frozen
         self._trouble = trouble
-        self._stream = stream_of(wanted.space)
+        self._stream = stream_of(request.space)
 
     def _streams(self) -> list[WorkspaceStream]:
         return [self._stream]
@@ -339,19 +339,19 @@ class MemoryWrite(JointWrite):
 
     async def _made(self, state: MemoryState) -> tuple[StepCompleted, MemoryChanged | None]:
         """What the change comes to on the space as it stands, and as the agent's role sees it."""
-        wanted = self._wanted
-        seen = await self._sight.of(wanted.space, state)
+        plan = self._wanted
+        seen = await self._sight.of(plan.space, state)
         changes = self._frozen
         if changes is None:
-            first = [seen.file_or_none(path) for path in drafts.touched(wanted.ops)]
-            work = functools.partial(worked_out, wanted.space, seen, wanted.ops, wanted.seen)
+            first = [seen.file_or_none(path) for path in drafts.touched(plan.ops)]
+            work = functools.partial(worked_out, plan.space, seen, plan.ops, plan.seen)
             changes = await self._memories.using(work, first)
             self._demand_unasked(state, changes)
-        self._sight.demand_changes(wanted.space, changes)
+        self._sight.demand_changes(plan.space, changes)
         change = MemoryChanged(
             files=changes,
-            because=wanted.because,
-            sources=wanted.sources,
+            because=plan.because,
+            sources=plan.sources,
             role=self._agent.role,
             run=self._agent.run,
             step=self._call.number,
@@ -359,17 +359,17 @@ class MemoryWrite(JointWrite):
         events = await checked(
             self._engine.workspace,
             self._sight,
-            wanted.space,
+            plan.space,
             state,
             change,
             state.refusals(self._agent.agent, self._agent.run),
             self._scrub,
         )
         made = change if events else None
-        told = _told(wanted.space, state, made)
+        value = _outcome_of(plan.space, state, made)
         if self._sight.is_limited:  # what others wrote is not counted
-            told["version"] = 0
-        outcome = await self._completed(told)
+            value["version"] = 0
+        outcome = await self._completed(value)
         return outcome, await self._stored(change) if made is not None else None
 
     async def _troubled(self, state: MemoryState, error: Exception) -> tuple[Outcome, list[Draft]]:
@@ -421,7 +421,7 @@ class MemoryWrite(JointWrite):
         return self._failed(error)
 
 
-def _told(name: str, state: MemoryState, change: MemoryChanged | None) -> dict[str, object]:
+def _outcome_of(name: str, state: MemoryState, change: MemoryChanged | None) -> dict[str, object]:
     """What a write comes to, as its step has it."""
     files = [
         {"path": each.path, "op": each.op.value, "before": each.before, "digest": each.after}

@@ -90,7 +90,7 @@ class Approvals:
         """The log's time now: that of its newest commit, in ns since 1970."""
         return (await self._log.at(await self._log.head())).stamp
 
-    async def record(self, wanted: ApprovalEvent, actor: str | Actor) -> None:
+    async def record(self, command: ApprovalEvent, actor: str | Actor) -> None:
         """State something. Raises Refused, BadValue, and Conflict after 50 lost races."""
 
         async def read() -> tuple[ApprovalsState, int]:
@@ -98,7 +98,7 @@ class Approvals:
 
         def next_append(found: tuple[ApprovalsState, int]) -> Append | None:
             state, now = found
-            events = approvals.decide(state, wanted, now)
+            events = approvals.decide(state, command, now)
             if not events:
                 return None
             version, by = state.version + 1, Actor.of(actor)
@@ -122,10 +122,10 @@ class Approvals:
         return found
 
     async def _asked(
-        self, wanted: ApprovalRequested, usable: Callable[[str], bool]
+        self, command: ApprovalRequested, usable: Callable[[str], bool]
     ) -> Approval | None:
         same = approvals.same_call(
-            await self.state(), wanted.agent, wanted.call, wanted.fingerprint
+            await self.state(), command.agent, command.call, command.fingerprint
         )
         now = await self.log_time()
         counts = [
@@ -139,8 +139,8 @@ class Approvals:
         """Follow the run's questions until one is answered, or its time seems to be up."""
 
         async def look() -> str | None:
-            stands = approvals.find(await self.state(), approval).given
-            return None if stands is ApprovalStatus.PENDING else waiting.READY
+            current = approvals.find(await self.state(), approval).given
+            return None if current is ApprovalStatus.PENDING else waiting.READY
 
         found = approvals.find(await self.state(), approval)
         left_s = max(PAUSE_S, (found.expires - time.time_ns() - self._ahead_ns) / 1e9)
@@ -179,12 +179,12 @@ class ListedApproval(Brief, msgspec.Struct, frozen=True):
 
 async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> list[ListedApproval]:
     """The questions of all runs that ever asked, or of some runs, the oldest first."""
-    wanted = sorted(await workspace.log.runs(approvals.KEY) if runs is None else runs)
+    targets = sorted(await workspace.log.runs(approvals.KEY) if runs is None else runs)
     head = await workspace.log.head()
     now = (await workspace.log.at(head)).stamp if head else 0
     found: list[ListedApproval] = []
-    for begin in range(0, len(wanted), STREAMS_MAX):
-        streams = [stream_of(run) for run in wanted[begin : begin + STREAMS_MAX]]
+    for begin in range(0, len(targets), STREAMS_MAX):
+        streams = [stream_of(run) for run in targets[begin : begin + STREAMS_MAX]]
         commits: dict[str, list[Stored]] = {}
         for stored in await workspace.log.read_streams(streams):
             if isinstance(stored.stream, KeyStream):
@@ -241,9 +241,9 @@ async def answer(
     kind: type[Answer] = ApprovalGranted if granted else ApprovalDenied
     store = Approvals(workspace.states, found.run)
     await store.record(kind(approval=approval, by=by, because=because), actor)
-    stands = approvals.find(await store.state(), approval)
+    current = approvals.find(await store.state(), approval)
     given = ApprovalStatus.GRANTED if granted else ApprovalStatus.DENIED
-    if stands.given is not given:  # it was stored after its time
-        message = f"approval {approval} is {stands.standing(await store.log_time()).value} already"
+    if current.given is not given:  # it was stored after its time
+        message = f"approval {approval} is {current.standing(await store.log_time()).value} already"
         raise Refused(message)
-    return stands
+    return current

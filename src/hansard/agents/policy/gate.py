@@ -91,7 +91,7 @@ class CallRule(msgspec.Struct, frozen=True, kw_only=True):
 
     def title(self) -> str:
         """The rule's name, or what it says."""
-        return self.name or _said("allow" if self.allows else "deny", self)
+        return self.name or _rule_text("allow" if self.allows else "deny", self)
 
 
 class AskFirst(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ class AskFirst(msgspec.Struct, frozen=True, kw_only=True):
 
     def title(self) -> str:
         """The rule's name, or what it says."""
-        return self.name or _said("ask first", self)
+        return self.name or _rule_text("ask first", self)
 
 
 def _is_of(rule: CallRule | AskFirst | Budget, call: GateCall) -> bool:
@@ -149,7 +149,7 @@ def _fits(rule: CallRule | AskFirst, call: GateCall) -> bool:
     return not (rule.unless and _all_hold(rule.unless, call.arguments))
 
 
-def _said(verb: str, rule: CallRule | AskFirst) -> str:
+def _rule_text(verb: str, rule: CallRule | AskFirst) -> str:
     parts = [verb, rule.tool]
     parts += [f"role {rule.role}"] if rule.role != "*" else []
     parts += [f"where {', '.join(sorted(rule.where))}"] if rule.where else []
@@ -417,13 +417,13 @@ def ask(rules: Sequence[GateRule], call: GateCall) -> Verdict:
             if rule.matches(call):
                 return Verdict(allowed=True, rule=rule.title(), asks=rule)
             continue
-        said: Any = rule(call)
-        if inspect.isawaitable(said):
-            if inspect.iscoroutine(said):
-                said.close()
+        verdict: Any = rule(call)
+        if inspect.isawaitable(verdict):
+            if inspect.iscoroutine(verdict):
+                verdict.close()
             fact = "it gives something to await, which says neither yes nor no"
             raise BadValue(f"gate rule {name_of(rule)!r:.80}", fact, "give a plain function")
-        if isinstance(said, str) or said is False:
+        if isinstance(verdict, str) or verdict is False:
             name = name_of(rule)
-            return Verdict(allowed=False, rule=name, reason=said or f"{name} said no")
+            return Verdict(allowed=False, rule=name, reason=verdict or f"{name} said no")
     return Verdict(allowed=True, rule="")

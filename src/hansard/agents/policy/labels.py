@@ -49,7 +49,7 @@ _Lowered = tuple[Label, Append]
 """What the label was, and the commit that lowers it."""
 
 
-async def declassify(workspace: Workspace, run: str | None, asked: Lowering) -> Label:
+async def declassify(workspace: Workspace, run: str | None, request: Lowering) -> Label:
     """Lower the label of an agent, a key or a principal; what it was.
 
     An agent's takes its next epoch, so that a session still at work is fenced, and a principal's
@@ -57,21 +57,21 @@ async def declassify(workspace: Workspace, run: str | None, asked: Lowering) -> 
     would not lower the label, RoleRefused where the role may not approve, NotFound, BadName,
     BadValue, and Conflict after 50 lost races.
     """
-    _check(run, asked)
-    approver = ids.name("approver", asked.approver)
-    target = parse(asked.to, "to")
-    if not recordable(asked.because, None).strip():
+    _check(run, request)
+    approver = ids.name("approver", request.approver)
+    target = parse(request.to, "to")
+    if not recordable(request.because, None).strip():
         raise BadValue("because", "it is empty", "say why it may be lowered")
-    because = workspace.text(asked.because)
-    if asked.role is not None:
-        permit = await permits.read(workspace, asked.role)
+    because = workspace.text(request.because)
+    if request.role is not None:
+        permit = await permits.read(workspace, request.role)
         permit.demand(permits.trusts(Trust.APPROVE, "declassify"))
-    if asked.principal is not None:
-        return await principals.lower(workspace, asked.principal, target, approver, because)
+    if request.principal is not None:
+        return await principals.lower(workspace, request.principal, target, approver, because)
     run = run or ""
 
     def of_agent(view: RunView) -> _Lowered:
-        state = view.agent(str(asked.agent))
+        state = view.agent(str(request.agent))
         before = parse(state.label)
         event = label_events.decide(before, target, approver, because)
         begin = Begin(
@@ -86,32 +86,32 @@ async def declassify(workspace: Workspace, run: str | None, asked: Lowering) -> 
     def of_key(state: BoardState) -> _Lowered:
         if not state.version:
             remedy = f"see 'hansard board {run}'"
-            raise NotFound(f"key {asked.key!r:.200} of run {run}", remedy)
+            raise NotFound(f"key {request.key!r:.200} of run {run}", remedy)
         before = state.label or LOWEST
         event = label_events.decide(before, target, approver, because)
         commit = workspace.commit(state.version + 1, approver, [event], label=target.stored)
         return before, Append(stream, commit)
 
     async def append(lowered: _Lowered) -> Label:
-        before, wanted = lowered
-        await workspace.log.append(wanted)
+        before, command = lowered
+        await workspace.log.append(command)
         return before
 
-    if asked.agent is not None:
+    if request.agent is not None:
         view = functools.partial(workspace.points.view, run)
         was = await transact(view, of_agent, append)
     else:
-        stream = KeyStream(run, key_name(asked.key))
+        stream = KeyStream(run, key_name(request.key))
         was = await transact(functools.partial(workspace.boards.state, stream), of_key, append)
     return was or LOWEST
 
 
-def _check(run: str | None, asked: Lowering) -> None:
+def _check(run: str | None, request: Lowering) -> None:
     """Raise BadValue for a label of nobody, of several, or of a run that is not named."""
-    given = {kind: getattr(asked, kind) for kind in ("agent", "key", "principal")}
+    given = {kind: getattr(request, kind) for kind in ("agent", "key", "principal")}
     if sum(name is not None for name in given.values()) != 1:
         fact = ", ".join(f"{kind}={name!r:.80}" for kind, name in given.items())
         raise BadValue("declassify", fact, "give an agent, a key or a principal, one of them")
-    if (run is None) != (asked.principal is not None):
+    if (run is None) != (request.principal is not None):
         remedy = "an agent or a key is one of a run, a principal is of none: give run= or leave it"
         raise BadValue("declassify", f"run={run!r:.80}", remedy)

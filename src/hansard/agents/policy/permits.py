@@ -79,11 +79,11 @@ class Clearances:
         """The role of an agent of the run; None for one that has not joined it."""
         return (await self._states.life(self._stream.run)).roster.get(agent)
 
-    async def claim(self, state: TeamState, wanted: Claim) -> Claim:
+    async def claim(self, state: TeamState, command: Claim) -> Claim:
         """A claim of a task by an agent of the role, with what it is cleared for."""
         if all(is_public(task.label) for task in state.tasks.values()):
-            return wanted
-        return msgspec.structs.replace(wanted, cleared=await self.mine())
+            return command
+        return msgspec.structs.replace(command, cleared=await self.mine())
 
     async def demand(self, label: Label | None, what: str, tool: str) -> None:
         """Raise Blocked where the agent's role is not cleared for what is labelled so."""
@@ -126,9 +126,9 @@ def _above(label: Label, what: str, role: str, cleared: Confidentiality) -> str:
 
 def remedy(label: Label, role: str) -> str:
     """What to ask for where a role is not cleared for what is labelled so."""
-    wanted = label.confidentiality.value
+    target = label.confidentiality.value
     return (
-        f'ask for: clearance = "{wanted}" in [roles.{role}], or for a declassification by somebody '
+        f'ask for: clearance = "{target}" in [roles.{role}], or for a declassification by somebody '
         "who may approve"
     )
 
@@ -298,9 +298,9 @@ class Permit(msgspec.Struct, frozen=True):
 
     def demand(self, need: Need) -> None:
         """Raise RoleRefused for what is not allowed, where no agent's stream is there for it."""
-        told = self.refusal(need)
-        if told is not None:
-            raise refused(told)
+        refusal = self.refusal(need)
+        if refusal is not None:
+            raise refused(refusal)
 
 
 FREE = Permit()
@@ -318,9 +318,9 @@ def viewable(permit: Permit, defined: Mapping[str, RoleDefined]) -> list[str]:
     return [*([permit.role] if permit.role in defined else []), *others]
 
 
-def refused(told: AgentRefused) -> RoleRefused:
+def refused(refusal: AgentRefused) -> RoleRefused:
     """What is on record of a refusal as the error."""
-    return RoleRefused(told.what, told.name, told.rule, told.because)
+    return RoleRefused(refusal.what, refusal.name, refusal.rule, refusal.because)
 
 
 async def read(workspace: Workspace, role: str, *, restricted: bool = False) -> Permit:
@@ -334,10 +334,10 @@ async def read(workspace: Workspace, role: str, *, restricted: bool = False) -> 
 
 async def demand(workspace: Workspace, permit: Permit, need: Need, by: str | Actor) -> None:
     """Raise RoleRefused where a role does not allow what somebody wants, put on record before."""
-    told = permit.refusal(need)
-    if told is not None:
-        await note(workspace, by, permit.role, told.what, told.because)
-        raise refused(told)
+    refusal = permit.refusal(need)
+    if refusal is not None:
+        await note(workspace, by, permit.role, refusal.what, refusal.because)
+        raise refused(refusal)
 
 
 async def note(
@@ -347,5 +347,5 @@ async def note(
     name = Actor.of(by).agent
     known = await workspace.log.last(WorkspaceStream(principal.KIND, name)) is not None
     stream = WorkspaceStream(access.KIND, name if known else access.STRANGER)
-    said = AccessRefused(principal=name, role=role, operation=operation, because=because)
-    await workspace.add_lasting(stream, by, said)
+    event = AccessRefused(principal=name, role=role, operation=operation, because=because)
+    await workspace.add_lasting(stream, by, event)

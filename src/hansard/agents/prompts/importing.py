@@ -154,7 +154,7 @@ def _from_folder(folder: Path) -> Source:
         mean = math.fsum(known.values()) / len(known) if known else node.score
         is_same = round(mean, 4) == node.score  # the page has the means to four digits
         scores.append(_metrics(mean, known) if is_same else _metrics(node.score, {}))
-    without = [node.idx for node, told in zip(nodes, scores, strict=True) if len(told) == 1]
+    without = [node.idx for node, item in zip(nodes, scores, strict=True) if len(item) == 1]
     notes = [f"{folder.name}/{_PICKLE} is a pickle and was not read"]
     if without:
         shown = shortened([str(number) for number in without])
@@ -175,8 +175,8 @@ def _instances(log: str) -> dict[int, dict[str, float]]:
     for line in log.splitlines():
         if scores := _SCORES.match(line):
             try:
-                told = ast.literal_eval(scores[1])
-                last = {str(name): float(score) for name, score in told.items()}
+                fields = ast.literal_eval(scores[1])
+                last = {str(name): float(score) for name, score in fields.items()}
             except (
                 ValueError,
                 TypeError,
@@ -245,9 +245,9 @@ def _from_result(result: _Result, source: str) -> Source:
     scores = [
         _metrics(
             mean,
-            told if isinstance(told, dict) else {str(at): each for at, each in enumerate(told)},
+            item if isinstance(item, dict) else {str(at): each for at, each in enumerate(item)},
         )
-        for mean, told in zip(result.val_aggregate_scores, result.val_subscores, strict=True)
+        for mean, item in zip(result.val_aggregate_scores, result.val_subscores, strict=True)
     ]
     parents = [[each for each in of if each is not None] for of in result.parents]
     numbers = list(range(len(result.candidates)))
@@ -352,13 +352,13 @@ def from_lines(text: str, source: str) -> list[Candidate]:
             continue
         where = f"{source}, line {number}"
         try:
-            told = msgspec.json.decode(line)
+            fields = msgspec.json.decode(line)
         except msgspec.DecodeError as error:
             raise BadValue(where, f"it is no JSON: {error}", "give a version a line") from error
-        if not isinstance(told, dict):
-            raise BadValue(where, f"{told!r:.80}", "give an object")
-        if told.get("kind", "version") == "version":
-            found.append(_candidate(told, where))
+        if not isinstance(fields, dict):
+            raise BadValue(where, f"{fields!r:.80}", "give an object")
+        if fields.get("kind", "version") == "version":
+            found.append(_candidate(fields, where))
     return _in_order(found, source)
 
 
@@ -376,9 +376,9 @@ class _Line(msgspec.Struct, frozen=True):
     claimed: dict[str, float] = {}
 
 
-def _candidate(told: Mapping[str, Any], where: str) -> Candidate:
+def _candidate(fields: Mapping[str, Any], where: str) -> Candidate:
     try:
-        line = msgspec.convert(told, _Line)
+        line = msgspec.convert(fields, _Line)
     except msgspec.ValidationError as error:
         raise BadValue(where, str(error), "give version, prompt and parents") from error
     parent = (line.parent_version,) if line.parent_version is not None else ()

@@ -205,7 +205,7 @@ def drafted(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
         raise BadValue("parameters", f"{draft.parameters!r:.80}", "give them by name")
     given = dict(draft.parameters)
     raw = msgspec.Raw(canonical(values.plain(given, "parameters", scrub)) if given else b"null")
-    told = {
+    fields = {
         "version": 0,
         "text": text,
         "digest": "",
@@ -216,7 +216,7 @@ def drafted(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
         "metrics": dict(draft.metrics),
     }
     try:
-        made = msgspec.convert(told, PromptVersionAdded)
+        made = msgspec.convert(fields, PromptVersionAdded)
     except msgspec.ValidationError as error:
         raise BadValue("the version", str(error), "see record.add_prompt") from error
     return msgspec.structs.replace(made, parameters=raw)
@@ -336,10 +336,10 @@ def too_verbose(prompt: Prompt, _: str = "") -> str:
     lines: list[str] = []
     seen: set[str] = set()
     for line in _BLANKS.sub("", prompt.text).split("\n"):
-        said = " ".join(line.split()).casefold()
-        if said and said in seen and len(said) >= LINE_CHARACTERS_MIN:
+        words = " ".join(line.split()).casefold()
+        if words and words in seen and len(words) >= LINE_CHARACTERS_MIN:
             continue
-        seen.add(said)
+        seen.add(words)
         lines.append(line)
     text = _GAPS.sub("\n\n", "\n".join(lines)).strip("\n")
     return text if BRIEF in text else f"{text}\n\n{BRIEF}"
@@ -366,16 +366,16 @@ RULES: Mapping[str, Callable[[Prompt, str], str]] = {
 """Those that come along, by the feedback that they answer."""
 
 
-def told(feedback: object) -> list[str]:
+def feedback_list(feedback: object) -> list[str]:
     """Feedback as a list, each once. Raises BadValue."""
-    said = [feedback] if isinstance(feedback, str) else feedback
+    parts = [feedback] if isinstance(feedback, str) else feedback
     if (
-        not isinstance(said, Sequence)
-        or not 0 < len(said) <= FEEDBACK_MAX
-        or not all(isinstance(each, str) and each for each in said)
+        not isinstance(parts, Sequence)
+        or not 0 < len(parts) <= FEEDBACK_MAX
+        or not all(isinstance(each, str) and each for each in parts)
     ):
         raise BadValue("feedback", f"{feedback!r:.80}", f"give 1 to {FEEDBACK_MAX} texts")
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(parts))
 
 
 def rule_of(feedback: str, using: Evolver | None) -> Evolver:

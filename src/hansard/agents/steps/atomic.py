@@ -238,9 +238,12 @@ class JointWrite(ABC):
         self.error = error
         if isinstance(error, Blocked):
             return StepBlocked(step=self._call.number, rule=error.rule, reason=error.reason)
-        told = failure(error, self._scrub)
+        failure_record = failure(error, self._scrub)
         return StepFailed(
-            step=self._call.number, error=told, digest=failure_digest(told), safe=True
+            step=self._call.number,
+            error=failure_record,
+            digest=failure_digest(failure_record),
+            safe=True,
         )
 
     @property
@@ -283,18 +286,18 @@ class JointSteps:
         try:
             if call.told:
                 yield from engine.outcomes.again(call)
-            told = yield from read()
-            plain = told
+            value = yield from read()
+            plain = value
             scrub = engine.settings.scrub
             if scrub is not None:  # somebody else's value may hold a secret of this session
-                plain = yield from engine.outcomes.fetch(references.resolve(told))
+                plain = yield from engine.outcomes.fetch(references.resolve(value))
                 plain = values.plain(values.revive(plain), call.spec.name, scrub)
             took = (time.perf_counter() - begin) * 1_000
             found = payloads.Result(plain)
             yield from engine.outcomes.completed_as(call, found, took, scope.usage)
         finally:
             yield from engine.spend(held, name, scope)
-        whole = yield from engine.outcomes.fetch(references.resolve(told))
+        whole = yield from engine.outcomes.fetch(references.resolve(value))
         return values.revive(whole)
 
     def _log_time(self, call: Call) -> Flow[int]:
@@ -363,8 +366,8 @@ class JointSteps:
                 return engine.ledger.state.steps[call.number]
             return None
         call.step = step = yield from self._ended(step)
-        stands = step.status is StepStatus.COMPLETED or engine.raises_again(step)
-        if stands or engine.settings.mode.reads_only:
+        holds = step.status is StepStatus.COMPLETED or engine.raises_again(step)
+        if holds or engine.settings.mode.reads_only:
             return (yield from engine.plan(call))
         call.take_up(step)
         return None
@@ -376,7 +379,7 @@ class JointSteps:
 
     def ask(self, call: Call, run: Callable[[Call], Flow[Any]]) -> Flow[Any]:
         """What the record answers, or else what running it gives."""
-        answered, told = self.engine.answer(call)
+        answered, recorded = self.engine.answer(call)
         if not answered:
-            told = yield from self.engine.execute(call, self.plan, run)
-        return told
+            recorded = yield from self.engine.execute(call, self.plan, run)
+        return recorded

@@ -119,7 +119,7 @@ def _may(cloud: Tool[Any, Any], local: Tool[Any, Any]) -> bool:
     if state is None:
         return True
     step = ledger.here.step
-    asked = [each.tool for each in state.steps.values() if step and each.parent == step]
-    if local.spec.name in asked:
+    request = [each.tool for each in state.steps.values() if step and each.parent == step]
+    if local.spec.name in request:
         return False
-    return cloud.spec.name in asked or ledger.label.flows_to(level(cloud.spec.takes))
+    return cloud.spec.name in request or ledger.label.flows_to(level(cloud.spec.takes))

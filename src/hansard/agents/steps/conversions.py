@@ -148,9 +148,9 @@ def _parts(value: Any, cls: type) -> Parts | None:
 # ---------------------------------------------------------------- and back
 
 
-def make(told: Tagged) -> Any:
+def make(tagged: Tagged) -> Any:
     """The record that was recorded. Raises BadValue where its class is another one now."""
-    name = told.more.get("class")
+    name = tagged.more.get("class")
     cls = class_named(name) if isinstance(name, str) else None
     if cls is None or not _makes(cls):
         raise BadValue(
@@ -159,7 +159,7 @@ def make(told: Tagged) -> Any:
             "import its module before the call; where it was moved or renamed, keep its old name",
         )
     try:
-        return _MAKERS[_kind(cls)](cls, told.data, told.more)
+        return _MAKERS[_kind(cls)](cls, tagged.data, tagged.more)
     except (TypeError, ValueError, AttributeError) as error:
         raise BadValue("recorded value", f"{name}: {error}", CHANGED) from error
 
@@ -549,21 +549,21 @@ def converted(value: Any, annotation: Any) -> Any:
     try:
         return msgspec.convert(value, annotation, dec_hook=_made)
     except msgspec.ValidationError:
-        told = _told(value)
-        if told is value:
+        record = _with_masks(value)
+        if record is value:
             raise
-        return msgspec.convert(told, annotation, dec_hook=_made)
+        return msgspec.convert(record, annotation, dec_hook=_made)
 
 
-def _told(value: Any) -> Any:
+def _with_masks(value: Any) -> Any:
     """A value with each secret in it as a text; the same one where none is."""
     if isinstance(value, Secret):
         return f"<secret:{value.name}>"
     if type(value) is dict:
-        told = {key: _told(item) for key, item in value.items()}
-        return told if any(told[key] is not value[key] for key in value) else value
+        fields = {key: _with_masks(item) for key, item in value.items()}
+        return fields if any(fields[key] is not value[key] for key in value) else value
     if type(value) in (list, tuple):
-        items = [_told(item) for item in value]
+        items = [_with_masks(item) for item in value]
         return type(value)(items) if any(a is not b for a, b in zip(items, value)) else value  # noqa: B905 -- of one length
     return value
 

@@ -241,9 +241,9 @@ class DoubtSettler:
         whole = yield from self._whole(old)
         now = f"{call.spec.name} {call.canonical.decode()[:200]} after {list(call.place.after)}"
         if verdict not in (Verdict.REUSE, Verdict.RUN_AGAIN):
-            said, why = yield from self._policy(call, whole, now)
-            if isinstance(said, Verdict) and said in (Verdict.REUSE, Verdict.RUN_AGAIN):
-                verdict = said
+            answer, why = yield from self._policy(call, whole, now)
+            if isinstance(answer, Verdict) and answer in (Verdict.REUSE, Verdict.RUN_AGAIN):
+                verdict = answer
                 yield from self._settled(old, verdict, _named("policy", self.settings.settle))
         if verdict is Verdict.REUSE:
             yield from self.adopt(call, old)
@@ -278,9 +278,9 @@ class DoubtSettler:
     def settle(self, call: Call, step: Step) -> Flow[Step | None]:
         """A policy's word on a doubt, or the error that asks a person."""
         step = yield from self._whole(step)
-        said, why = yield from self._policy(call, step)
+        verdict, why = yield from self._policy(call, step)
         by = _named("policy", self.settings.settle)
-        return (yield from self._believe(call, step, said, by, why))
+        return (yield from self._believe(call, step, verdict, by, why))
 
     def _policy(self, call: Call, step: Step, now: str = "") -> Flow[tuple[Any, str]]:
         """What the session's policy says of a step, if it has one; it is not asked where the role
@@ -288,23 +288,23 @@ class DoubtSettler:
         """
         if self.settings.settle is None:
             return None, ""
-        told = self.settings.permit.refusal(
+        refusal = self.settings.permit.refusal(
             trusts(Trust.SETTLE, f"{self.stream.agent}#{step.number}")
         )
-        if told is not None:
-            yield from self.outcomes.record(Refuse(told))
-            return None, str(refused(told))
-        asked = self._asked(call, step, now)
-        body: tuple[Any, tuple[Any, ...]] = self.settings.settle, (asked,)
+        if refusal is not None:
+            yield from self.outcomes.record(Refuse(refusal))
+            return None, str(refused(refusal))
+        request = self._asked(call, step, now)
+        body: tuple[Any, tuple[Any, ...]] = self.settings.settle, (request,)
         if not is_coroutine_function(self.settings.settle):
-            said = self.settings.settle(asked)
-            if not inspect.isawaitable(said):
-                return said, ""
-            body = awaited, (said,)
+            verdict = self.settings.settle(request)
+            if not inspect.isawaitable(verdict):
+                return verdict, ""
+            body = awaited, (verdict,)
         scope = Scope(self.ledger, step.call, step.fingerprint, (), step.number)
         scope.nests = False
-        said, _ = yield Body(*body, {}, scope)
-        return said, ""
+        verdict, _ = yield Body(*body, {}, scope)
+        return verdict, ""
 
     def _asked(self, call: Call, step: Step, now: str) -> UnsettledStep:
         """A step, and what its policy may want to know besides."""
@@ -323,9 +323,9 @@ class DoubtSettler:
         )
 
     def _believe(
-        self, call: Call, step: Step, said: Any, by: str, why: str = ""
+        self, call: Call, step: Step, value: Any, by: str, why: str = ""
     ) -> Flow[Step | None]:
-        match said:
+        match value:
             case Happened(result):
                 self._check(call, step, result)
                 yield from self._settled(step, Verdict.HAPPENED, by, result)
@@ -353,14 +353,14 @@ class DoubtSettler:
         scope = Scope(self.ledger, call.place.call, call.place.fingerprint, (), step.number)
         scope.nests = False
         arguments = reveal(dict(call.arguments), self.settings.secrets, call.spec.name)
-        asked = call.spec.question(arguments, step.key)
+        request = call.spec.question(arguments, step.key)
         try:
-            said, _ = yield Body(ask, (), asked, scope, call.spec.timeout_s)
+            answer, _ = yield Body(ask, (), request, scope, call.spec.timeout_s)
         except Exception as error:
             unknown = doubt(self.outcomes.address, step)
             unknown.add_note(f"asking the world raised {type(error).__name__}: {error}")
             raise unknown from error
-        return (yield from self._believe(call, step, said, _named("reconcile", ask)))
+        return (yield from self._believe(call, step, answer, _named("reconcile", ask)))
 
     def adopt(self, call: Call, old: Step) -> Flow[None]:
         """Put an outcome that is on record elsewhere on record here."""
@@ -428,11 +428,14 @@ class DoubtSettler:
         except UNTOUCHED:
             raise
         except Exception as error:
-            told = failure(error, self.settings.scrub)
+            failure_record = failure(error, self.settings.scrub)
             yield from self.outcomes.ended_as(
                 call,
                 lambda number: StepFailed(
-                    step=number, error=told, digest=failure_digest(told), safe=True
+                    step=number,
+                    error=failure_record,
+                    digest=failure_digest(failure_record),
+                    safe=True,
                 ),
             )
             raise

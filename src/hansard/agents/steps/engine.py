@@ -29,7 +29,7 @@ from hansard.agents.steps.doubt import DoubtSettler, EarlierCalls
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import STOPPED, Gated
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
-from hansard.agents.steps.placeholders import Veil, key_of, reveal
+from hansard.agents.steps.placeholders import Masker, key_of, reveal
 from hansard.agents.steps.probed import Probed, before
 from hansard.agents.steps.recorder import Call, Settings, StepRecorder, comes_from_outside
 from hansard.agents.steps.reused import Answer, Looked, Reuser
@@ -90,9 +90,9 @@ class StepEngine(Gated):
         if step is None:
             identities = self._earlier.identities(spec, scope.path, plain, defaults)
             place, step = self.ledger.place_as_recorded(place, spec.name, identities)
-        told = uses(given, spec.prompts)
+        value = uses(given, spec.prompts)
         whole = None if defaults else form
-        return Call(spec, arguments, plain, whole, place, step, spec.effects, prompts=told)
+        return Call(spec, arguments, plain, whole, place, step, spec.effects, prompts=value)
 
     def _plain(
         self, spec: ToolSpec, arguments: Mapping[str, Any]
@@ -131,9 +131,9 @@ class StepEngine(Gated):
         """
         if spec.name in self._checked:
             return ""
-        said = [spec.name, spec.version, spec.kind, *spec.aliases]
+        parts = [spec.name, spec.version, spec.kind, *spec.aliases]
         where = "name, version or kind of a tool"
-        if values.plain(said, where, self.settings.scrub) != said:
+        if values.plain(parts, where, self.settings.scrub) != parts:
             raise BadValue(where, "it holds a secret or a lone surrogate", "leave that out of it")
         self._checked.add(spec.name)
         state = self.ledger.state
@@ -496,7 +496,7 @@ class StepEngine(Gated):
         try:
             if spec.placeholders is not None:
                 key = key_of(self.settings.secrets, self.stream.run)
-                call.veil = Veil(spec.placeholders, key, self._known, spec.name)
+                call.veil = Masker(spec.placeholders, key, self._known, spec.name)
                 arguments = call.veil.hide(arguments)
             if b'"$secret"' in call.canonical:
                 arguments = reveal(arguments, self.settings.secrets, spec.name)

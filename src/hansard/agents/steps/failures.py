@@ -74,23 +74,25 @@ def failure(error: BaseException, scrub: Scrub | None = None, depth: int = 0) ->
     )
 
 
-def _scrubbed(told: Failure, scrub: Scrub | None) -> Failure:
+def _scrubbed(failure_record: Failure, scrub: Scrub | None) -> Failure:
     """A failure that a client recorded, with this record's secrets taken out."""
-    attributes = told.attributes
+    attributes = failure_record.attributes
     with value_types.reading():
-        arguments = values.dump(values.plain(values.load(told.arguments), "error", scrub))
+        arguments = values.dump(values.plain(values.load(failure_record.arguments), "error", scrub))
         if len(bytes(attributes)) > ATTRIBUTES_BYTES_MAX:
             attributes = NO_ATTRIBUTES
         elif attributes != NO_ATTRIBUTES:
             attributes = values.dump(values.plain(values.load(attributes), "error", scrub))
     return msgspec.structs.replace(
-        told,
-        message=recordable(told.message, scrub),
+        failure_record,
+        message=recordable(failure_record.message, scrub),
         arguments=arguments,
         attributes=attributes,
-        exceptions=tuple(_scrubbed(each, scrub) for each in told.exceptions[:EXCEPTIONS_MAX]),
-        cause=_scrubbed(told.cause, scrub) if told.cause is not None else None,
-        notes=tuple(recordable(note, scrub) for note in told.notes),
+        exceptions=tuple(
+            _scrubbed(each, scrub) for each in failure_record.exceptions[:EXCEPTIONS_MAX]
+        ),
+        cause=_scrubbed(failure_record.cause, scrub) if failure_record.cause is not None else None,
+        notes=tuple(recordable(note, scrub) for note in failure_record.notes),
     )
 
 
@@ -305,8 +307,8 @@ def _partial(
         error = _bare(made, given, None) or _bare(made, [recorded.message], None)
         if error is None:
             return None
-        told = {"type_name": recorded.type, "message": recorded.message, "lost": recorded.lost}
-        vars(error).update(told)
+        fields = {"type_name": recorded.type, "message": recorded.message, "lost": recorded.lost}
+        vars(error).update(fields)
         _set_state(error, attributes)
     except Exception:  # noqa: BLE001 -- a class may refuse to have subclasses, or to be made so
         return None

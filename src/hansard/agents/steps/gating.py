@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from hansard.agents.access.carried import Carried
+from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.errors import Blocked
 from hansard.agents.flow import Flow, Io, Watch
 from hansard.agents.policy import gate as gates
@@ -81,9 +81,9 @@ class Asking:
             step = self._outcomes.ledger.state.steps.get(call.number)
         usable = functools.partial(approvals.usable, step)
         actor = self._outcomes.ledger.actor
-        blobs, wanted = self._question(call, rule, basis)
+        blobs, target = self._question(call, rule, basis)
         yield from self._outcomes.put(blobs)
-        found: Approval = yield Io(functools.partial(self._store.ask, wanted, actor, usable))
+        found: Approval = yield Io(functools.partial(self._store.ask, target, actor, usable))
         report = _watcher.get()
         while found.given is ApprovalStatus.PENDING:
             if report is not None:
@@ -153,7 +153,7 @@ class Gated:
         self.stream = outcomes.stream
         self.boards = boards
         self.clearances = Clearances(boards.states, outcomes.stream)
-        self.carried: Carried | None = None
+        self.carried: AccumulatedLabel | None = None
         """What the principal carries whose session this is; None of a trusted program."""
         self._budgets = budgets
         self._asking = Asking(outcomes, boards.states)
@@ -169,13 +169,13 @@ class Gated:
 
     def gate(self, call: Call) -> Flow[list[gates.Budget]]:
         """Pass the gate, or record the refusal and raise Blocked. Returns the budgets held."""
-        asked, verdict = yield from self.ask_rules(call)
+        request, verdict = yield from self.ask_rules(call)
         yield from demand_taken(self, call)
         if verdict.asks is not None and call.approval is None:
             yield from self.ask_first(call, verdict.asks)
         held: list[gates.Budget] = []
         for rule in self.settings.rules:
-            if isinstance(rule, gates.Budget) and rule.matches(asked):
+            if isinstance(rule, gates.Budget) and rule.matches(request):
                 name, granted = self.budget_call(call), False
                 try:
                     granted = yield Io(functools.partial(self._budgets.reserve, rule, name))
@@ -197,7 +197,7 @@ class Gated:
     def ask_rules(self, call: Call) -> Flow[tuple[gates.GateCall, gates.Verdict]]:
         """Pass the permit and the rules; nobody is asked, and budgets are not counted."""
         yield from self.permitted(call)
-        asked = gates.GateCall(
+        request = gates.GateCall(
             call.spec.name,
             call.arguments,
             self.stream.run,
@@ -205,15 +205,15 @@ class Gated:
             self.stream.role,
             call.effects.value,
         )
-        verdict = gates.ask(self.settings.rules, asked)
+        verdict = gates.ask(self.settings.rules, request)
         if not verdict.allowed:
             yield from self.blocked(call, verdict.rule, verdict.reason)
-        return asked, verdict
+        return request, verdict
 
     def ask_first(self, call: Call, rule: gates.AskFirst, basis: Basis | None = None) -> Flow[None]:
         """Wait until somebody has granted a call. Raises Blocked, with the refusal on record."""
         given = yield from self._asking.obtain(call, rule, basis)
-        found = yield from told_answer(self, given)
+        found = yield from answer_for_agent(self, given)
         if call.approval is None:
             yield from self.blocked(call, rule.title(), refusal(found))
 
@@ -272,11 +272,11 @@ class Gated:
         step = self.ledger.state.steps.get(call.number)
         untouched = call.step is not None and not call.told
         if not untouched and (step is None or not is_final(step)):
-            told = [] if call.told else [Tell((yield from self.outcomes.requested(call)))]
+            items = [] if call.told else [Tell((yield from self.outcomes.requested(call)))]
             reason = recordable(reason, self.settings.scrub)
             named = recordable(rule, self.settings.scrub)
             event = StepBlocked(step=call.number, rule=named, reason=reason)
-            yield from self.outcomes.record(*told, Tell(event))
+            yield from self.outcomes.record(*items, Tell(event))
         raise error if error is not None else Blocked(rule, reason, call.spec.name)
 
     def spend(self, held: list[gates.Budget], name: str, scope: Scope) -> Flow[None]:
@@ -335,7 +335,7 @@ def demand_taken(gated: Gated, call: Call) -> Flow[None]:
         )
 
 
-def told_answer(gated: Gated, found: Approval) -> Flow[Approval]:
+def answer_for_agent(gated: Gated, found: Approval) -> Flow[Approval]:
     """An answer to a question of the agent's as it may be told: with its words where the agent is
     cleared for them, which it then counts as shown; else whether it was granted, and nothing more.
     """

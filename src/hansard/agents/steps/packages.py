@@ -50,8 +50,8 @@ def _loaded(name: str) -> Any:
 # ---------------------------------------------------------------- numpy
 
 
-def _dtype(told: str) -> Any:
-    dtype = _loaded("numpy").dtype(told)
+def _dtype(text: str) -> Any:
+    dtype = _loaded("numpy").dtype(text)
     _check_dtype(dtype)
     return dtype
 
@@ -65,17 +65,17 @@ def _check_dtype(dtype: Any) -> None:
 
 def _encode_array(array: Any) -> dict[str, Any]:
     _check_dtype(array.dtype)
-    told = {"dtype": array.dtype.str, "shape": list(array.shape)}
+    fields = {"dtype": array.dtype.str, "shape": list(array.shape)}
     if array.dtype.kind == "U":  # as texts, so that they can be read and searched for secrets
-        return {**told, "items": array.ravel().tolist()}
-    return {**told, "bytes": array.tobytes()}
+        return {**fields, "items": array.ravel().tolist()}
+    return {**fields, "bytes": array.tobytes()}
 
 
-def _decode_array(told: dict[str, Any]) -> Any:
-    numpy, dtype = _loaded("numpy"), _dtype(told["dtype"])
-    if "items" in told:
-        return numpy.array(told["items"], dtype=dtype).reshape(told["shape"])
-    return numpy.frombuffer(told["bytes"], dtype=dtype).reshape(told["shape"]).copy()
+def _decode_array(fields: dict[str, Any]) -> Any:
+    numpy, dtype = _loaded("numpy"), _dtype(fields["dtype"])
+    if "items" in fields:
+        return numpy.array(fields["items"], dtype=dtype).reshape(fields["shape"])
+    return numpy.frombuffer(fields["bytes"], dtype=dtype).reshape(fields["shape"]).copy()
 
 
 def _same_array(back: Any, array: Any) -> bool:
@@ -99,8 +99,8 @@ def _encode_scalar(scalar: Any) -> dict[str, Any]:
     return {"dtype": scalar.dtype.str, "value": value}
 
 
-def _decode_scalar(told: dict[str, Any]) -> Any:
-    numpy, dtype, value = _loaded("numpy"), _dtype(told["dtype"]), told["value"]
+def _decode_scalar(fields: dict[str, Any]) -> Any:
+    numpy, dtype, value = _loaded("numpy"), _dtype(fields["dtype"]), fields["value"]
     match dtype.kind:
         case "m" | "M":
             return numpy.frombuffer(value, dtype=dtype)[0]
@@ -189,10 +189,10 @@ def _encode_frame(frame: Any) -> dict[str, Any]:
         fact = f"a frame with attrs ({', '.join(map(str, frame.attrs))[:80]})"
         raise BadValue("pandas", fact, "clear frame.attrs: they are not recorded")
     table = _arrow().Table.from_pandas(frame, nthreads=1)
-    told = json.loads(table.schema.metadata[b"pandas"])
+    fields = json.loads(table.schema.metadata[b"pandas"])
     for name in ("creator", "pandas_version"):  # equal frames are equal, whatever wrote them
-        told.pop(name, None)
-    metadata = {b"pandas": json.dumps(told, sort_keys=True).encode()}
+        fields.pop(name, None)
+    metadata = {b"pandas": json.dumps(fields, sort_keys=True).encode()}
     return {
         "shape": list(frame.shape),
         "objects": [i for i, dtype in enumerate(frame.dtypes) if str(dtype) == "object"],
@@ -200,9 +200,9 @@ def _encode_frame(frame: Any) -> dict[str, Any]:
     }
 
 
-def _decode_frame(told: dict[str, Any]) -> Any:
-    frame = _from_stream(told["arrow"]).to_pandas()
-    return frame.astype({frame.columns[i]: object for i in told["objects"]})
+def _decode_frame(fields: dict[str, Any]) -> Any:
+    frame = _from_stream(fields["arrow"]).to_pandas()
+    return frame.astype({frame.columns[i]: object for i in fields["objects"]})
 
 
 def _alike(compare: str, back: Any, value: Any) -> bool:
@@ -220,8 +220,8 @@ def _encode_series(series: Any) -> dict[str, Any]:
     return {"name": series.name, **_encode_frame(series.to_frame("values"))}
 
 
-def _decode_series(told: dict[str, Any]) -> Any:
-    return _decode_frame(told)["values"].rename(told["name"])
+def _decode_series(fields: dict[str, Any]) -> Any:
+    return _decode_frame(fields)["values"].rename(fields["name"])
 
 
 def _zone(stamp: Any) -> str | None:
@@ -233,10 +233,10 @@ def _encode_timestamp(stamp: Any) -> dict[str, Any]:
     return {"count": count, "unit": stamp.unit, "zone": _zone(stamp), "text": stamp.isoformat()}
 
 
-def _decode_timestamp(told: dict[str, Any]) -> Any:
-    moment = _loaded("numpy").datetime64(told["count"], told["unit"])
+def _decode_timestamp(fields: dict[str, Any]) -> Any:
+    moment = _loaded("numpy").datetime64(fields["count"], fields["unit"])
     found = _loaded("pandas").Timestamp(moment)
-    zone = told["zone"]
+    zone = fields["zone"]
     return found if zone is None else found.tz_localize("UTC").tz_convert(zone)
 
 
@@ -248,8 +248,10 @@ def _encode_timedelta(delta: Any) -> dict[str, Any]:
     return {"count": int(delta.to_timedelta64().astype("int64")), "unit": delta.unit}
 
 
-def _decode_timedelta(told: dict[str, Any]) -> Any:
-    return _loaded("pandas").Timedelta(_loaded("numpy").timedelta64(told["count"], told["unit"]))
+def _decode_timedelta(fields: dict[str, Any]) -> Any:
+    return _loaded("pandas").Timedelta(
+        _loaded("numpy").timedelta64(fields["count"], fields["unit"])
+    )
 
 
 def _same_timedelta(back: Any, delta: Any) -> bool:
@@ -490,14 +492,14 @@ def validation_parts(error: BaseException) -> dict[str, Any] | None:
     if not is_validation_error(type(error)):
         return None
     found: Any = error
-    told = []
+    items = []
     for each in found.errors(include_url=False):
         context = {
             name: str(item) if isinstance(item, Exception) else item
             for name, item in each.get("ctx", {}).items()
         }
-        told.append({**each, "ctx": context})
-    return {"title": found.title, "errors": told}
+        items.append({**each, "ctx": context})
+    return {"title": found.title, "errors": items}
 
 
 def make_validation_error(cls: Any, parts: dict[str, Any]) -> Any:
@@ -505,15 +507,15 @@ def make_validation_error(cls: Any, parts: dict[str, Any]) -> Any:
     return cls.from_exception_data(parts["title"], [_detail(each) for each in parts["errors"]])
 
 
-def _detail(told: dict[str, Any]) -> dict[str, Any]:
-    kind, context = told["type"], dict(told["ctx"])
+def _detail(fields: dict[str, Any]) -> dict[str, Any]:
+    kind, context = fields["type"], dict(fields["ctx"])
     wrapped = {"value_error": ValueError, "assertion_error": AssertionError}.get(kind)
     if wrapped is not None:
-        context["error"] = wrapped(context.get("error", told["msg"]))
+        context["error"] = wrapped(context.get("error", fields["msg"]))
     elif not _is_known(kind, context):
-        text = told["msg"].replace("{", "{{").replace("}", "}}")
+        text = fields["msg"].replace("{", "{{").replace("}", "}}")
         kind = _loaded("pydantic_core").PydanticCustomError(kind, text, context or None)
-    detail = {"type": kind, "loc": tuple(told["loc"]), "input": told["input"]}
+    detail = {"type": kind, "loc": tuple(fields["loc"]), "input": fields["input"]}
     return {**detail, "ctx": context} if context and isinstance(kind, str) else detail
 
 
@@ -541,7 +543,7 @@ def _of_httpx(cls: type, httpx: Any) -> ValueType | None:
             cls=cls,
             tag=f"{httpx.__name__}.request.v1",
             encode=lambda request: {"method": request.method, "url": str(request.url)},
-            decode=lambda told: httpx.Request(told["method"], told["url"]),
+            decode=lambda record: httpx.Request(record["method"], record["url"]),
             same=lambda back, value: (back.method, back.url) == (value.method, value.url),
         )
     if cls is httpx.Response:
@@ -549,7 +551,7 @@ def _of_httpx(cls: type, httpx: Any) -> ValueType | None:
             cls=cls,
             tag=f"{httpx.__name__}.response.v1",
             encode=_encode_response,
-            decode=lambda told: _decode_response(told, httpx),
+            decode=lambda record: _decode_response(record, httpx),
             same=_same_response,
         )
     return None
@@ -563,14 +565,14 @@ def _encode_response(response: Any) -> dict[str, Any]:
     ]
     content = response.content if hasattr(response, "_content") else b""
     request = getattr(response, "_request", None)
-    told = {"status": response.status_code, "headers": headers, "content": content}
-    return {**told, "request": request}
+    fields = {"status": response.status_code, "headers": headers, "content": content}
+    return {**fields, "request": request}
 
 
-def _decode_response(told: dict[str, Any], httpx: Any) -> Any:
-    stream = httpx.ByteStream(told["content"])
+def _decode_response(fields: dict[str, Any], httpx: Any) -> Any:
+    stream = httpx.ByteStream(fields["content"])
     made = httpx.Response(
-        told["status"], headers=told["headers"], stream=stream, request=told["request"]
+        fields["status"], headers=fields["headers"], stream=stream, request=fields["request"]
     )
     made.read()
     return made

@@ -398,7 +398,7 @@ class _Value(msgspec.Struct):
     def move(self) -> None:
         """Leave as little of it in the event as can be: the rest goes to blobs."""
         if self.found is not None:
-            self.raw, self.blobs = _told(self.found, self.encoded, MOVED_BYTES_MIN)
+            self.raw, self.blobs = _by_parts(self.found, self.encoded, MOVED_BYTES_MIN)
         else:
             self.raw, self.blobs = _encoder.encode(reference(self.encoded)), [self.encoded]
 
@@ -438,11 +438,11 @@ def _value(
     new = sum(end - begin for begin, end in found.new)
     if len(text) - new < SAVED_CHARACTERS_MIN or new * 4 > len(text) * 3:
         return _Value(encoded, encoded), learned
-    raw, blobs = _told(found, encoded, INLINE_BYTES_MAX)
+    raw, blobs = _by_parts(found, encoded, INLINE_BYTES_MAX)
     return _Value(encoded, raw, found, blobs), learned
 
 
-def _told(found: Found, encoded: bytes, largest: int) -> tuple[bytes, list[bytes]]:
+def _by_parts(found: Found, encoded: bytes, largest: int) -> tuple[bytes, list[bytes]]:
     """What stands for a value told by parts; texts that are larger than this go to blobs."""
     blobs: list[bytes] = []
     of: list[Any] = []
@@ -602,8 +602,8 @@ class Reader:
         """A step with its values as they would stand if they were told in full; blobs stay."""
         if MARK not in bytes(step.arguments) and MARK not in bytes(step.result):
             return step
-        asked = whole_arguments(self.texts, step.number, step.version, bytes(step.arguments))
-        arguments = yield from asked
+        request = whole_arguments(self.texts, step.number, step.version, bytes(step.arguments))
+        arguments = yield from request
         result = bytes(step.result)
         if step.outcome_version is not None:
             found = Text(step.outcome_version, result)

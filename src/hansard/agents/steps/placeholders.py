@@ -31,9 +31,9 @@ is looked at.
 
 def rebuilt(value: Any, leaf: Leaf, path: Path = ()) -> Any:
     """A value with what `leaf` gives for each part of it, keys of dicts that are texts included."""
-    told = leaf(value, path)
-    if told is not value:
-        return told
+    record = leaf(value, path)
+    if record is not value:
+        return record
     if type(value) is dict:
         made = {
             leaf(key, (*path, key, None)) if isinstance(key, str) else key: rebuilt(
@@ -170,11 +170,11 @@ def key_of(provider: SecretProvider | None, run: str) -> bytes:
     return texts.key_of_run(key, run)
 
 
-class Veil:
+class Masker:
     """What one call was given placeholders for."""
 
-    def __init__(self, asked: Placeholders, key: bytes, known: dict[str, str], tool: str) -> None:
-        self._detectors = asked.detectors
+    def __init__(self, request: Placeholders, key: bytes, known: dict[str, str], tool: str) -> None:
+        self._detectors = request.detectors
         self._key = key
         self._tool = tool
         self._session = known
@@ -206,11 +206,11 @@ class Veil:
     def _hidden(self, part: Any, _: Path) -> Any:
         if type(part) is bytes:
             try:
-                told = part.decode()
+                fields = part.decode()
             except UnicodeDecodeError:
                 return part
-            made = self._hidden(told, ())
-            return part if made is told else made.encode()
+            made = self._hidden(fields, ())
+            return part if made is fields else made.encode()
         if not isinstance(part, str):
             return part
         made, kinds = texts.hidden(part, self._key, self._detectors, self.known)
@@ -278,7 +278,7 @@ class _Joined:
     handed on as they came.
     """
 
-    def __init__(self, veil: Veil) -> None:
+    def __init__(self, veil: Masker) -> None:
         self._veil = veil
         self._held: list[Any] = []
         self._cuts: dict[Path, _Cut] = {}

@@ -55,13 +55,13 @@ def difference(ledger: Ledger) -> ReplayDiffers | None:
         path, steps = ledger.path, ledger.state.steps
         if path is None:
             return None
-        asked = ledger.met.union(ledger.handed)
-        made = with_bodies(asked, steps)
+        request = ledger.met.union(ledger.handed)
+        made = with_bodies(request, steps)
         tops = set(path.steps)
         tops = {number for number in tops if steps[number].parent not in tops}
         lacking = tops - made
         known = with_bodies(path.steps, steps)
-        besides = sorted(asked - known) if path.exact else []
+        besides = sorted(request - known) if path.exact else []
         if not (lacking or besides or ledger.missed):
             return None
         whole = WholeSteps(steps)
@@ -171,11 +171,11 @@ class Probed:
     def _refuse(self, call: Call, why: str) -> Flow[Step | None]:
         """Put on record that a call is not answered, and raise that."""
         error = NotAnswered(call.spec.name, why)
-        told = failure(error, self._doubts.settings.scrub)
+        failure_record = failure(error, self._doubts.settings.scrub)
         yield from self._outcomes.ended_as(
             call,
             lambda number: StepFailed(
-                step=number, error=told, digest=failure_digest(told), safe=True
+                step=number, error=failure_record, digest=failure_digest(failure_record), safe=True
             ),
         )
         raise error

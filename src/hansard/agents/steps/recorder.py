@@ -19,7 +19,7 @@ from hansard.agents.steps import payloads
 from hansard.agents.steps.failures import failure, failure_digest
 from hansard.agents.steps.ledger import CallPosition, Ledger, Mode
 from hansard.agents.steps.payloads import SOURCE_CHARACTERS_MIN, Learned, Shared
-from hansard.agents.steps.placeholders import SecretProvider, Veil
+from hansard.agents.steps.placeholders import Masker, SecretProvider
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import BusError, NotFound
@@ -147,7 +147,7 @@ class Call(msgspec.Struct):
     learned: list[Learned] = []
     withheld: Withheld | None = None
     prompts: tuple[PromptUse, ...] = ()
-    veil: Veil | None = None
+    veil: Masker | None = None
     instead_of: int | None = None
 
     @property
@@ -173,17 +173,17 @@ def texts_of(step: Step) -> Iterator[tuple[Key, Text, str]]:
     raw = bytes(step.arguments)
     if len(raw) >= SOURCE_CHARACTERS_MIN:
         for name, value in arguments_of(raw, f"step {step.number}").items():
-            told = bytes(value)
-            if len(told) >= SOURCE_CHARACTERS_MIN and not told.startswith(b'{"$append"'):
-                yield (step.number, name), Text(step.version, told), step.tool
+            record = bytes(value)
+            if len(record) >= SOURCE_CHARACTERS_MIN and not record.startswith(b'{"$append"'):
+                yield (step.number, name), Text(step.version, record), step.tool
     if (
         step.status is StepStatus.COMPLETED
         and step.outcome_version is not None
         and not step.streamed
     ):
-        told = bytes(step.result)
-        if len(told) >= SOURCE_CHARACTERS_MIN:
-            yield (step.number, None), Text(step.outcome_version, told), step.tool
+        record = bytes(step.result)
+        if len(record) >= SOURCE_CHARACTERS_MIN:
+            yield (step.number, None), Text(step.outcome_version, record), step.tool
 
 
 class StepRecorder:
@@ -203,11 +203,11 @@ class StepRecorder:
     def fetch(self, request: Fetch) -> Flow[Any]:
         """Drive a fetch: get the blobs it asks for."""
         try:
-            wanted = next(request)
+            reference = next(request)
             while True:
-                sha256, size = wanted
+                sha256, size = reference
                 data = yield Io(functools.partial(self.blobs.get, sha256, size))
-                wanted = request.send(data)
+                reference = request.send(data)
         except StopIteration as stop:
             return stop.value
 
@@ -243,11 +243,11 @@ class StepRecorder:
     def never_began(self, call: Call, error: BaseException) -> Flow[None]:
         """Record that an attempt whose intent is on record was called off before its body."""
         earlier = self.ledger.state.steps[call.number].attempts
-        told = failure(error, self.settings.scrub)
+        failure_record = failure(error, self.settings.scrub)
         failed = StepFailed(
             step=call.number,
-            error=told,
-            digest=failure_digest(told),
+            error=failure_record,
+            digest=failure_digest(failure_record),
             safe=not earlier or call.effects in (Effects.ONCE, Effects.RECONCILE),
         )
         yield from self.record(Tell(failed))
@@ -384,9 +384,9 @@ class StepRecorder:
             found = payloads.Result(f"<{call.spec.name}: {error.fact}>", str(error))
             packed = yield from self.packed_result(call, found.plain)
         blobs = packed.blobs
-        told: list[Any] = []
+        items: list[Any] = []
         if not call.told:
-            more, told = yield from self.opening(call)
+            more, items = yield from self.opening(call)
             blobs = blobs + more
         yield from self.put(blobs)
         done = StepCompleted(
@@ -398,8 +398,8 @@ class StepRecorder:
             reused_from=source,
             inexact=found.inexact,
         )
-        yield from self.record(*told, *self.withheld(call), Tell(done))
-        if told:
+        yield from self.record(*items, *self.withheld(call), Tell(done))
+        if items:
             self.learn(call)
         if self._shared is not None:
             self._shared.learn(call.number, packed.learned)
@@ -438,10 +438,10 @@ class StepRecorder:
         spec = call.spec
         if isinstance(error, UNTOUCHED):
             raise error
-        told = failure(error, self.settings.scrub)
+        failure_record = failure(error, self.settings.scrub)
         again = spec.may_retry(error) and call.attempt < spec.attempts and not self.ledger.ended
         if spec.is_doubtful(error) and not again:
-            yield from self.record(Tell(StepInDoubt(step=call.number, error=told)))
+            yield from self.record(Tell(StepInDoubt(step=call.number, error=failure_record)))
             error.add_note(doubt_note(self.address, call.number, spec.name))
             raise error
         if not isinstance(error, Exception) and not spec.is_safe(error):
@@ -456,7 +456,7 @@ class StepRecorder:
             tried = StepAttempted(
                 step=call.number,
                 attempt=call.attempt,
-                error=told,
+                error=failure_record,
                 retry_in_ms=round(wait_s * 1_000, 3),
             )
             yield from self.record(*request, Tell(tried))
@@ -464,8 +464,8 @@ class StepRecorder:
             return wait_s
         failed = StepFailed(
             step=call.number,
-            error=told,
-            digest=failure_digest(told),
+            error=failure_record,
+            digest=failure_digest(failure_record),
             safe=spec.is_safe(error),
             usage=scope.usage,
         )
@@ -483,10 +483,10 @@ class StepRecorder:
             self.refused_before(*needs)
             return
         for need in needs:
-            told = self.settings.permit.refusal(need)
-            if told is not None:
-                yield from self.record(Refuse(told))
-                raise refused(told)
+            refusal = self.settings.permit.refusal(need)
+            if refusal is not None:
+                yield from self.record(Refuse(refusal))
+                raise refused(refusal)
 
     def refused_before(self, *needs: Need) -> None:
         """Raise a refusal that is on record, where a replay comes to what was refused."""

@@ -82,7 +82,7 @@ class Reuser:
         self._workflow: str | None = None
         self._stale = reuse.initial()
 
-    def look(self, call: Call, wanted: Reuse) -> Flow[Looked | None]:
+    def look(self, call: Call, request: Reuse) -> Flow[Looked | None]:
         """What there is for a call, its answer included where it may be taken; None where nothing
         may be, by anybody: it was given a secret, and the key cannot tell which.
 
@@ -92,13 +92,13 @@ class Reuser:
             return None
         looked: Looked
         newest: Stored | None
-        looked, newest = yield Io(functools.partial(self._look, call, wanted))
+        looked, newest = yield Io(functools.partial(self._look, call, request))
         if newest is not None:
-            looked.answer = yield from self._answer(call, wanted, looked, newest)
+            looked.answer = yield from self._answer(call, request, looked, newest)
         return looked
 
-    async def _look(self, call: Call, wanted: Reuse) -> tuple[Looked, Stored | None]:
-        workflow = await self._of_workflow() if wanted.scope is ReuseScope.WORKFLOW else ""
+    async def _look(self, call: Call, request: Reuse) -> tuple[Looked, Stored | None]:
+        workflow = await self._of_workflow() if request.scope is ReuseScope.WORKFLOW else ""
         key = reuse.key_of(call.spec.name, call.spec.version, workflow, call.canonical)
         log = self._workspace.log
         newest, stale = await asyncio.gather(
@@ -123,7 +123,7 @@ class Reuser:
         return self._workflow
 
     def _answer(
-        self, call: Call, wanted: Reuse, looked: Looked, newest: Stored
+        self, call: Call, request: Reuse, looked: Looked, newest: Stored
     ) -> Flow[Answer | None]:
         """The answer that was offered last, if it may be taken."""
         try:
@@ -132,10 +132,10 @@ class Reuser:
             return None
         if not isinstance(offered, AnswerOffered) or not self._is_of(call, looked, offered):
             return None
-        if not self._is_fresh(newest, wanted):
+        if not self._is_fresh(newest, request):
             return None
         found: _Source | None = yield Io(functools.partial(self._source, call, offered))
-        if found is None or not self._is_fresh(found.stored, wanted):
+        if found is None or not self._is_fresh(found.stored, request):
             return None
         label = found.stored.commit.label
         if not (yield Io(functools.partial(self._may_see, found, offered))):
@@ -146,10 +146,10 @@ class Reuser:
             plain = yield from self._gated.outcomes.fetch(reader.result(found.step))
         except (NotFound, RecordError):  # a blob of it was erased, or it is damaged
             return None
-        told = canonical(plain)
-        if canonical(arguments) != call.canonical or digest(told) != found.step.digest:
+        text = canonical(plain)
+        if canonical(arguments) != call.canonical or digest(text) != found.step.digest:
             return None
-        if SECRET in told:
+        if SECRET in text:
             return None
         try:
             value = from_plain(plain, call.spec.returns)
@@ -176,12 +176,12 @@ class Reuser:
             and len(sources) <= 1
         )
 
-    def _is_fresh(self, stored: Stored, wanted: Reuse) -> bool:
+    def _is_fresh(self, stored: Stored, request: Reuse) -> bool:
         """Whether what was stored then is not older than wanted: by the log's time, now by this
         machine's.
         """
         now = self._workspace.clock.now().timestamp()
-        return now - stored.stamp / NS <= wanted.ttl_s
+        return now - stored.stamp / NS <= request.ttl_s
 
     async def _source(self, call: Call, offered: AnswerOffered) -> _Source | None:
         """The step that an offer names, if it is on record as the offer says."""
@@ -235,7 +235,7 @@ class Reuser:
         if not self._gated.settings.permit.ask(states(AnswerOffered.tag)).allowed:
             return
         stream = self._gated.stream
-        told = AnswerOffered(
+        event = AnswerOffered(
             key=looked.key,
             tool=call.spec.name,
             version=call.spec.version,
@@ -249,12 +249,12 @@ class Reuser:
             source=call.spec.source,
             stale=looked.stale,
         )
-        yield Io(functools.partial(self._offer, told, looked.version + 1))
+        yield Io(functools.partial(self._offer, event, looked.version + 1))
 
-    async def _offer(self, told: AnswerOffered, version: int) -> None:
+    async def _offer(self, event: AnswerOffered, version: int) -> None:
         ledger = self._gated.ledger
-        stream = WorkspaceStream(reuse.KIND, told.key)
-        commit = self._workspace.commit(version, ledger.actor, [told], label=ledger.label.stored)
+        stream = WorkspaceStream(reuse.KIND, event.key)
+        commit = self._workspace.commit(version, ledger.actor, [event], label=ledger.label.stored)
         try:
             await self._workspace.log.append(Append(stream, commit))
         except Conflict:
@@ -276,9 +276,9 @@ def is_answer(step: Step, outcome: int) -> bool:
     )
 
 
-async def invalidate(workspace: Workspace, told: AnswersInvalidated, *, by: str | Actor) -> None:
+async def invalidate(workspace: Workspace, change: AnswersInvalidated, *, by: str | Actor) -> None:
     """Declare the answers of a tool, a run or a key stale: those that are on record, and those of
     calls that are under way. Raises BadValue, BadName, Conflict after 50 lost races.
     """
-    event = msgspec.structs.replace(told, because=workspace.text(told.because))
+    event = msgspec.structs.replace(change, because=workspace.text(change.because))
     await workspace.tell_lasting(reuse.STALE, by, lambda _: reuse.decide(event))

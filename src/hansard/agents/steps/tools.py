@@ -308,8 +308,8 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
             options[field] = read(options[field], f"{field}= of {name}")
     if "aliases" in options:
         options["aliases"] = _aliases(options["aliases"], name)
-    told = options.pop("placeholders", None)
-    hides = placeholders.declared(told, f"placeholders= of {name}")
+    value = options.pop("placeholders", None)
+    hides = placeholders.declared(value, f"placeholders= of {name}")
     for field in ("version", "kind"):
         if not isinstance(options.get(field, ""), str):
             message = f"{field}={options[field]!r} of {name}: give a text"
@@ -367,12 +367,12 @@ def _defaults(signature: inspect.Signature) -> dict[str, Any]:
     return found
 
 
-def check_reuse(wanted: object, declared: ToolSpec) -> None:
+def check_reuse(request: object, declared: ToolSpec) -> None:
     """Raise ToolError where a tool's calls cannot be answered by earlier runs."""
-    if wanted is None:
+    if request is None:
         return
-    if not isinstance(wanted, Reuse):
-        message = f"reuse={wanted!r:.80} of {declared.name}: give hansard.reuse(ttl_s=...)"
+    if not isinstance(request, Reuse):
+        message = f"reuse={request!r:.80} of {declared.name}: give hansard.reuse(ttl_s=...)"
         raise ToolError(message)
     if declared.effects not in (Effects.PURE, Effects.IDEMPOTENT):
         message = (

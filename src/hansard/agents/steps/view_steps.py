@@ -46,10 +46,10 @@ class ViewFlows(JointSteps):
         call = engine.begin(SPEC, (point,), {})
         call.needs = ()
         made: list[Derived] = []
-        told = yield from self.ask(call, functools.partial(self._serve, key=key, made=made))
+        recorded = yield from self.ask(call, functools.partial(self._serve, key=key, made=made))
         if made:
             return made[0].view
-        return (yield from self._again(call, told, key))
+        return (yield from self._again(call, recorded, key))
 
     def _serve(self, call: Call, key: bytes | None, made: list[Derived]) -> Flow[Any]:
         engine = self.engine
@@ -67,19 +67,19 @@ class ViewFlows(JointSteps):
         made.append(found)
         return result
 
-    def _again(self, call: Call, told: Any, key: bytes | None) -> Flow[View]:
+    def _again(self, call: Call, plain: Any, key: bytes | None) -> Flow[View]:
         engine = self.engine
-        one = self._known.get(told["served"])
+        one = self._known.get(plain["served"])
         if one is None:
             run, role = engine.stream.run, engine.stream.role
             on_record = functools.partial(views.on_record, engine.boards.states, run, role)
             self._known = {each.id: each for each in (yield Io(on_record))}
-            one = self._known.get(told["served"])
+            one = self._known.get(plain["served"])
         if one is None:
-            raise Corrupt(f"stream {self._stream}", f"it has no event {told['served']}")
+            raise Corrupt(f"stream {self._stream}", f"it has no event {plain['served']}")
         made: Derived = yield Io(functools.partial(views.again, engine.boards.states, one, key))
         now = (len(made.view.events), made.view.digest)
-        recorded = (told["events"], told["digest"])
+        recorded = (plain["events"], plain["digest"])
         if now != recorded:
             step = call.step.number if call.step is not None else call.number
             raise ViewDiffers(step, recorded, now)
@@ -105,6 +105,6 @@ class _Write(JointWrite):
 
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         event = self._event
-        told = {"events": event.events, "digest": event.digest, "served": self._recorded.id}
+        fields = {"events": event.events, "digest": event.digest, "served": self._recorded.id}
         after = await views.next_version(self._boards.states, self._stream) - 1
-        return await self._completed(told), [Draft(self._stream, after, [self._recorded])]
+        return await self._completed(fields), [Draft(self._stream, after, [self._recorded])]

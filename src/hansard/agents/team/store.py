@@ -18,7 +18,7 @@ from hansard.domain.team import task
 from hansard.domain.team.mail import is_for
 from hansard.domain.team.task import TeamState
 from hansard.domain.team.task_rules import Claim, claimable, meant_for, still_to_come
-from hansard.domain.team.task_sight import Sight
+from hansard.domain.team.task_sight import TaskVisibility
 from hansard.state.replay import Mail, States, evolve_team, mail_of, mails, tasks_of
 
 if TYPE_CHECKING:
@@ -89,13 +89,13 @@ class TeamStore:
             self._team = state
         return state
 
-    async def sight(self, engine: StepEngine) -> Sight | None:
+    async def sight(self, engine: StepEngine) -> TaskVisibility | None:
         """What a session's agent may know of the tasks; None for all."""
         permit, stream = engine.settings.permit, engine.stream
         if not permit.is_limited:
             return None
         roster = (await self.states.life(stream.run)).roster
-        return Sight(stream.agent, stream.role, permit.rules, roster)
+        return TaskVisibility(stream.agent, stream.role, permit.rules, roster)
 
     async def mailbox(self) -> Mailbox:
         """The messages of the run for this agent, as of now; what is in it stays."""
@@ -121,7 +121,7 @@ guessed, may be ahead of the log's, by which it is decided.
 WAIT_S_MAX = 365 * 24 * 3_600.0
 
 
-async def for_claim(store: TeamStore, wanted: Claim, timeout_s: float | None) -> str:
+async def for_claim(store: TeamStore, command: Claim, timeout_s: float | None) -> str:
     """Wait until an agent may have something to claim; without an end to the wait, OVER says that
     nothing is left that could be its.
     """
@@ -129,19 +129,19 @@ async def for_claim(store: TeamStore, wanted: Claim, timeout_s: float | None) ->
 
     async def look() -> str | None:
         state = await store.team()
-        if claimable(state, wanted, await store.log_time()) is not None:
+        if claimable(state, command, await store.log_time()) is not None:
             return READY
-        over = timeout_s is None and not still_to_come(state, wanted)
+        over = timeout_s is None and not still_to_come(state, command)
         return OVER if over else None
 
-    lease_s = await _next_lease(store, wanted)
+    lease_s = await _next_lease(store, command)
     bounds = [each for each in (lease_s, timeout_s) if each is not None]
-    said = await until(log, look, lambda _: True, min(bounds) if bounds else None, of=store.tasks)
+    text = await until(log, look, lambda _: True, min(bounds) if bounds else None, of=store.tasks)
     looked_at_lease = lease_s is not None and (timeout_s is None or lease_s < timeout_s)
-    return READY if said == TIMEOUT and looked_at_lease else said
+    return READY if text == TIMEOUT and looked_at_lease else text
 
 
-async def _next_lease(store: TeamStore, wanted: Claim) -> float | None:
+async def _next_lease(store: TeamStore, command: Claim) -> float | None:
     """Seconds until the first lease of a task for an agent seems to run out; None: there is none.
 
     The log's time goes on only with its commits: at that moment the claim's own commit tells.
@@ -150,7 +150,7 @@ async def _next_lease(store: TeamStore, wanted: Claim) -> float | None:
     ends = [
         task.expires
         for task in state.tasks.values()
-        if task.holder and not task.is_over and meant_for(task, wanted)
+        if task.holder and not task.is_over and meant_for(task, command)
     ]
     if not ends:
         return None

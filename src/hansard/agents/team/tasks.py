@@ -53,8 +53,8 @@ from hansard.domain.team.task import (
     TaskState,
     TeamState,
 )
-from hansard.domain.team.task_rules import Claim, Reopen, Waits, Wanted, decide, waits
-from hansard.domain.team.task_sight import Sight
+from hansard.domain.team.task_rules import Claim, Reopen, TaskCommand, Waits, decide, waits
+from hansard.domain.team.task_sight import TaskVisibility
 from hansard.domain.values import Plain, recordable
 
 # What an agent says of a team's tasks, and what it sends: made with the step's outcome.
@@ -63,11 +63,13 @@ from hansard.domain.values import Plain, recordable
 class TeamWrite(JointWrite):
     """Says something of the tasks. Decided of what was just read, every time."""
 
-    def __init__(self, engine: StepEngine, call: Call, store: TeamStore, wanted: Wanted) -> None:
+    def __init__(
+        self, engine: StepEngine, call: Call, store: TeamStore, request: TaskCommand
+    ) -> None:
         super().__init__(engine, call)
         self._engine = engine
         self._store = store
-        self._wanted = wanted
+        self._wanted = request
 
     def _streams(self) -> list[KeyStream]:
         return [self._store.tasks]
@@ -84,27 +86,27 @@ class TeamWrite(JointWrite):
         else:
             events = task_sight.decide(sight, state, self._wanted, self.now)
         self.shown = _label(state, events)
-        outcome = await self._completed(_told(state, self._wanted, events))
+        outcome = await self._completed(_operation_record(state, self._wanted, events))
         recorded = [record(event, self._clock.new_id()) for event in events]
         return outcome, [Draft(self._store.tasks, state.version, recorded)]
 
 
-def _told(state: TeamState, wanted: Wanted, events: Any) -> Plain:
+def _operation_record(state: TeamState, request: TaskCommand, events: Any) -> Plain:
     """What an operation gives, as it is recorded."""
     event: TaskEvent | None = events[0] if events else None
-    match wanted:
+    match request:
         case TaskAdded():
-            return {"task": event.task if event is not None else wanted.task}
+            return {"task": event.task if event is not None else request.task}
         case Claim():
             if not isinstance(event, TaskClaimed):
                 return None
-            return told_claim(state.tasks[event.task], event.number)
+            return claim_record(state.tasks[event.task], event.number)
         case Reopen():
-            return {"task": wanted.task, "reopened": isinstance(event, TaskReopened)}
+            return {"task": request.task, "reopened": isinstance(event, TaskReopened)}
         case TaskExtended() | TaskReleased() | TaskCompleted() | TaskFailed() | TaskHandedOff():
-            return {"task": wanted.task, "number": wanted.number}
+            return {"task": request.task, "number": request.number}
         case _:
-            assert_never(wanted)
+            assert_never(request)
 
 
 def _label(state: TeamState, events: Any) -> Label | None:
@@ -113,7 +115,7 @@ def _label(state: TeamState, events: Any) -> Label | None:
     return state.tasks[event.task].label if isinstance(event, TaskClaimed) else None
 
 
-def told_claim(task: TaskState, number: int) -> dict[str, Plain]:
+def claim_record(task: TaskState, number: int) -> dict[str, Plain]:
     """A task as whoever claims it is told."""
     return {
         "id": task.id,
@@ -217,8 +219,8 @@ class MailFlows(JointSteps):
             yield from demand_receiver(self.engine, call, sent.role, sent.agent)
             return (yield from self._jointly(call, packed.blobs, make))
 
-        told = yield from self.ask(call, run)
-        number: int = told["number"]
+        recorded = yield from self.ask(call, run)
+        number: int = recorded["number"]
         return number
 
     def inbox(self) -> Flow[list[Mail]]:
@@ -229,8 +231,8 @@ class MailFlows(JointSteps):
         def run(call: Call) -> Flow[Any]:
             return (yield from self._recorded(call, self._new))
 
-        told = yield from self.ask(call, run)
-        return [Mail(**each) for each in told["messages"]]
+        recorded = yield from self.ask(call, run)
+        return [Mail(**each) for each in recorded["messages"]]
 
     def _new(self) -> Flow[Any]:
         box: Mailbox = yield Io(self._store.mailbox)
@@ -267,8 +269,8 @@ class MailFlows(JointSteps):
             found, outcomes = 0, self.engine.outcomes
             for step in list(self.engine.ledger.state.steps.values()):
                 if step.tool == INBOX.name and step.status is StepStatus.COMPLETED:
-                    told = yield from outcomes.fetch(outcomes.reader.result(step))
-                    up_to = box.up_to(told["given"]) if "given" in told else told["up_to"]
+                    reply = yield from outcomes.fetch(outcomes.reader.result(step))
+                    up_to = box.up_to(reply["given"]) if "given" in reply else reply["up_to"]
                     found = max(found, up_to)
             self._before = found
             return found
@@ -403,17 +405,17 @@ class TeamFlows(JointSteps):
         call.needs = (states(STATES[name]),) if name in STATES else ()
         return call
 
-    def _write(self, call: Call, wanted: Wanted, blobs: Sequence[bytes] = ()) -> Flow[Any]:
+    def _write(self, call: Call, request: TaskCommand, blobs: Sequence[bytes] = ()) -> Flow[Any]:
         """Say something, or give what is on record of it."""
 
         def make(_: Scope) -> TeamWrite:
-            return TeamWrite(self.engine, call, self.store, wanted)
+            return TeamWrite(self.engine, call, self.store, request)
 
         def run(call: Call) -> Flow[Any]:
-            if isinstance(wanted, TaskAdded | TaskHandedOff):
+            if isinstance(request, TaskAdded | TaskHandedOff):
                 yield from self.engine.permitted(call)
-                yield from demand_receiver(self.engine, call, wanted.role, wanted.agent)
-            timed = isinstance(wanted, Claim)
+                yield from demand_receiver(self.engine, call, request.role, request.agent)
+            timed = isinstance(request, Claim)
             return (yield from self._jointly(call, list(blobs), make, timed=timed))
 
         return (yield from self.ask(call, run))
@@ -435,7 +437,7 @@ class TeamFlows(JointSteps):
         call = self._begin("add", title, what, role or "", agent or "", tasks, roles, task or "")
         plain = call.plain
         packed = payloads.pack(plain["what"], f"task {title!r:.80}")
-        wanted = TaskAdded(
+        command = TaskAdded(
             task=plain["task"],
             title=plain["title"],
             what=packed.raw,
@@ -444,8 +446,8 @@ class TeamFlows(JointSteps):
             waits_for=tuple(tasks),
             waits_for_roles=tuple(roles),
         )
-        told = yield from self._write(call, wanted, packed.blobs)
-        made: str = told["task"]
+        recorded = yield from self._write(call, command, packed.blobs)
+        made: str = recorded["task"]
         return made
 
     def claim(
@@ -456,33 +458,33 @@ class TeamFlows(JointSteps):
         """
         lease_s = _lease(lease)
         timeout_s = follow.seconds("timeout_s", timeout)
-        wanted = Claim(
+        command = Claim(
             agent=self.engine.stream.agent,
             role=role or self.engine.stream.role,
             lease_ms=round(lease_s * 1_000),
         )
         until = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            call = self._begin("claim", wanted.role, lease_s)
-            call.needs = (*(call.needs or ()), claims(wanted.role))
+            call = self._begin("claim", command.role, lease_s)
+            call.needs = (*(call.needs or ()), claims(command.role))
             known = call.step is not None
-            told = yield from self._write(call, wanted)
-            if told is not None:
-                task = Task(**told)
+            recorded = yield from self._write(call, command)
+            if recorded is not None:
+                task = Task(**recorded)
                 made = call.number or (call.step.number if call.step is not None else 0)
                 self.claimed_by[task.id, task.number] = made
                 return task, known
             if timeout_s == 0:
                 return None, known
-            said = yield from self._wait(wanted, timeout_s, until)
-            if said != waiting.READY:
+            answer = yield from self._wait(command, timeout_s, until)
+            if answer != waiting.READY:
                 return None, known
 
-    def _wait(self, wanted: Claim, timeout_s: float | None, until: float) -> Flow[str]:
-        call = self._begin("wait", wanted.role, timeout_s)
+    def _wait(self, command: Claim, timeout_s: float | None, until: float) -> Flow[str]:
+        call = self._begin("wait", command.role, timeout_s)
 
         def look() -> Flow[str]:
-            claim = functools.partial(self._cleared, wanted)
+            claim = functools.partial(self._cleared, command)
             mine: Claim = yield Io(claim)
             left = None if timeout_s is None else max(0.0, until - time.monotonic())
             work = functools.partial(follow.for_claim, self.store, mine, left)
@@ -492,11 +494,11 @@ class TeamFlows(JointSteps):
         def run(call: Call) -> Flow[Any]:
             return (yield from self._recorded(call, look))
 
-        said: str = yield from self.ask(call, run)
-        return said
+        answer: str = yield from self.ask(call, run)
+        return answer
 
-    async def _cleared(self, wanted: Claim) -> Claim:
-        return await self.engine.clearances.claim(await self.store.team(), wanted)
+    async def _cleared(self, command: Claim) -> Claim:
+        return await self.engine.clearances.claim(await self.store.team(), command)
 
     def extend(self, task: Task, lease: float) -> Flow[None]:
         """Have a task's lease begin again."""
@@ -511,16 +513,16 @@ class TeamFlows(JointSteps):
         """Say that a task is done."""
         call = self._begin("complete", task.id, task.number, result)
         packed = payloads.pack(call.plain["result"], f"result of task {task.id!r}")
-        wanted = TaskCompleted(task=task.id, number=task.number, result=packed.raw)
-        yield from self._write(call, wanted, packed.blobs)
+        command = TaskCompleted(task=task.id, number=task.number, result=packed.raw)
+        yield from self._write(call, command, packed.blobs)
         self.ended.add((task.id, task.number))
 
     def fail(self, task: Task, error: BaseException | str) -> Flow[None]:
         """Say that a task cannot be done."""
-        told = self._failure(error)
-        given = {"type": told.type, "message": told.message}
+        value = self._failure(error)
+        given = {"type": value.type, "message": value.message}
         call = self._begin("fail", task.id, task.number, given)
-        yield from self._write(call, TaskFailed(task=task.id, number=task.number, error=told))
+        yield from self._write(call, TaskFailed(task=task.id, number=task.number, error=value))
         self.ended.add((task.id, task.number))
 
     def _failure(self, error: BaseException | str) -> Failure:
@@ -534,8 +536,8 @@ class TeamFlows(JointSteps):
     def release(self, task: Task, because: str) -> Flow[None]:
         """Give a task back."""
         call = self._begin("release", task.id, task.number, because)
-        wanted = TaskReleased(task=task.id, number=task.number, because=call.plain["because"])
-        yield from self._write(call, wanted)
+        command = TaskReleased(task=task.id, number=task.number, because=call.plain["because"])
+        yield from self._write(call, command)
         self.ended.add((task.id, task.number))
 
     def hand_off(
@@ -547,7 +549,7 @@ class TeamFlows(JointSteps):
         )
         plain = call.plain
         packed = payloads.pack(plain["given"], f"what task {task.id!r} is handed off with")
-        wanted = TaskHandedOff(
+        command = TaskHandedOff(
             task=task.id,
             number=task.number,
             role=plain["role"],
@@ -555,15 +557,15 @@ class TeamFlows(JointSteps):
             given=packed.raw,
             because=plain["because"],
         )
-        yield from self._write(call, wanted, packed.blobs)
+        yield from self._write(call, command, packed.blobs)
         self.ended.add((task.id, task.number))
 
     def reopen(self, task: str, because: str) -> Flow[bool]:
         """Have a task that failed be done after all."""
         call = self._begin("reopen", task, because)
-        wanted = Reopen(task=task, because=call.plain["because"])
-        told = yield from self._write(call, wanted)
-        return bool(told["reopened"])
+        command = Reopen(task=task, because=call.plain["because"])
+        recorded = yield from self._write(call, command)
+        return bool(recorded["reopened"])
 
     def tasks(self) -> Flow[list[TaskEntry]]:
         """All tasks of the run, in the order they were added."""
@@ -572,11 +574,11 @@ class TeamFlows(JointSteps):
         def run(call: Call) -> Flow[Any]:
             return (yield from self._recorded(call, functools.partial(self._list, call)))
 
-        told = yield from self.ask(call, run)
-        return [TaskEntry(**each) for each in told]
+        recorded = yield from self.ask(call, run)
+        return [TaskEntry(**each) for each in recorded]
 
     def _list(self, call: Call) -> Flow[Any]:
-        sight: Sight | None = yield Io(functools.partial(self.store.sight, self.engine))
+        sight: TaskVisibility | None = yield Io(functools.partial(self.store.sight, self.engine))
         if sight is None:
             now: int = yield Io(self.store.log_time)
         else:  # of its own time: what others wrote last is not for it to know
@@ -586,22 +588,22 @@ class TeamFlows(JointSteps):
         cleared = yield from cleared_of(self.engine, labels)
         unseen = sight.hidden(state) if sight is not None else set[str]()
         hidden = (labels.keys() - cleared) | unseen
-        return told_tasks(state, now, hidden)
+        return task_records(state, now, hidden)
 
 
-def told_tasks(state: TeamState, now: int, hidden: Collection[str] = ()) -> list[dict[str, Any]]:
+def task_records(state: TeamState, now: int, hidden: Collection[str] = ()) -> list[dict[str, Any]]:
     """The tasks at a log time, as plain values; what is large in them is a reference. What is
     hidden is not named.
     """
     unmet = waits(state)
     return [
-        told_task(task, unmet.get(task.id), now, hidden)
+        task_record(task, unmet.get(task.id), now, hidden)
         for task in state.tasks.values()
         if task.id not in hidden
     ]
 
 
-def told_task(
+def task_record(
     task: TaskState, unmet: Waits | None, now: int, hidden: Collection[str] = ()
 ) -> dict[str, Any]:
     """One task, as `told_tasks` has it; `unmet` is what it waits for, None of one that is over."""

@@ -211,8 +211,8 @@ class WaitFlows(TeamFlows):
         def run(call: Call) -> Flow[Any]:
             return (yield from self._recorded(call, wait))
 
-        said = yield from self.ask(call, run)
-        return bool(said == waiting.READY)
+        answer = yield from self.ask(call, run)
+        return bool(answer == waiting.READY)
 
 
 def _check(key: object, task: object, position: object) -> None:

@@ -129,8 +129,8 @@ class Committer:
         try:
             return await future
         except asyncio.CancelledError:
-            told = future.done() and not future.cancelled() and future.exception() is None
-            if told and future.result() is None:  # a turn was given, and is given back
+            value = future.done() and not future.cancelled() and future.exception() is None
+            if value and future.result() is None:  # a turn was given, and is given back
                 self._singles -= 1
                 self._schedule()
             raise
@@ -415,8 +415,8 @@ class Appender:
         subject = f"{subjects.prefix(self._workspace, append.stream)}.{append.commit.version}"
         headers = self._headers(append.expected)
         if append.copied is not None:
-            told = msgspec.json.encode(append.copied.origin).decode()
-            headers = headers[:-2] + block({ORIGIN: told})[len(HEADER_LINE) :]
+            fields = msgspec.json.encode(append.copied.origin).decode()
+            headers = headers[:-2] + block({ORIGIN: fields})[len(HEADER_LINE) :]
         return _Entry(append, subject, body, headers)
 
     def _headers(self, expected: Expected) -> bytes:
@@ -470,16 +470,16 @@ class Appender:
         expected = entry.append.expected
         if isinstance(expected, VersionFree):
             return
-        wanted = expected.position if isinstance(expected, StreamAt | LivesAt) else 0
+        target = expected.position if isinstance(expected, StreamAt | LivesAt) else 0
         newest = await self._points.last(self._stream, self._watched(expected))
-        if (newest.position if newest else 0) != wanted:
+        if (newest.position if newest else 0) != target:
             winner = self._decode(newest) if newest else None
             raise _conflict(entry.append, winner) from error
 
     # ------------------------------------------------------------ several messages
 
     def _batch(self, appends: Sequence[Append]) -> list[_Entry]:
-        entries = [self._entry(each) for each in _asked_once(appends)]
+        entries = [self._entry(each) for each in _with_single_conditions(appends)]
         size = sum(len(entry.body) for entry in entries)
         if size > TRANSACTION_BYTES_MAX:
             raise TooLarge("a transaction", size, TRANSACTION_BYTES_MAX)
@@ -592,19 +592,19 @@ class Appender:
         return missing, lost
 
 
-def _asked_once(appends: Sequence[Append]) -> list[Append]:
+def _with_single_conditions(appends: Sequence[Append]) -> list[Append]:
     """Appends that share a batch, each `NotYet` asked once: the server takes no second condition on
     a subject, and one holds for the whole batch, since none of it stands there before the others.
     """
-    asked: set[NotYet] = set()
+    names: set[NotYet] = set()
     made: list[Append] = []
     for each in appends:
         expected = each.expected
-        if isinstance(expected, NotYet) and expected in asked:
+        if isinstance(expected, NotYet) and expected in names:
             made.append(msgspec.structs.replace(each, expected=VersionFree()))
             continue
         if isinstance(expected, NotYet):
-            asked.add(expected)
+            names.add(expected)
         made.append(each)
     return made
 

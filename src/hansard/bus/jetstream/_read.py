@@ -95,10 +95,10 @@ class Reader:
             before = await self._together(streams[:half], cut)
             return before + await self._together(streams[half:], cut)
 
-    async def _wholes(self, streams: Sequence[StreamId], wanted: int | None) -> list[Stored]:
+    async def _wholes(self, streams: Sequence[StreamId], target: int | None) -> list[Stored]:
         """All commits of some streams by position, in one request. Raises TooMany."""
         patterns = [f"{subjects.prefix(self._workspace, stream)}.*" for stream in streams]
-        return self._decoded(await self._direct.many(self._stream, patterns, wanted))
+        return self._decoded(await self._direct.many(self._stream, patterns, target))
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
         """As the port says: the names first (2,000 in 5 to 8 ms), then 1,000 at a time."""
@@ -139,7 +139,7 @@ class Reader:
 
     async def runs(self, key: str | None = None) -> list[str]:
         """As the port says: 1 request for each 100,000 commits of the streams that tell."""
-        told = RunStream if key is None else KeyStream
+        kind = RunStream if key is None else KeyStream
         pattern = subjects.all_lives(self._workspace)
         if key is not None:
             pattern = subjects.all_of_key(self._workspace, key)
@@ -152,11 +152,11 @@ class Reader:
                 digested.append(name)
             else:
                 stream, _ = subjects.parse(name)  # Corrupt, where somebody wrote past us
-                if isinstance(stream, told):
+                if isinstance(stream, kind):
                     runs[stream.run] = None
         for message in await self._direct.named(self._stream, digested, head):
             digested_stream = self._decode(message).stream
-            if isinstance(digested_stream, told):
+            if isinstance(digested_stream, kind):
                 runs[digested_stream.run] = None
         return list(runs)
 
@@ -217,10 +217,10 @@ class Reader:
             return [message.commit() for message in messages]
         return [message.screened() for message in messages if is_stream(message.subject)]
 
-    async def _newest(self, prefix: str, wanted: int | None) -> Message | None:
+    async def _newest(self, prefix: str, target: int | None) -> Message | None:
         """The newest message of a stream."""
         pattern = f"{prefix}.*"
-        newest = await self._direct.last(self._stream, pattern, wanted)
+        newest = await self._direct.last(self._stream, pattern, target)
         if newest is None or not self._screened or is_stream(newest.subject):
             return newest
         names, head = await self.names(pattern)
@@ -228,20 +228,20 @@ class Reader:
         return max(found, key=lambda message: message.position, default=None)
 
     async def _commits(
-        self, stream: StreamId, after: int, to: int | None, wanted: int
+        self, stream: StreamId, after: int, to: int | None, target: int
     ) -> list[Stored]:
         """A stream's commits with first versions in (after, to], by version, unchecked."""
         prefix = subjects.prefix(self._workspace, stream)
         if after == 0 and (to is None or to > HEAD_VERSIONS_MAX):
             try:
-                messages = await self._direct.many(self._stream, [f"{prefix}.*"], wanted)
+                messages = await self._direct.many(self._stream, [f"{prefix}.*"], target)
             except TooMany:
                 pass
             else:
                 return _by_version(self._decoded(messages), to)
         end = to
         if end is None or end - after > TAIL_VERSIONS_MAX:
-            newest = await self._newest(prefix, wanted)
+            newest = await self._newest(prefix, target)
             if newest is None:
                 return []
             end = subjects.parse(newest.subject)[1]
@@ -251,7 +251,7 @@ class Reader:
         else:
             listed = [(int(n.rpartition(".")[2]), n) for n in (await self.names(f"{prefix}.*"))[0]]
             names = [name for version, name in sorted(listed) if after < version <= end]
-        found = await self._direct.named(self._stream, names, wanted)
+        found = await self._direct.named(self._stream, names, target)
         return _by_version(self._decoded(found), to)
 
 

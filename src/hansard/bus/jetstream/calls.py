@@ -156,12 +156,12 @@ def is_authoritative(info: dict[str, Any]) -> bool:
 def described(info: dict[str, Any]) -> str:
     """The replicas of a stream for people: who leads, who lags, who was heard of when."""
     leader = leader_of(info)
-    told = [f"{leader} leads" if leader else "nobody leads"]
+    items = [f"{leader} leads" if leader else "nobody leads"]
     for peer in _peers(info):
         state = "offline" if peer.get("offline") else "current" if peer.get("current") else "late"
         lag = f", {peer['lag']:,} behind" if peer.get("lag") else ""
-        told.append(f"{peer.get('name')} is {state}{lag}")
-    return "; ".join(told)
+        items.append(f"{peer.get('name')} is {state}{lag}")
+    return "; ".join(items)
 
 
 def _cluster(info: dict[str, Any]) -> dict[str, Any]:
@@ -237,8 +237,8 @@ class Patience:
         """Once for all who wait, until there is a connection again."""
         if not self._broker.hindered:
             self._broker.hindered = True
-            told = f"{obstacle}; waiting for at most {left_s:.0f} s"
-            _log.warning(told)  # without fields: a program that sets up no log shows this alone
+            text = f"{obstacle}; waiting for at most {left_s:.0f} s"
+            _log.warning(text)  # without fields: a program that sets up no log shows this alone
 
 
 BATCH_MESSAGES_MAX = 1_000

@@ -581,9 +581,9 @@ class Broker:
         until_s = loop.time() + self.options.connect_timeout_s
         self._refused, self._refusals = loop.create_future(), 0
         try:
-            stands = False
-            while not stands:
-                stands = await self._stands(self._refused, until_s - loop.time())
+            holds = False
+            while not holds:
+                holds = await self._stands(self._refused, until_s - loop.time())
         finally:
             self._refused = None
         self._last_error = "no answer"  # what hindered the tries before says nothing of what comes

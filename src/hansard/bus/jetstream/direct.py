@@ -112,7 +112,7 @@ class _Page:
 class Direct:
     """Reads over one connection of its own: its answers would stand before others' acks.
 
-    Every answer reaches the position `wanted`: it holds what it is asked for, of all that stands up
+    Every answer reaches the position `target`: it holds what it is asked for, of all that stands up
     to there, whichever replica gave it. Without one it is whatever was acknowledged before: to
     this client, and on a stream with several replicas to anybody, by its leader's word. A replica
     that has not come so far is asked again until it has, or another answers. Raises ReplicaBehind
@@ -181,7 +181,7 @@ class Direct:
     # ------------------------------------------------------------ messages
 
     async def many(
-        self, stream: str, filters: Sequence[str], wanted: int | None = None, *, start: int = 0
+        self, stream: str, filters: Sequence[str], target: int | None = None, *, start: int = 0
     ) -> list[Message]:
         """The newest message of each subject that matches, from position `start` on, by position:
         of one moment. Raises TooMany (over 1,023 subjects), Corrupt, ReplicaBehind, BrokerError,
@@ -190,75 +190,75 @@ class Direct:
         known = self.known.of(stream)
         if known.alone:
             return (await self._whole(stream, filters, "", start))[0]
-        if wanted is None:
-            wanted = await self.wanted(stream)
+        if target is None:
+            target = await self.wanted(stream)
         began = time.monotonic()
         while True:
-            marker = known.marker if wanted and not known.alone else ""
+            marker = known.marker if target and not known.alone else ""
             messages, reached = await self._whole(stream, filters, marker, start)
-            if reached < wanted and not known.alone:
-                wanted = await self._behind(stream, wanted, reached, began)
-            if reached >= wanted or known.alone:
+            if reached < target and not known.alone:
+                target = await self._behind(stream, target, reached, began)
+            if reached >= target or known.alone:
                 if messages:
                     newest = messages[-1]
                     known.note(newest.position, newest.subject, len(newest.data))
                 return messages
 
     async def named(
-        self, stream: str, names: Sequence[str], wanted: int | None = None
+        self, stream: str, names: Sequence[str], target: int | None = None
     ) -> list[Message]:
         """The messages on these subjects, by position within each thousand names."""
-        if wanted is None and names:
-            wanted = await self.wanted(stream)
+        if target is None and names:
+            target = await self.wanted(stream)
         messages: list[Message] = []
         for start in range(0, len(names), NAMES_MAX):
-            messages += await self.many(stream, names[start : start + NAMES_MAX], wanted)
+            messages += await self.many(stream, names[start : start + NAMES_MAX], target)
         return messages
 
     async def following(
-        self, stream: str, first: int, count: int, wanted: int | None = None
+        self, stream: str, first: int, count: int, target: int | None = None
     ) -> list[Message]:
         """The messages from a position on, at most so many, fewer where they are large."""
-        if wanted is None:
-            wanted = await self.wanted(stream)
+        if target is None:
+            target = await self.wanted(stream)
         known = self.known.of(stream)
         began = time.monotonic()
         while True:
             messages, end = await self._page(stream, {"seq": first, "batch": count})
             reached = messages[-1].position if messages else first - 1
             cut = len(messages) >= count or int(header(end, b"Nats-Num-Pending") or 0) > 0
-            if not cut and reached < wanted and not known.alone:
-                wanted = await self._behind(stream, wanted, reached, began)
-            if cut or reached >= wanted or known.alone:
+            if not cut and reached < target and not known.alone:
+                target = await self._behind(stream, target, reached, began)
+            if cut or reached >= target or known.alone:
                 if messages:
                     newest = messages[-1]
                     known.note(newest.position, newest.subject, len(newest.data))
                 return messages
 
-    async def last(self, stream: str, subject: str, wanted: int | None = None) -> Message | None:
+    async def last(self, stream: str, subject: str, target: int | None = None) -> Message | None:
         """The newest message on a subject, wildcards allowed. About 0.2 ms; twice that with several
         replicas, since one message alone does not say how far its replica has come.
         """
         known = self.known.of(stream)
         if known.alone:
             return await self._single(stream, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
-        if wanted is None:
-            wanted = await self.wanted(stream)
+        if target is None:
+            target = await self.wanted(stream)
         elif not known.is_fresh:
             await self.info(stream)
         message = await self._single(stream, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
         if message is not None:
             known.note(message.position, message.subject, len(message.data))
-        if known.replicas <= 1 or (message is not None and message.position >= wanted):
+        if known.replicas <= 1 or (message is not None and message.position >= target):
             return message
         if message is not None and _is_name(subject):
             return message  # a name is written once
         after = message.position if message is not None else 0
         try:
-            later = await self.many(stream, [subject], wanted, start=after + 1)
+            later = await self.many(stream, [subject], target, start=after + 1)
         except TooMany:
             names, _ = await self.names(stream, subject)
-            later = await self.named(stream, [max(names, key=_number)], wanted)
+            later = await self.named(stream, [max(names, key=_number)], target)
         return max(later, key=_position) if later else message
 
     async def at(self, stream: str, position: int) -> Message | None:
@@ -299,15 +299,15 @@ class Direct:
         began = time.monotonic()
         if marker and any(_matches(each, marker) for each in filters):
             marker = ""
-        asked: dict[str, Any] = {"multi_last": [*filters, marker] if marker else list(filters)}
+        question: dict[str, Any] = {"multi_last": [*filters, marker] if marker else list(filters)}
         if start:
-            asked["seq"] = start
-        messages, end = await self._page(stream, asked)
+            question["seq"] = start
+        messages, end = await self._page(stream, question)
         reached = int(header(end, b"Nats-UpTo-Sequence") or 0)
         pending = int(header(end, b"Nats-Num-Pending") or 0)
         while pending:
-            asked |= {"seq": int(header(end, b"Nats-Last-Sequence")) + 1, "up_to_seq": reached}
-            page, page_end = await self._page(stream, asked)
+            question |= {"seq": int(header(end, b"Nats-Last-Sequence")) + 1, "up_to_seq": reached}
+            page, page_end = await self._page(stream, question)
             left = int(header(page_end, b"Nats-Num-Pending") or 0)
             if len(page) + left != pending:  # from another replica, that has not come so far
                 if self.known.of(stream).alone:
@@ -320,18 +320,18 @@ class Direct:
             messages = [message for message in messages if message.subject != marker]
         return messages, reached
 
-    async def _behind(self, stream: str, wanted: int, reached: int, began: float) -> int:
+    async def _behind(self, stream: str, target: int, reached: int, began: float) -> int:
         """What an answer must reach that did not: no more than there is. Where it does not reach
         that either, it comes back when it is time to ask again.
         """
         info = await self.info(stream)
         state = info["state"]
-        wanted = min(wanted, int(state["last_seq"])) if state["messages"] else 0
-        if reached < wanted and not self.known.of(stream).alone:
+        target = min(target, int(state["last_seq"])) if state["messages"] else 0
+        if reached < target and not self.known.of(stream).alone:
             if not reached:
                 await self._find_marker(stream, int(state["first_seq"]))
-            await self._pause(stream, wanted, reached, began, info)
-        return wanted
+            await self._pause(stream, target, reached, began, info)
+        return target
 
     async def _find_marker(self, stream: str, position: int) -> None:
         """Take the stream's first message for its marker, by its leader's word."""
@@ -344,13 +344,13 @@ class Direct:
         known.marker_bytes = len(found["message"].get("data", ""))
 
     async def _pause(
-        self, stream: str, wanted: int, reached: int, began: float, info: dict[str, Any]
+        self, stream: str, target: int, reached: int, began: float, info: dict[str, Any]
     ) -> None:
         """Wait before the same is asked again. Raises ReplicaBehind when it was asked for long."""
         waited_s = time.monotonic() - began
         if waited_s >= READ_WAIT_S:
-            told = described(info)
-            raise ReplicaBehind(self.broker.url, stream, wanted, reached, waited_s, told)
+            leaders = described(info)
+            raise ReplicaBehind(self.broker.url, stream, target, reached, waited_s, leaders)
         await asyncio.sleep(BEHIND_PAUSE_S)
 
     async def _single(self, stream: str, subject: str, body: bytes) -> Message | None:
@@ -429,11 +429,11 @@ def _matches(pattern: str, subject: str) -> bool:
     """Whether a subject is one of a pattern's."""
     if pattern == subject or _is_name(pattern):
         return pattern == subject
-    wanted, tokens = pattern.split("."), subject.split(".")
-    if wanted[-1] == ">" and len(tokens) >= len(wanted):
-        wanted, tokens = wanted[:-1], tokens[: len(wanted) - 1]
-    return len(wanted) == len(tokens) and all(
-        asked in ("*", has) for asked, has in zip(wanted, tokens, strict=True)
+    target, tokens = pattern.split("."), subject.split(".")
+    if target[-1] == ">" and len(tokens) >= len(target):
+        target, tokens = target[:-1], tokens[: len(target) - 1]
+    return len(target) == len(tokens) and all(
+        question in ("*", has) for question, has in zip(target, tokens, strict=True)
     )
 
 

@@ -199,13 +199,13 @@ class JetStreamLog:
         if until is not None and until <= after:
             return
         if of is None:
-            wanted = f"{subjects.workspace_prefix(self._workspace)}.>"
+            target = f"{subjects.workspace_prefix(self._workspace)}.>"
         elif isinstance(of, Kind):
-            wanted = subjects.all_of_kind(self._workspace, of.name)
+            target = subjects.all_of_kind(self._workspace, of.name)
         else:
-            wanted = f"{subjects.prefix(self._workspace, of)}.*"
+            target = f"{subjects.prefix(self._workspace, of)}.*"
         name = subjects.log_stream(self._workspace)
-        push = Push(self._reads, name, wanted, after, until=until)
+        push = Push(self._reads, name, target, after, until=until)
         chunks, at = push.chunks(), after
         try:
             async for chunk in chunks:

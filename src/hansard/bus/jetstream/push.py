@@ -39,7 +39,7 @@ RETRY_S = 0.25
 IDLE_S = 0.25
 """So long nothing comes before a reading with an end asks whether there is more to come."""
 
-ASKED_OF_SEVERAL = 4
+BATCH_OF_SEVERAL = 4
 """How often in a row nothing more must be there, where several replicas might say so: a leader of
 before that does not know it yet is one of them, but not for a second."""
 
@@ -225,16 +225,16 @@ class Push:
         several = replicas_of(info) > 1
         if owed is None or owed > until:
             self._nothing += 1
-            return self._nothing >= (ASKED_OF_SEVERAL if several else 1)
+            return self._nothing >= (BATCH_OF_SEVERAL if several else 1)
         self._nothing = 0
         now_s = asyncio.get_running_loop().time()
         if owed != self._owed:
             self._owed, self._owed_s = owed, now_s
         elif now_s - self._owed_s >= OWED_S_MAX:
             if several:
-                told, waited_s = described(info), now_s - self._owed_s
+                leaders, waited_s = described(info), now_s - self._owed_s
                 raise ReplicaBehind(
-                    self._broker.url, self._stream, owed, self.position, waited_s, told
+                    self._broker.url, self._stream, owed, self.position, waited_s, leaders
                 )
             fact = (
                 f"position {owed} is there, but the server has not delivered it in "
@@ -245,9 +245,9 @@ class Push:
 
     async def _next(self) -> int | None:
         """The next position that the stream holds for this reading; None where there is none."""
-        asked = {"seq": self.position + 1, "next_by_subj": self._filter}
+        question = {"seq": self.position + 1, "next_by_subj": self._filter}
         try:
-            found = await api(self._broker, f"STREAM.MSG.GET.{self._stream}", asked)
+            found = await api(self._broker, f"STREAM.MSG.GET.{self._stream}", question)
         except BrokerError as error:
             if error.code == NO_MESSAGE:
                 return None

@@ -147,11 +147,11 @@ class Figures(msgspec.Struct, frozen=True):
     leader: str = ""
     late: list[str] = []
 
-    def lacks(self, asked: int) -> str | None:
+    def lacks(self, request: int) -> str | None:
         """What is told where it has fewer replicas than are asked for."""
         return (
-            jetstream_streams.fewer(self.name, self.replicas, asked)
-            if self.replicas < asked
+            jetstream_streams.fewer(self.name, self.replicas, request)
+            if self.replicas < request
             else None
         )
 
@@ -303,8 +303,8 @@ class RawWorkspace:
         if await self._state(name) is None:
             return found
         for _ in range(PAGES_MAX):
-            asked = {"subjects_filter": ">", "offset": offset}
-            info = await api(self._broker, f"STREAM.INFO.{name}", asked)
+            question = {"subjects_filter": ">", "offset": offset}
+            info = await api(self._broker, f"STREAM.INFO.{name}", question)
             page = info["state"].get("subjects") or {}
             for subject in page:
                 parts = _BLOB.fullmatch(subject)
@@ -325,21 +325,21 @@ class RawWorkspace:
 
     async def contradictions(self) -> list[str]:
         """What differs between the streams' settings and those that Hansard asks for."""
-        told: list[str] = []
-        for wanted in (
+        items: list[str] = []
+        for item in (
             jetstream_streams.log_config(self.workspace),
             jetstream_streams.blob_config(self.workspace),
             jetstream_streams.snapshot_config(self.workspace),
         ):
-            existing = await jetstream_streams.config_of(self._broker, wanted["name"])
+            existing = await jetstream_streams.config_of(self._broker, item["name"])
             if existing is None:
-                told.append(f"stream {wanted['name']!r} does not exist")
+                items.append(f"stream {item['name']!r} does not exist")
                 continue
             try:
-                jetstream_streams.compare(wanted, existing)
+                jetstream_streams.compare(item, existing)
             except Contradiction as error:
-                told.append(str(error))
-        return told
+                items.append(str(error))
+        return items
 
     async def close(self) -> None:
         """Let go of the connection."""

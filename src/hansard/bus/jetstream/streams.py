@@ -43,7 +43,7 @@ async def outside_durability(system: BrokerOptions | None) -> str:
     except BusError:
         return "unknown"
     try:
-        return await _asked(broker)
+        return await _ask_servers(broker)
     except (BusError, NoAnswer, msgspec.DecodeError):
         return "unknown"
     finally:
@@ -60,8 +60,8 @@ class _Servers:
 
     def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:  # noqa: ARG002 -- a Receiver
         with contextlib.suppress(msgspec.DecodeError):
-            told: dict[str, Any] = msgspec.json.decode(data)
-            server, held = told.get("server") or {}, told.get("data") or {}
+            fields: dict[str, Any] = msgspec.json.decode(data)
+            server, held = fields.get("server") or {}, fields.get("data") or {}
             if not server.get("jetstream", True) or not held.get("config"):
                 return  # a server without JetStream stores nothing
             cluster = held.get("meta_cluster") or {}
@@ -75,7 +75,7 @@ class _Servers:
         self.all_came.set()
 
 
-async def _asked(broker: Broker) -> str:
+async def _ask_servers(broker: Broker) -> str:
     servers = _Servers()
     inbox = broker.expect(servers)
     try:
@@ -177,22 +177,22 @@ async def present(broker: Broker, workspace: str, replicas: int | None = None) -
             {"max_payload": (broker.max_payload, f"at least {PAYLOAD_BYTES_MIN}")},
         )
     configs = _configs(workspace)
-    found = await asyncio.gather(*(config_of(broker, wanted["name"]) for wanted in configs))
-    for wanted, existing in zip(configs, found, strict=True):
+    found = await asyncio.gather(*(config_of(broker, item["name"]) for item in configs))
+    for item, existing in zip(configs, found, strict=True):
         if existing is None:
             return False
-        compare(wanted, existing)
+        compare(item, existing)
         has = existing.get("num_replicas", 1)
         if replicas is not None and has < replicas:
-            _log.warning(fewer(wanted["name"], has, replicas))
+            _log.warning(fewer(item["name"], has, replicas))
     return True
 
 
-def fewer(name: str, has: int, asked: int) -> str:
+def fewer(name: str, has: int, request: int) -> str:
     """What is told of a stream with fewer replicas than were asked for."""
     return (
-        f"stream {name!r} has {has} of the {asked} replicas asked for: raise it with "
-        f"'nats stream update {name} --replicas={asked}' as who may administer"
+        f"stream {name!r} has {has} of the {request} replicas asked for: raise it with "
+        f"'nats stream update {name} --replicas={request}' as who may administer"
     )
 
 
@@ -202,21 +202,21 @@ async def ensure(broker: Broker, workspace: str, replicas: int | None = None) ->
 
     Raises Contradiction naming each setting that differs, BrokerError, NotWritable.
     """
-    for wanted in _configs(workspace):
-        if await config_of(broker, wanted["name"]) is None:
-            await create(broker, wanted, replicas)
+    for item in _configs(workspace):
+        if await config_of(broker, item["name"]) is None:
+            await create(broker, item, replicas)
     if not await present(broker, workspace):
         raise BrokerError("creating the workspace's streams", 0, "one of them is missing again")
 
 
-async def create(broker: Broker, wanted: dict[str, Any], replicas: int | None) -> None:
+async def create(broker: Broker, config: dict[str, Any], replicas: int | None) -> None:
     """Create a stream, unless another process did meanwhile. Raises BrokerError."""
-    asked = wanted if replicas is None else wanted | {"num_replicas": replicas}
+    question = config if replicas is None else config | {"num_replicas": replicas}
     try:
-        await api(broker, f"STREAM.CREATE.{wanted['name']}", asked)
+        await api(broker, f"STREAM.CREATE.{config['name']}", question)
     except BrokerError as error:
         if error.code in TOO_FEW_SERVERS and replicas is not None:
-            doing = f"making stream {wanted['name']!r} with {replicas} replicas"
+            doing = f"making stream {config['name']!r} with {replicas} replicas"
             remedy = "start as many servers, in one cluster, or ask for fewer replicas"
             raise BrokerError(doing, error.code, f"{error.description}: {remedy}") from error
         if error.code != NAME_IN_USE:
@@ -247,14 +247,14 @@ async def config_of(broker: Broker, name: str) -> dict[str, Any] | None:
     return config
 
 
-def compare(wanted: dict[str, Any], existing: dict[str, Any]) -> None:
+def compare(config: dict[str, Any], existing: dict[str, Any]) -> None:
     """Raise Contradiction unless every setting we ask for is as asked.
 
     Replicas, placement, description and metadata are the operator's business. The server leaves
     out what is off or empty.
     """
     differences: dict[str, tuple[object, object]] = {}
-    for key, want in wanted.items():
+    for key, want in config.items():
         has = existing.get(key, _absent(want))
         if has != want:
             differences[key] = (has, want)
@@ -262,7 +262,7 @@ def compare(wanted: dict[str, Any], existing: dict[str, Any]) -> None:
         copied = existing.get("mirror") or existing.get("sources")
         differences["mirror or sources"] = (copied, None)
     if differences:
-        raise Contradiction(f"stream {wanted['name']!r}", differences)
+        raise Contradiction(f"stream {config['name']!r}", differences)
 
 
 def _absent(want: object) -> object:

@@ -256,11 +256,13 @@ def origin(headers: bytes) -> Origin | None:
     """Where a copied commit came from; None for any other message. Raises Corrupt."""
     if _ORIGIN not in headers:
         return None
-    told = header(headers, _ORIGIN)
+    header_text = header(headers, _ORIGIN)
     try:
-        return _origin.decode(told)
+        return _origin.decode(header_text)
     except msgspec.DecodeError as error:
-        raise Corrupt(f"header {ORIGIN}", f"{told[:80]!r} is not an origin ({error})") from error
+        raise Corrupt(
+            f"header {ORIGIN}", f"{header_text[:80]!r} is not an origin ({error})"
+        ) from error
 
 
 def rendered(headers: dict[str, str]) -> bytes:

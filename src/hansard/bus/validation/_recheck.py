@@ -53,22 +53,22 @@ class Approvals:
                 pass
 
     def _used(self, stream: AgentStream, step: int, name: str) -> Iterator[str]:
-        told = f"step {step} goes by approval {name}"
-        asked = self._asked.get((stream.run, name))
-        if asked is None:
-            yield f"{told}, which nobody asked for"
+        text = f"step {step} goes by approval {name}"
+        request = self._asked.get((stream.run, name))
+        if request is None:
+            yield f"{text}, which nobody asked for"
             return
         if (stream.run, name) not in self._granted:
-            yield f"{told}, which nobody granted before"
-        call = self._calls.get((stream, step), (asked.call, asked.fingerprint))
-        if (asked.agent, asked.call, asked.fingerprint) != (stream.agent, *call):
-            yield f"{told}, which was asked for by {asked.agent!r} for another call"
+            yield f"{text}, which nobody granted before"
+        call = self._calls.get((stream, step), (request.call, request.fingerprint))
+        if (request.agent, request.call, request.fingerprint) != (stream.agent, *call):
+            yield f"{text}, which was asked for by {request.agent!r} for another call"
         first = self._users.setdefault((stream.run, name), (stream, step))
         if first != (stream, step):
-            yield f"{told}, which step {first[1]} of {first[0].agent!r} went by already"
+            yield f"{text}, which step {first[1]} of {first[0].agent!r} went by already"
 
 
-class Carried:
+class AccumulatedLabels:
     """What each principal carries; commits and events come by position."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Recheck:
         self._facts: list[tuple[AgentStream, int, int]] = []
         self.integrity = Fold()
         self._approvals = Approvals()
-        self._carried = Carried()
+        self._carried = AccumulatedLabels()
 
     # ------------------------------------------------------------ one message
 
@@ -363,14 +363,14 @@ class Recheck:
         for name, value in arguments_in(event.arguments).items():
             if isinstance(value, list):
                 sizes[name] = len(value)
-            elif (told := appended(value)) is not None:
+            elif (tail := appended(value)) is not None:
                 argument = f"argument {name!r} of step {event.step}"
-                length = self._length(stream, told.to, name)
-                if length is not None and length < told.count:
-                    yield f"{argument} extends {told.count} of step {told.to}'s {length} items"
-                if told.to == event.step or not self._knows(stream, told.to, known):
-                    yield f"{argument} extends step {told.to}, which is not on record"
-                sizes[name] = told.length
+                length = self._length(stream, tail.to, name)
+                if length is not None and length < tail.count:
+                    yield f"{argument} extends {tail.count} of step {tail.to}'s {length} items"
+                if tail.to == event.step or not self._knows(stream, tail.to, known):
+                    yield f"{argument} extends step {tail.to}, which is not on record"
+                sizes[name] = tail.length
         if sizes:
             known.lists[event.step] = sizes
 
@@ -380,16 +380,16 @@ class Recheck:
         """
         if MARK not in raw:
             return
-        told = {"its result": raw}
+        fields = {"its result": raw}
         if parts_of(raw, "") is None:
             plain = msgspec.json.decode(raw)
             if type(plain) is not dict:
                 return
-            told = {
+            fields = {
                 f"argument {name!r}": bytes(value)
                 for name, value in arguments_of(raw, f"step {step}").items()
             }
-        for name, value in told.items():
+        for name, value in fields.items():
             parts = parts_of(value, f"{name} of step {step}")
             for piece in pieces_of(parts, f"{name} of step {step}") if parts is not None else ():
                 if not isinstance(piece, Copy):

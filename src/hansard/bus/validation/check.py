@@ -373,9 +373,9 @@ async def _log(
         count(Kind.POSITION, fact, {"position": summary.position})
     recheck.end()
     compared.end(summary.position)
-    wanted = recheck.causations
-    if wanted:
-        await _causations(source, summary.position, wanted, count)
+    target = recheck.causations
+    if target:
+        await _causations(source, summary.position, target, count)
     return recheck
 
 
@@ -388,12 +388,12 @@ def _accepted(extent: Extent, known: Sequence[Known]) -> int:
 
 
 async def _causations(
-    source: Source, last: int, wanted: dict[str, tuple[int, bool]], count: Count
+    source: Source, last: int, config: dict[str, tuple[int, bool]], count: Count
 ) -> None:
     """A second reading, only where commits name what led to them: is it there? What led to a copied
     commit may stand in a run that was not copied.
     """
-    missing = dict(wanted)
+    missing = dict(config)
     async for message in source.follow(0, until=last):
         for event in _event_ids(message.body):
             missing.pop(event, None)

@@ -32,7 +32,14 @@ from hansard.domain.ids import (
 )
 from hansard.domain.integrity import authorship
 from hansard.domain.integrity.authorship import Fold
-from hansard.domain.integrity.content import Members, Told, broken, fork_of, learn, telling
+from hansard.domain.integrity.content import (
+    Members,
+    MembershipEvent,
+    broken,
+    fork_of,
+    learn,
+    telling,
+)
 from hansard.domain.quarantined import TAG, Quarantined
 from hansard.domain.run import FORK_DEPTH_MAX
 
@@ -72,7 +79,7 @@ def replaced(workspace: str, stored: Stored, why: str) -> Stored:
     return msgspec.structs.replace(stored, commit=other)
 
 
-def as_it_stands(workspace: str, stored: Stored) -> Stored:
+def unchecked(workspace: str, stored: Stored) -> Stored:
     """A commit as its body says, whether it fits or not, for a copy of the record: who reads that
     judges it again. Raises Corrupt for what is no commit.
     """
@@ -185,17 +192,17 @@ class ReadValidator:
                     self._members[run] = members.anywhere()
         return sifted
 
-    async def _with_parents(self, wanted: set[str]) -> Lives:
+    async def _with_parents(self, targets: set[str]) -> Lives:
         """The lives of some runs, of those that they are forks of, and of theirs."""
         lives: Lives = {}
         for _ in range(FORK_DEPTH_MAX):
-            if not wanted:
+            if not targets:
                 break
-            read = await self._lives_of(sorted(wanted))
-            lives |= {run: [] for run in wanted}
+            read = await self._lives_of(sorted(targets))
+            lives |= {run: [] for run in targets}
             for stored in read:
                 lives[run_of(stored.stream) or ""].append(stored)
-            wanted = _parents_of(read) - lives.keys()
+            targets = _parents_of(read) - lives.keys()
         return lives
 
 
@@ -210,7 +217,7 @@ class _Reading:
         self.looked_up: dict[str, Members] = {}
         self.past = Fold(self._told, self.looked_up)
 
-    def _told(self, run: str) -> Iterator[Told]:
+    def _told(self, run: str) -> Iterator[MembershipEvent]:
         for stored in self.lives.get(run, ()):
             stream, commit = stored.stream, stored.commit
             if not authorship.misfit(stream, commit) and not broken(stream, commit):
@@ -218,8 +225,8 @@ class _Reading:
 
     def learn(self, members: Members, stored: Stored) -> None:
         """Take in what a commit that fits says."""
-        for told in telling(stored.stream, stored.commit):
-            fork = learn(members, told)
+        for item in telling(stored.stream, stored.commit):
+            fork = learn(members, item)
             if fork is not None:
                 members.take_over(self.past.members(fork.parent), fork.cut)
 

@@ -33,7 +33,7 @@ _SIGNS = {
     What.ONLY_A: ("-", "red"),
     What.ONLY_B: ("+", "green"),
 }
-_SAID = {
+_LABELS = {
     What.RESULT: "different result",
     What.ARGUMENTS: "different arguments",
     What.TEXT: "different text",
@@ -139,7 +139,7 @@ def _agent(couple: Couple) -> Iterator[Text]:
     """An agent's differences, with how many entries are the same before, between and after them."""
     names = [agent.name for agent in (couple.a, couple.b) if agent is not None]
     role = next(agent.state.role for agent in (couple.a, couple.b) if agent is not None)
-    side = "" if len(names) > 1 else f", {_SAID[What.ONLY_A if couple.a else What.ONLY_B]}"
+    side = "" if len(names) > 1 else f", {_LABELS[What.ONLY_A if couple.a else What.ONLY_B]}"
     named = " and ".join(dict.fromkeys(names))
     yield output.cell(f"agent {named} ({role}){side}", "bold")
     same = shown = 0
@@ -165,7 +165,7 @@ def _difference(pair: Pair) -> Iterator[Text]:
     sign, style = _SIGNS[pair.what]
     move = pair.a or pair.b
     name = move.name if move is not None else ""
-    yield Text(f"  {sign} {output.cut(name)}, {_SAID.get(pair.what, '')}", style=style)
+    yield Text(f"  {sign} {output.cut(name)}, {_LABELS.get(pair.what, '')}", style=style)
     for letter, each in (("A", pair.a), ("B", pair.b)):
         if each is not None:
             yield Text(f"      {letter} {plain_text(each.place)}  {_move(each)}")
@@ -177,8 +177,8 @@ def _move(move: Move) -> str:
         why = f": {output.cut(made.because)}" if made.because else ""
         return f"{output.cut(made.selected)}{why}"
     if move.message is not None:
-        said = recorded(move.message.content)
-        return output.cut(said if isinstance(said, str) else output.preview(said))
+        message = recorded(move.message.content)
+        return output.cut(message if isinstance(message, str) else output.preview(message))
     step = move.step
     if step is None:
         return ""

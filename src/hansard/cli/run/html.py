@@ -47,11 +47,11 @@ async def html(
         found = await reads.gather(workspace, run)
     data = run_page(found)
     path = output or default_path(run)
-    told = Written(run=run, path=str(path), bytes=len(data), events=len(found.events.id))
+    report = Written(run=run, path=str(path), bytes=len(data), events=len(found.events.id))
     absent = [
         Hint(f"blob {sha256} is not in the page: {why}") for sha256, why in found.absent.items()
     ]
-    _show.page(data, path, told, *absent, json=json)
+    _show.page(data, path, report, *absent, json=json)
 
 
 def default_path(run: str) -> Path:

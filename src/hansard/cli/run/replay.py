@@ -88,11 +88,11 @@ def _people(found: Replayed) -> Iterator[Part]:
     if found.calls:
         yield output.listing(COLUMNS, found.calls)
     tally = found.summary
-    said = f"{counted(tally.calls, 'call')} from the record, 0 tools run"
+    text = f"{counted(tally.calls, 'call')} from the record, 0 tools run"
     if tally.differ:
-        said += f"; {tally.differ} differ from what is recorded of them"
+        text += f"; {tally.differ} differ from what is recorded of them"
     if tally.unproven:
-        said += f"; {tally.unproven} could not be re-derived"
+        text += f"; {tally.unproven} could not be re-derived"
     if not tally.differ and not tally.unproven:
-        said += "; every fingerprint and digest is as recorded"
-    yield said
+        text += "; every fingerprint and digest is as recorded"
+    yield text

@@ -141,12 +141,12 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
         )
         view = await workspace.states.run(run)
         _, settled = actions.find_step(view, name)
-    told = {"run": run, "step": name, "verdict": verdict, "status": settled.status}
+    fields = {"run": run, "step": name, "verdict": verdict, "status": settled.status}
     text = (
         f"step {name} ({settled.tool}) is settled: {settled.verdict} by {settled.settled_by}, "
         f"now {settled.status}"
     )
-    output.show(told, text, json=json)
+    output.show(fields, text, json=json)
     output.hint(_next(view))
 
 
@@ -163,8 +163,8 @@ async def reopen(
     async with reading_run(which) as (workspace, run):
         is_new = await actions.reopen(workspace, run, task, by=by, because=because)
     text = "is open again" if is_new else "is not over: nothing was written"
-    told = {"run": run, "task": task, "reopened": is_new}
-    output.show(told, f"task {task} of run {run} {text}", json=json)
+    fields = {"run": run, "task": task, "reopened": is_new}
+    output.show(fields, f"task {task} of run {run} {text}", json=json)
     if is_new:
         output.hint("its next claim is another agent's to make, or a resumed one's")
 
@@ -207,8 +207,8 @@ async def _end(
         is_new = await say(workspace, run, by=by, because=because)
         status = (await workspace.states.life(run)).status
     text = f"run {run} is {status.value}{'' if is_new else ' already: nothing was written'}"
-    told = {"run": run, "status": status, "ended": is_new, "at_work": missing}
-    output.show(told, text, json=json)
+    fields = {"run": run, "status": status, "ended": is_new, "at_work": missing}
+    output.show(fields, text, json=json)
     if is_new and missing:
         output.hint(f"it is no longer waited for {', '.join(missing)}, at work or killed")
 
@@ -234,18 +234,18 @@ def _resume(run: str) -> str:
 
 
 def _how(run: str, life: RunState) -> str:
-    stands = f"run {run} ({life.workflow}) is {life.status.value}"
+    current = f"run {run} ({life.workflow}) is {life.status.value}"
     if life.missing:
-        stands += f" for {', '.join(life.missing)}, at work or killed"
+        current += f" for {', '.join(life.missing)}, at work or killed"
     if life.status is RunStatus.COMPLETED:
-        stands += "; resuming replays it from the record and records what is new"
+        current += "; resuming replays it from the record and records what is new"
     program = (
         f"It was started by {life.program!r}: a label, which is never run from the record."
         if life.program
         else "Its record does not name the program that started it."
     )
     return (
-        f"{stands}.\n{program}\nRun that program again so that it picks this run up:\n"
+        f"{current}.\n{program}\nRun that program again so that it picks this run up:\n"
         f"  {_resume(run)}\nor in code: record.run(run={run!r}, agent=..., role=...)"
     )
 
@@ -265,6 +265,6 @@ async def score(
     given = numbers(metrics)
     async with reading_run(which) as (workspace, run):
         is_new = await scoring.score(workspace, run, given, by=by, because=because)
-    said = "is scored" if is_new else "has just these scores already"
-    told = {"run": run, "by": by, "metrics": given, "recorded": is_new}
-    output.show(told, f"run {run} {said} by {by}", json=json)
+    text = "is scored" if is_new else "has just these scores already"
+    fields = {"run": run, "by": by, "metrics": given, "recorded": is_new}
+    output.show(fields, f"run {run} {text} by {by}", json=json)

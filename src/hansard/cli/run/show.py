@@ -141,21 +141,26 @@ def _at_work(run: RunState) -> str:
     rest = [name for name in run.at_work if name not in run.gone]
     last = datetime.fromisoformat(run.time)
     remedy = f"\nresume it, or end it: hansard run finish {run.run} [--failed REASON]"
-    told = []
+    items = []
     if run.gone:
-        told.append(f"no process of {listed(run.gone)} since {output.moment(last)}{remedy}")
+        items.append(f"no process of {listed(run.gone)} since {output.moment(last)}{remedy}")
     if rest:
         age = output.duration((datetime.now(UTC) - last).total_seconds() * 1_000)
         killed = f"; if it was killed, {remedy.strip()}" if not run.gone else ""
-        told.append(f"{listed(rest)} (last event {age} ago{killed})")
-    return "\n".join(reversed(told))
+        items.append(f"{listed(rest)} (last event {age} ago{killed})")
+    return "\n".join(reversed(items))
 
 
 def _assigned(run: RunState) -> str:
-    told = run.assigned
-    if told is None:
+    assignment = run.assigned
+    if assignment is None:
         return ""
-    parts = {"experiment": told.experiment, "arm": told.arm, "task": told.task, "trial": told.trial}
+    parts = {
+        "experiment": assignment.experiment,
+        "arm": assignment.arm,
+        "task": assignment.task,
+        "trial": assignment.trial,
+    }
     return ", ".join(f"{name} {part}" for name, part in parts.items() if part not in ("", None))
 
 
@@ -264,9 +269,9 @@ async def context(
 
 
 async def _write(
-    told: AsyncIterator[Message | Summary | Compacted], fetch: Payloads, every: bool, json: bool
+    report: AsyncIterator[Message | Summary | Compacted], fetch: Payloads, every: bool, json: bool
 ) -> None:
-    async for part in told:
+    async for part in report:
         output.hint_erased(fetch)
         output.show(part, partial(messages.part, every=every), json=json)
 
@@ -277,8 +282,8 @@ def _heading(found: Contexts) -> list[Part]:
 
 def _window(found: AgentContext) -> Iterator[Part]:
     yield ""
-    said = f"{found.agent} ({found.role}): {messages.total_text(found)}"
-    yield output.Lines([output.cell(said, "bold")])
+    text = f"{found.agent} ({found.role}): {messages.total_text(found)}"
+    yield output.Lines([output.cell(text, "bold")])
 
 
 COLUMNS = (

@@ -158,9 +158,9 @@ def _change_rows(row: tree.Row, step: Step) -> Iterator[list[Text | str]]:
     """What a save made happen to each aggregate."""
     for change in reads.changes_of(step):
         guides = row.under + ("│  " if row.holds else "   ")
-        said = f"{change.event}  {change.aggregate} {change.id}@{change.version}"
+        text = f"{change.event}  {change.aggregate} {change.id}@{change.version}"
         yield _row(
-            call=_guided(guides, output.cut(said), ""),
+            call=_guided(guides, output.cut(text), ""),
             outcome=output.cell(output.preview(change.state), "dim"),
         )
 
@@ -195,16 +195,16 @@ def _settled(step: Step) -> str:
 
 
 def _verdict(step: Step) -> str:
-    told = f"{step.verdict.value} by {step.settled_by}" if step.verdict is not None else ""
+    text = f"{step.verdict.value} by {step.settled_by}" if step.verdict is not None else ""
     if step.reused_from is not None:
         source = step.reused_from
-        return f"{told} answer of {source.agent}#{source.step} of run {source.run}".strip()
-    return told if step.reused is None else f"{told} outcome of step {step.reused}".strip()
+        return f"{text} answer of {source.agent}#{source.step} of run {source.run}".strip()
+    return text if step.reused is None else f"{text} outcome of step {step.reused}".strip()
 
 
 def _block(found: Trace, whole: WholeStep) -> Iterator[Part]:
     """A step with nothing cut, a line for each part of it."""
-    line, step, told = whole.line, whole.line.step, whole.told
+    line, step, value = whole.line, whole.line.step, whole.told
     indent = "  " * min(line.depth, tree.GUIDES_MAX)
     began = found.began(line.agent, step)
     head = (
@@ -212,16 +212,16 @@ def _block(found: Trace, whole: WholeStep) -> Iterator[Part]:
         step.tool,
         step.status.value,
         _settled(step),
-        f"in {told.branch}" if told.branch else "",
+        f"in {value.branch}" if value.branch else "",
         f"began {_began(found, began)} ({began.clock.value})" if began.is_known else "",
         f"took {output.duration(step.duration_ms)}" if step.duration_ms else "",
     )
     yield ""
     yield indent + "  ".join(part for part in head if part)
-    parts = [("arguments", output.preview(told.arguments, None))]
+    parts = [("arguments", output.preview(value.arguments, None))]
     parts += [(f"attempt {tried.attempt}", tried.error.text) for tried in step.attempts]
     parts.append(("would do", plain_text(step.would)))
-    parts.append(("result", output.result_preview(step, told.result, None)))
+    parts.append(("result", output.result_preview(step, value.result, None)))
     for name, text in parts:
         if text:
             yield f"{indent}  {name}  {text}"

@@ -21,10 +21,10 @@ from hansard.client.browser import elements
 from hansard.client.browser.elements import (
     ElementAttempt,
     ElementNotFound,
-    Found,
+    FoundElement,
     PageGone,
-    asked_for,
     frame_of,
+    locators_of,
 )
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import (
@@ -70,26 +70,26 @@ class HeldSecrets:
         """Whether there are any."""
         return self._any is not None
 
-    def without(self, told: Any) -> Any:
+    def without(self, plain: Any) -> Any:
         """A value without them."""
-        return told if self._any is None else self._without(told, self._any)
+        return plain if self._any is None else self._without(plain, self._any)
 
     def _pattern(self, least: int) -> re.Pattern[str] | None:
         values = sorted((v for v in self._names if len(v) >= least), key=len, reverse=True)
         some = "|".join(map(_anywhere, values))
         return re.compile(some) if values else None
 
-    def _without(self, told: Any, pattern: re.Pattern[str] | None) -> Any:
-        if isinstance(told, str) and pattern is not None:
-            return pattern.sub(lambda found: f"<secret:{self._name(found.group())}>", told)
-        if isinstance(told, list):
-            return [self._without(each, pattern) for each in told]
-        if isinstance(told, dict):
+    def _without(self, plain: Any, pattern: re.Pattern[str] | None) -> Any:
+        if isinstance(plain, str) and pattern is not None:
+            return pattern.sub(lambda found: f"<secret:{self._name(found.group())}>", plain)
+        if isinstance(plain, list):
+            return [self._without(each, pattern) for each in plain]
+        if isinstance(plain, dict):
             return {
                 key: self._without(each, self._long if key in _WHERE else pattern)
-                for key, each in told.items()
+                for key, each in plain.items()
             }
-        return told
+        return plain
 
     def _name(self, found: str) -> str:
         return self._names[" ".join(found.split())]
@@ -170,7 +170,7 @@ class PageAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     url: str = ""
 
 
-class _Done(NamedTuple):
+class _AnsweredCall(NamedTuple):
     """A call that was answered, to be done again on a page that is behind the record."""
 
     body: Callable[..., Awaitable[Any]]
@@ -202,9 +202,9 @@ class AsyncBrowser:
         self.model = model
         self.timeout_s = timeout_s
         self._session = session
-        self._behind: list[_Done] = []
+        self._behind: list[_AnsweredCall] = []
         self._stopped = False
-        self._held: dict[tuple[int, str], Found] = {}
+        self._held: dict[tuple[int, str], FoundElement] = {}
         self._secrets = HeldSecrets()
 
     # What is called
@@ -292,8 +292,8 @@ class AsyncBrowser:
             return await body(**given)
 
         name = "browser.act_once" if how is Effects.ONCE else "browser.act"
-        told = await self._step(name, how, done, arguments)
-        act = msgspec.convert(told, PageAction)
+        report = await self._step(name, how, done, arguments)
+        act = msgspec.convert(report, PageAction)
         if not act.success:
             raise ActionFailed(act.message)
         return act
@@ -322,8 +322,8 @@ class AsyncBrowser:
     ) -> str:
         """The text of one element, or an attribute of it. Raises as `act`."""
         arguments = {"instruction": instruction, "at": at, "attribute": attribute, "frame": frame}
-        told = await self._step("browser.extract", Effects.PURE, self._extract, arguments)
-        text: str = told["value"]
+        report = await self._step("browser.extract", Effects.PURE, self._extract, arguments)
+        text: str = report["value"]
         return text
 
     async def find(
@@ -351,8 +351,10 @@ class AsyncBrowser:
             "retries": retries,
             "entry": entry,
         }
-        told: dict[str, Any] = await self._step("browser.find", Effects.PURE, self._find, arguments)
-        return told
+        fields: dict[str, Any] = await self._step(
+            "browser.find", Effects.PURE, self._find, arguments
+        )
+        return fields
 
     async def ask(
         self,
@@ -370,17 +372,17 @@ class AsyncBrowser:
             "browser.look", Effects.PURE, self._look, {"frame": frame}, kind="resource"
         )
         question = elements.question(instruction, frame, lines, row)
-        said = await self._asked(model, question)
-        at = elements.candidate_number(said, frame)
+        answer = await self._asked(model, question)
+        at = elements.candidate_number(answer, frame)
         chosen = {"frame": frame, "at": at, "of": elements.digest("\n".join(lines))}
         chosen |= {"recorded": _plain(recorded)} if row else {}
-        told = await self._step("browser.choose", Effects.PURE, self._choose, chosen)
-        return {**told, "method": said.get("method"), "arguments": said.get("arguments")}
+        report = await self._step("browser.choose", Effects.PURE, self._choose, chosen)
+        return {**report, "method": answer.get("method"), "arguments": answer.get("arguments")}
 
     def without_secrets(self, text: str) -> str:
         """A text without the secrets that were filled in on this page."""
-        told: str = self._secrets.without(text)
-        return told
+        value: str = self._secrets.without(text)
+        return value
 
     async def go(self, entry: CachedAction) -> str:
         """Open the address of an entry, or turn to a page; the address that it led to."""
@@ -390,8 +392,8 @@ class AsyncBrowser:
 
     async def turn(self, action: str) -> str:
         """`refreshPage`, `pageBack` or `pageForward`; the address that it led to."""
-        told = {"action": action}
-        led: str = await self._step("browser.turn", Effects.IDEMPOTENT, self._turn, told)
+        fields = {"action": action}
+        led: str = await self._step("browser.turn", Effects.IDEMPOTENT, self._turn, fields)
         return led
 
     # How it is a step
@@ -416,10 +418,10 @@ class AsyncBrowser:
 
         result = await self._session.call(spec(name, effects, run, arguments, kind), (), arguments)
         if not ran and effects is not Effects.PURE:
-            self._note(name, _Done(body, arguments, effects))
+            self._note(name, _AnsweredCall(body, arguments, effects))
         return result
 
-    def _note(self, name: str, done: _Done) -> None:
+    def _note(self, name: str, done: _AnsweredCall) -> None:
         """An action that the record answered was not done to this page."""
         if name == "browser.goto":
             self._behind.clear()
@@ -501,10 +503,10 @@ class AsyncBrowser:
         where = frame_of(self.page, frame, msgspec.convert(mark, PageMark) if mark else None)
         found = self._held.pop((frame, at), None)
         if found is None:
-            told = msgspec.convert(targets, ElementTargets) if targets else None
+            value = msgspec.convert(targets, ElementTargets) if targets else None
             try:
                 found = await self._first_of(
-                    where, instruction, asked_for(at, told), brief=optional
+                    where, instruction, locators_of(at, value), brief=optional
                 )
             except ElementNotFound:
                 if not optional:
@@ -530,8 +532,8 @@ class AsyncBrowser:
             if _filled(method, arguments):
                 await _demand_filled(found.locator)
             changed = await self._change(where, before, url, changes)
-        wanted = [msgspec.convert(each, ActionCheck) for each in checks]
-        failed = await self._unmet(where, wanted, (found, arguments))
+        items = [msgspec.convert(each, ActionCheck) for each in checks]
+        failed = await self._unmet(where, items, (found, arguments))
         act = PageAction(
             success=not failed,
             message=failed or f"{method} done",
@@ -546,7 +548,7 @@ class AsyncBrowser:
                 frame=elements.pattern(where.url) if frame else "",
             ),
             changed=changed,
-            checks=wanted,
+            checks=items,
             url=elements.pattern(self.page.url),
         )
         plain: dict[str, Any] = msgspec.to_builtins(act)
@@ -559,7 +561,7 @@ class AsyncBrowser:
         ways: Sequence[ElementLocator],
         *,
         brief: bool = False,
-    ) -> Found:
+    ) -> FoundElement:
         """The element, waited for as long as a page may take. Raises ElementNotFound."""
         deadline = time.monotonic() + (UNKNOWN_WAIT_S if brief else self.timeout_s)
         while True:
@@ -593,7 +595,7 @@ class AsyncBrowser:
             await asyncio.sleep(POLL_S)
 
     async def _changed(
-        self, where: Any, found: Found, url: str, expected: str, *, filled: bool
+        self, where: Any, found: FoundElement, url: str, expected: str, *, filled: bool
     ) -> str:
         """As `_change`, of an element that the page has watched since it was looked for."""
         if expected == "nothing" and not filled:
@@ -615,7 +617,7 @@ class AsyncBrowser:
         return "page" if changed else ""
 
     async def _unmet(
-        self, where: Any, checks: Sequence[ActionCheck], acted: tuple[Found, Sequence[str]]
+        self, where: Any, checks: Sequence[ActionCheck], acted: tuple[FoundElement, Sequence[str]]
     ) -> str:
         """What does not hold after an action, in words; empty where all does."""
         deadline = time.monotonic() + self.timeout_s
@@ -629,7 +631,7 @@ class AsyncBrowser:
         return ""
 
     async def _holds(
-        self, where: Any, check: ActionCheck, acted: tuple[Found, Sequence[str]]
+        self, where: Any, check: ActionCheck, acted: tuple[FoundElement, Sequence[str]]
     ) -> bool:
         found, arguments = acted
         try:
@@ -658,7 +660,7 @@ class AsyncBrowser:
         self, instruction: str, at: str, attribute: str, frame: int
     ) -> dict[str, Any]:
         where = frame_of(self.page, frame)
-        found = await self._first_of(where, instruction, asked_for(at, None))
+        found = await self._first_of(where, instruction, locators_of(at, None))
         node = await found.node()
         reading = node.get_attribute(attribute) if attribute else node.inner_text()
         value = await elements.bounded(reading)
@@ -686,7 +688,7 @@ class AsyncBrowser:
         kind = msgspec.convert(recorded, ElementTargets) if recorded else None
         attempts: list[ElementAttempt] = []
         deadline = time.monotonic() + self.timeout_s
-        hidden: Found | None = None
+        hidden: FoundElement | None = None
         for retry in range(max(1, retries)):
             # While the page still changes only the first way counts: another may match too early.
             last = retry + 1 >= retries
@@ -701,7 +703,9 @@ class AsyncBrowser:
             return self._hold(frame, hidden, attempts)
         return {"selector": "", "strategy": "", "attempts": _plains(attempts)}
 
-    def _hold(self, frame: int, found: Found, attempts: list[ElementAttempt]) -> dict[str, Any]:
+    def _hold(
+        self, frame: int, found: FoundElement, attempts: list[ElementAttempt]
+    ) -> dict[str, Any]:
         self._held[frame, found.selector] = found
         now = {"url": elements.pattern(self.page.url), "shown": found.description["seen"]}
         return _found(found, attempts) | now
@@ -745,13 +749,13 @@ class AsyncBrowser:
 
     async def _asked(self, model: Model, question: str) -> dict[str, Any]:
         if isinstance(model, Tool):
-            told = model(question)
-            answer = await told if inspect.isawaitable(told) else told
+            value = model(question)
+            answer = await value if inspect.isawaitable(value) else value
         else:
-            asked = spec(
+            request = spec(
                 "browser.ask", Effects.PURE, elements.awaiting(model), {"question": 0}, "model"
             )
-            answer = await self._session.call(asked, (), {"question": question})
+            answer = await self._session.call(request, (), {"question": question})
         return elements.answer_json(answer)
 
     async def _by_model(
@@ -760,12 +764,12 @@ class AsyncBrowser:
         if self.model is None:
             message = f"{instruction!r:.200}: neither at= nor targets=, and no model"
             raise BadValue("act", message, "say where the element is, or give browser(model=)")
-        told = await self.ask(instruction, self.model, frame)
-        if not told["selector"]:
+        report = await self.ask(instruction, self.model, frame)
+        if not report["selector"]:
             raise ElementNotFound(instruction, [])
-        said = told["method"] if isinstance(told["method"], str) else method
-        values = told["arguments"] if isinstance(told["arguments"], list) else []
-        return told["selector"], said, arguments or [str(each) for each in values]
+        text = report["method"] if isinstance(report["method"], str) else method
+        values = report["arguments"] if isinstance(report["arguments"], list) else []
+        return report["selector"], text, arguments or [str(each) for each in values]
 
 
 def _not_there(at: str, method: str, frame: int) -> dict[str, Any]:
@@ -782,7 +786,7 @@ def _not_there(at: str, method: str, frame: int) -> dict[str, Any]:
     return plain
 
 
-def _found(found: Found, attempts: list[ElementAttempt]) -> dict[str, Any]:
+def _found(found: FoundElement, attempts: list[ElementAttempt]) -> dict[str, Any]:
     return {
         "selector": found.selector,
         "strategy": found.strategy,
@@ -814,7 +818,7 @@ def _first(error: BaseException) -> str:
 
 
 async def _performed(
-    found: Found, method: str, arguments: Sequence[str], timeout_s: float, *, trial: bool
+    found: FoundElement, method: str, arguments: Sequence[str], timeout_s: float, *, trial: bool
 ) -> None:
     """Do it. Raises NotDone where the element takes it not, TimeoutError where nobody knows."""
     element, timeout = found.locator, timeout_s * 1e3
@@ -840,11 +844,11 @@ async def _performed(
     try:
         await done[method]()
     except Exception as error:  # noqa: BLE001 -- whatever it was, its outcome is not known
-        told = _first(error)
+        text = _first(error)
         for number, value in enumerate(arguments, 1):
-            told = told.replace(value, f"<argument {number}>") if value else told
+            text = text.replace(value, f"<argument {number}>") if value else text
         # Whether it reached the page is not known: a page may close while it is clicked.
-        message = f"{method} was begun and did not end: {told}"
+        message = f"{method} was begun and did not end: {text}"
         raise TimeoutError(message) from None
 
 

@@ -123,11 +123,11 @@ class Demonstration:
 
     # What is heard
 
-    def _heard(self, source: Any, told: Any) -> None:
+    def _heard(self, source: Any, plain: Any) -> None:
         if source["page"] is not self._page:
             return
         try:
-            event = msgspec.convert(told, _Event)
+            event = msgspec.convert(plain, _Event)
         except msgspec.ValidationError:
             return  # of another program than ours
         if event.method in _UNTOLD:
@@ -172,11 +172,11 @@ class Demonstration:
         """The main frame is at another address: unless the page asked for it, the person did."""
         if frame is not self._page.main_frame:
             return
-        asked, self._asked = self._asked, False
+        request, self._asked = self._asked, False
         if self._opened:
             self._opened -= 1
             return
-        if not asked:
+        if not request:
             self._commit()
             url = frame.url
             self._acts.put_nowait(lambda: self._record_goto(url))

@@ -66,15 +66,15 @@ def answer_json(answer: Any) -> dict[str, Any]:
     if begin < 0 or end < begin:
         return {}
     try:
-        told = msgspec.json.decode(text[begin : end + 1])
+        fields = msgspec.json.decode(text[begin : end + 1])
     except msgspec.DecodeError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
-def candidate_number(said: Mapping[str, Any], frame: int) -> int:
+def candidate_number(fields: Mapping[str, Any], frame: int) -> int:
     """The number of the candidate that an answer names; -1 where it names none of this frame."""
-    head, _, tail = str(said.get("id") or said.get("elementId") or "").partition("-")
+    head, _, tail = str(fields.get("id") or fields.get("elementId") or "").partition("-")
     return int(tail) if head == str(frame) and tail.isdecimal() else -1
 
 
@@ -137,7 +137,7 @@ class ElementAttempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return f"{matched}, but {self.refused}" if self.refused else matched
 
 
-class Found(NamedTuple):
+class FoundElement(NamedTuple):
     """An element: playwright's handle and locator, what it is, and how it was found.
 
     One that is `watched` has no handle: the page itself tells what an action changes. `frame` is
@@ -222,7 +222,7 @@ def located(frame: Any, locator: ElementLocator) -> Any:
 
 async def one(
     frame: Any, locator: ElementLocator, recorded: ElementTargets | None = None
-) -> tuple[ElementAttempt, Found | None]:
+) -> tuple[ElementAttempt, FoundElement | None]:
     """The element that a way to look leads to, if it is exactly one and of the recorded kind."""
     if locator.strategy == "xpath" and recorded is not None and recorded.look:
         seen = await _unchanged(frame, locator, recorded)
@@ -256,41 +256,43 @@ async def one(
     return _attempt(locator, 1, refused), None if refused else found
 
 
-async def _unchanged(frame: Any, locator: ElementLocator, recorded: ElementTargets) -> Found | None:
+async def _unchanged(
+    frame: Any, locator: ElementLocator, recorded: ElementTargets
+) -> FoundElement | None:
     """The element of an xpath in one look, if it is as it was recorded; None where it takes more
     looks to say so.
     """
-    asked = [locator.selector.removeprefix("xpath="), recorded.name, _row_of(recorded)]
+    query = [locator.selector.removeprefix("xpath="), recorded.name, _row_of(recorded)]
     try:
-        told = await bounded(frame.evaluate(f"(asked) => {_script()}.only(asked)", asked))
+        report = await bounded(frame.evaluate(f"(asked) => {_script()}.only(asked)", query))
     except Exception as error:
         if isinstance(error, PageGone) or frame.is_detached():
             raise
         return None
-    if told["matches"] != 1 or _digest(told["look"]) != recorded.look:
+    if report["matches"] != 1 or _digest(report["look"]) != recorded.look:
         return None
-    if recorded.alone and told["rivals"]:
+    if recorded.alone and report["rivals"]:
         return None
-    targets = _targets(told, recorded.role, recorded.name)
+    targets = _targets(report, recorded.role, recorded.name)
     targets = msgspec.structs.replace(targets, alone=recorded.alone)
     if contradicts(recorded, targets):
         return None
-    single, selector = frame.locator(locator.selector), selector_of(told) or locator.selector
-    return Found(None, single, selector, told, targets, locator.strategy, watched=True)
+    single, selector = frame.locator(locator.selector), selector_of(report) or locator.selector
+    return FoundElement(None, single, selector, report, targets, locator.strategy, watched=True)
 
 
 async def changed(frame: Any, wait_s: float) -> tuple[bool, bool | None]:
     """Whether an action changed something since its element was looked for, waited for; and
     whether the element is empty, None where that is not known. Another page is a change.
     """
-    asked = f"(ms) => {_script()}.after(ms)"
+    query = f"(ms) => {_script()}.after(ms)"
     try:
-        told = await bounded(frame.evaluate(asked, round(wait_s * 1e3)))
+        report = await bounded(frame.evaluate(query, round(wait_s * 1e3)))
     except PageGone:
         raise
     except Exception:  # noqa: BLE001 -- the page that was watched is gone, as after a link
-        told = None
-    return (True, None) if told is None else (told["changed"], told["empty"])
+        report = None
+    return (True, None) if report is None else (report["changed"], report["empty"])
 
 
 async def _alike(frame: Any, locator: ElementLocator, recorded: ElementTargets | None) -> str:
@@ -312,9 +314,9 @@ async def alike(frame: Any, targets: ElementTargets) -> int:
 
 
 def _attempt(locator: ElementLocator, matches: int, refused: str = "") -> ElementAttempt:
-    said = locator.said
+    locator_text = locator.said
     return ElementAttempt(
-        strategy=locator.strategy, selector=said, matches=matches, refused=refused
+        strategy=locator.strategy, selector=locator_text, matches=matches, refused=refused
     )
 
 
@@ -349,7 +351,7 @@ async def described(
     single: Any,
     recorded: ElementTargets | None,
     locator: ElementLocator,
-) -> Found:
+) -> FoundElement:
     """Describe an element: where it is, and by what it is found again. Without playwright's
     locator for it (`single`), it is the one of the selector that the page gives.
     """
@@ -359,24 +361,24 @@ async def described(
     single = frame.locator(selector) if single is None else single
     role, name = await _role_and_name(single) if page["hasRole"] else ("", "")
     targets = _targets(page, role, name)
-    return Found(handle, single, selector, page, targets, locator.strategy, frame=frame)
+    return FoundElement(handle, single, selector, page, targets, locator.strategy, frame=frame)
 
 
-def targets_of(told: dict[str, Any]) -> ElementTargets:
+def targets_of(fields: dict[str, Any]) -> ElementTargets:
     """By what an element is found again that a page described with role and name."""
-    targets = _targets(told, told["role"], told["name"])
-    return msgspec.structs.replace(targets, alone=told["alone"])
+    targets = _targets(fields, fields["role"], fields["name"])
+    return msgspec.structs.replace(targets, alone=fields["alone"])
 
 
-def _targets(told: dict[str, Any], role: str, name: str) -> ElementTargets:
+def _targets(values: dict[str, Any], role: str, name: str) -> ElementTargets:
     fields = ("label", "placeholder", "text", "path", "css", "tag", "row", "depth", "place", "mark")
     return ElementTargets(
-        **{each: told[each] for each in fields},
+        **{each: values[each] for each in fields},
         role=role,
         name=name,
-        test_id=told["testId"],
-        id=told["id"],
-        look=_digest(told["look"]),
+        test_id=values["testId"],
+        id=values["id"],
+        look=_digest(values["look"]),
     )
 
 
@@ -417,9 +419,9 @@ async def backend_id(page: Any, frame: Any, handle: Any) -> int:
     except Exception:  # noqa: BLE001 -- a frame in the page's own process, or no chromium
         return 0
     try:
-        asked = {"expression": "globalThis.__hansardElement"}
-        told = await client.send("Runtime.evaluate", asked)
-        node = await client.send("DOM.describeNode", {"objectId": told["result"]["objectId"]})
+        query = {"expression": "globalThis.__hansardElement"}
+        report = await client.send("Runtime.evaluate", query)
+        node = await client.send("DOM.describeNode", {"objectId": report["result"]["objectId"]})
         return int(node["node"]["backendNodeId"])
     except Exception:  # noqa: BLE001 -- what it is called is no part of what is done
         return 0
@@ -432,18 +434,18 @@ async def candidates(frame: Any, characters: int = 80) -> list[str]:
     """Return what could be meant on a page, a line each, for a model, with at most so many
     characters of each element's text.
     """
-    asked = f"([most, characters]) => {_script()}.candidates(most, characters)"
-    lines: list[str] = await bounded(frame.evaluate(asked, [CANDIDATES_MAX, characters]))
+    query = f"([most, characters]) => {_script()}.candidates(most, characters)"
+    lines: list[str] = await bounded(frame.evaluate(query, [CANDIDATES_MAX, characters]))
     return lines
 
 
 async def candidate(
     frame: Any, at: int, recorded: ElementTargets | None = None
-) -> tuple[ElementAttempt, Found | None]:
+) -> tuple[ElementAttempt, FoundElement | None]:
     """The element that a model named of `candidates`, if it is in the recorded row."""
     locator = ElementLocator(strategy="model")
-    asked = "(at) => globalThis.__hansardCandidates?.[at]"
-    handle = (await bounded(frame.evaluate_handle(asked, at))).as_element()
+    query = "(at) => globalThis.__hansardCandidates?.[at]"
+    handle = (await bounded(frame.evaluate_handle(query, at))).as_element()
     if handle is None:
         return _attempt(locator, 0), None
     found = await described(frame, handle, None, recorded, locator)
@@ -459,7 +461,7 @@ def selector_of(description: dict[str, Any]) -> str:
     return f"css={description['css']}" if description["css"] else ""
 
 
-def asked_for(at: str, targets: ElementTargets | None) -> list[ElementLocator]:
+def locators_of(at: str, targets: ElementTargets | None) -> list[ElementLocator]:
     """The ways to look that a caller gives: a selector of playwright's, or targets."""
     if at:
         if at.startswith(("/", "xpath=")):

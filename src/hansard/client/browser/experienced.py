@@ -48,7 +48,7 @@ from hansard.domain.experience.checks import (
     PreconditionCheck,
     Situation,
     kind,
-    told_apart,
+    named_functions,
 )
 from hansard.domain.experience.experience import Experience, plan
 from hansard.domain.experience.procedure import END, ProcedureNode
@@ -105,7 +105,7 @@ MOVES_MAX = 10_000
 TRIES_MAX = 4
 """Of an action that the page does not take."""
 
-ASKED_MAX = 3
+MODEL_QUESTIONS_MAX = 3
 """Actions that a model is asked for at one place: those that may come next, the first ones."""
 
 CHECK_S_MAX = 1.0
@@ -201,7 +201,7 @@ Free = Callable[[FreeGuide], Awaitable[Any] | Any]
 Params = Mapping[str, str | Secret]
 
 
-class Doing(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a doing is asked to be: see `AsyncSession.run_experience`."""
 
     params: Params
@@ -276,7 +276,7 @@ class ExperienceReplay:
         session: CallingSession,
         browser: AsyncBrowser | None,
         experience: Experience,
-        doing: Doing,
+        doing: ReplayOptions,
         tell: Tell | None = None,
         heal: Heal | None = None,
         version: int = 0,
@@ -294,7 +294,7 @@ class ExperienceReplay:
         self._version = version
         self._healed: dict[str, ProcedureNode] = {}
         given = (*experience.functions, *doing.functions)
-        self._functions = told_apart(experience.checks, given)
+        self._functions = named_functions(experience.checks, given)
         self._guard = Guard(experience.procedure, experience.checks, doing.params)
         self._usual = _path(experience)
         self._actions: list[ExperiencedAction] = []
@@ -316,36 +316,36 @@ class ExperienceReplay:
 
         async def replay(**_: Any) -> dict[str, Any]:
             try:
-                told = await self._all()
+                report = await self._all()
             except (SessionEnded, BusError):
                 raise  # another goes on with it, or it cannot be said now
             except Exception as error:  # in doubt, say, or the page is gone: not done to its end
                 stopped = f"{type(error).__name__}: {self._clean(str(error))}"
                 await self._say(self._came_to(stopped, stopped, None))
                 raise
-            await self._say(told)
-            return told
+            await self._say(report)
+            return report
 
-        told = await self._session.call(
+        report = await self._session.call(
             composite("experience.replay", replay, identity), (), identity
         )
-        failure = msgspec.convert(told["failure"], CheckFailure | None)
+        failure = msgspec.convert(report["failure"], CheckFailure | None)
         return Experienced(
-            success=not told["error"],
-            error=told["error"],
+            success=not report["error"],
+            error=report["error"],
             failure=failure,
             actions=self._actions,
-            level=told["level"],
-            guide=[] if not told["error"] else plan(self._experience),
+            level=report["level"],
+            guide=[] if not report["error"] else plan(self._experience),
             seconds=time.perf_counter() - begun,
             refusals=self._refusals,
             model_calls=self._model_calls,
             healed=list(self._healed),
         )
 
-    async def _say(self, told: Mapping[str, Any]) -> None:
+    async def _say(self, fields: Mapping[str, Any]) -> None:
         if self._tell is not None:
-            await self._tell(told)
+            await self._tell(fields)
 
     async def _all(self) -> dict[str, Any]:
         self._actions.clear()
@@ -383,9 +383,9 @@ class ExperienceReplay:
                 failure = await self._asked(
                     "end", END, self._guard.complete, Situation(url=self._url, done=0)
                 )
-                return (_said(failure) if failure else ""), failure
+                return (_failure_text(failure) if failure else ""), failure
             if not name:
-                return (_said(failure) if failure else self._nothing()), failure
+                return (_failure_text(failure) if failure else self._nothing()), failure
             try:
                 failure = await self._done(name, found)
             except NotDone as nothing:  # a popup took the focus, say: what is there now comes first
@@ -395,7 +395,7 @@ class ExperienceReplay:
                 return f"{name} was not done: {nothing}", None
             tries = 0
             if failure is not None and self._finished:
-                return _said(failure), failure
+                return _failure_text(failure), failure
             if failure is not None:
                 refused.add(name)
                 continue
@@ -465,7 +465,7 @@ class ExperienceReplay:
             for each in candidates
             if each != END and self._guard.actions[each].action_type == caches.ACT
         ]
-        for name in of_elements[:ASKED_MAX]:
+        for name in of_elements[:MODEL_QUESTIONS_MAX]:
             action = self._guard.actions[name]
             for role, model in models.items():
                 found = await self._by_model(role, model, action)
@@ -482,16 +482,16 @@ class ExperienceReplay:
         self._model_calls += 1
         instruction, frame = action.instruction or "", action.frame_index or 0
 
-        async def asked(**_: Any) -> dict[str, Any]:
+        async def call(**_: Any) -> dict[str, Any]:
             return await self._browser.ask(instruction, model, frame, action.targets)
 
         if not role:
-            return await asked()
+            return await call()
         given = {"instruction": instruction}
-        told: dict[str, Any] = await self._session.call(
-            composite(f"teach.{role}", asked, given), (), given
+        fields: dict[str, Any] = await self._session.call(
+            composite(f"teach.{role}", call, given), (), given
         )
-        return told
+        return fields
 
     async def _freely(self, free: Free, stopped: str) -> str:
         """Let a function of yours go on; why the task was not done, empty where it was."""
@@ -611,7 +611,7 @@ class ExperienceReplay:
         checks = [(each.name, kind(each)) for each in self._guard.asked(when, node)]
         functions = [each for each in self._functions if when in WHEN[each.kind]]
 
-        async def asked(**_: Any) -> dict[str, Any]:
+        async def call(**_: Any) -> dict[str, Any]:
             failure = ask()
             names = _until(checks, failure)
             step = self._step(node, now)
@@ -626,8 +626,8 @@ class ExperienceReplay:
                 "failure": msgspec.to_builtins(failure),
             }
 
-        told = await self._session.call(pure("experience.checks", asked, identity), (), identity)
-        failure = msgspec.convert(told["failure"], CheckFailure | None)
+        report = await self._session.call(pure("experience.checks", call, identity), (), identity)
+        failure = msgspec.convert(report["failure"], CheckFailure | None)
         if failure is not None:
             self._refusals.append(failure)
         return failure
@@ -690,7 +690,7 @@ def _until(
     return [(failure.check, failure.kind)]
 
 
-def _said(failure: CheckFailure) -> str:
+def _failure_text(failure: CheckFailure) -> str:
     return f"{failure.check}: {failure.why}"
 
 

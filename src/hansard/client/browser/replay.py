@@ -94,7 +94,7 @@ Keep = Callable[[int, CachedAction, str], Awaitable[int]]
 """
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay is asked to be: see `AsyncSession.run_actions`. `keep` is of a cache that the
     record keeps.
     """
@@ -135,9 +135,9 @@ def demand_once(cache: ActionCache, once: Once) -> None:
     for entry in cache.actions:
         effects = entry.effects or ("once" if entry.action_type == caches.TOOL else "")
         if effects in ("once", "reconcile") and entry.step_index not in allowed:
-            said = entry.instruction or entry.method
+            text = entry.instruction or entry.method
             message = (
-                f"entry {entry.step_index} ({said!r:.100}) is done once, and a replay would do it "
+                f"entry {entry.step_index} ({text!r:.100}) is done once, and a replay would do it "
                 f"again: allow it with once=[{entry.step_index}], or once='allow' for all"
             )
             raise Refused(message)
@@ -152,14 +152,14 @@ class Replay:
         browser: AsyncBrowser | None,
         cache: ActionCache,
         path: Path | None,
-        asked: Asked,
+        request: ReplayRequest,
     ) -> None:
         self._session = session
         self._browser = browser
         self._cache = cache
         self._version = cache.version
         self._path = path
-        self._asked = asked
+        self._asked = request
         self._model_calls = 0
         self._moved: dict[bytes, CachedAction] = {}
         self._done: list[ReplayedAction] = []
@@ -180,10 +180,12 @@ class Replay:
         async def replay(**_: Any) -> dict[str, Any]:
             return await self._all(await self._begun(identity))
 
-        told = await self._session.call(composite("browser.replay", replay, identity), (), identity)
+        report = await self._session.call(
+            composite("browser.replay", replay, identity), (), identity
+        )
         return Replayed(
-            success=told["success"],
-            error=told["error"],
+            success=report["success"],
+            error=report["error"],
             actions=self._done,
             model_calls=self._model_calls,
             seconds=time.perf_counter() - begun,
@@ -198,8 +200,8 @@ class Replay:
         async def entries(**_: Any) -> list[Any]:
             return [msgspec.to_builtins(each) for each in self._cache.actions]
 
-        told = await self._session.call(pure("browser.entries", entries, identity), (), identity)
-        actions = msgspec.convert(told, list[CachedAction])
+        report = await self._session.call(pure("browser.entries", entries, identity), (), identity)
+        actions = msgspec.convert(report, list[CachedAction])
         return filled(msgspec.structs.replace(self._cache, actions=actions), self._asked.params)
 
     async def _all(self, entries: list[CachedAction]) -> dict[str, Any]:
@@ -282,26 +284,26 @@ class Replay:
 
     async def _of_element(self, browser: AsyncBrowser, entry: CachedAction) -> ReplayedAction:
         index, frame = entry.step_index, entry.frame_index or 0
-        told = await self._find(browser, entry)
-        attempts = msgspec.convert(told["attempts"], list[ElementAttempt])
-        moved = None if told["selector"] else self._moved.get(_place(entry))
+        report = await self._find(browser, entry)
+        attempts = msgspec.convert(report["attempts"], list[ElementAttempt])
+        moved = None if report["selector"] else self._moved.get(_place(entry))
         if moved is not None:
-            told = await self._find(browser, moved)
-            attempts += msgspec.convert(told["attempts"], list[ElementAttempt])
-        if not told["selector"] and entry.optional:
+            report = await self._find(browser, moved)
+            attempts += msgspec.convert(report["attempts"], list[ElementAttempt])
+        if not report["selector"] and entry.optional:
             return ReplayedAction(step_index=index, success=True, message="not there")
-        if not told["selector"] and self._asked.fallback is not None and entry.instruction:
+        if not report["selector"] and self._asked.fallback is not None and entry.instruction:
             self._model_calls += 1
             model = self._asked.fallback
-            told = await browser.ask(entry.instruction, model, frame, entry.targets)
-            attempts += msgspec.convert(told["attempts"], list[ElementAttempt])
-        if not told["selector"]:
+            report = await browser.ask(entry.instruction, model, frame, entry.targets)
+            attempts += msgspec.convert(report["attempts"], list[ElementAttempt])
+        if not report["selector"]:
             raise elements.ElementNotFound(entry.instruction or entry.xpath or "", attempts)
         shown = attempts if self._asked.debug else []
         if entry.action_type == caches.EXTRACT:
             value = await browser.extract(
                 entry.instruction or "",
-                at=told["selector"],
+                at=report["selector"],
                 frame=frame,
                 attribute=entry.method or "",
             )
@@ -310,19 +312,19 @@ class Replay:
                 success=True,
                 message="read",
                 value=value,
-                strategy=told["strategy"],
+                strategy=report["strategy"],
                 attempts=shown,
             )
-        healed = moved is not None or told["strategy"] == "model"
+        healed = moved is not None or report["strategy"] == "model"
         changes = "" if healed else entry.changed or ("nothing" if entry.page else "")
-        act = await browser.repeat(entry, told["selector"], changes, entry.checks)
+        act = await browser.repeat(entry, report["selector"], changes, entry.checks)
         if healed:
             await self._heal(entry, act, attempts)
         return ReplayedAction(
             step_index=index,
             success=True,
             message=act.message,
-            strategy=told["strategy"],
+            strategy=report["strategy"],
             healed=healed,
             attempts=shown,
         )

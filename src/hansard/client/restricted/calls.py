@@ -20,7 +20,7 @@ from hansard.agents.policy import gate
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import from_plain
 from hansard.agents.steps.failures import raised
-from hansard.agents.steps.placeholders import Veil, key_of, reveal
+from hansard.agents.steps.placeholders import Masker, key_of, reveal
 from hansard.agents.steps.recorder import INTERRUPTIONS, UnsettledStep
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import DECLARED, DidNotHappen, Happened, ToolSpec
@@ -39,7 +39,7 @@ WAITS_MAX = 100
 """So many waits between attempts are told; the last one counts for all after it."""
 
 
-class Doing:
+class Callback:
     """What the client does for the service in one operation, and what came of it here."""
 
     def __init__(self, engine: RemoteCore, spec: ToolSpec | None = None) -> None:
@@ -49,47 +49,47 @@ class Doing:
         self.inexact = ""
         self.error: BaseException | None = None
 
-    def run(self, asked: Run) -> Flow[Came]:
+    def run(self, request: Run) -> Flow[Came]:
         """Do it. What it raises is what came of it."""
-        scope = self.scope(asked)
+        scope = self.scope(request)
         try:
-            if asked.what == "settle":
-                came = yield from self._settled(asked, scope)
+            if request.what == "settle":
+                outcome = yield from self._settled(request, scope)
             else:
-                came = yield from self.work(asked, scope)
+                outcome = yield from self.work(request, scope)
         except BaseException as error:  # noqa: BLE001 -- told to the service, which says what it means
             self.error = error
             fault = faults.of_program(error, self.spec, self.engine.settings.scrub)
             return Came(fault=fault, usage=scope.usage)
-        return msgspec.structs.replace(came, usage=scope.usage)
+        return msgspec.structs.replace(outcome, usage=scope.usage)
 
-    def scope(self, asked: Run) -> Scope:
+    def scope(self, request: Run) -> Scope:
         """The scope that it stands in."""
-        scope = RemoteScope(self.engine.ledger, asked.scope, "", (), None)
+        scope = RemoteScope(self.engine.ledger, request.scope, "", (), None)
         composite = self.spec is not None and self.spec.effects is Effects.COMPOSITE
-        scope.nests = composite and asked.what in ("body", "item")
+        scope.nests = composite and request.what in ("body", "item")
         return scope
 
-    def work(self, asked: Run, scope: Scope) -> Flow[Came]:
+    def work(self, request: Run, scope: Scope) -> Flow[Came]:
         """What is asked for. Raises BadValue for what this client does not know."""
         yield Pause(0)
         del scope
-        raise BadValue("the service", f"it asks for {asked.what!r:.40}", "use one version")
+        raise BadValue("the service", f"it asks for {request.what!r:.40}", "use one version")
 
-    def _settled(self, asked: Run, scope: Scope) -> Flow[Came]:
+    def _settled(self, request: Run, scope: Scope) -> Flow[Came]:
         """What the program's own policy says of a step. A function that does not wait is called
         here, as a trusted session calls it.
         """
-        step = wire.read(asked.arguments, UnsettledStep)
+        step = wire.read(request.arguments, UnsettledStep)
         policy: Any = self.engine.settings.settle
         scope.nests = False
         if is_coroutine_function(policy):
-            said, _ = yield Body(policy, (step,), {}, scope)
+            answer, _ = yield Body(policy, (step,), {}, scope)
         else:
-            said = policy(step)
-            if inspect.isawaitable(said):
-                said, _ = yield Body(awaited, (said,), {}, scope)
-        return Came(result=_said(said, self.engine))
+            answer = policy(step)
+            if inspect.isawaitable(answer):
+                answer, _ = yield Body(awaited, (answer,), {}, scope)
+        return Came(result=_verdict_text(answer, self.engine))
 
     def gave(self, result: Any) -> Came:
         """A result on its way."""
@@ -100,22 +100,22 @@ class Doing:
         return Came(result=values.dump(found.plain), inexact=found.inexact)
 
 
-class Resolving(Doing):
+class Resolving(Callback):
     """Settles a lost put by the program's own function."""
 
     def __init__(self, engine: RemoteCore, function: Callable[[Any, Any], Any]) -> None:
         super().__init__(engine)
         self._function = function
 
-    def work(self, asked: Run, scope: Scope) -> Flow[Came]:
+    def work(self, request: Run, scope: Scope) -> Flow[Came]:
         """The value to put."""
-        mine, theirs = wire.load(asked.arguments)
+        mine, theirs = wire.load(request.arguments)
         scope.nests = False
         result, _ = yield Body(self._function, (mine, theirs), {}, scope)
         return Came(result=wire.dump(result, "resolve"))
 
 
-class Calling(Doing):
+class ToolCallback(Callback):
     """Runs a tool's own functions."""
 
     def __init__(self, engine: RemoteCore, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
@@ -124,15 +124,15 @@ class Calling(Doing):
         self.arguments = arguments
         self.hides = False
         """Whether an argument is a secret."""
-        self.veil: Veil | None = None
+        self.veil: Masker | None = None
         """What the tool is given placeholders for."""
 
-    def work(self, asked: Run, scope: Scope) -> Flow[Came]:
+    def work(self, request: Run, scope: Scope) -> Flow[Came]:
         """The body, its shadow, or what the world says."""
         spec = self.tool
-        match asked.what:
+        match request.what:
             case "body":
-                args, kwargs = spec.passed(self.given(asked))
+                args, kwargs = spec.passed(self.given(request))
                 if self.veil is not None:
                     scope.usage.update(self.veil.counts)
                 result, _ = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
@@ -141,23 +141,23 @@ class Calling(Doing):
                 result, _ = yield Body(spec.shadow, (), dict(self.arguments), scope)
                 return self.gave(result)
             case "ask" if spec.reconcile is not None:
-                told = wire.load(asked.arguments)
-                key = told.get(spec.key_argument) if spec.key_argument is not None else None
+                fields = wire.load(request.arguments)
+                key = fields.get(spec.key_argument) if spec.key_argument is not None else None
                 given = spec.question(self.revealed(dict(self.arguments)), key)
-                said, _ = yield Body(spec.reconcile, (), given, scope, spec.timeout_s)
-                return Came(result=_said(said, self.engine))
+                answer, _ = yield Body(spec.reconcile, (), given, scope, spec.timeout_s)
+                return Came(result=_verdict_text(answer, self.engine))
             case _:
-                return (yield from super().work(asked, scope))
+                return (yield from super().work(request, scope))
 
-    def given(self, asked: Run) -> dict[str, Any]:
+    def given(self, request: Run) -> dict[str, Any]:
         """The arguments that the tool gets: placeholders, secrets given back, and the key."""
         arguments = dict(self.arguments)
         if self.tool.placeholders is not None:
             key = key_of(self.engine.settings.secrets, self.engine.stream.run)
             known = self.engine.known
-            self.veil = Veil(self.tool.placeholders, key, known, self.tool.name)
+            self.veil = Masker(self.tool.placeholders, key, known, self.tool.name)
             arguments = self.veil.hide(arguments)
-        return {**self.revealed(arguments), **wire.load(asked.arguments)}
+        return {**self.revealed(arguments), **wire.load(request.arguments)}
 
     def revealed(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Arguments, secrets given back."""
@@ -167,7 +167,7 @@ class Calling(Doing):
         return found
 
 
-class Giving(Calling):
+class StreamCallback(ToolCallback):
     """Runs a streaming tool's own iterator."""
 
     def __init__(self, engine: RemoteCore, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
@@ -175,13 +175,13 @@ class Giving(Calling):
         self._inner: Any = None
         self._usage: dict[str, float] = {}
 
-    def work(self, asked: Run, scope: Scope) -> Flow[Came]:
+    def work(self, request: Run, scope: Scope) -> Flow[Came]:
         """The next item, or the iterator's end."""
         scope.usage = self._usage  # of the whole call
-        match asked.what:
+        match request.what:
             case "item":
                 if self._inner is None:
-                    args, kwargs = self.tool.passed(self.given(asked))
+                    args, kwargs = self.tool.passed(self.given(request))
                     self._inner = self.tool.function(*args, **kwargs)
                     if self.veil is not None:
                         self._inner = self.veil.items(self._inner)
@@ -193,7 +193,7 @@ class Giving(Calling):
                     yield Body(self._close(), (), {}, scope)
                 return Came()
             case _:
-                return (yield from super().work(asked, scope))
+                return (yield from super().work(request, scope))
 
     def _take(self) -> Any:
         def following() -> list[Any]:
@@ -220,15 +220,15 @@ class Giving(Calling):
         return waited if in_loop() else self._inner.close
 
 
-def _said(said: object, engine: RemoteCore) -> msgspec.Raw:
-    match said:
+def _verdict_text(cause: object, engine: RemoteCore) -> msgspec.Raw:
+    match cause:
         case Happened(result):
             plain = values.plain(result, "settled result", engine.settings.scrub)
             return values.dump(["happened", plain])
         case DidNotHappen():
             return values.dump(["did not happen"])
         case Verdict():
-            return values.dump(["verdict", said.value])
+            return values.dump(["verdict", cause.value])
         case _:
             return values.dump(None)
 
@@ -237,7 +237,7 @@ def _said(said: object, engine: RemoteCore) -> msgspec.Raw:
 
 
 def converse(
-    engine: RemoteCore, verb: str, data: Any, scope: Scope, doing: Doing, *, busy: bool = False
+    engine: RemoteCore, verb: str, data: Any, scope: Scope, doing: Callback, *, busy: bool = False
 ) -> Flow[Value]:
     """Ask for an operation, and do what it asks for, to its end.
 
@@ -250,8 +250,8 @@ def converse(
         while isinstance(word, Run):
             if word.warning:
                 warnings.warn(word.warning, ToolChanged, stacklevel=8)
-            came = yield from doing.run(word)
-            word = yield from _send_outcome(engine, word.turn, came, doing)
+            outcome = yield from doing.run(word)
+            word = yield from _send_outcome(engine, word.turn, outcome, doing)
     except INTERRUPTIONS:
         if began:
             yield Io(functools.partial(engine.link.ask, "cancel", None, turn=began[0]))
@@ -267,18 +267,18 @@ def converse(
             raise BadValue("the service's answer", f"a {type(word).__name__}", "use one version")
 
 
-def _send_outcome(engine: RemoteCore, turn: int, came: Came, doing: Doing) -> Flow[Any]:
+def _send_outcome(engine: RemoteCore, turn: int, outcome: Came, doing: Callback) -> Flow[Any]:
     """Send a call's outcome; of a result that no message holds, its size."""
     try:
-        return (yield Watch(functools.partial(engine.link.ask, "done", came, turn=turn)))
+        return (yield Watch(functools.partial(engine.link.ask, "done", outcome, turn=turn)))
     except TooLarge as error:
         doing.inexact = f"result: {error.size:,} bytes; hand large values over by reference"
         result = values.dump("<too large>")
-        came = Came(result=result, inexact=doing.inexact, usage=came.usage)
-    return (yield Watch(functools.partial(engine.link.ask, "done", came, turn=turn)))
+        outcome = Came(result=result, inexact=doing.inexact, usage=outcome.usage)
+    return (yield Watch(functools.partial(engine.link.ask, "done", outcome, turn=turn)))
 
 
-def _error(word: Failed, doing: Doing) -> BaseException:
+def _error(word: Failed, doing: Callback) -> BaseException:
     if word.own and doing.error is not None:
         for note in word.fault.notes:
             doing.error.add_note(note)
@@ -291,18 +291,18 @@ def _error(word: Failed, doing: Doing) -> BaseException:
 # ------------------------------------------------------------ a tool's call
 
 
-class Begun(msgspec.Struct):
+class PreparedCall(msgspec.Struct):
     """A call, ready to be asked for."""
 
     scope: Scope
     data: Call
-    doing: Calling
+    doing: ToolCallback
 
-    def value(self, told: Value) -> Any:
+    def value(self, report: Value) -> Any:
         """What it came to, or an item of it: what was made here, or once returned."""
         doing = self.doing
-        if not told.own:
-            return from_plain(wire.plain(told.value), doing.tool.returns)
+        if not report.own:
+            return from_plain(wire.plain(report.value), doing.tool.returns)
         if doing.inexact:
             message = f"{doing.tool.name}: its result is not recorded exactly: {doing.inexact}"
             warnings.warn(message, ResultInexact, stacklevel=2)
@@ -312,7 +312,9 @@ class Begun(msgspec.Struct):
 class RemoteEngine(RemoteCore):
     """Calls tools as a trusted session's engine does."""
 
-    def begin(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Begun:
+    def begin(
+        self, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> PreparedCall:
         """A call with where it stands. Raises TypeError, BadValue, NoScope, ToolError."""
         arguments = spec.arguments(args, kwargs)
         scrub = self.settings.scrub
@@ -323,52 +325,52 @@ class RemoteEngine(RemoteCore):
         }
         scope = self.scope(spec.name)
         raw = values.dump(plain)
-        doing = (Giving if spec.is_stream else Calling)(self, spec, arguments)
+        doing = (StreamCallback if spec.is_stream else ToolCallback)(self, spec, arguments)
         doing.hides = b'"$secret"' in bytes(raw)
         call = Call(
             tool=declared(spec),
             arguments=raw,
-            verdict=said_of(self, spec, arguments),
+            verdict=verdict_of(self, spec, arguments),
             secrets=_secrets(self, bytes(raw)),
             prompts=uses(texts_in(arguments)),
             defaults=spec.at_default(plain),
             program=tuple(sorted(DECLARED | self.ledger.declared)),
         )
-        return Begun(scope, call, doing)
+        return PreparedCall(scope, call, doing)
 
-    def answer(self, _: Begun) -> tuple[bool, Any]:
+    def answer(self, _: PreparedCall) -> tuple[bool, Any]:
         """Whether it is on record, only the service knows."""
         return False, None
 
-    def execute(self, call: Begun) -> Flow[Any]:
+    def execute(self, call: PreparedCall) -> Flow[Any]:
         """What it returned, or once returned. Raises as a trusted session does."""
         busy = self.ledger.enter_call(call.scope)
         try:
-            told = yield from converse(self, "call", call.data, call.scope, call.doing, busy=busy)
+            value = yield from converse(self, "call", call.data, call.scope, call.doing, busy=busy)
         finally:
             self.ledger.leave_call(call.scope)
-        return call.value(told)
+        return call.value(value)
 
-    def item(self, call: Begun, number: int, *, busy: bool) -> Flow[Value]:
+    def item(self, call: PreparedCall, number: int, *, busy: bool) -> Flow[Value]:
         """The next item of a stream; its first where it has no number yet."""
         if number:
             return (yield from converse(self, "next", Next(number), call.scope, call.doing))
         return (yield from converse(self, "stream", call.data, call.scope, call.doing, busy=busy))
 
-    def shut(self, call: Begun, number: int) -> Flow[Value]:
+    def shut(self, call: PreparedCall, number: int) -> Flow[Value]:
         """Its reader wants no more."""
         return (yield from converse(self, "shut", Next(number), call.scope, call.doing))
 
 
-def said_of(
+def verdict_of(
     engine: RemoteCore, spec: ToolSpec, arguments: Mapping[str, Any]
 ) -> wire.Verdict | None:
     """What the client's own gate rules say of a call; None: they allow it."""
     stream = engine.stream
-    asked = gate.GateCall(
+    request = gate.GateCall(
         spec.name, arguments, stream.run, stream.agent, stream.role, spec.effects.value
     )
-    verdict = gate.ask(engine.settings.rules, asked)
+    verdict = gate.ask(engine.settings.rules, request)
     scrub = engine.settings.scrub
     if verdict.asks is not None:
         title = recordable(verdict.asks.title(), scrub)

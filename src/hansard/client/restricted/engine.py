@@ -21,7 +21,7 @@ from hansard.operations.protocol.shapes import arm_of
 from hansard.operations.protocol.wire import Began, Joined
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the session was given, and keeps to itself."""
 
     mode: Mode
@@ -70,7 +70,7 @@ class RemoteLedger(OpenCalls):
 class RemoteCore:
     """What a session's twins ask for, and how to ask the service."""
 
-    def __init__(self, link: SessionLink, stream: AgentStream, settings: Given) -> None:
+    def __init__(self, link: SessionLink, stream: AgentStream, settings: EngineOptions) -> None:
         self.link = link
         self.stream = stream
         self.settings = settings

@@ -131,14 +131,14 @@ class Link:
         again = wire.encode(Request(token=token, nonce=nonce))
         opens = verb == "open"
         try:
-            answer = told(await self._first(verb, payload))
+            answer = decoded_answer(await self._first(verb, payload))
             while isinstance(answer, Pending):
                 try:
-                    answer = told(await self._later(answer.instance, again))
+                    answer = decoded_answer(await self._later(answer.instance, again))
                 except NoAnswer:
                     if not opens:
                         raise
-                    answer = told(await self._first(verb, payload))  # of another service
+                    answer = decoded_answer(await self._first(verb, payload))  # of another service
         except (NoAnswer, NoResponders, BrokerError, TooLarge) as error:
             raise await self.why(error) from error
         return answer
@@ -167,18 +167,18 @@ class Link:
         """
         loop = asyncio.get_running_loop()
         watching = loop.create_task(self._nobody(ping))
-        asked: list[asyncio.Task[bytes]] = []
+        request: list[asyncio.Task[bytes]] = []
         try:
             while not watching.done():
-                asked.append(loop.create_task(self.requests.ask(subject, payload, most_s)))
-                waited = {watching, *asked}
+                request.append(loop.create_task(self.requests.ask(subject, payload, most_s)))
+                waited = {watching, *request}
                 await asyncio.wait(waited, timeout=again_s, return_when=asyncio.FIRST_COMPLETED)
-                for asking in asked:
+                for asking in request:
                     if asking.done():
                         return asking.result()
             raise NoAnswer(ENDED)
         finally:
-            for task in (watching, *asked):
+            for task in (watching, *request):
                 task.cancel()
 
     async def _nobody(self, ping: str) -> None:
@@ -195,11 +195,11 @@ class Link:
                 continue
 
     async def open_session(
-        self, asked: wire.Open, redaction: Redaction | None = None
+        self, request: wire.Open, redaction: Redaction | None = None
     ) -> SessionLink:
         """Open a session, whose requests hold none of these secrets. Raises as `outside`."""
-        encoded("open", asked, redaction)
-        answer = await self.outside("open", asked)
+        encoded("open", request, redaction)
+        answer = await self.outside("open", request)
         if not isinstance(answer, Opened):
             raise _misunderstood(answer)
         session = SessionLink(self, answer, redaction if redaction is not None else self.redaction)
@@ -252,7 +252,7 @@ class SessionLink:
             data=msgspec.Raw(encoded(verb, data, self._redaction)),
         )
         try:
-            return told(await self._waited(self._numbered(verb, request, began)))
+            return decoded_answer(await self._waited(self._numbered(verb, request, began)))
         except (NoAnswer, NoResponders, BrokerError, AccessRefused) as error:
             self.lose(await self._link.why(error))
             raise self.lost from error  # type: ignore[misc] # `lose` has set it
@@ -317,7 +317,9 @@ class SessionLink:
         if self.lost is not None:
             return False
         try:
-            answer = told(await self._waited(self._sent("beat", self._sign(), BEAT_ANSWER_S_MAX)))
+            answer = decoded_answer(
+                await self._waited(self._sent("beat", self._sign(), BEAT_ANSWER_S_MAX))
+            )
         except NoResponders:
             self.lose(ServiceGone(ENDED))
         except HansardError as error:
@@ -342,7 +344,9 @@ class SessionLink:
         while self.lost is None:
             await asyncio.sleep(wire.BEAT_S)
             try:
-                answer = told(await self._waited(self._sent("beat", payload, BEAT_ANSWER_S_MAX)))
+                answer = decoded_answer(
+                    await self._waited(self._sent("beat", payload, BEAT_ANSWER_S_MAX))
+                )
             except NoResponders:
                 self.lose(ServiceGone(ENDED))
             except (NoAnswer, BrokerError) as error:
@@ -375,7 +379,7 @@ def encoded(verb: str, data: Any, redaction: Redaction | None) -> bytes:
     return raw
 
 
-def told(payload: bytes) -> Answer:
+def decoded_answer(payload: bytes) -> Answer:
     """An answer. Raises AccessRefused, BadValue for what is none."""
     answer = wire.answer(payload)
     if isinstance(answer, Denied):

@@ -18,7 +18,7 @@ from hansard.agents.memory.operations import SPECS as MEMORY
 from hansard.agents.memory.search import HITS_MAX, By
 from hansard.agents.memory.write import secrets
 from hansard.agents.team.tasks import Task
-from hansard.client.restricted.calls import Doing, Resolving, converse, said_of
+from hansard.client.restricted.calls import Callback, Resolving, converse, verdict_of
 from hansard.client.restricted.engine import RemoteCore
 from hansard.domain import values
 from hansard.domain.errors import HansardError
@@ -83,8 +83,8 @@ class TeamFlows(Flows):
         if position is not None:
             remedy = "positions count what it may not see; wait for a key"
             raise NotOffered("wait_for(position=)", remedy)
-        came: bool = yield from ask(self.engine, "team.wait_for", 0, key, task, timeout)
-        return came
+        outcome: bool = yield from ask(self.engine, "team.wait_for", 0, key, task, timeout)
+        return outcome
 
 
 class MemoryFlows(Flows):
@@ -119,9 +119,9 @@ class MemoryFlows(Flows):
             raise NotOffered("session.memory.prompt(count=)", "give the budget in characters")
         return (yield from ask(self.engine, "memory.prompt", 0, budget))
 
-    def command(self, said: str, path: str, space: str | None) -> NoReturn:
+    def command(self, text: str, path: str, space: str | None) -> NoReturn:
         """Raises NotOffered: which event a message is a restricted agent is not told."""
-        del said, path, space
+        del text, path, space
         raise NotOffered("session.memory.command", "use session.memory.remember")
 
     def change(self, ops: Any, because: str, space: str | None, sources: Any) -> Flow[None]:
@@ -153,12 +153,12 @@ class Prepared(msgspec.Struct, frozen=True):
 
     operation: Operation
     data: Do
-    doing: Doing
+    doing: Callback
 
 
 def ask(engine: RemoteCore, name: str, context: int, /, *args: Any, **kwargs: Any) -> Flow[Any]:
     """Have the session do something. Raises what that raises."""
-    return (yield from asked_for(engine, prepared(engine, name, context, args, kwargs)))
+    return (yield from request_operation(engine, prepared(engine, name, context, args, kwargs)))
 
 
 def prepared(
@@ -174,7 +174,7 @@ def prepared(
     """
     operation = OPERATIONS[name]
     scrub = engine.settings.scrub
-    doing = Doing(engine)
+    doing = Callback(engine)
     given = {**dict(zip(operation.fields, args, strict=False)), **kwargs}
     fields: dict[str, Any] = {}
     for field, value in given.items():
@@ -182,11 +182,11 @@ def prepared(
             doing = Resolving(engine, value)
         kind = operation.fields.get(field, Kind.PLAIN)
         fields[field] = _encoded(value, kind, field, operation.called, scrub)
-    asked = operation.request(**fields)
+    request = operation.request(**fields)
     verdict = None
     if operation.group == "memory" and engine.settings.rules:
-        verdict = said_of(engine, _SPECS.get(operation.method, MEMORY["change"]), given)
-    data = Do(operation=msgspec.Raw(wire.encode(asked)), context=context, verdict=verdict)
+        verdict = verdict_of(engine, _SPECS.get(operation.method, MEMORY["change"]), given)
+    data = Do(operation=msgspec.Raw(wire.encode(request)), context=context, verdict=verdict)
     return Prepared(operation, data, doing)
 
 
@@ -240,15 +240,15 @@ def _typed(given: Any, where: str, scrub: Scrub | None) -> Any:
             return plain
 
 
-def asked_for(engine: RemoteCore, asked: Prepared, verb: str = "do") -> Flow[Any]:
+def request_operation(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[Any]:
     """Ask for an operation; what it came to."""
-    found = yield from answered(engine, asked, verb)
-    return shapes.back(found.value, asked.operation.result)
+    found = yield from answered(engine, request, verb)
+    return shapes.back(found.value, request.operation.result)
 
 
-def answered(engine: RemoteCore, asked: Prepared, verb: str = "do") -> Flow[wire.Value]:
+def answered(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[wire.Value]:
     """Ask for an operation; the answer."""
-    operation, data, doing = asked.operation, asked.data, asked.doing
+    operation, data, doing = request.operation, request.data, request.doing
     match operation.place:
         case ChainKind.NONE:
             return (yield from converse(engine, verb, data, engine.ledger.here, doing))
@@ -278,10 +278,10 @@ class Block:
 
     def begin(self, *args: Any) -> Flow[Any]:
         """Begin it; what it gives."""
-        asked = prepared(self._engine, self._name, 0, args)
-        found = yield from answered(self._engine, asked, "enter")
+        request = prepared(self._engine, self._name, 0, args)
+        found = yield from answered(self._engine, request, "enter")
         self.number = found.context
-        self._gave = shapes.back(found.value, asked.operation.result)
+        self._gave = shapes.back(found.value, request.operation.result)
         return self._gave
 
     def end(self, error: BaseException | None) -> Flow[None]:
@@ -296,7 +296,7 @@ class Block:
         )
         if error is not None and engine.link.lost is not None:
             return
-        found = yield from converse(engine, "exit", left, engine.ledger.here, Doing(engine))
+        found = yield from converse(engine, "exit", left, engine.ledger.here, Callback(engine))
         if error is not None:
             for note in wire.load(found.value) or ():
                 if note not in getattr(error, "__notes__", ()):
@@ -334,15 +334,15 @@ class TransactionFlows(Flows):
         return after
 
     def _write(self, name: str, *args: Any, **kwargs: Any) -> None:
-        asked = prepared(self.engine, f"transaction.{name}", self._context, args, kwargs)
-        self._writes.append(asked)
+        request = prepared(self.engine, f"transaction.{name}", self._context, args, kwargs)
+        self._writes.append(request)
         if self._now is not None:
             self._now(self._sent())
 
     def _sent(self) -> Flow[None]:
         """Send the writes that wait. Raises what the first that is refused raises."""
         while self._writes:
-            yield from asked_for(self.engine, self._writes.pop(0))
+            yield from request_operation(self.engine, self._writes.pop(0))
 
     def begin(self) -> Flow[None]:
         """Begin it."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 import msgspec
 
 from hansard.agents.callables import name_of
-from hansard.agents.experiments.plans import Asked
+from hansard.agents.experiments.plans import PlacementRequest
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
@@ -19,7 +19,7 @@ from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.memory.write import secrets
 from hansard.agents.policy.gate import Budget, GateRule
-from hansard.agents.runs import told_labels
+from hansard.agents.runs import label_texts
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.scope import guard_secrets, kept
 from hansard.bus.clock import OS_USER
@@ -33,7 +33,7 @@ from hansard.client.options import (
 )
 from hansard.client.record import AsyncRecord, Record
 from hansard.client.restricted.calls import RemoteEngine
-from hansard.client.restricted.engine import Given, Lacking
+from hansard.client.restricted.engine import EngineOptions, Lacking
 from hansard.client.restricted.link import Link, SessionLink, value_of
 from hansard.client.restricted.session import AsyncRestrictedSession, RestrictedSession
 from hansard.client.session import SessionRankers
@@ -58,11 +58,11 @@ TAKEN = frozenset(
 """The options of a run that a restricted agent has."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class RestrictedOpening(msgspec.Struct, frozen=True):
     """A session that is to be opened: what the service is asked, and what stays here."""
 
     asked: wire.Open
-    given: Given
+    given: EngineOptions
 
 
 def _demand_own_role(link: Link, role: str | None) -> None:
@@ -72,14 +72,14 @@ def _demand_own_role(link: Link, role: str | None) -> None:
         raise NotOffered(f"role={role!r:.80}", f"these credentials are of role {mine!r}")
 
 
-def wanted(
+def restricted_opening(
     link: Link,
     defaults: Defaults,
     workflow: str | None,
     agent: str | None,
     role: str | None,
     options: Mapping[str, Any],
-) -> Wanted:
+) -> RestrictedOpening:
     """What to open. Raises NotOffered, BadName, BadValue."""
     mine = link.credentials
     _demand_own_role(link, role)
@@ -93,8 +93,8 @@ def wanted(
     rules: Sequence[GateRule] = taken.get("gate", defaults.gate)
     check_rules(rules)
     settle = taken.get("settle", defaults.settle)
-    place = {kind: taken.get(kind) for kind in Asked.__struct_fields__}
-    Asked(**place).check()
+    place = {kind: taken.get(kind) for kind in PlacementRequest.__struct_fields__}
+    PlacementRequest(**place).check()
     budgets = [rule for rule in rules if isinstance(rule, Budget)]
     mode = taken.get("mode", defaults.mode)
     scrub = Redaction.of(taken.get("redact", {}))
@@ -103,12 +103,12 @@ def wanted(
     if workflow is None and run is None:
         workflow = defaults.workflow
     name = PurePath(sys.argv[0]).name if sys.argv else ""
-    asked = wire.Open(
+    request = wire.Open(
         workflow=workflow,
         run=run,
         agent=mine.principal,
         mode=Mode(mode).value if mode is not None else None,
-        labels=told_labels(taken.get("labels", {}), scrub),
+        labels=label_texts(taken.get("labels", {}), scrub),
         program=recordable(taken.get("program", name), scrub),
         correlation=taken.get("correlation"),
         traceparent=taken.get("traceparent"),
@@ -116,17 +116,17 @@ def wanted(
         settles=name_of(settle) if settle is not None else "",
         **place,
     )
-    given = Given(
+    given = EngineOptions(
         mode=Mode.LIVE,
         rules=rules,
         scrub=scrub,
         secrets=taken.get("secrets", defaults.secrets),
         settle=settle,
     )
-    return Wanted(asked, given)
+    return RestrictedOpening(request, given)
 
 
-async def opened(link: Link, what: Wanted) -> RemoteEngine:
+async def opened(link: Link, what: RestrictedOpening) -> RemoteEngine:
     """Open it. Raises AccessRefused, ServiceGone, ServiceBusy, Refused."""
     session = await link.open_session(what.asked, what.given.scrub)
     given = msgspec.structs.replace(what.given, mode=Mode(session.opened.mode))
@@ -179,8 +179,8 @@ class Sender:
         self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         """Raises RoleRefused, NotFound, Refused, NotOffered, BadValue."""
-        asked = operation.asked(args, kwargs, self._link.redaction)
-        answer = value_of(await self._link.outside(operation.method, asked))
+        request = operation.asked(args, kwargs, self._link.redaction)
+        answer = value_of(await self._link.outside(operation.method, request))
         return shapes.back(answer, operation.result)
 
 
@@ -256,8 +256,8 @@ class RemoteStore:
         ]
         if bad:
             raise MemoryInvalid(self.space, bad)
-        asked = [msgspec.convert(op, FileOp) for op in ops]
-        await self._spaces.memory_change(self.space, asked, because, sources)
+        request = [msgspec.convert(op, FileOp) for op in ops]
+        await self._spaces.memory_change(self.space, request, because, sources)
         return 0
 
     async def remember(self, text: str, by: str, path: str, sources: Sequence[str] = ()) -> int:
@@ -328,7 +328,7 @@ class AsyncRestrictedRecord(_OfRole, Sender, AsyncCommonRecord[AsyncRestrictedSe
     async def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
     ) -> AsyncRestrictedSession:
-        what = wanted(self._link, self._defaults, workflow, agent, role, options)
+        what = restricted_opening(self._link, self._defaults, workflow, agent, role, options)
         engine = await opened(self._link, what)
         end = partial(closed, engine, self._defaults.report)
         return AsyncRestrictedSession(engine, engine.arm, end)
@@ -364,7 +364,7 @@ class RestrictedRecord(_OfRole, CommonRecord[RestrictedSession]):
     def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
     ) -> RestrictedSession:
-        what = wanted(self._link, self._defaults, workflow, agent, role, options)
+        what = restricted_opening(self._link, self._defaults, workflow, agent, role, options)
         engine = self._portal.run(opened(self._link, what))
         end = partial(closed, engine, self._defaults.report)
         return RestrictedSession(engine, engine.arm, self._portal, end)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from hansard.agents.flow import Drive, Flow
 from hansard.agents.steps.scope import around, back, enter
 from hansard.client.restricted import operations
-from hansard.client.restricted.calls import Begun, RemoteEngine
+from hansard.client.restricted.calls import PreparedCall, RemoteEngine
 from hansard.client.restricted.engine import Lacking, RemoteScope
 from hansard.client.restricted.operations import (
     BoardFlows,
@@ -45,10 +45,10 @@ class Loop:
 
     def begin(self) -> Flow[list[Any]]:
         """Find what was done before; its results, in order."""
-        asked = prepared(self._engine, "loop.begin", 0, self._asked)
-        found = yield from answered(self._engine, asked)
+        request = prepared(self._engine, "loop.begin", 0, self._asked)
+        found = yield from answered(self._engine, request)
         self._number = found.context
-        results: list[Any] = shapes.back(found.value, asked.operation.result)
+        results: list[Any] = shapes.back(found.value, request.operation.result)
         return results
 
     def skips(self, item: object) -> Flow[bool]:
@@ -112,7 +112,7 @@ class AsyncRestrictedSession(Restricted, AsyncCommonSession):
 
     _trusted = AsyncSession
 
-    async def _items(self, call: Begun) -> AsyncGenerator[Any, None]:
+    async def _items(self, call: PreparedCall) -> AsyncGenerator[Any, None]:
         engine: RemoteEngine = self.engine
         busy = engine.ledger.enter_call(call.scope)
         number = 0
@@ -136,7 +136,7 @@ class RestrictedSession(Restricted, CommonSession):
 
     _trusted = Session
 
-    def _items(self, call: Begun) -> Generator[Any, None, None]:
+    def _items(self, call: PreparedCall) -> Generator[Any, None, None]:
         engine: RemoteEngine = self.engine
         busy = engine.ledger.enter_call(call.scope)
         number = 0

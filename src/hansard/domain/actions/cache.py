@@ -321,11 +321,11 @@ def check_xpath(xpath: str, where: str) -> None:
         raise BadValue(where, fact, "name the element by its targets, or by a plain path")
 
 
-def _of_hyperagent(told: Mapping[str, Any], where: str) -> dict[str, Any]:
-    steps = told["steps"]
+def _of_hyperagent(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    steps = fields["steps"]
     if not isinstance(steps, list) or not all(isinstance(each, dict) for each in steps):
         raise BadValue(where, "`steps` is no list of entries", "give a file that HyperAgent wrote")
-    status = told.get("status")
+    status = fields.get("status")
     return {
         "format": FORMAT,
         "run": "",
@@ -544,18 +544,18 @@ def filled(
     """The entries with values in the place of slots. Raises BadValue for one without a value, for
     a value without a slot, and for a slot that changes nothing, except those in `besides`.
     """
-    told = _checked(params)
-    missing = [name for name in cache.slots if name not in told]
+    value = _checked(params)
+    missing = [name for name in cache.slots if name not in value]
     if missing:
         raise BadValue("params", f"no value for {', '.join(missing)}", "give one for each slot")
-    unknown = [name for name in told if name not in cache.slots]
+    unknown = [name for name in value if name not in cache.slots]
     if unknown:
         has = ", ".join(cache.slots) or "no slot"
         raise BadValue("params", f"there is no slot {unknown[0]!r}", f"the file has {has}")
     _demand_used(cache, besides)
 
     def change(text: str) -> str:
-        return SLOT.sub(lambda found: told.get(found.group(1), found.group()), text)
+        return SLOT.sub(lambda found: value.get(found.group(1), found.group()), text)
 
     return [_texts(_by_slots(entry), change) for entry in cache.actions]
 

@@ -158,28 +158,28 @@ def read(raw: bytes, where: str = "the bundle") -> Bundle:
     for name in (MANIFEST, *([SIGNATURE] if SIGNATURE in files else [])):
         if name not in files:
             raise BadValue(where, f"there is no {name}", "ask who published it for it again")
-    told = _decoded(files.pop(MANIFEST), Manifest, f"{where}, {MANIFEST}")
-    if told.format != FORMAT:
-        fact = f"its format is {told.format!r:.80}, not {FORMAT!r}"
+    value = _decoded(files.pop(MANIFEST), Manifest, f"{where}, {MANIFEST}")
+    if value.format != FORMAT:
+        fact = f"its format is {value.format!r:.80}, not {FORMAT!r}"
         raise BadValue(where, fact, "read it with the version of Hansard that wrote it")
     raw_signature = files.pop(SIGNATURE, None)
     signature = None
     if raw_signature is not None:
         signature = _decoded(raw_signature, Signature, f"{where}, {SIGNATURE}")
-    if (signature.key if signature is not None else "") != told.key:
-        fact = f"it names the key {told.key or 'none'!s:.80}, and that key has not signed it"
+    if (signature.key if signature is not None else "") != value.key:
+        fact = f"it names the key {value.key or 'none'!s:.80}, and that key has not signed it"
         raise _changed(where, fact)
-    content = _content(files, told, where)
-    if kept.digest_of(content) != told.digest:
+    content = _content(files, value, where)
+    if kept.digest_of(content) != value.digest:
         raise _changed(where, "its files do not have the digest that it names")
     experience = _read(content, where)
-    if (experience.name, experience.sources) != (told.name, told.sources):
+    if (experience.name, experience.sources) != (value.name, value.sources):
         raise _changed(where, "its manifest and its files name different experiences or sources")
-    if write(told, content, signature) != raw:
+    if write(value, content, signature) != raw:
         raise _changed(where, "it is not written as a bundle is: something else is in it")
     sha256 = hashlib.sha256(raw).hexdigest()
     return Bundle(
-        manifest=told,
+        manifest=value,
         content=content,
         experience=experience,
         signature=signature,

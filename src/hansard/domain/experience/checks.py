@@ -53,8 +53,8 @@ def forms_of(name: str, value: str) -> dict[str, str]:
     found = _date(value)
     if found is None:
         return {}
-    told = {f"{name}_{form}": found.strftime(as_it_is) for form, as_it_is in FORMS.items()}
-    return {slot: text for slot, text in told.items() if text != value}
+    fields = {f"{name}_{form}": found.strftime(as_it_is) for form, as_it_is in FORMS.items()}
+    return {slot: text for slot, text in fields.items() if text != value}
 
 
 def base_of(slot: str, slots: Iterable[str]) -> str:
@@ -316,8 +316,8 @@ class Guard:
         return ""
 
     def _unfilled(self, now: Situation, node: str) -> str:
-        [wanted, *_] = self.actions[node].arguments or [""]
-        if now.value is None or not isinstance(wanted, str) or now.value == wanted:
+        [target, *_] = self.actions[node].arguments or [""]
+        if now.value is None or not isinstance(target, str) or now.value == target:
             return ""
         return "the field does not hold what was filled in"
 
@@ -359,8 +359,8 @@ def proposed(procedure: Procedure, hosts: Iterable[str] | None = None) -> tuple[
     """
     places = [each.action.page for each in procedure.nodes]
     if hosts is None and all(places):
-        told = {urlsplit(each.address).hostname for each in places if each}
-        hosts = sorted(each for each in told if each)
+        fields = {urlsplit(each.address).hostname for each in places if each}
+        hosts = sorted(each for each in fields if each)
     kept = None if hosts is None else tuple(sorted(set(hosts)))
     frames = sorted({each.action.frame_index or 0 for each in procedure.nodes})
     made: list[Check] = [
@@ -484,9 +484,9 @@ def _hidden(action: CachedAction, secrets: Mapping[str, Secret]) -> CachedAction
     changed = msgspec.structs.replace(
         action, arguments=arguments, action_params=given or action.action_params
     )
-    said = msgspec.json.encode(msgspec.structs.replace(changed, instruction=None)).decode()
+    text = msgspec.json.encode(msgspec.structs.replace(changed, instruction=None)).decode()
     for slot in slots:
-        if slot in said:
+        if slot in text:
             fact = f"{slot} is a secret, and stands within a text of {action.method or 'an action'}"
             raise BadValue("params", fact, "a secret is a whole argument; give this one as a text")
     made: CachedAction = changed
@@ -587,14 +587,14 @@ class CheckFunction(msgspec.Struct, frozen=True, kw_only=True):
     def why(self, step: CheckedStep) -> str:
         """Why not, in words; empty where nothing is against it. Never raises."""
         try:
-            said = self.function(step)
+            text = self.function(step)
         except BaseException as error:  # noqa: BLE001 -- whatever it raises, it has not agreed
             return f"it raised {type(error).__name__}: {error}"
-        if said is None or said is True:
+        if text is None or text is True:
             return ""
-        if said is False:
+        if text is False:
             return "it said no"
-        return said if isinstance(said, str) else f"it gave a {type(said).__name__}, not a text"
+        return text if isinstance(text, str) else f"it gave a {type(text).__name__}, not a text"
 
 
 def check_function(
@@ -635,7 +635,9 @@ def check_function(
     return made
 
 
-def told_apart(checks: Sequence[Check], functions: Sequence[object]) -> tuple[CheckFunction, ...]:
+def named_functions(
+    checks: Sequence[Check], functions: Sequence[object]
+) -> tuple[CheckFunction, ...]:
     """Functions with names of their own, beside checks that are data. Raises BadValue."""
     taken = {each.name for each in checks}
     kept: list[CheckFunction] = []

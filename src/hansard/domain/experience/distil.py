@@ -154,14 +154,14 @@ def distilled(
 def _kind(demonstrations: Sequence[Demonstration], support_min: float) -> Distilled:
     names = demonstrations[0].params
     differing = wording([each.slotted for each in demonstrations], names)
-    told = differing.with_slots(names)
-    _demand_alike(demonstrations, told)
+    value = differing.with_slots(names)
+    _demand_alike(demonstrations, value)
     good = [each for each in demonstrations if each.success and each.actions]
     shown = [_Shown(each, differing) for each in sorted(good, key=lambda each: each.source)]
-    slots = tuple(dict.fromkeys((*told.slots, *names)))
+    slots = tuple(dict.fromkeys((*value.slots, *names)))
     procedure, left_out, scripted = _procedure(shown, _Names(shown), slots, support_min)
     return Distilled(
-        wording=told,
+        wording=value,
         sources=tuple(each.source for each in good),
         failed=tuple(each.source for each in demonstrations if not each.success),
         script=_script(procedure, scripted) if procedure else None,
@@ -379,11 +379,11 @@ def _common_only(
     while True:
         support = Counter(key for _, keys in kept for key in set(keys))
         support.update(pair for _, keys in kept for pair in set(_pairs(keys)))
-        told = [(each, _rare(*each, support, least)) for each in kept]
-        left_out += [LeftOut(source=shown.source, why=why) for (shown, _), why in told if why]
-        if not any(why for _, why in told):
+        items = [(each, _rare(*each, support, least)) for each in kept]
+        left_out += [LeftOut(source=shown.source, why=why) for (shown, _), why in items if why]
+        if not any(why for _, why in items):
             return kept, tuple(left_out)
-        kept = [each for each, why in told if not why]
+        kept = [each for each, why in items if not why]
 
 
 def _pairs(keys: Sequence[Key]) -> list[Key]:
@@ -398,11 +398,11 @@ def _rare(shown: _Shown, keys: Sequence[Key], support: Counter[Key], least: floa
     """What too few others did, in words; empty where there is nothing of that."""
     for action, key in zip(shown.actions, keys, strict=True):
         if support[key] < least:
-            return f"{said(action)}: too few others did"
+            return f"{action_words(action)}: too few others did"
     for at, pair in enumerate(_pairs(keys)):
         if support[pair] < least:
-            done = said(shown.actions[at]) if at < len(keys) else "the end"
-            after = said(shown.actions[at - 1]) if at else "the start"
+            done = action_words(shown.actions[at]) if at < len(keys) else "the end"
+            after = action_words(shown.actions[at - 1]) if at else "the start"
             return f"{done} after {after}: too few others did"
     return ""
 
@@ -415,8 +415,8 @@ class _Slots:
 
     def add_used(self, forms: Iterable[str], nodes: Sequence[ProcedureNode]) -> None:
         """The forms of values that actions have."""
-        said = msgspec.json.encode(nodes).decode()
-        self.names += [each for each in sorted(forms) if "{{" + each + "}}" in said]
+        text = msgspec.json.encode(nodes).decode()
+        self.names += [each for each in sorted(forms) if "{{" + each + "}}" in text]
 
     def made(self, tool: str, argument: str) -> str:
         """A new one, for an argument that differs from doing to doing."""
@@ -487,7 +487,7 @@ def _merged(members: Sequence[CachedAction], slots: _Slots) -> CachedAction:
         first,
         step_index=0,
         element_id=None,
-        instruction=first.instruction or said(first),
+        instruction=first.instruction or action_words(first),
         xpath=first.xpath if len(same) == 1 else None,
         targets=targets,
         page=_place([each.page for each in members]),
@@ -588,7 +588,7 @@ def _action_of(key: Key, kept: Sequence[tuple[_Shown, list[Key]]]) -> CachedActi
     )
 
 
-def said(action: CachedAction) -> str:
+def action_words(action: CachedAction) -> str:
     """An action in words: what is done, to what."""
     targets = action.targets or ElementTargets()
     named = next((getattr(targets, f) for f in _CALLED if getattr(targets, f)), "")

@@ -20,8 +20,8 @@ from hansard.domain.choices import counted, nearest
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import procedure as procedures
-from hansard.domain.experience.checks import Check, CheckFunction, base_of, told_apart
-from hansard.domain.experience.distil import Distilled, said
+from hansard.domain.experience.checks import Check, CheckFunction, base_of, named_functions
+from hansard.domain.experience.distil import Distilled, action_words
 from hansard.domain.experience.procedure import END, START, Procedure
 from hansard.domain.experience.wording import Wording
 
@@ -106,39 +106,39 @@ class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Raises:
             BadValue: No proposed check has that name, or two are called the same.
         """
-        said = [each for each in names if isinstance(each, str)]
+        parts = [each for each in names if isinstance(each, str)]
         offered = {each.name: each for each in checking.proposed(self.procedure)}
-        unknown = [name for name in said if name not in offered]
+        unknown = [name for name in parts if name not in offered]
         if unknown:
             fact = f"{unknown[0]!r:.80} is none of {counted(len(offered), 'proposed check')}"
             like = nearest(unknown[0], offered)
             raise BadValue("confirmed", fact, f"{like}`hansard experience show` lists them")
-        kept = tuple(each for name, each in offered.items() if not said or name in said)
-        functions = told_apart(kept, [each for each in names if not isinstance(each, str)])
+        kept = tuple(each for name, each in offered.items() if not parts or name in parts)
+        functions = named_functions(kept, [each for each in names if not isinstance(each, str)])
         made: Experience = msgspec.structs.replace(self, checks=kept, functions=functions)
         return made
 
 
-def made(name: str, told: Distilled, *, description: str = "", version: int = 1) -> Experience:
+def made(name: str, event: Distilled, *, description: str = "", version: int = 1) -> Experience:
     """An experience of what was distilled. Raises BadValue where that has no procedure, or for a
     name that no skill may have.
     """
     demand_name(name)
-    if told.procedure is None or told.script is None:
-        out = told.left_out[0].why if told.left_out else "no doing of it succeeded"
+    if event.procedure is None or event.script is None:
+        out = event.left_out[0].why if event.left_out else "no doing of it succeeded"
         fact = (
-            f"no procedure: {len(told.sources)} doings succeeded, and none is like another: {out}"
+            f"no procedure: {len(event.sources)} doings succeeded, and none is like another: {out}"
         )
         raise BadValue(f"experience {name!r:.80}", fact, "give more doings of the same task")
     return Experience(
         name=name,
-        description=description or f"Does the task: {told.wording.said}"[:1_000],
-        wording=told.wording,
-        script=told.script,
-        procedure=told.procedure,
-        sources=told.sources,
-        failed=told.failed,
-        left_out=len(told.left_out),
+        description=description or f"Does the task: {event.wording.said}"[:1_000],
+        wording=event.wording,
+        script=event.script,
+        procedure=event.procedure,
+        sources=event.sources,
+        failed=event.failed,
+        left_out=len(event.left_out),
         version=version,
     )
 
@@ -169,20 +169,20 @@ def files(experience: Experience) -> dict[str, bytes]:
     }
 
 
-def read(told: Mapping[str, bytes], where: str = "the experience") -> Experience:
+def read(fields: Mapping[str, bytes], where: str = "the experience") -> Experience:
     """An experience from its files, all checked. Raises BadValue; nothing of it is run."""
-    missing = [name for name in (ABOUT, ACTIONS, GRAPH, CHECKS) if name not in told]
+    missing = [name for name in (ABOUT, ACTIONS, GRAPH, CHECKS) if name not in fields]
     if missing:
         raise BadValue(where, f"there is no {missing[0]}", "give the whole folder")
-    about = caches.loaded(told[ABOUT], where, caches.FILE_BYTES_MAX, "give the whole folder")
+    about = caches.loaded(fields[ABOUT], where, caches.FILE_BYTES_MAX, "give the whole folder")
     caches.formed(about, dict, FORMAT, where)
-    procedure = procedures.decode(told[GRAPH], f"{where}, {GRAPH}")
+    procedure = procedures.decode(fields[GRAPH], f"{where}, {GRAPH}")
     parts = {
-        "script": msgspec.to_builtins(caches.decode(told[ACTIONS], f"{where}, {ACTIONS}")),
+        "script": msgspec.to_builtins(caches.decode(fields[ACTIONS], f"{where}, {ACTIONS}")),
         "procedure": msgspec.to_builtins(procedure),
         "checks": [
             msgspec.to_builtins(each)
-            for each in checking.decode(told[CHECKS], procedure, f"{where}, {CHECKS}")
+            for each in checking.decode(fields[CHECKS], procedure, f"{where}, {CHECKS}")
         ],
     }
     experience = caches.formed(about | parts, Experience, FORMAT, f"{where}, {ABOUT}")
@@ -199,9 +199,9 @@ def _demand_one(experience: Experience, where: str) -> None:
         raise BadValue(where, fact, "distil it again")
     slots, graph = tuple(experience.wording.slots), experience.procedure.slots
     for name, other in ((GRAPH, graph[: len(slots)]), (ACTIONS, experience.script.slots)):
-        wanted = slots if name == GRAPH else graph
-        if tuple(other) != wanted:
-            has, said_has = (", ".join(each) or "none" for each in (other, wanted))
+        target = slots if name == GRAPH else graph
+        if tuple(other) != target:
+            has, said_has = (", ".join(each) or "none" for each in (other, target))
             fact = f"{name} has the slots {has:.200}, and the task has {said_has:.200}"
             raise BadValue(where, fact, "give files that belong together")
     demand_few(experience, where)
@@ -234,7 +234,7 @@ def parameters_schema(experience: Experience) -> dict[str, Any]:
 
 def plan(experience: Experience) -> list[str]:
     """What is done, in words, each action with what may follow it: for people and models."""
-    named = {each.name: said(each.action) for each in experience.procedure.nodes}
+    named = {each.name: action_words(each.action) for each in experience.procedure.nodes}
     named |= {END: "done"}
     lines = []
     for name in (START, *(each.name for each in experience.procedure.nodes)):

@@ -322,7 +322,7 @@ def at_digest(state: ExperienceState, digest: str) -> int:
     if len(digest) < DIGEST_CHARACTERS_MIN:
         fact = f"{digest!r:.80} has fewer than {DIGEST_CHARACTERS_MIN} characters"
         raise BadValue("digest", fact, "give it whole, or its beginning")
-    found = [each for each, told in state.versions.items() if told.digest.startswith(digest)]
+    found = [each for each, item in state.versions.items() if item.digest.startswith(digest)]
     if not found:
         message = f"no version has the digest {digest!r:.80}"
         raise Refused(message)

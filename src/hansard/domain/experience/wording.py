@@ -71,9 +71,9 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         each value is one word. In time linear in the text, whatever the wording: one may come from
         elsewhere.
         """
-        said = " ".join(text[:TEXT_CHARACTERS_MAX].split())
+        line = " ".join(text[:TEXT_CHARACTERS_MAX].split())
         first, *rest = self._constants
-        found = first.match(said)
+        found = first.match(line)
         values = list[str]()
         count = 0
         for constant in rest:
@@ -82,9 +82,9 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 return None
             if not constant.pattern:  # the next slot is adjacent
                 continue
-            begin = found.end() + said.startswith(" ", found.end())
-            found = constant.search(said, begin + 1) if begin < len(said) else None
-            values += _words(said[begin : found.start()].strip(), count) if found else ()
+            begin = found.end() + line.startswith(" ", found.end())
+            found = constant.search(line, begin + 1) if begin < len(line) else None
+            values += _words(line[begin : found.start()].strip(), count) if found else ()
             count = 0
         if found is None or len(values) != len(rest):
             return None
@@ -94,9 +94,9 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def filled(self, values: Mapping[str, object]) -> str:
         """The task's text with values; empty where one is no text."""
-        told = [values.get(part) if at % 2 else part for at, part in enumerate(self.parts)]
-        texts = [each for each in told if isinstance(each, str)]
-        return " ".join(each for each in texts if each) if len(texts) == len(told) else ""
+        items = [values.get(part) if at % 2 else part for at, part in enumerate(self.parts)]
+        texts = [each for each in items if isinstance(each, str)]
+        return " ".join(each for each in texts if each) if len(texts) == len(items) else ""
 
     @property
     def said(self) -> str:

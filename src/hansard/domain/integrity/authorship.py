@@ -34,7 +34,7 @@ from hansard.domain.ids import (
     run_of,
 )
 from hansard.domain.integrity import content
-from hansard.domain.integrity.content import Members, Told, broken, families, telling
+from hansard.domain.integrity.content import Members, MembershipEvent, broken, families, telling
 from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.reuse import KIND as REUSE
 from hansard.domain.reuse import STALE, AnswerOffered, AnswersInvalidated
@@ -121,8 +121,8 @@ def run_by_which(stream: StreamId, commit: Commit) -> str | None:
         return run_of(stream)
     if stream.kind not in _BY_STEPS:
         return None
-    said = _claimed(commit.events[0])
-    return (said.run or None) if said is not None else None
+    claim = _claimed(commit.events[0])
+    return (claim.run or None) if claim is not None else None
 
 
 def goes_on(stream: StreamId, commit: Commit, members: Members) -> bool:
@@ -167,15 +167,15 @@ def of_epoch(stream: AgentStream, commit: Commit, epoch: int | None) -> str:
     for recorded in commit.events:
         if recorded.type != _BEGAN:
             continue
-        said = _claimed(recorded)
-        if said is None:
+        claim = _claimed(recorded)
+        if claim is None:
             continue
         began = True
-        if (said.agent, said.role) != (stream.agent, stream.role):
-            return f"it begins a session of agent {said.agent!r} as {said.role!r}"
-        if said.epoch != commit.epoch or (epoch is not None and said.epoch != epoch + 1):
-            return f"it begins epoch {said.epoch} under epoch {commit.epoch}, after {epoch}"
-        if outside and said.purpose == "run":
+        if (claim.agent, claim.role) != (stream.agent, stream.role):
+            return f"it begins a session of agent {claim.agent!r} as {claim.role!r}"
+        if claim.epoch != commit.epoch or (epoch is not None and claim.epoch != epoch + 1):
+            return f"it begins epoch {claim.epoch} under epoch {commit.epoch}, after {epoch}"
+        if outside and claim.purpose == "run":
             return f"{commit.actor.agent!r} begins a session of agent {stream.agent!r}"
     if not began and not outside and epoch is not None and commit.epoch != epoch:
         return f"it is of epoch {commit.epoch}, while the agent's is {epoch}"
@@ -186,10 +186,10 @@ def _of_life(commit: Commit) -> str:
     actor = commit.actor.agent
     for recorded in commit.events:
         if recorded.type in _TAKES_PART and actor != IMPORTER:
-            said = _claimed(recorded)
-            if said is not None and said.agent != actor:
+            claim = _claimed(recorded)
+            if claim is not None and claim.agent != actor:
                 part = "leaves" if recorded.type == RunAgentLeft.tag else "takes part"
-                return f"{actor!r} says that agent {said.agent!r} {part}"
+                return f"{actor!r} says that agent {claim.agent!r} {part}"
     return ""
 
 
@@ -212,43 +212,43 @@ def _of_board(stream: KeyStream, commit: Commit, members: Members | None) -> str
             return f"{actor!r} wrote it, who is no agent of the run"
         if not tag.startswith(_SAYS_WHO):
             continue
-        said = _claimed(recorded)
-        if said is None:
+        claim = _claimed(recorded)
+        if claim is None:
             continue
         if tag == TaskClaimed.tag:
-            if said.agent != actor:
-                return f"{actor!r} claims a task for agent {said.agent!r}"
+            if claim.agent != actor:
+                return f"{actor!r} claims a task for agent {claim.agent!r}"
             continue
-        told = said.sender_role if tag == MailSent.tag else said.role
-        if role is not None and told != role:
-            return f"{actor!r} wrote it as {told!r}, and is a {role!r} in this run"
+        value = claim.sender_role if tag == MailSent.tag else claim.role
+        if role is not None and value != role:
+            return f"{actor!r} wrote it as {value!r}, and is a {role!r} in this run"
     return ""
 
 
 def _of_view(
     stream: KeyStream, actor: str, role: str | None, recorded: Recorded, *, whole: bool
 ) -> str:
-    said = _claimed(recorded)
-    if said is None:
+    claim = _claimed(recorded)
+    if claim is None:
         return ""
-    if stream.key != f"{VIEWS}{said.role}":
-        return f"it tells of a view of role {said.role!r}, under key {stream.key!r}"
-    if not said.agent:
+    if stream.key != f"{VIEWS}{claim.role}":
+        return f"it tells of a view of role {claim.role!r}, under key {stream.key!r}"
+    if not claim.agent:
         return ""
-    if said.agent != actor:
-        return f"{actor!r} says that agent {said.agent!r} was served a view"
-    if (role is None and whole) or (role is not None and role != said.role):
-        return f"{actor!r} says that it was served a view as {said.role!r}"
+    if claim.agent != actor:
+        return f"{actor!r} says that agent {claim.agent!r} was served a view"
+    if (role is None and whole) or (role is not None and role != claim.role):
+        return f"{actor!r} says that it was served a view as {claim.role!r}"
     return ""
 
 
 def _of_steps(commit: Commit, members: Members | None) -> str:
-    told = [_claimed(recorded) for recorded in commit.events]
-    said = {(one.aggregate, one.run, one.step) for one in told if one is not None}
-    if len(said) > 1:
+    items = [_claimed(recorded) for recorded in commit.events]
+    parts = {(one.aggregate, one.run, one.step) for one in items if one is not None}
+    if len(parts) > 1:
         return "its events are of several aggregates or steps"
     actor = commit.actor.agent
-    for _, run, step in said:
+    for _, run, step in parts:
         if bool(run) != bool(step):
             return f"it is of step {step} of run {run!r}: one of them is missing"
         if not run:
@@ -257,7 +257,7 @@ def _of_steps(commit: Commit, members: Members | None) -> str:
             return f"it says that it is of step {step} of run {run!r}, and stands alone"
         if members is not None and members.whole and actor not in members.roles:
             return f"{actor!r} wrote it, who is no agent of run {run!r}"
-    for one in told:
+    for one in items:
         role = members.roles.get(actor) if members is not None and one is not None else None
         if one is not None and one.role and role is not None and one.role != role:
             return f"{actor!r} wrote it as {one.role!r}, and is a {role!r} in run {one.run!r}"
@@ -272,13 +272,13 @@ def _of_offers(stream: WorkspaceStream, commit: Commit) -> str:
         if recorded.type != AnswerOffered.tag:
             continue
         try:
-            said = _offers.decode(recorded.data)
+            claim = _offers.decode(recorded.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue  # it cannot be read, and that is another fault
-        if said.agent != commit.actor.agent:
-            return f"{commit.actor.agent!r} offers an answer of agent {said.agent!r}"
-        if said.key != stream.id:
-            return f"it offers an answer to key {said.key!r:.80}, in stream {stream}"
+        if claim.agent != commit.actor.agent:
+            return f"{commit.actor.agent!r} offers an answer of agent {claim.agent!r}"
+        if claim.key != stream.id:
+            return f"it offers an answer to key {claim.key!r:.80}, in stream {stream}"
     return ""
 
 
@@ -294,8 +294,8 @@ def is_of_agents(commit: Commit) -> bool:
 
 
 def _names_agent(recorded: Recorded) -> bool:
-    said = _claimed(recorded)
-    return said is not None and bool(said.agent)
+    claim = _claimed(recorded)
+    return claim is not None and bool(claim.agent)
 
 
 # The one fold over a log's commits, in order: who is in which run, and which commits do not fit.
@@ -308,11 +308,11 @@ RUNS_MAX = 65_536
 was read last may not be loaded yet, less of them is judged then: neither epochs nor who is missing.
 """
 
-Past = Callable[[str], Iterable[Told]]
+Past = Callable[[str], Iterable[MembershipEvent]]
 """What told of who is in a run, its own events alone, from what was read before; in order."""
 
 
-def _nothing(_run: str) -> Iterable[Told]:
+def _nothing(_run: str) -> Iterable[MembershipEvent]:
     return ()
 
 
@@ -345,9 +345,9 @@ class Fold:
         """Take in what a commit that fits says of who is in its run: nothing where an event of it
         is not what its type says, since then none of it counts.
         """
-        told = list(telling(stream, commit))
-        if told and not broken(stream, commit):
-            self._learn(self.members(run), told, 0)
+        items = list(telling(stream, commit))
+        if items and not broken(stream, commit):
+            self._learn(self.members(run), items, 0)
 
     def members(self, run: str) -> Members:
         """Who is in a run, by what has been read."""
@@ -365,8 +365,8 @@ class Fold:
             del self._known[next(iter(self._known))]
         return members
 
-    def _learn(self, members: Members, told: Iterable[Told], depth: int) -> None:
-        for each in told:
+    def _learn(self, members: Members, items: Iterable[MembershipEvent], depth: int) -> None:
+        for each in items:
             fork = content.learn(members, each)
             if fork is not None:
                 parent = self._known.get(fork.parent)

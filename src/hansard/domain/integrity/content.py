@@ -71,7 +71,7 @@ class Members(msgspec.Struct):
         self.whole = self.whole or other.whole
 
 
-class Told(msgspec.Struct, frozen=True):
+class MembershipEvent(msgspec.Struct, frozen=True):
     """An event that says who is in a run, as it is stored: one of `TELLING`, at a version of its
     stream, with its data as JSON.
     """
@@ -88,18 +88,18 @@ class Fork(msgspec.Struct, frozen=True):
     cut: int
 
 
-def learn(members: Members, told: Told) -> Fork | None:
+def learn(members: Members, change: MembershipEvent) -> Fork | None:
     """Take in what an event says; what the run goes on from, where it says that. Raises
     msgspec.DecodeError for data that is not what the tag says.
     """
-    if told.tag == SessionBegan.tag:
-        began = _BEGAN.decode(told.data)
+    if change.tag == SessionBegan.tag:
+        began = _BEGAN.decode(change.data)
         members.epochs[began.agent] = began.epoch
         return None
-    event = _DECODERS[told.tag].decode(told.data)
+    event = _DECODERS[change.tag].decode(change.data)
     match event:
         case AgentJoined():
-            members.join(event.agent, event.role, told.version)
+            members.join(event.agent, event.role, change.version)
         case RunForked():
             return _fork(event)
         case _:
@@ -107,13 +107,13 @@ def learn(members: Members, told: Told) -> Fork | None:
     return None
 
 
-def telling(stream: StreamId, commit: Commit) -> Iterable[Told]:
+def telling(stream: StreamId, commit: Commit) -> Iterable[MembershipEvent]:
     """The events of a commit that say who is in its run."""
     if type(stream) is not RunStream and type(stream) is not AgentStream:
         return
     for version, recorded in enumerate(commit.events, commit.version):
         if recorded.type in TELLING:
-            yield Told(version, recorded.type, bytes(recorded.data))
+            yield MembershipEvent(version, recorded.type, bytes(recorded.data))
 
 
 def fork_of(commit: Commit) -> Fork | None:

@@ -193,8 +193,8 @@ def between(before: str, after: str) -> Edit:
     found: Edit = []
     for block in diff(old, new):
         gone = "".join(old[block.start : block.end])
-        came = "".join(new[block.new_start : block.new_end])
-        found.append(_narrowed(starts[block.start], gone, came))
+        outcome = "".join(new[block.new_start : block.new_end])
+        found.append(_narrowed(starts[block.start], gone, outcome))
     return found
 
 
@@ -209,12 +209,12 @@ def _ends(before: str, after: str) -> tuple[int, int]:
     return head, len(before) - begin if begin else 0
 
 
-def _narrowed(at: int, gone: str, came: str) -> tuple[int, int, str]:
+def _narrowed(at: int, gone: str, changed: str) -> tuple[int, int, str]:
     """A replaced part less what both sides begin and end with."""
-    most = min(len(gone), len(came))
-    head = _shared(gone, came, most)
-    tail = _shared(gone[::-1], came[::-1], most - head)
-    return at + head, len(gone) - head - tail, came[head : len(came) - tail]
+    most = min(len(gone), len(changed))
+    head = _shared(gone, changed, most)
+    tail = _shared(gone[::-1], changed[::-1], most - head)
+    return at + head, len(gone) - head - tail, changed[head : len(changed) - tail]
 
 
 def _shared(one: str, other: str, most: int) -> int:

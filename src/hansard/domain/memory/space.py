@@ -274,15 +274,15 @@ class MemoryConflict(HansardError):
         theirs: MemoryFile | None,
     ) -> None:
         found = theirs.digest if theirs is not None else ""
-        stands = "there is none" if theirs is None else f"{theirs.author!r} wrote the one there"
+        current = "there is none" if theirs is None else f"{theirs.author!r} wrote the one there"
         what = "is not what was read" if expected else "was not read before"
         text = (
-            f"file {path!r} of {space} {what}: {stands}"
+            f"file {path!r} of {space} {what}: {current}"
             f"{f' (version {theirs.version})' if theirs is not None else ''}; nothing was written: "
             "view it and decide again"
         )
-        told = ("", "", 0) if theirs is None else (theirs.shown, theirs.author, theirs.version)
-        super().__init__(text, space, path, expected, found, mine, *told)
+        value = ("", "", 0) if theirs is None else (theirs.shown, theirs.author, theirs.version)
+        super().__init__(text, space, path, expected, found, mine, *value)
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -309,13 +309,13 @@ class MemoryInvalid(HansardError):
     """
 
     def __init__(self, space: str, problems: Sequence[Problem], in_row: int = 1) -> None:
-        told = ". ".join(map(str, problems[:PROBLEMS_MAX]))
+        words = ". ".join(map(str, problems[:PROBLEMS_MAX]))
         ask = (
             f" This is refusal {in_row} in a row: stop, and ask the user what is to be written."
             if in_row >= REFUSALS_BEFORE_ASKING
             else ""
         )
-        text = f"nothing was written to {space}: {told}.{ask}"
+        text = f"nothing was written to {space}: {words}.{ask}"
         plain = [list(msgspec.structs.astuple(each)) for each in problems[:PROBLEMS_MAX]]
         super().__init__(text, space, plain, in_row)
 
@@ -468,35 +468,35 @@ def change_of(
     )
 
 
-def decide(space: str, state: MemoryState, wanted: MemoryEvent) -> Sequence[MemoryEvent]:
+def decide(space: str, state: MemoryState, command: MemoryEvent) -> Sequence[MemoryEvent]:
     """The events that a change, a refusal or a policy leads to; none where it is so already.
 
     Raises MemoryConflict, BadValue, Refused.
     """
-    match wanted:
+    match command:
         case MemoryChanged():
-            return _decide(space, state, wanted)
+            return _decide(space, state, command)
         case MemoryRejected():
-            return (wanted,) if wanted.problems else ()
+            return (command,) if command.problems else ()
         case MemoryPolicySet():
-            _check_policy(wanted)
-            return () if state.policy == wanted else (wanted,)
+            _check_policy(command)
+            return () if state.policy == command else (command,)
         case MemoryReflected():
-            taken = state.reflected.keys() & set(wanted.runs)
+            taken = state.reflected.keys() & set(command.runs)
             if taken:
                 message = f"run {min(taken)} was reflected on: leave it out"
                 raise Refused(message)
-            return (wanted,) if wanted.runs or wanted.proposals else ()
+            return (command,) if command.runs or command.proposals else ()
         case _:
-            assert_never(wanted)
+            assert_never(command)
 
 
-def _decide(space: str, state: MemoryState, wanted: MemoryChanged) -> Sequence[MemoryEvent]:
-    if not wanted.files:
+def _decide(space: str, state: MemoryState, command: MemoryChanged) -> Sequence[MemoryEvent]:
+    if not command.files:
         return ()
-    _check_terms(space, wanted)
-    renamed = _renamed(wanted)
-    for change in wanted.files:
+    _check_terms(space, command)
+    renamed = _renamed(command)
+    for change in command.files:
         stood = _stood(state, renamed, change)
         found = stood.digest if stood is not None else ""
         if found != change.before:
@@ -504,10 +504,10 @@ def _decide(space: str, state: MemoryState, wanted: MemoryChanged) -> Sequence[M
         other = state.files.get(change.path) if change.was else None
         if other is not None and change.path not in renamed:
             raise MemoryConflict(space, change.path, "", stood.text if stood else "", other)
-    if any(each.path not in state.files for each in wanted.files if each.after):
+    if any(each.path not in state.files for each in command.files if each.after):
         _ = state.names  # collected here, so that the next change has them
-    _check_after(space, state, wanted, _after(state, wanted))
-    return (wanted,)
+    _check_after(space, state, command, _after(state, command))
+    return (command,)
 
 
 def _mine(change: FileChange, stood: MemoryFile | None) -> str:
@@ -520,40 +520,42 @@ def _mine(change: FileChange, stood: MemoryFile | None) -> str:
         return ""
 
 
-def _after(state: MemoryState, wanted: MemoryChanged) -> MemoryState:
+def _after(state: MemoryState, command: MemoryChanged) -> MemoryState:
     after = state.copy()
-    after.version, event = state.version, wanted
+    after.version, event = state.version, command
     evolve(after, event, By())
     if after.unfit != state.unfit:
         raise BadValue("change", after.unfit[-1][1], "make it again from what stands")
     return after
 
 
-def _check_terms(space: str, wanted: MemoryChanged) -> None:
+def _check_terms(space: str, command: MemoryChanged) -> None:
     where = f"change of {space}"
-    if len(wanted.files) > CHANGE_FILES_MAX:
-        fact = f"{counted(len(wanted.files), 'file')}, the limit is {CHANGE_FILES_MAX}"
+    if len(command.files) > CHANGE_FILES_MAX:
+        fact = f"{counted(len(command.files), 'file')}, the limit is {CHANGE_FILES_MAX}"
         raise BadValue(where, fact, "make it in several changes")
-    if len(wanted.because) > BECAUSE_MAX:
-        fact = f"why it is made has {len(wanted.because):,} characters"
+    if len(command.because) > BECAUSE_MAX:
+        fact = f"why it is made has {len(command.because):,} characters"
         raise BadValue(where, fact, f"say it in at most {BECAUSE_MAX:,}")
-    if len(wanted.sources) > SOURCES_MAX:
-        fact = f"{len(wanted.sources):,} sources, the limit is {SOURCES_MAX:,}"
+    if len(command.sources) > SOURCES_MAX:
+        fact = f"{len(command.sources):,} sources, the limit is {SOURCES_MAX:,}"
         raise BadValue(where, fact, "name those that it rests on most")
-    for told in ([each.path for each in wanted.files], [e.was for e in wanted.files if e.was]):
-        twice = next((path for path, count in Counter(told).items() if count > 1), None)
+    for item in ([each.path for each in command.files], [e.was for e in command.files if e.was]):
+        twice = next((path for path, count in Counter(item).items() if count > 1), None)
         if twice is not None:
             raise BadValue(where, f"{twice!r:.120} stands there twice", "change a file once")
 
 
-def _check_after(space: str, state: MemoryState, wanted: MemoryChanged, after: MemoryState) -> None:
+def _check_after(
+    space: str, state: MemoryState, command: MemoryChanged, after: MemoryState
+) -> None:
     """Raise BadValue for files that cannot stand there."""
     if len(after.files) > FILES_MAX:
         fact = f"{len(after.files):,} files, the limit is {FILES_MAX:,}"
         raise BadValue(space, fact, "delete some first")
     if after.size > SPACE_BYTES_MAX:
         raise BadValue(space, f"more than {SPACE_BYTES_MAX:,} characters", "delete some first")
-    for change in wanted.files:
+    for change in command.files:
         if change.op is FileOp.DELETED:
             continue
         file = after.files[change.path]

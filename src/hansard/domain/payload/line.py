@@ -31,7 +31,7 @@ KEPT_CHARACTERS_MAX = 256 * 1024
 """Characters of the texts put together last that are kept of one agent: four of the largest."""
 
 
-class _Told(msgspec.Struct):
+class _StepPayload(msgspec.Struct):
     """Of an event of a step: what it was given or gave."""
 
     step: int
@@ -41,7 +41,7 @@ class _Told(msgspec.Struct):
     verdict: str = "happened"
 
 
-_told = msgspec.json.Decoder(_Told)
+_payload_decoder = msgspec.json.Decoder(_StepPayload)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TAGS = frozenset({StepRequested.tag, StepCompleted.tag, StepSettled.tag})
 
@@ -60,14 +60,14 @@ class PartsLine:
         if tag not in _TAGS:
             return
         try:
-            told = _told.decode(data)
+            fields = _payload_decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
         if tag == StepRequested.tag:
-            for name, value in (told.arguments or {}).items():
-                self._keep((told.step, name), version, value)
-        elif told.items is None and told.verdict == "happened":
-            self._keep((told.step, None), version, told.result)
+            for name, value in (fields.arguments or {}).items():
+                self._keep((fields.step, name), version, value)
+        elif fields.items is None and fields.verdict == "happened":
+            self._keep((fields.step, None), version, fields.result)
 
     def _keep(self, key: Key, version: int, value: msgspec.Raw) -> None:
         raw = bytes(value)
@@ -81,13 +81,13 @@ class PartsLine:
         if MARK not in data or tag not in _TAGS:
             return []
         try:
-            told = _told.decode(data)
+            fields = _payload_decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return []
         values: dict[Key, msgspec.Raw] = {
-            (told.step, name): raw for name, raw in (told.arguments or {}).items()
+            (fields.step, name): raw for name, raw in (fields.arguments or {}).items()
         }
-        values[told.step, None] = told.result
+        values[fields.step, None] = fields.result
         found: list[tuple[Parts, Fetch]] = []
         for key, raw in values.items():
             parts = parts_of(bytes(raw), named(key))
@@ -108,8 +108,8 @@ class PartsLine:
             raise Corrupt("a step's event", f"it is not as Hansard writes it ({error})") from error
         if "arguments" in fields:
             given = arguments_of(fields["arguments"], f"step {step}")
-            told = {name: self._value((step, name), version, raw) for name, raw in given.items()}
-            fields["arguments"] = msgspec.Raw(msgspec.json.encode(told))
+            values = {name: self._value((step, name), version, raw) for name, raw in given.items()}
+            fields["arguments"] = msgspec.Raw(msgspec.json.encode(values))
         if "result" in fields:
             fields["result"] = self._value((step, None), version, fields["result"])
         return msgspec.json.encode(fields)

@@ -110,21 +110,21 @@ def parts_of(raw: bytes, where: str) -> Parts | None:
 
 def pieces_of(parts: Parts, where: str) -> list[Piece]:
     """The pieces of a value, checked. Raises Corrupt."""
-    return [_piece(told, where) for told in parts.of]
+    return [_piece(item, where) for item in parts.of]
 
 
-def _piece(told: Any, where: str) -> Piece:
-    match told:
+def _piece(plain: Any, where: str) -> Piece:
+    match plain:
         case str():
-            return told
+            return plain
         case [int() as step, int() as begin, int() as end] if 0 <= begin < end:
             return Copy((step, None), begin, end)
         case [int() as step, int() as begin, int() as end, str() as name] if 0 <= begin < end:
             return Copy((step, name), begin, end)
-        case {"$blob": {"sha256": str() as sha256, "size": int() as size}} if len(told) == 1:
+        case {"$blob": {"sha256": str() as sha256, "size": int() as size}} if len(plain) == 1:
             return Blob(sha256, size)
         case _:
-            raise _not_ours(where, f"a part is {told!r:.80}")
+            raise _not_ours(where, f"a part is {plain!r:.80}")
 
 
 def _not_ours(where: str, why: str) -> Corrupt:
@@ -209,15 +209,15 @@ class Texts:
     def _walked(self, key: Key, found: Text, parts: Parts) -> Fetch:
         walk = _Walk(self._source, key, found, parts)
         while (step := walk.next()) is not None:
-            at, standing, told = step
+            at, standing, value = step
             kept = self._kept.get(at)
             if kept is not None and at != key:
                 walk.take(at, kept)
-            elif told is None:
+            elif value is None:
                 walk.take(at, (yield from _in_full(standing.raw, named(at))))
             else:
                 pieces: list[str | Copy] = []
-                for piece in pieces_of(told, named(at)):
+                for piece in pieces_of(value, named(at)):
                     if isinstance(piece, Blob):
                         pieces.append((yield from _of_blob(piece, named(at))))
                     else:
@@ -315,7 +315,7 @@ class _Walk:
                     self._want(piece.key, found.version, (start, start + count, place))
                 here += count
 
-    def _want(self, key: Key, before: int, wanted: tuple[int, int, int]) -> None:
+    def _want(self, key: Key, before: int, target: tuple[int, int, int]) -> None:
         self._ranges += 1
         if self._ranges > RANGES_MAX:
             raise Corrupt(self._where, f"its parts lead to more than {RANGES_MAX:,} others")
@@ -328,7 +328,7 @@ class _Walk:
             heapq.heappush(self._next, (-found.version, len(self._found), key))
         if known[0].version >= before:
             raise Corrupt(self._where, f"it refers to {named(key)}, which does not stand before it")
-        self._wanted.setdefault(key, []).append(wanted)
+        self._wanted.setdefault(key, []).append(target)
 
     def _beyond(self, key: Key, end: int, length: int) -> Corrupt:
         fact = f"it refers to {named(key)} up to character {end:,}; that has {length:,}"
@@ -395,15 +395,15 @@ def whole_step(step: Step, texts: Texts, most: int = SHOWN_BYTES_MAX) -> Step:
     """
     arguments, result = bytes(step.arguments), bytes(step.result)
     if MARK in arguments:
-        asked = whole_arguments(texts, step.number, step.version, arguments, most)
-        step = msgspec.structs.replace(step, arguments=_or_as_it_is(asked, arguments))
+        request = whole_arguments(texts, step.number, step.version, arguments, most)
+        step = msgspec.structs.replace(step, arguments=_or_as_it_is(request, arguments))
     if MARK in result and step.outcome_version is not None:
-        asked = whole_value(texts, (step.number, None), Text(step.outcome_version, result), most)
-        step = msgspec.structs.replace(step, result=_or_as_it_is(asked, result))
+        request = whole_value(texts, (step.number, None), Text(step.outcome_version, result), most)
+        step = msgspec.structs.replace(step, result=_or_as_it_is(request, result))
     return step
 
 
-def said_in_parts(steps: Iterable[Step]) -> list[Step]:
+def values_by_parts(steps: Iterable[Step]) -> list[Step]:
     """Those of which a value refers to others' texts."""
     return [
         step
@@ -418,11 +418,11 @@ def in_full(steps: dict[int, Step], of: Iterable[int] | None = None) -> None:
     besides which none can need it, where those are known.
     """
     among = steps.values() if of is None else [steps[each] for each in of if each in steps]
-    told = said_in_parts(among)
-    if not told:
+    value = values_by_parts(among)
+    if not value:
         return
     texts = Texts(of_steps(lambda: steps))
-    for step in sorted(told, key=lambda step: step.version):
+    for step in sorted(value, key=lambda step: step.version):
         steps[step.number] = whole_step(step, texts)
 
 

@@ -88,8 +88,8 @@ def may_state(rules: RoleDefined | None, tag: str) -> Permission:
     if rules is not None and tag.partition(".")[0] in _FREE and tag not in _STATED:
         return Permission(allowed=True, rule="every role")
     kinds = rules.may.kinds if rules is not None else ()
-    wanted = (tag, _CLAIM) if tag in _WITH_CLAIM else (tag,)
-    found = next((each for each in kinds for kind in wanted if kind_matches(each, kind)), None)
+    target = (tag, _CLAIM) if tag in _WITH_CLAIM else (tag,)
+    found = next((each for each in kinds for kind in target if kind_matches(each, kind)), None)
     name = unversioned(tag)
     return _told(rules, found, f"none of its kinds is {name!r}", f"kinds = [{choices.text(name)}]")
 
@@ -145,9 +145,9 @@ def may_save(rules: RoleDefined | None, name: str) -> Permission:
     kinds = rules.may.kinds if rules is not None else ()
     tags = kinds_of(AGGREGATE_KINDS)
     states = all(any(kind_matches(each, tag) for each in kinds) for tag in tags)
-    told = AGGREGATE_KINDS[0]
-    line = f"kinds = [{choices.text(told)}]"
-    named = _told(rules, told if states else None, f"none of its kinds is {told!r}", line)
+    kind = AGGREGATE_KINDS[0]
+    line = f"kinds = [{choices.text(kind)}]"
+    named = _told(rules, kind if states else None, f"none of its kinds is {kind!r}", line)
     return named if not named.allowed else sees_whole_aggregate(rules, name)
 
 
@@ -269,11 +269,11 @@ def lacking_keys(rules: RoleDefined) -> list[str]:
     ]
 
 
-def may_claim(rules: RoleDefined | None, role: str, wanted: str) -> Permission:
+def may_claim(rules: RoleDefined | None, role: str, target: str) -> Permission:
     """Whether a role's agent may claim tasks that are meant for a role: its own alone."""
-    found = role if role == wanted else None
-    fact = f"it claims tasks of its own role, not of {wanted!r}"
-    return _told(rules, found, fact, f"an agent of role {wanted!r}", "")
+    found = role if role == target else None
+    fact = f"it claims tasks of its own role, not of {target!r}"
+    return _told(rules, found, fact, f"an agent of role {target!r}", "")
 
 
 def _told(

@@ -130,8 +130,8 @@ def _refuse_kind(where: str, text: str) -> NoReturn:
     families = sorted({tag.partition(".")[0] for tag in role_fields.known()})
     family = text.partition(".")[0]
     near = [tag for tag in sorted(role_fields.known()) if tag.partition(".")[0] == family]
-    told = ", ".join(near[:_NEAREST_MAX]) or ", ".join(f"{each}.*" for each in families)
-    raise BadValue(where, f"{text!r:.80} is no kind of event", f"there are: {told}")
+    words = ", ".join(near[:_NEAREST_MAX]) or ", ".join(f"{each}.*" for each in families)
+    raise BadValue(where, f"{text!r:.80} is no kind of event", f"there are: {words}")
 
 
 def _check_labels(where: str, labels: dict[str, str]) -> None:
@@ -152,15 +152,15 @@ def _check_fields(where: str, paths: tuple[str, ...], kinds: list[str]) -> None:
             raise BadValue(where, f"{path!r:.80} ends in '**'", "a path has all that is under it")
         if not any(reached(tag, path) for tag in kinds):
             has = {field for tag in kinds for field in role_fields.known()[tag].__struct_fields__}
-            told = ", ".join(sorted(has)) or "none"
+            text = ", ".join(sorted(has)) or "none"
             fact = f"{path!r:.80} is no field of {_some(kinds)}"
-            raise BadValue(where, fact, f"there are: {told}")
+            raise BadValue(where, fact, f"there are: {text}")
 
 
 def _some(kinds: list[str]) -> str:
-    told = ", ".join(kinds[:_NEAREST_MAX])
+    text = ", ".join(kinds[:_NEAREST_MAX])
     more = len(kinds) - _NEAREST_MAX
-    return f"{told} or {more} more kinds" if more > 0 else told
+    return f"{text} or {more} more kinds" if more > 0 else text
 
 
 def _check_shown(where: str, rule: RoleRule, paths: tuple[str, ...]) -> None:
@@ -262,17 +262,17 @@ def rules(fields: Any, where: str = "the role") -> RoleDefined:
 
     Raises BadValue and BadName, which name the rule, the value and the remedy.
     """
-    told = _known(fields, RoleDefined, where)
-    shaped: dict[str, Any] = dict(told)
+    data = _known(fields, RoleDefined, where)
+    shaped: dict[str, Any] = dict(data)
     for name, cls in (("sees", RoleRule), ("masks", Mask)):
-        parts = told.get(name, [])
+        parts = data.get(name, [])
         if not isinstance(parts, list | tuple):
             fact = f"it is {parts!r:.80}"
             raise BadValue(f"{name} of {where}", fact, f"give tables [[roles.NAME.{name}]]")
         shaped[name] = [
             _known(part, cls, f"{name} {number} of {where}") for number, part in enumerate(parts, 1)
         ]
-    shaped["may"] = _known(told.get("may", {}), May, f"may of {where}")
+    shaped["may"] = _known(data.get("may", {}), May, f"may of {where}")
     try:
         made = msgspec.convert(shaped, RoleDefined)
     except msgspec.ValidationError as error:

@@ -131,10 +131,10 @@ def aggregate_of(stream: StreamId, data: bytes) -> str:
     if type(stream) is not WorkspaceStream or stream.kind != KIND:
         return ""
     try:
-        told = _declared.decode(data)
+        fields = _declared.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
-    return f"{told.aggregate}/{told.event}"
+    return f"{fields.aggregate}/{fields.event}"
 
 
 class _File(msgspec.Struct):
@@ -159,10 +159,10 @@ def files_of(stream: StreamId, data: bytes) -> tuple[str, ...]:
     if type(stream) is not WorkspaceStream or stream.kind != MEMORY:
         return ()
     try:
-        told = _changed.decode(data)
+        fields = _changed.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()
-    named = [path for each in (*told.files, *told.problems) for path in (each.path, each.was)]
+    named = [path for each in (*fields.files, *fields.problems) for path in (each.path, each.was)]
     return tuple(dict.fromkeys(behind_space(stream.id, path) for path in named if path))
 
 
@@ -278,11 +278,11 @@ def unmet_conditions(rule: RoleRule | Mask, facts: Facts) -> list[str]:
         patterns: tuple[str, ...] | None = getattr(rule, name)
         if patterns is None or (value and any_matches(patterns, SEPARATORS[name], value)):
             continue
-        told = f"{value!r} is none of {_listed(patterns)}" if value else "it has none"
-        missing.append(f"{name}: {told}")
+        text = f"{value!r} is none of {_listed(patterns)}" if value else "it has none"
+        missing.append(f"{name}: {text}")
     if rule.paths is not None and not _of_paths(rule, rule.paths, facts.paths):
-        told = _listed(facts.paths) if facts.paths else "it has none"
-        missing.append(f"paths: {told}, and the rule's are {_listed(rule.paths)}")
+        text = _listed(facts.paths) if facts.paths else "it has none"
+        missing.append(f"paths: {text}, and the rule's are {_listed(rule.paths)}")
     for label, pattern in (rule.labels or {}).items():
         if label not in facts.labels:
             missing.append(f"labels: its run has no {label!r}")
@@ -327,10 +327,10 @@ def _first(verdict: Verdict, rules: RoleDefined, facts: Facts) -> str:
     if verdict.visible:
         return f"seen: rule {verdict.rule!r} matches"
     if facts.label is not None and not cleared(rules, facts.label):
-        wanted = facts.label.confidentiality.value
+        target = facts.label.confidentiality.value
         return (
             f"not seen: it is labelled {str(facts.label)!r}, and the role's clearance is "
-            f'{clearance(rules).value!r}; what would let it pass: clearance = "{wanted}"'
+            f'{clearance(rules).value!r}; what would let it pass: clearance = "{target}"'
         )
     if facts.tag not in known() and any(not unmet_conditions(rule, facts) for rule in rules.sees):
         return (

@@ -95,10 +95,10 @@ def read(text: str, separator: str, where: str = "pattern") -> Pattern:
 def matches(pattern: Pattern, name: str) -> bool:
     """Whether a whole name is of a pattern. Linear in the name's length for each star."""
     given = name.split(pattern.separator) if pattern.separator else [name]
-    wanted = pattern.segments
-    if len(given) <= len(wanted) if pattern.rest else len(given) != len(wanted):
+    target = pattern.segments
+    if len(given) <= len(target) if pattern.rest else len(given) != len(target):
         return False
-    return all(map(segment_matches, wanted, given))
+    return all(map(segment_matches, target, given))
 
 
 def segment_matches(parts: tuple[str, ...], segment: str) -> bool:

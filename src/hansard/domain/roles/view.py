@@ -35,14 +35,14 @@ _encoder = msgspec.json.Encoder()
 
 
 def renumber(
-    told: dict[str, msgspec.Raw], steps: dict[int, int], seen: Container[str]
+    fields: dict[str, msgspec.Raw], steps: dict[int, int], seen: Container[str]
 ) -> dict[str, msgspec.Raw]:
     """The fields of an agent's event that is seen, by the role's own numbers.
 
     `steps` maps the agent's numbers to the role's and takes in a step that comes into sight; `seen`
     holds the ids of the events and commits that were seen by then, this one's own among them.
     """
-    out = dict(told)
+    out = dict(fields)
     for name in REFERENCES:
         if name in out:
             value = _own(name, _plain(out[name]), steps, seen)
@@ -103,22 +103,22 @@ def walk(value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
     if () in shows:
         shows = [()]
     match value:
-        case {"$append": dict() as told} if len(value) == 1:
+        case {"$append": dict() as tail} if len(value) == 1:
             # Which step's list it grew from, its count and its digest tell of another event.
-            items = walk(told.get("items"), shows, deeper, apply)
+            items = walk(tail.get("items"), shows, deeper, apply)
             out = items if items is MISSING else {"$append": {"items": items}}
-        case {"$value": {"tag": str(), "data": data} as told} if len(value) == 1:
+        case {"$value": {"tag": str(), "data": data} as tail} if len(value) == 1:
             into, whole = _through(data, deeper)
             kept = walk(data, shows, into, apply)
-            out = kept if kept is MISSING else {"$value": {**told, "data": kept}}
+            out = kept if kept is MISSING else {"$value": {**tail, "data": kept}}
             if whole and out is not MISSING:
                 out = apply(Masked(out, whole))
-        case {"$parts": dict() as told} if len(value) == 1:
+        case {"$parts": dict() as tail} if len(value) == 1:
             # Too large to be put in full, damaged, or in a blob: no path goes into it, and what it
             # refers to stands in other events.
-            of = told.get("of")
+            of = tail.get("of")
             own = [it for it in of if isinstance(it, str | dict)] if isinstance(of, list) else []
-            shown = {"$parts": {"size": told.get("size"), "of": own}}
+            shown = {"$parts": {"size": tail.get("size"), "of": own}}
             out = _leaf(shown, shows, deeper, apply)
         case {"$map": list() as pairs} if len(value) == 1:
             found = [_pair(pair, shows, deeper, apply) for pair in pairs]
@@ -349,16 +349,16 @@ def shown(verdict: Verdict, data: bytes, key: bytes | None = None) -> bytes:
         return b"{}"
     if verdict.whole:
         return data
-    return shown_fields(verdict, told_fields(data), key)
+    return shown_fields(verdict, data_fields(data), key)
 
 
 def shown_fields(
-    verdict: Verdict, told: Mapping[str, msgspec.Raw], key: bytes | None = None
+    verdict: Verdict, fields: Mapping[str, msgspec.Raw], key: bytes | None = None
 ) -> bytes:
     """As `shown`, from the fields of what is seen, but not whole."""
     if key is None and any(mask.how is Masking.HASH for mask in verdict.masks):
         raise BadValue("key of hashed values", "none is given", "give one")
-    return shown_so(ways(verdict), told, key)
+    return shown_so(ways(verdict), fields, key)
 
 
 FieldPlan = dict[str, tuple[list[Remaining], Masks]]
@@ -379,10 +379,10 @@ def ways(verdict: Verdict) -> FieldPlan:
     return found
 
 
-def shown_so(found: FieldPlan, told: Mapping[str, msgspec.Raw], key: bytes | None) -> bytes:
+def shown_so(found: FieldPlan, fields: Mapping[str, msgspec.Raw], key: bytes | None) -> bytes:
     """As `shown_fields`, by ways that were looked up and a key that was checked."""
     out: dict[str, Any] = {}
-    for name, raw in told.items():
+    for name, raw in fields.items():
         way = found.get(name)
         if way is None:
             continue
@@ -392,7 +392,7 @@ def shown_so(found: FieldPlan, told: Mapping[str, msgspec.Raw], key: bytes | Non
     return _encoder.encode(out)
 
 
-def told_fields(data: bytes) -> dict[str, msgspec.Raw]:
+def data_fields(data: bytes) -> dict[str, msgspec.Raw]:
     """The fields of an event's data; none where it is no JSON object."""
     try:
         return _fields.decode(data)
@@ -441,11 +441,11 @@ class _Numbers:
     def renumbered(self, event: Happened) -> dict[str, msgspec.Raw]:
         """The data of an event that is seen, with references to what was seen before it alone."""
         self._seen.update((event.id, event.commit))
-        told = told_fields(bytes(event.data))
+        value = data_fields(bytes(event.data))
         if not isinstance(event.facts.stream, AgentStream):
-            return told
+            return value
         steps = self._steps.setdefault((event.run, event.facts.agent), {})
-        return renumber(told, steps, self._seen)
+        return renumber(value, steps, self._seen)
 
 
 # The state and context as a role sees them: what follows from a view's lines, and nothing else.
@@ -540,26 +540,26 @@ class Folding:
 
     def add(self, line: ShownEvent) -> None:
         """The next line."""
-        told = self._told
+        facts = self._told
         data = msgspec.json.decode(line.data)
         data = data if isinstance(data, dict) else {}
         kind = line.type.rpartition(".")[0]
         if kind in _RUN_STATUS:
-            told.run["status"] = _RUN_STATUS[kind]
-            told.run |= {name: data[name] for name in ("workflow", "labels") if name in data}
+            facts.run["status"] = _RUN_STATUS[kind]
+            facts.run |= {name: data[name] for name in ("workflow", "labels") if name in data}
         if kind == "run.agent_joined" and isinstance(data.get("agent"), str):
-            told.agents.setdefault(data["agent"], ShownAgent(role=str(data.get("role", ""))))
+            facts.agents.setdefault(data["agent"], ShownAgent(role=str(data.get("role", ""))))
         if kind.startswith("board."):
             _fold(line, self._keys, self._broken)
         elif not kind.startswith("run.") and line.agent:
-            _of_agent(told, line, kind, data)
+            _of_agent(facts, line, kind, data)
 
     def state(self) -> ShownState:
         """What follows from all of them."""
-        told = self._told
+        facts = self._told
         for key, found in self._keys.items():
             if found.kind is not None:
-                told.board[key] = ShownKey(
+                facts.board[key] = ShownKey(
                     kind=found.kind.value,
                     value=found.plain,
                     agent=found.author,
@@ -567,7 +567,7 @@ class Folding:
                     ttl_ms=None if found.expires is None else found.expires // 1_000_000,
                     is_whole=key not in self._broken,
                 )
-        return told
+        return facts
 
 
 def _of_agent(told: ShownState, line: ShownEvent, kind: str, data: dict[str, Any]) -> None:

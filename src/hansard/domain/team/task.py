@@ -139,10 +139,10 @@ class TaskReopened(Event, frozen=True, kw_only=True):
     because: str = ""
 
 
-Said = TaskExtended | TaskReleased | TaskCompleted | TaskFailed | TaskHandedOff
+ClaimCommand = TaskExtended | TaskReleased | TaskCompleted | TaskFailed | TaskHandedOff
 """What only the agent that has claimed a task may say of it."""
 
-TaskEvent = TaskAdded | TaskClaimed | Said | TaskReopened
+TaskEvent = TaskAdded | TaskClaimed | ClaimCommand | TaskReopened
 
 
 class TaskState(Brief, msgspec.Struct, frozen=True, kw_only=True):
@@ -214,11 +214,11 @@ class ClaimLost(HansardError):
     """
 
     def __init__(self, task: str, number: int, found: int, holder: str, status: str) -> None:
-        stands = f"is {status}"
+        current = f"is {status}"
         if holder:
-            stands = f"is {status} by {holder!r} (claim {found})"
+            current = f"is {status} by {holder!r} (claim {found})"
         text = (
-            f"task {task!r} {stands}, so claim {number} of it counts no longer: "
+            f"task {task!r} {current}, so claim {number} of it counts no longer: "
             "stop working on it, and claim another"
         )
         super().__init__(text, task, number, found, holder, status)
@@ -280,10 +280,10 @@ def evolve(state: TeamState, event: Event, by: By) -> None:
             | TaskReopened()
         ):
             before = found(state, event.task)
-            told = join(before.label, by.label).stored
+            label = join(before.label, by.label).stored
             if isinstance(event, TaskExtended):  # it says nothing that anybody is shown
-                told = before.label
-            task = change(before, changed=state.version, label=told)
+                label = before.label
+            task = change(before, changed=state.version, label=label)
             state.tasks[event.task] = _after(task, event, by)
         case Quarantined():
             return
@@ -292,7 +292,7 @@ def evolve(state: TeamState, event: Event, by: By) -> None:
             raise Refused(message)
 
 
-def _after(task: TaskState, event: Said | TaskReopened, by: By) -> TaskState:
+def _after(task: TaskState, event: ClaimCommand | TaskReopened, by: By) -> TaskState:
     change = msgspec.structs.replace
     match event:
         case TaskExtended():

@@ -15,8 +15,8 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.ids import name as checked_name
 from hansard.domain.label import Confidentiality
 from hansard.domain.team.task import (
+    ClaimCommand,
     ClaimLost,
-    Said,
     TaskAdded,
     TaskClaimed,
     TaskCompleted,
@@ -197,7 +197,7 @@ class Reopen(msgspec.Struct, frozen=True, kw_only=True):
     because: str = ""
 
 
-Wanted = TaskAdded | Claim | Reopen | Said
+TaskCommand = TaskAdded | Claim | Reopen | ClaimCommand
 
 
 class Circle(Refused):
@@ -212,52 +212,52 @@ class Circle(Refused):
         self.way = tuple(way)
 
 
-def decide(state: TeamState, wanted: Wanted, now: int) -> Sequence[TaskEvent]:
+def decide(state: TeamState, request: TaskCommand, now: int) -> Sequence[TaskEvent]:
     """The events that a command leads to at a log time in ns; none where it is so already, or where
     there is nothing to claim. A task that is added without an id is given the next free number.
 
     Raises ClaimLost, Refused (a circle, an unknown task, another task of that id), BadValue.
     """
-    match wanted:
+    match request:
         case TaskAdded():
-            return _added(state, wanted)
+            return _added(state, request)
         case Claim():
-            _check_lease(wanted.lease_ms)
-            task = claimable(state, wanted, now)
-            return () if task is None else (_claimed(task, wanted),)
+            _check_lease(request.lease_ms)
+            task = claimable(state, request, now)
+            return () if task is None else (_claimed(task, request),)
         case Reopen():
-            return _reopened(state, wanted)
+            return _reopened(state, request)
         case TaskExtended() | TaskReleased() | TaskCompleted() | TaskFailed():
-            _mine(state, wanted)
-            if isinstance(wanted, TaskExtended):
-                _check_lease(wanted.lease_ms)
-            return (wanted,)
+            _mine(state, request)
+            if isinstance(request, TaskExtended):
+                _check_lease(request.lease_ms)
+            return (request,)
         case TaskHandedOff():
-            _mine(state, wanted)
-            where = f"hand-off of task {wanted.task!r}"
-            _check_whose(wanted.role, wanted.agent, where)
-            if not wanted.role and not wanted.agent:
+            _mine(state, request)
+            where = f"hand-off of task {request.task!r}"
+            _check_whose(request.role, request.agent, where)
+            if not request.role and not request.agent:
                 raise BadValue(where, "it is to nobody", "give role= or agent=")
-            added = found(state, wanted.task).added
-            _check_circle(state, wanted.task, wanted.role, added)
-            return (wanted,)
+            added = found(state, request.task).added
+            _check_circle(state, request.task, request.role, added)
+            return (request,)
         case _:
-            assert_never(wanted)
+            assert_never(request)
 
 
-def _claimed(task: TaskState, wanted: Claim) -> TaskClaimed:
+def _claimed(task: TaskState, command: Claim) -> TaskClaimed:
     return TaskClaimed(
         task=task.id,
         number=task.number + 1,
-        agent=wanted.agent,
-        role=wanted.role,
-        lease_ms=wanted.lease_ms,
+        agent=command.agent,
+        role=command.role,
+        lease_ms=command.lease_ms,
     )
 
 
-def _reopened(state: TeamState, wanted: Reopen) -> Sequence[TaskEvent]:
+def _reopened(state: TeamState, command: Reopen) -> Sequence[TaskEvent]:
     """Raise Refused for a task that is done, and where tasks would now wait for each other."""
-    task = found(state, wanted.task)
+    task = found(state, command.task)
     if not task.is_over:
         return ()
     if task.status is not TaskStatus.FAILED:
@@ -267,15 +267,15 @@ def _reopened(state: TeamState, wanted: Reopen) -> Sequence[TaskEvent]:
         )
         raise Refused(message)
     _check_circle(state, task.id, task.role, task.added)
-    return (TaskReopened(task=task.id, number=task.number, because=wanted.because),)
+    return (TaskReopened(task=task.id, number=task.number, because=command.because),)
 
 
-def _mine(state: TeamState, wanted: Said) -> None:
+def _mine(state: TeamState, command: ClaimCommand) -> None:
     """Raise ClaimLost where the claim that somebody goes by is not the one that stands."""
-    task = found(state, wanted.task)
-    if task.status is not TaskStatus.CLAIMED or task.number != wanted.number:
+    task = found(state, command.task)
+    if task.status is not TaskStatus.CLAIMED or task.number != command.number:
         status = task.status.value
-        raise ClaimLost(task.id, wanted.number, task.number, task.holder, status)
+        raise ClaimLost(task.id, command.number, task.number, task.holder, status)
 
 
 def _check_lease(lease_ms: int) -> None:
@@ -296,25 +296,25 @@ def _check_whose(role: str, agent: str, where: str) -> None:
 # ------------------------------------------------------------ adding
 
 
-def _added(state: TeamState, wanted: TaskAdded) -> Sequence[TaskEvent]:
-    if not wanted.task:
-        wanted = msgspec.structs.replace(wanted, task=_next_id(state))
-    checked_name("task", wanted.task)
-    stands = state.tasks.get(wanted.task)
-    if stands is not None:
-        if msgspec.json.encode(stands.added) == msgspec.json.encode(wanted):
+def _added(state: TeamState, command: TaskAdded) -> Sequence[TaskEvent]:
+    if not command.task:
+        command = msgspec.structs.replace(command, task=_next_id(state))
+    checked_name("task", command.task)
+    current = state.tasks.get(command.task)
+    if current is not None:
+        if msgspec.json.encode(current.added) == msgspec.json.encode(command):
             return ()
         message = (
-            f"task {wanted.task!r} ({stands.added.title!r:.80}) is there already, added by "
-            f"{stands.by!r} with other words: give another id"
+            f"task {command.task!r} ({current.added.title!r:.80}) is there already, added by "
+            f"{current.by!r} with other words: give another id"
         )
         raise Refused(message)
-    _check_added(state, wanted)
-    for task in wanted.waits_for:
-        if task != wanted.task:
+    _check_added(state, command)
+    for task in command.waits_for:
+        if task != command.task:
             found(state, task)
-    _check_circle(state, wanted.task, wanted.role, wanted)
-    return (wanted,)
+    _check_circle(state, command.task, command.role, command)
+    return (command,)
 
 
 def _next_id(state: TeamState) -> str:
@@ -324,18 +324,18 @@ def _next_id(state: TeamState) -> str:
     return f"t{number}"
 
 
-def _check_added(state: TeamState, wanted: TaskAdded) -> None:
-    where = f"task {wanted.task!r}"
+def _check_added(state: TeamState, command: TaskAdded) -> None:
+    where = f"task {command.task!r}"
     if len(state.tasks) >= TASKS_MAX:
         raise BadValue(where, f"the run has {TASKS_MAX:,} tasks", "begin another run")
-    if not wanted.title or len(wanted.title) > TITLE_LENGTH_MAX:
-        fact = f"a title of {len(wanted.title):,} characters"
+    if not command.title or len(command.title) > TITLE_LENGTH_MAX:
+        fact = f"a title of {len(command.title):,} characters"
         raise BadValue(where, fact, f"give 1 to {TITLE_LENGTH_MAX:,}; the rest belongs into what=")
-    _check_whose(wanted.role, wanted.agent, where)
-    waits = len(wanted.waits_for) + len(wanted.waits_for_roles)
+    _check_whose(command.role, command.agent, where)
+    waits = len(command.waits_for) + len(command.waits_for_roles)
     if waits > WAITS_MAX:
         raise BadValue(where, f"it waits for {waits:,}", f"give at most {WAITS_MAX:,}")
-    for role in wanted.waits_for_roles:
+    for role in command.waits_for_roles:
         checked_name("role", role)
 
 
@@ -358,15 +358,15 @@ def _circle(state: TeamState, task: str, role: str, added: TaskAdded) -> list[st
     if role:
         of_role.setdefault(role, []).append(task)
     begin: tuple[str, str] = ("task", task)
-    came: dict[tuple[str, str], tuple[str, str]] = {}
+    changed: dict[tuple[str, str], tuple[str, str]] = {}
     waiting: list[tuple[str, str]] = [begin]
     while waiting:
         node = waiting.pop()
         for following in _following(state, node, of_role, begin, added):
             if following == begin:
-                return _way(came, begin, node)
-            if following not in came:
-                came[following] = node
+                return _way(changed, begin, node)
+            if following not in changed:
+                changed[following] = node
                 waiting.append(following)
     return []
 
@@ -391,12 +391,12 @@ def _following(
 
 
 def _way(
-    came: dict[tuple[str, str], tuple[str, str]], begin: tuple[str, str], last: tuple[str, str]
+    changed: dict[tuple[str, str], tuple[str, str]], begin: tuple[str, str], last: tuple[str, str]
 ) -> list[str]:
     nodes: list[tuple[str, str]] = [begin]
     while last != begin:
         nodes.append(last)
-        last = came[last]
+        last = changed[last]
     nodes.append(begin)
     return [name if kind == "task" else f"role {name}" for kind, name in reversed(nodes)]
 
@@ -404,30 +404,30 @@ def _way(
 # ------------------------------------------------------------ claiming
 
 
-def meant_for(task: TaskState, wanted: Claim) -> bool:
+def meant_for(task: TaskState, command: Claim) -> bool:
     """Whether a task is the claimant's, its role's, or anybody's, and it may be told of it."""
-    if task.label is not None and not task.label.flows_to(wanted.cleared):
+    if task.label is not None and not task.label.flows_to(command.cleared):
         return False
     if task.agent:
-        return task.agent == wanted.agent
-    return task.role in ("", wanted.role)
+        return task.agent == command.agent
+    return task.role in ("", command.role)
 
 
-def claimable(state: TeamState, wanted: Claim, now: int) -> TaskState | None:
+def claimable(state: TeamState, command: Claim, now: int) -> TaskState | None:
     """The first task that an agent can claim at a log time in ns."""
     unmet = waits(state)
     for task in state.tasks.values():
         free = not task.is_over and not task.held(now) and unmet[task.id] == Waits()
-        if free and meant_for(task, wanted):
+        if free and meant_for(task, command):
             return task
     return None
 
 
-def still_to_come(state: TeamState, wanted: Claim) -> bool:
+def still_to_come(state: TeamState, command: Claim) -> bool:
     """Whether some task may still be the claimant's: it is not over, nor blocked for good."""
     unmet = waits(state)
     return any(
-        meant_for(task, wanted) and not unmet[task.id].failed
+        meant_for(task, command) and not unmet[task.id].failed
         for task in state.tasks.values()
         if not task.is_over
     )

@@ -26,12 +26,12 @@ from hansard.domain.team.task import (
     TeamState,
     no_task,
 )
-from hansard.domain.team.task_rules import Circle, Claim, Reopen, Wanted
+from hansard.domain.team.task_rules import Circle, Claim, Reopen, TaskCommand
 
 TASK_KINDS = ("task.*",)
 
 
-class Sight(msgspec.Struct, frozen=True):
+class TaskVisibility(msgspec.Struct, frozen=True):
     """Whose sight it is: an agent, its role and that role's rules; `roster` is agent to role."""
 
     agent: str
@@ -55,41 +55,45 @@ class Sight(msgspec.Struct, frozen=True):
         return {task.id for task in state.tasks.values() if not self.sees(task)}
 
 
-def decide(sight: Sight, state: TeamState, wanted: Wanted, now: int) -> Sequence[TaskEvent]:
+def decide(
+    sight: TaskVisibility, state: TeamState, request: TaskCommand, now: int
+) -> Sequence[TaskEvent]:
     """As `task_rules.decide`, but whatever is told follows from what the agent may know. A task
     that is added without an id is called after the agent and how many it has added.
     """
     hidden = sight.hidden(state)
-    match wanted:
+    match request:
         case TaskAdded():
-            wanted = _added(sight, state, wanted, hidden)
+            request = _added(sight, state, request, hidden)
         case Claim():
             pass
-        case Reopen() if wanted.task in hidden:
-            raise no_task(wanted.task)
+        case Reopen() if request.task in hidden:
+            raise no_task(request.task)
         case Reopen():
             pass
-        case _ if wanted.task not in state.tasks or wanted.task in hidden:
-            raise ClaimLost(wanted.task, wanted.number, wanted.number, "", "not yours")
+        case _ if request.task not in state.tasks or request.task in hidden:
+            raise ClaimLost(request.task, request.number, request.number, "", "not yours")
         case _:
             pass
     try:
-        return task_rules.decide(state, wanted, now)
+        return task_rules.decide(state, request, now)
     except Circle as circle:
         names = [each for each in circle.way if each not in hidden]
         raise Circle(circle.task, names) from None
 
 
-def _added(sight: Sight, state: TeamState, wanted: TaskAdded, hidden: set[str]) -> TaskAdded:
-    if not wanted.task:
+def _added(
+    sight: TaskVisibility, state: TeamState, command: TaskAdded, hidden: set[str]
+) -> TaskAdded:
+    if not command.task:
         number = 1 + sum(task.by == sight.agent for task in state.tasks.values())
         while f"{sight.agent}-{number}" in state.tasks:
             number += 1
-        wanted = msgspec.structs.replace(wanted, task=f"{sight.agent}-{number}")
-    elif wanted.task in hidden:
-        message = f"task {wanted.task!r} cannot be added under this id: give another"
+        command = msgspec.structs.replace(command, task=f"{sight.agent}-{number}")
+    elif command.task in hidden:
+        message = f"task {command.task!r} cannot be added under this id: give another"
         raise Refused(message)
-    for task in wanted.waits_for:
+    for task in command.waits_for:
         if task in hidden:
             raise no_task(task)
-    return wanted
+    return command

@@ -133,13 +133,15 @@ class RecordedClient(Client):
                 async for found in self._client.send_message(sent, context=context):
                     yield plain(found)
             except A2AClientError as error:
-                raise _told(error) from error
+                raise _client_error(error) from error
 
-        told = plain(request)
-        told.get("message", {}).pop("messageId", None)
+        fields = plain(request)
+        fields.get("message", {}).pop("messageId", None)
         ask = self._asking_for(request, context)
         spec = _spec("send_message", Effects.RECONCILE, forward, ask)
-        async with aclosing(self._session.call(spec, (), {"agent": self._agent, **told})) as items:
+        async with aclosing(
+            self._session.call(spec, (), {"agent": self._agent, **fields})
+        ) as items:
             async for item in items:
                 yield proto(item, StreamResponse)
 
@@ -177,8 +179,8 @@ class RecordedClient(Client):
                 yield plain(found)
 
         spec = _spec("subscribe", Effects.PURE, forward)
-        told = {"agent": self._agent, **plain(request)}
-        async with aclosing(self._session.call(spec, (), told)) as items:
+        fields = {"agent": self._agent, **plain(request)}
+        async with aclosing(self._session.call(spec, (), fields)) as items:
             async for item in items:
                 yield proto(item, StreamResponse)
 
@@ -265,15 +267,15 @@ class RecordedClient(Client):
     ) -> AgentCard:
         """As the SDK's; a card that is on record was verified when it came."""
 
-        async def asked(
+        async def call(
             request: GetExtendedAgentCardRequest, *, context: ClientCallContext | None
         ) -> AgentCard:
             return await self._client.get_extended_agent_card(
                 request, context=context, signature_verifier=signature_verifier
             )
 
-        asked.__name__ = "get_extended_agent_card"
-        return await self._step(asked, request, context, Effects.PURE, AgentCard)
+        call.__name__ = "get_extended_agent_card"
+        return await self._step(call, request, context, Effects.PURE, AgentCard)
 
     async def add_interceptor(self, interceptor: ClientCallInterceptor) -> None:
         """As the SDK's: it sees what is sent, not what is answered from the record."""
@@ -309,7 +311,7 @@ async def _called(
         try:
             found = await ask(request, context=context)
         except A2AClientError as error:
-            raise _told(error) from error
+            raise _client_error(error) from error
         return None if found is None else plain(found)
 
     spec = _spec(ask.__name__, effects, forward)
@@ -332,7 +334,7 @@ def _spec(
     )
 
 
-def _told(error: A2AClientError) -> Exception:
+def _client_error(error: A2AClientError) -> Exception:
     """An error of the SDK's client, or NotDone where the request surely never was one."""
     cause = error.__cause__
     unreached = isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout)

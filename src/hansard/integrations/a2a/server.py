@@ -38,10 +38,10 @@ def plain(message: Proto) -> dict[str, Any]:
     return found
 
 
-def proto(told: Any, kind: type[P]) -> P:
+def proto(value: Any, kind: type[P]) -> P:
     """The message of a kind that JSON tells of. A field that this SDK does not know is left out."""
     message: P = kind()
-    ParseDict(told, message, ignore_unknown_fields=True)
+    ParseDict(value, message, ignore_unknown_fields=True)
     return message
 
 
@@ -52,8 +52,8 @@ def marked(message: Message, run: str, key: str) -> None:
 
 def mark(message: Message, name: str) -> str:
     """What a message says of the call that it is of; empty for nothing."""
-    said = plain(message).get("metadata", {}).get(name)
-    return said if isinstance(said, str) else ""
+    text = plain(message).get("metadata", {}).get(name)
+    return text if isinstance(text, str) else ""
 
 
 TASK_LABEL, CONTEXT_LABEL = "a2a_task", "a2a_context"
@@ -98,7 +98,7 @@ class RecordedExecutor(AgentExecutor):
         record, and as `record.run`.
         """
         async with self._run(context) as session:
-            await _asked(session, context)
+            await _record_request(session, context)
             await self._executor.execute(context, _Recorded(event_queue, session))
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
@@ -129,18 +129,18 @@ class _Recorded(EventQueue):
         async def tell(**_: Any) -> None:
             await self._queue.enqueue_event(event)
 
-        told = {"kind": type(event).__name__, "event": plain(event)}
-        await self._session.call(_spec("a2a:tell", "tool", Effects.ONCE, tell), (), told)
+        fields = {"kind": type(event).__name__, "event": plain(event)}
+        await self._session.call(_spec("a2a:tell", "tool", Effects.ONCE, tell), (), fields)
 
 
-async def _asked(session: AsyncSession, context: RequestContext) -> None:
+async def _record_request(session: AsyncSession, context: RequestContext) -> None:
     """Put on record what an executor is asked."""
 
     async def take(**_: Any) -> dict[str, Any] | None:
         return None if context.message is None else plain(context.message)
 
-    told = {"task": context.task_id, "context": context.context_id}
-    await session.call(_spec("a2a:message", "resource", Effects.PURE, take), (), told)
+    fields = {"task": context.task_id, "context": context.context_id}
+    await session.call(_spec("a2a:message", "resource", Effects.PURE, take), (), fields)
 
 
 def _labels(context: RequestContext) -> dict[str, str]:

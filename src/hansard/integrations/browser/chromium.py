@@ -26,9 +26,9 @@ def program(*, window: bool = False) -> str | None:
     """The browser's program, with which a window can be opened if that is asked for; None for the
     one that playwright installed.
     """
-    told = os.environ.get("HANSARD_BROWSER")
+    setting = os.environ.get("HANSARD_BROWSER")
     names = PROGRAMS if window else (HEADLESS, *PROGRAMS)
-    return told or next((found for name in names if (found := shutil.which(name))), None)
+    return setting or next((found for name in names if (found := shutil.which(name))), None)
 
 
 @contextlib.asynccontextmanager
@@ -53,11 +53,11 @@ async def page(*, window: bool = False, arguments: Sequence[str] = ()) -> AsyncG
                 handle_sigint=not window,
             )
         except Error as error:
-            told = str(error)
+            text = str(error)
             remedy = "install chromium, or name one in HANSARD_BROWSER"
-            if window and "DISPLAY" in told:
+            if window and "DISPLAY" in text:
                 remedy = "a window needs a display: set DISPLAY, or start it under xvfb-run"
-            message = f"no browser starts: {told.splitlines()[0][:200]}; {remedy}"
+            message = f"no browser starts: {text.splitlines()[0][:200]}; {remedy}"
             raise NoBrowser(message) from error
         try:
             yield await browser.new_page(no_viewport=window)

@@ -54,7 +54,7 @@ def parse(text: str) -> Any:
 
 
 def changed(text: str, config: dict[str, Any]) -> str:
-    """Return the text of an object changed to say `told`. Raises ValueError."""
+    """Return the text of an object changed to hold `fields`. Raises ValueError."""
     return _changed(text, (), parse(text), config)
 
 

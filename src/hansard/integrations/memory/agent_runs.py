@@ -43,9 +43,9 @@ class AgentFailed(HansardError):
     """
 
     def __init__(self, run: str, error: Exception) -> None:
-        told = " ".join(str(error).split())[:400]
+        text = " ".join(str(error).split())[:400]
         super().__init__(
-            f"the agent stopped at {type(error).__name__}: {told}; all until then is on record, so "
+            f"the agent stopped at {type(error).__name__}: {text}; all until then is on record, so "
             f"start it again with --run {run}"
         )
         self.run = run
@@ -100,14 +100,14 @@ async def brought(workspace: Workspace, folder: Path, by: str) -> FolderAgent:
     name = _name(folder, tree.get(harnesses.AGENT))
     space = f"{AGENT}{name}"
     state = await workspace.memories.whole(space)
-    stands = of_space(state.files)
-    if stands:
-        differs = [path for path in sorted(tree) if stands.get(path) != tree[path]]
+    current = of_space(state.files)
+    if current:
+        differs = [path for path in sorted(tree) if current.get(path) != tree[path]]
         return FolderAgent(name, state.version, differs=differs)
-    wanted = difference({}, tree)
+    targets = difference({}, tree)
     because = f"the folder of {name}"
-    version = await imports.change(workspace, space, wanted, seen={}, because=because, by=by)
-    return FolderAgent(name, version, brought=sorted(wanted))
+    version = await imports.change(workspace, space, targets, seen={}, because=because, by=by)
+    return FolderAgent(name, version, brought=sorted(targets))
 
 
 def _is_memory(path: str) -> bool:
@@ -116,15 +116,15 @@ def _is_memory(path: str) -> bool:
 
 
 def _name(folder: Path, agent: bytes | Link | None) -> str:
-    said = ""
+    text = ""
     if isinstance(agent, bytes):
         try:
             value = json.loads(agent)
         except ValueError as error:
             remedy = "see 'hansard memory validate' for where"
             raise BadValue(harnesses.AGENT, f"it is no JSON ({error})", remedy) from error
-        said = str(value.get("name", "")) if isinstance(value, dict) else ""
-    found = _NAME.sub("-", said or folder.resolve().name).strip("-")
+        text = str(value.get("name", "")) if isinstance(value, dict) else ""
+    found = _NAME.sub("-", text or folder.resolve().name).strip("-")
     if not found:
         raise BadValue(str(folder), "it has no name", f"say one in {harnesses.AGENT}")
     return found
@@ -180,22 +180,22 @@ def run_folder(
     deep = imported(
         "hansard.integrations.memory.deep_agent", "hansard agent run", "deepagents", "agent"
     )
-    told = rules or Rules()
+    value = rules or Rules()
     loop = portal()
     agent = loop.run(brought(record.workspace, folder, by))
     tools = loop.run(named_tools(record.workspace, agent.name))
-    asked = dict.fromkeys(tool.name for tool in tools if tool.interrupt and asks)
+    request = dict.fromkeys(tool.name for tool in tools if tool.interrupt and asks)
     if not asks:
         record.memory(f"{AGENT}{agent.name}").set_policy(
             "off", by=by, untrusted=["**"], because="a run that asks nobody"
         )
-    interrupts = [gates.ask_first(name, name=f"interrupt_config {name}") for name in asked]
+    interrupts = [gates.ask_first(name, name=f"interrupt_config {name}") for name in request]
     hosts = dict.fromkeys(write.host_of(tool.mcp_server_url) for tool in tools)
-    gate = [*told.rules(), *interrupts]
+    gate = [*value.rules(), *interrupts]
     labels = {write.LABEL: " ".join(hosts)} if hosts else {}
     with record.run(WORKFLOW, run=run, agent=agent.name, gate=gate, labels=labels) as session:
         try:
-            found = deep.work(session, prompt, model=model, effects=ToolEffects(told))
+            found = deep.work(session, prompt, model=model, effects=ToolEffects(value))
         except HansardError:
             raise
         except Exception as error:

@@ -143,9 +143,9 @@ def _file(path: str) -> str:
     return found
 
 
-def _viewed(path: str, text: str, wanted: list[int] | None) -> str:
+def _viewed(path: str, text: str, names: list[int] | None) -> str:
     lines = text.split("\n")
-    first, last = (wanted[0], wanted[1]) if wanted and len(wanted) == RANGE else (1, -1)
+    first, last = (names[0], names[1]) if names and len(names) == RANGE else (1, -1)
     begin = max(first, 1)
     shown = lines[begin - 1 : None if last == -1 else last]
     return f"{path}, lines numbered:\n{numbered(shown, begin)}"

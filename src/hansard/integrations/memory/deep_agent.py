@@ -279,12 +279,12 @@ def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffec
         BadValue: No model is named, or a tool is not had by its server.
         ToolException: What deepagents raises for a model, as that raises it.
     """
-    said = _read(session)
-    named = model or said.model
+    texts = _read(session)
+    named = model or texts.model
     if named is None:
         remedy = "name one as provider:model in agent.json, or with --model"
-        raise BadValue("model", f"{said.name or session.agent} has none", remedy)
-    tools = _tools(session, said.all_tools, effects)
+        raise BadValue("model", f"{texts.name or session.agent} has none", remedy)
+    tools = _tools(session, texts.all_tools, effects)
     models: dict[str, BaseChatModel] = {}
 
     def model_of(name: str) -> BaseChatModel:
@@ -292,14 +292,14 @@ def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffec
             models[name] = _recorded(init_chat_model(name, disable_streaming=True), name, session)
         return models[name]
 
-    subagents = [_subagent(each, tools, model_of(each.model or named)) for each in said.subagents]
+    subagents = [_subagent(each, tools, model_of(each.model or named)) for each in texts.subagents]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what these packages will have changed one day
         graph = create_deep_agent(
             model_of(named),
-            [tools[tool.name] for tool in said.tools],
+            [tools[tool.name] for tool in texts.tools],
             subagents=subagents,
-            skills=[f"/{said.skills}"] if said.skills else None,
+            skills=[f"/{texts.skills}"] if texts.skills else None,
             memory=[f"/{AGENTS}"],
             middleware=[_News(session)],
             backend=CompositeBackend(
@@ -310,9 +310,9 @@ def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffec
         )
         session.memory.news()  # what is there by now is in the prompt
         session.message("user", prompt)
-        asked = {"messages": [{"role": "user", "content": prompt}]}
+        question = {"messages": [{"role": "user", "content": prompt}]}
         # One at a time, in the order that the model said, so that a replay meets the same calls.
-        ended = graph.invoke(asked, {"max_concurrency": 1, "recursion_limit": STEPS_MAX})  # type: ignore[call-overload]  # the state's type is deepagents' own
+        ended = graph.invoke(question, {"max_concurrency": 1, "recursion_limit": STEPS_MAX})  # type: ignore[call-overload]  # the state's type is deepagents' own
     text = str(ended["messages"][-1].text)
     session.message("assistant", text)
     return AgentAnswer(
@@ -331,16 +331,16 @@ def _read(session: Session) -> AgentFiles:
     return harnesses.agent_in(texts, paths)
 
 
-def _subagent(said: AgentFiles, tools: Mapping[str, BaseTool], model: BaseChatModel) -> SubAgent:
+def _subagent(files: AgentFiles, tools: Mapping[str, BaseTool], model: BaseChatModel) -> SubAgent:
     found = SubAgent(
-        name=said.name,
-        description=said.description,
-        system_prompt=said.instructions,
-        tools=[tools[tool.name] for tool in said.tools],
+        name=files.name,
+        description=files.description,
+        system_prompt=files.instructions,
+        tools=[tools[tool.name] for tool in files.tools],
         model=model,
     )
-    if said.skills:
-        found["skills"] = [f"/{said.skills}"]
+    if files.skills:
+        found["skills"] = [f"/{files.skills}"]
     return found
 
 
@@ -360,11 +360,11 @@ class _News(AgentMiddleware):
         news = [each for each in self._session.memory.news() if each.author != own]
         if not news:
             return None
-        told = "\n".join(
+        words = "\n".join(
             f"- {each.file}: {each.what}{f' by {each.author}' if each.author else ''}"
             for each in news
         )
-        text = f"Memory has changed meanwhile; read it again before you go by it:\n{told}"
+        text = f"Memory has changed meanwhile; read it again before you go by it:\n{words}"
         return {"messages": [HumanMessage(text)]}
 
 
@@ -396,8 +396,8 @@ def _recorded(model: BaseChatModel, name: str, session: Session) -> BaseChatMode
             return plain
 
         raw = messages
-        told = ask([_plain(each) for each in messages], _given(kwargs, stop))
-        return ChatResult(generations=[ChatGeneration(message=AIMessage.model_validate(told))])
+        fields = ask([_plain(each) for each in messages], _given(kwargs, stop))
+        return ChatResult(generations=[ChatGeneration(message=AIMessage.model_validate(fields))])
 
     made = type(kind.__name__, (kind,), {"_generate": generate, "__module__": kind.__module__})
     found = model.model_copy()
@@ -406,8 +406,8 @@ def _recorded(model: BaseChatModel, name: str, session: Session) -> BaseChatMode
 
 
 def _plain(message: BaseMessage) -> dict[str, Any]:
-    told = message.model_dump(mode="json", include=MESSAGE_FIELDS)
-    return {name: value for name, value in told.items() if value not in (None, [], "")}
+    plain = message.model_dump(mode="json", include=MESSAGE_FIELDS)
+    return {name: value for name, value in plain.items() if value not in (None, [], "")}
 
 
 def _given(kwargs: Mapping[str, Any], stop: list[str] | None) -> dict[str, Any]:
@@ -446,8 +446,8 @@ def _tools(session: Session, named: list[Tool], effects: ToolEffects) -> dict[st
     return found
 
 
-def _tool(session: Session, url: str, told: Mapping[str, Any], effects: ToolEffects) -> BaseTool:
-    name = str(told["name"])
+def _tool(session: Session, url: str, fields: Mapping[str, Any], effects: ToolEffects) -> BaseTool:
+    name = str(fields["name"])
 
     @session.tool(effects=effects.of(name), name=name, gives="untrusted")
     def call(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -461,8 +461,8 @@ def _tool(session: Session, url: str, told: Mapping[str, Any], effects: ToolEffe
 
     return StructuredTool(
         name=name,
-        description=str(told.get("description") or name),
-        args_schema=dict(told.get("inputSchema") or {"type": "object", "properties": {}}),
+        description=str(fields.get("description") or name),
+        args_schema=dict(fields.get("inputSchema") or {"type": "object", "properties": {}}),
         func=run,
         handle_tool_error=True,
     )

@@ -170,16 +170,16 @@ def _text(value: Mapping[str, Any]) -> str:
         ) from error
 
 
-def _fits(value: Any, wanted: dict[str, Any]) -> bool:
-    return all(_compares(value.get(name), each) for name, each in wanted.items())
+def _fits(value: Any, config: dict[str, Any]) -> bool:
+    return all(_compares(value.get(name), each) for name, each in config.items())
 
 
-def _compares(value: Any, wanted: Any) -> bool:
-    if not isinstance(wanted, dict):
-        return bool(value == wanted)
-    if any(str(name).startswith("$") for name in wanted):
-        return all(_holds(value, name, each) for name, each in wanted.items())
-    return isinstance(value, dict) and _fits(value, wanted)
+def _compares(value: Any, request: Any) -> bool:
+    if not isinstance(request, dict):
+        return bool(value == request)
+    if any(str(name).startswith("$") for name in request):
+        return all(_holds(value, name, each) for name, each in request.items())
+    return isinstance(value, dict) and _fits(value, request)
 
 
 def _holds(value: Any, operator: str, other: Any) -> bool:
@@ -201,9 +201,9 @@ def _holds(value: Any, operator: str, other: Any) -> bool:
 
 
 def _matches(namespace: Namespace, condition: MatchCondition) -> bool:
-    wanted = tuple(condition.path)
-    if len(wanted) > len(namespace):
+    target = tuple(condition.path)
+    if len(target) > len(namespace):
         return False
     is_prefix = condition.match_type == "prefix"
-    part = namespace[: len(wanted)] if is_prefix else namespace[len(namespace) - len(wanted) :]
-    return all(name in ("*", there) for name, there in zip(wanted, part, strict=True))
+    part = namespace[: len(target)] if is_prefix else namespace[len(namespace) - len(target) :]
+    return all(name in ("*", there) for name, there in zip(target, part, strict=True))

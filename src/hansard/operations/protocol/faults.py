@@ -186,8 +186,8 @@ _BASES: dict[str, type[BaseException]] = {
 
 def of_program(error: BaseException, spec: ToolSpec | None, scrub: Scrub | None) -> Fault:
     """What the service is told of an error that a program raised."""
-    told = failure(error, scrub)
-    message = told.message
+    failure_record = failure(error, scrub)
+    message = failure_record.message
     if len(message) > RECORDED_LENGTH_MAX:  # cut once, by the service, as a trusted session cuts it
         whole = str(error)[:TEXT_LENGTH_MAX]
         scrubbed = scrub(whole) if scrub is not None else whole
@@ -195,12 +195,12 @@ def of_program(error: BaseException, spec: ToolSpec | None, scrub: Scrub | None)
         message = message.encode(errors="backslashreplace").decode()
     return Fault(
         category=_category(error, spec),
-        type=told.type[:NAME_LENGTH_MAX],
-        module=told.module[:NAME_LENGTH_MAX],
+        type=failure_record.type[:NAME_LENGTH_MAX],
+        module=failure_record.module[:NAME_LENGTH_MAX],
         message=message,
-        arguments=told.arguments,
+        arguments=failure_record.arguments,
         known=getattr(error, _KNOWN, 0),
-        failure=told,
+        failure=failure_record,
     )
 
 
@@ -318,7 +318,7 @@ def _arguments(error: BaseException) -> msgspec.Raw:
 
 
 def _attributes(error: BaseException) -> dict[str, msgspec.Raw]:
-    told: dict[str, msgspec.Raw] = {}
+    fields: dict[str, msgspec.Raw] = {}
     for name, value in vars(error).items():
         if name in ("winner", _KNOWN) or name.startswith("__"):
             continue
@@ -326,8 +326,8 @@ def _attributes(error: BaseException) -> dict[str, msgspec.Raw]:
             raw = wire.encode(value) if name in _TYPED else bytes(wire.dump(value, name))
         except (BadValue, TypeError):
             continue
-        told[name] = msgspec.Raw(raw)
-    return told
+        fields[name] = msgspec.Raw(raw)
+    return fields
 
 
 def ours(fault: Fault) -> BaseException:

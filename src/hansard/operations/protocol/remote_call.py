@@ -45,26 +45,26 @@ class Turn:
         if self._gone:
             raise ClientGone
         self._came = asyncio.get_running_loop().create_future()
-        told = Run(
+        report = Run(
             turn=self.number, what=what, arguments=arguments, scope=scope, warning=self.warning
         )
         self.warning = ""
-        self._words.put_nowait(told)
+        self._words.put_nowait(report)
         try:
-            came = await self._came
+            outcome = await self._came
         finally:
             self._came = None
-        if came.fault is not None:
-            error = faults.rebuilt(came.fault)
+        if outcome.fault is not None:
+            error = faults.rebuilt(outcome.fault)
             self.own = [error]
             raise error
-        return came
+        return outcome
 
-    def done(self, came: Came) -> bool:
+    def done(self, outcome: Came) -> bool:
         """What the client's run came to; False where none was asked for."""
         if self._came is None or self._came.done():
             return False
-        self._came.set_result(came)
+        self._came.set_result(outcome)
         return True
 
     def raised(self, error: BaseException) -> bool:
@@ -126,12 +126,12 @@ class Said(Sequence[GateRule]):
         self._verdict.set(verdict)
 
     def _rules(self) -> list[GateRule]:
-        said = self._verdict.get()
-        if said is None:
+        verdict = self._verdict.get()
+        if verdict is None:
             return [*self.budgets]
-        if said.timeout_s is not None:
-            return [AskFirst(name=said.rule, timeout_s=said.timeout_s), *self.budgets]
-        return [CallRule(allows=False, name=said.rule, reason=said.reason)]
+        if verdict.timeout_s is not None:
+            return [AskFirst(name=verdict.rule, timeout_s=verdict.timeout_s), *self.budgets]
+        return [CallRule(allows=False, name=verdict.rule, reason=verdict.reason)]
 
     @overload
     def __getitem__(self, index: int) -> GateRule: ...
@@ -187,10 +187,10 @@ class Program:
             turn = self._turn.get()
             if turn is None:
                 return None  # what no operation of the client's asks, a person settles
-            came = await turn.run("settle", msgspec.Raw(wire.encode(step)))
-            if came.inexact:
-                raise BadValue("settle", came.inexact, "return a smaller value")
-            return settlement(came.result)
+            outcome = await turn.run("settle", msgspec.Raw(wire.encode(step)))
+            if outcome.inexact:
+                raise BadValue("settle", outcome.inexact, "return a smaller value")
+            return settlement(outcome.result)
 
         settle.__name__ = name
         return settle
@@ -218,17 +218,17 @@ def told_budgets(budgets: Sequence[Budget]) -> msgspec.Raw:
 
 
 def _budgets(raw: msgspec.Raw) -> list[Budget]:
-    told = wire.load(raw)
-    told = [] if told is None else told
-    if type(told) is not list or len(told) > BUDGETS_MAX:
-        fact = f"{len(told):,} in gate=" if type(told) is list else f"a {type(told).__name__}"
+    fields = wire.load(raw)
+    fields = [] if fields is None else fields
+    if type(fields) is not list or len(fields) > BUDGETS_MAX:
+        fact = f"{len(fields):,} in gate=" if type(fields) is list else f"a {type(fields).__name__}"
         raise BadValue("budgets", fact, f"give at most {BUDGETS_MAX}")
-    return [_budget(each) for each in told]
+    return [_budget(each) for each in fields]
 
 
-def _budget(told: Any) -> Budget:
+def _budget(plain: Any) -> Budget:
     try:
-        made = Budget(**told)
+        made = Budget(**plain)
     except TypeError as error:
         raise BadValue("budget", str(error)[:200], "use the client of this version") from error
     for field in ("unit", "tool", "role"):

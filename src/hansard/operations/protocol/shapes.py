@@ -39,8 +39,8 @@ def told_arm(arm: Arm | None) -> msgspec.Raw:
 
 def arm_of(raw: msgspec.Raw) -> Arm | None:
     """A run's arm, told."""
-    told = wire.load(raw)
-    return None if told is None else Arm(**told)
+    fields = wire.load(raw)
+    return None if fields is None else Arm(**fields)
 
 
 async def told(found: Any) -> msgspec.Raw:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # whoever only asks waits for no DuckDB here
 TABLES = "tables.duckdb"
 """The database in a generation's folder."""
 
-TOLD = "generation.json"
+GENERATION_FILE = "generation.json"
 
 LOG_BYTES_MAX = 1_250_000
 """From this size of DuckDB's log on the base is made again: to work it in costs a reader 30 ms."""
@@ -99,7 +99,7 @@ class PublishedSnapshot(msgspec.Struct, frozen=True):
         return self.folder / TABLES
 
 
-class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
+class _Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     position: int
     head: int
     digest: str
@@ -113,7 +113,7 @@ class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
     """SHA-256 of this object's JSON without this field."""
 
     @property
-    def sealed(self) -> _Told:
+    def sealed(self) -> _Generation:
         """The same with its own digest."""
         bare = msgspec.structs.replace(self, own="")
         own = hashlib.sha256(msgspec.json.encode(bare)).hexdigest()
@@ -136,10 +136,10 @@ def newest(place: TableFiles) -> PublishedSnapshot | None:
 
 def damage(generation: PublishedSnapshot) -> str | None:
     """What is wrong with the bytes of a generation, None where nothing is; all of it is read."""
-    told = _told(generation.folder)
-    if told is None:
-        return f"'{generation.folder / TOLD}' is not what was published"
-    for name, digest in told.files.items():
+    value = _read_generation(generation.folder)
+    if value is None:
+        return f"'{generation.folder / GENERATION_FILE}' is not what was published"
+    for name, digest in value.files.items():
         path = generation.folder / name
         try:
             with path.open("rb") as file:
@@ -153,7 +153,7 @@ def damage(generation: PublishedSnapshot) -> str | None:
 
 def unreadable(place: TableFiles) -> list[Path]:
     """Generations whose `generation.json` is not what was written: no answer comes from them."""
-    damaged = [folder for _, folder in _folders(place) if _told(folder) is None]
+    damaged = [folder for _, folder in _folders(place) if _read_generation(folder) is None]
     return [folder for folder in damaged if folder.exists()]  # else it was removed meanwhile
 
 
@@ -238,9 +238,9 @@ class Publisher:
         new_folder(place.published)
         for left in (*place.published.glob(".*"), *place.published.glob("base-*")):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
-        stands = newest(place)
-        if stands is not None and _same(stands, store.progress):
-            self.position = stands.position
+        current = newest(place)
+        if current is not None and _same(current, store.progress):
+            self.position = current.position
         self._serial = max((number for number, _ in _folders(place)), default=0)
 
     @property
@@ -340,7 +340,7 @@ class Publisher:
                 files[wal(part / TABLES).name] = _copy(fd, wal(part / TABLES))
             finally:
                 os.close(fd)
-        told = _Told(
+        value = _Generation(
             progress.position,
             max(head, progress.position),
             progress.digest,
@@ -349,11 +349,11 @@ class Publisher:
             progress.chain,
             files,
         )
-        with new_file(part / TOLD) as file:
-            file.write(msgspec.json.encode(told.sealed))
+        with new_file(part / GENERATION_FILE) as file:
+            file.write(msgspec.json.encode(value.sealed))
         folder = self._place.published / name
         part.rename(folder)
-        return told.generation(folder)
+        return value.generation(folder)
 
     def _number(self) -> int:
         """Larger than any before, of processes before this one, too: no name comes twice."""
@@ -415,22 +415,22 @@ def _folders(place: TableFiles) -> Iterator[tuple[int, Path]]:
 
 
 def _read(folder: Path) -> PublishedSnapshot | None:
-    told = _told(folder)
-    return None if told is None else told.generation(folder)
+    value = _read_generation(folder)
+    return None if value is None else value.generation(folder)
 
 
-def _told(folder: Path) -> _Told | None:
+def _read_generation(folder: Path) -> _Generation | None:
     """What `generation.json` says; None where it is not there, or not what was written."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        content = (folder / TOLD).read_bytes()
-        told = msgspec.json.decode(content, type=_Told)
-        if msgspec.json.encode(told.sealed) == content:
-            return told
+        content = (folder / GENERATION_FILE).read_bytes()
+        fields = msgspec.json.decode(content, type=_Generation)
+        if msgspec.json.encode(fields.sealed) == content:
+            return fields
     return None
 
 
-def _same(stands: PublishedSnapshot, progress: Progress) -> bool:
-    return (stands.position, stands.digest) == (progress.position, progress.digest)
+def _same(current: PublishedSnapshot, progress: Progress) -> bool:
+    return (current.position, current.digest) == (progress.position, progress.digest)
 
 
 def _held(folder: Path, *, shared: bool = False) -> int | None:

@@ -26,7 +26,7 @@ from hansard.domain.streams import may_hold
 from hansard.projections.errors import Held, Newer, Unusable, unusable
 from hansard.projections.publish.publisher import to_its_end
 from hansard.projections.publish.snapshots import Publisher, newest
-from hansard.projections.roles.feed import Feed, Ids, Seen
+from hansard.projections.roles.feed import Feed, FeedState, Ids
 from hansard.projections.roles.table_files import Kept, drop, forget, keep, key_of, load, under
 from hansard.projections.rows import KNOWN_AS, Batch, Rows, digest
 from hansard.projections.runner import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Source
@@ -57,8 +57,8 @@ class RoleRows(Rows):
         """What is whole. By its end the tables are known again, and it tells what they hold."""
         batch = super().take()
         if batch is not None:
-            told = batch.rows[-1][:KNOWN_AS] if batch.rows else batch.problems[-1]
-            body = msgspec.json.encode(told)
+            value = batch.rows[-1][:KNOWN_AS] if batch.rows else batch.problems[-1]
+            body = msgspec.json.encode(value)
             batch.last = msgspec.structs.replace(batch.last, subject="", body=body)
         self._bytes = 0
         return batch
@@ -123,7 +123,7 @@ class _Standing(msgspec.Struct):
 
     position: int = 0
     digest: str = ""
-    seen: Seen = msgspec.field(default_factory=Seen)
+    seen: FeedState = msgspec.field(default_factory=FeedState)
 
 
 async def bring_up(
@@ -211,8 +211,8 @@ class _Work:
         return message is not None and digest(message) == kept.digest
 
     def _is_published(self, kept: Kept) -> bool:
-        stands = newest(self._place)
-        return stands is not None and (stands.position, stands.digest) == (
+        current = newest(self._place)
+        return current is not None and (current.position, current.digest) == (
             kept.local,
             kept.local_digest,
         )

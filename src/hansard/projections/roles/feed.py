@@ -23,7 +23,7 @@ from hansard.domain.integrity.content import Members
 from hansard.domain.label import join, parse, raised
 from hansard.domain.roles.judge import Facts, aggregate_of, facts, files_of, judge, sees_all
 from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
-from hansard.domain.roles.view import FieldPlan, check_key, renumber, shown_so, told_fields, ways
+from hansard.domain.roles.view import FieldPlan, check_key, data_fields, renumber, shown_so, ways
 from hansard.domain.run import RunForked, RunStarted
 
 VERDICTS_MAX = 65_536
@@ -64,7 +64,7 @@ class Steps(msgspec.Struct):
         return Steps(numbers, since)
 
 
-class Told(msgspec.Struct, frozen=True):
+class LifeFact(msgspec.Struct, frozen=True):
     """What an event of a run's life says that others are judged by."""
 
     version: int
@@ -77,18 +77,18 @@ class RunSeen(msgspec.Struct):
     """
 
     label: str = ""
-    life: list[Told] = []
+    life: list[LifeFact] = []
     labels: dict[str, str] = {}
     versions: dict[str, Versions] = {}
     steps: dict[str, Steps] = {}
 
-    def tell(self, told: Told) -> None:
+    def tell(self, record: LifeFact) -> None:
         """Take in what its life says."""
-        self.life.append(told)
-        self.labels = told.labels
+        self.life.append(record)
+        self.labels = record.labels
 
 
-class Seen(msgspec.Struct):
+class FeedState(msgspec.Struct):
     """All that a feed goes on from. It names what the role may not see: it is not for the role.
 
     `members` are kept up to date by the fold that says what counts: `hansard.domain.integrity`.
@@ -127,7 +127,7 @@ class Ids:
 class Feed:
     """What a role is shown, by one set of rules; `whole`: as it is on record."""
 
-    def __init__(self, rules: RoleDefined, key: bytes | None, seen: Seen, ids: Ids) -> None:
+    def __init__(self, rules: RoleDefined, key: bytes | None, seen: FeedState, ids: Ids) -> None:
         """Raises BadValue where a mask hashes and there is no key."""
         check_key(rules, key)
         self.whole = sees_all(rules)
@@ -150,15 +150,15 @@ class Feed:
         label = join(commit.label, parse(found.label)).stored if found.label else commit.label
         members = self.seen.members.get(run or "")
         roles = members.roles if members is not None else {}
-        told = facts("", stream, commit.actor.agent, roles, found.labels, label=label)
+        value = facts("", stream, commit.actor.agent, roles, found.labels, label=label)
         versions = found.versions if run is not None else self.seen.lasting
-        labels = tuple(sorted(told.labels.items())) if self._by_labels else ()
+        labels = tuple(sorted(value.labels.items())) if self._by_labels else ()
         if self.whole:
-            return self._as_it_is(commit, told, labels)
+            return self._as_it_is(commit, value, labels)
         kept: list[Recorded] = []
         first = 0
         for version, recorded in enumerate(commit.events, commit.version):
-            found_ways = self._seen_so(told, labels, recorded)
+            found_ways = self._seen_so(value, labels, recorded)
             if found_ways is None or recorded.enc is not None:
                 continue
             self._ids.add(recorded.id, commit.id)
@@ -178,39 +178,39 @@ class Feed:
             id=commit.id,
             version=first,
             at=commit.at,
-            actor=Actor(told.agent),
+            actor=Actor(value.agent),
             causation=cause,
             label=label,
             events=tuple(kept),
         )
 
-    def _as_it_is(self, commit: Commit, told: Facts, labels: tuple[object, ...]) -> Commit | None:
+    def _as_it_is(self, commit: Commit, claims: Facts, labels: tuple[object, ...]) -> Commit | None:
         """A commit less what is shown only to whom a rule names it for."""
         kept = [
             (version, recorded)
             for version, recorded in enumerate(commit.events, commit.version)
-            if self._seen_so(told, labels, recorded) is not None
+            if self._seen_so(claims, labels, recorded) is not None
         ]
         if kept:
-            self.seen.label = raised(self.seen.label, told.label)
+            self.seen.label = raised(self.seen.label, claims.label)
         if len(kept) == len(commit.events) or not kept:
             return commit if kept else None
         events = tuple(recorded for _, recorded in kept)
         return msgspec.structs.replace(commit, version=kept[0][0], events=events)
 
     def _seen_so(
-        self, told: Facts, labels: tuple[object, ...], recorded: Recorded
+        self, claims: Facts, labels: tuple[object, ...], recorded: Recorded
     ) -> FieldPlan | None:
         """How an event is shown, of an aggregate or memory by what it is about; None where it is
         not seen.
         """
         tag, data = recorded.type, bytes(recorded.data)
-        about, files = aggregate_of(told.stream, data), files_of(told.stream, data)
-        known_by = (tag, told.role, told.agent, told.key, about, files, told.label, labels)
+        about, files = aggregate_of(claims.stream, data), files_of(claims.stream, data)
+        known_by = (tag, claims.role, claims.agent, claims.key, about, files, claims.label, labels)
         if known_by not in self._ways:
             if len(self._ways) >= VERDICTS_MAX:
                 self._ways.clear()
-            whole = msgspec.structs.replace(told, tag=tag, aggregate=about, paths=files)
+            whole = msgspec.structs.replace(claims, tag=tag, aggregate=about, paths=files)
             verdict = judge(self._rules, whole)
             self._ways[known_by] = ways(verdict) if verdict.visible else None
         return self._ways[known_by]
@@ -224,13 +224,13 @@ class Feed:
         found_ways: FieldPlan,
         recorded: Recorded,
     ) -> msgspec.Raw:
-        told = told_fields(bytes(recorded.data))
+        value = data_fields(bytes(recorded.data))
         if type(stream) is AgentStream:
             steps = found.steps.setdefault(name, Steps())
-            told = renumber(told, steps.numbers, self._ids)
+            value = renumber(value, steps.numbers, self._ids)
             if len(steps.numbers) > len(steps.since):
                 steps.since.append(version)
-        data = shown_so(found_ways, told, self._key)
+        data = shown_so(found_ways, value, self._key)
         try:
             str(data, "utf-8")
         except UnicodeDecodeError:
@@ -255,12 +255,12 @@ class Feed:
             match event:
                 case RunStarted():
                     found.label = raised(found.label, commit.label)
-                    found.tell(Told(version, labels=dict(event.labels)))
+                    found.tell(LifeFact(version, labels=dict(event.labels)))
                 case RunForked():
                     if not found.life:
                         found = self._take_over(run, event)
                     found.label = raised(found.label, commit.label)
-                    found.tell(Told(version, labels={**found.labels, **event.labels}))
+                    found.tell(LifeFact(version, labels={**found.labels, **event.labels}))
                 case _:
                     continue
 
@@ -268,9 +268,9 @@ class Feed:
         """A fork begins with what its parent's streams had told up to the cut."""
         parent, made = self._run(event.parent), self._run(run)
         made.label = parent.label
-        for told in parent.life:
-            if told.version <= event.at.get("life", 0):
-                made.tell(told)
+        for item in parent.life:
+            if item.version <= event.at.get("life", 0):
+                made.tell(item)
         for name, version in event.at.items():
             if name in parent.versions:
                 made.versions[name] = parent.versions[name].cut(version)

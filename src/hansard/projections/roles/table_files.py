@@ -25,7 +25,7 @@ from hansard.domain.ids import name as checked_name
 from hansard.domain.ids import workspace_name
 from hansard.domain.roles.model import Masking, RoleDefined
 from hansard.domain.roles.view import KEY_BYTES_MIN
-from hansard.projections.roles.feed import Seen
+from hansard.projections.roles.feed import FeedState
 from hansard.projections.table_files import PRIVATE_FILE, TableFiles, schema_digest
 
 FORMAT = "3"
@@ -44,7 +44,7 @@ class Kept(msgspec.Struct):
     digest: str
     local: int
     local_digest: str
-    seen: Seen
+    seen: FeedState
 
 
 _decoder = msgspec.msgpack.Decoder(Kept)

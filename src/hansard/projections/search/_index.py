@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.integrity.content import TELLING, Told
+from hansard.domain.integrity.content import TELLING, MembershipEvent
 from hansard.projections.errors import BadQuery, IndexUnusable, unusable_index, unwritten
 from hansard.projections.rows import COLUMNS, EVENT_BITS, KNOWN_AS, Batch, Row, digest
 from hansard.projections.search._words import BEGIN, END, Snippet, quoted, raw, snippet, text_of
@@ -172,7 +172,7 @@ class Index:
             self._con.executemany(_INSERT, map(_row, rows))
             telling = [_membership(row) for row in rows if row[KNOWN_AS] in TELLING]
             self._con.executemany(
-                _INSERT_TOLD, [(*told, lifted or data) for *told, lifted, data in telling]
+                _INSERT_TOLD, [(*item, lifted or data) for *item, lifted, data in telling]
             )
             self._con.execute(
                 "UPDATE progress SET position = ?, digest = ?", [end.position, end.digest]
@@ -185,17 +185,17 @@ class Index:
                 self._con.execute("ROLLBACK")
         self.progress = end
 
-    def past(self, run: str) -> Iterable[Told]:
+    def past(self, run: str) -> Iterable[MembershipEvent]:
         """What tells of who is in a run, by what is committed: another thread may be writing."""
         with contextlib.closing(_connect(self.path, read_only=True)) as con:
-            return [Told(*row) for row in con.execute(_TOLD, [run])]
+            return [MembershipEvent(*row) for row in con.execute(_TOLD, [run])]
 
     def find(self, question: Question) -> list[Hit]:
         """What fits a question, the best first, of equals the newest. Raises BadQuery,
         IndexUnusable.
         """
-        asked = question.words
-        match = raw(asked) if question.is_query else quoted(asked)
+        request = question.words
+        match = raw(request) if question.is_query else quoted(request)
         run, agent, tag = question.run, question.agent, question.type
         where = [run, run, agent, agent, tag, tag, tag, tag]
         try:
@@ -204,7 +204,7 @@ class Index:
             if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # not about the question
                 raise IndexUnusable(self.path, str(error)) from error
             remedy = "see FTS5's query syntax, or leave out --query to search for words as they are"
-            raise BadQuery(f"the query {asked[:60]!r} is malformed ({error})", remedy) from error
+            raise BadQuery(f"the query {request[:60]!r} is malformed ({error})", remedy) from error
         return [_hit(row) for row in found]
 
 

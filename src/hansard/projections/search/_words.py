@@ -85,10 +85,10 @@ def _parts(data: str) -> Iterator[str]:
 
 def _unescaped(text: str) -> str:
     try:
-        told = json.loads(f'"{text}"', strict=False)
+        fields = json.loads(f'"{text}"', strict=False)
     except json.JSONDecodeError:
         return text  # an escape that JSON does not have
-    return told if isinstance(told, str) else text
+    return fields if isinstance(fields, str) else text
 
 
 def cleaned(text: str) -> str:
@@ -131,10 +131,10 @@ def any_of(words: str) -> str:
 def raw(query: str) -> str:
     """A question in FTS5's own syntax, as the index takes it. Raises BadQuery."""
     _bound(query)
-    told = cleaned(query).replace("\ufffd", " ").strip()
-    if not told or told.startswith("*"):  # with an asterisk begin the index's own commands
+    value = cleaned(query).replace("\ufffd", " ").strip()
+    if not value or value.startswith("*"):  # with an asterisk begin the index's own commands
         raise BadQuery(f"{query[:60]!r} asks for nothing", 'give a word, or "a phrase"')
-    return told
+    return value
 
 
 def _bound(text: str) -> None:
@@ -149,12 +149,12 @@ def snippet(marked: str) -> Snippet:
     parts = re.split(f"[{BEGIN}{END}]", marked.replace(_GAP, ""))
     for number, part in enumerate(parts):
         if number % 2:
-            told = part[:BESIDE_CHARACTERS_MAX]
-            marks.append((at, at + len(told)))
+            value = part[:BESIDE_CHARACTERS_MAX]
+            marks.append((at, at + len(value)))
         else:
-            told = _beside(part, first=not number, last=number + 1 == len(parts))
-        made += told
-        at += len(told)
+            value = _beside(part, first=not number, last=number + 1 == len(parts))
+        made += value
+        at += len(value)
     return Snippet(made, marks)
 
 

@@ -142,8 +142,8 @@ class FileVectors:
         """
         with self._lock:
             self._take_in(tree)
-            [asked] = self._embedded([question])
-            if not any(asked):
+            [request] = self._embedded([question])
+            if not any(request):
                 return []
             return self._con.execute(
                 f"""
@@ -153,7 +153,7 @@ class FileVectors:
                 WHERE near IS NOT NULL AND NOT isnan(near)
                 GROUP BY path ORDER BY best DESC, path LIMIT ?
                 """,  # noqa: S608 -- the only thing put in is a number of our own
-                [asked, limit],
+                [request, limit],
             ).fetchall()
 
     def _take_in(self, tree: Mapping[str, str]) -> None:

@@ -131,9 +131,9 @@ class Answer(msgspec.Struct, frozen=True):
             found.validate(full=True)  # it comes from a process that ran whatever was asked
         except pa.ArrowInvalid as error:
             raise QueryFailed(f"the answer does not fit into Arrow ({error}): cast it") from error
-        told = {POSITION_KEY: str(self.position).encode(), CUT_KEY: (self.cut or "no").encode()}
+        fields = {POSITION_KEY: str(self.position).encode(), CUT_KEY: (self.cut or "no").encode()}
         names = _distinct(found.column_names)
-        return found.rename_columns(names).replace_schema_metadata(told)
+        return found.rename_columns(names).replace_schema_metadata(fields)
 
     @property
     def columns(self) -> list[str]:

@@ -72,7 +72,7 @@ class Hello(msgspec.Struct, frozen=True):
     """It sees no files but the generations."""
 
 
-class Given(msgspec.Struct, frozen=True):
+class TableHeader(msgspec.Struct, frozen=True):
     """A table of whoever asks: `size` bytes of Arrow follow the question."""
 
     name: str
@@ -95,12 +95,12 @@ class Ask(msgspec.Struct, frozen=True):
     sql: str
     limits: Limits
     parameters: list[Any] = []
-    tables: list[Given] = []
+    tables: list[TableHeader] = []
     streamed: bool = False
     arrow: bool = False
 
 
-class Said(msgspec.Struct, frozen=True):
+class AnswerHead(msgspec.Struct, frozen=True):
     """An answer's head: a body of `size` bytes follows; or what is wrong with the question.
 
     `wrong` is `not allowed`, `failed`, `memory`, `table` (one that was given cannot be taken) or
@@ -117,7 +117,7 @@ class Said(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-def framed(head: Ask | Said | Hello) -> bytes:
+def framed(head: Ask | AnswerHead | Hello) -> bytes:
     """A head as it is sent."""
     body = msgspec.json.encode(head)
     return LENGTH.pack(len(body)) + body

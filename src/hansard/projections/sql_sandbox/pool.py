@@ -16,10 +16,10 @@ from hansard.projections.errors import SqlBusy, SqlClosed, TooCostly
 from hansard.projections.sql_sandbox.limits import (
     HEAD_BYTES_MAX,
     LENGTH,
+    AnswerHead,
     Ask,
     Bounds,
     Hello,
-    Said,
     framed,
 )
 
@@ -79,10 +79,10 @@ class Worker:
         """Start one over a folder of generations, with pyarrow or without; it is not ready before
         `greeted`. Raises SqlClosed.
         """
-        told = (str(folder), *(["arrow"] if arrow else []))
+        value = (str(folder), *(["arrow"] if arrow else []))
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "hansard.projections.sql_sandbox.worker", *told),
+                *(sys.executable, "-m", "hansard.projections.sql_sandbox.worker", *value),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
@@ -104,7 +104,7 @@ class Worker:
 
     async def ask(
         self, question: Ask, tables: Iterable[bytes] = (), take: Take | None = None
-    ) -> tuple[Said, bytes]:
+    ) -> tuple[AnswerHead, bytes]:
         """Have it answer; `tables` are those that the question names, and `take` is given the
         chunks of one that is streamed. Raises TooCostly, and what `take` raises, and then it is
         killed, as it is when cancelled.
@@ -122,8 +122,8 @@ class Worker:
                 await self._process.stdin.drain()
                 while take is not None and (chunk := await self._chunk(limits.memory_mib)):
                     take(chunk)
-                said = msgspec.json.decode(await self._head(), type=Said)
-                body = await self._exactly(said.size, limits.bytes_max + ANSWER_SLACK_BYTES)
+                fields = msgspec.json.decode(await self._head(), type=AnswerHead)
+                body = await self._exactly(fields.size, limits.bytes_max + ANSWER_SLACK_BYTES)
         except TimeoutError as error:
             had_s = _cpu_s(self.pid) - before_s
             waited = before_s > 0 and had_s < limits.wall_s * BUSY
@@ -140,7 +140,7 @@ class Worker:
         finally:
             slow.cancel()
         self.answered += 1
-        return said, body
+        return fields, body
 
     @property
     def alive(self) -> bool:
@@ -249,8 +249,8 @@ class Pool:
     def warm(self, at_least: int = 0) -> None:
         """Start what is to be started ahead; who has died meanwhile stands in nobody's place."""
         self._idle = [worker for worker in self._idle if worker.alive]
-        wanted = max(self._bounds.spares, at_least)
-        missing = wanted - len(self._idle) - len(self._starting)
+        target = max(self._bounds.spares, at_least)
+        missing = target - len(self._idle) - len(self._starting)
         for _ in range(0 if self._closed else missing):
             task = asyncio.ensure_future(self._spare())
             self._starting.add(task)
@@ -348,10 +348,10 @@ class Pool:
 def _cpu_s(pid: int) -> float:
     """What a process has taken of the cores; 0 where the platform does not tell."""
     try:
-        said = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
     except OSError:
         return 0.0
-    user, system = said.rpartition(")")[2].split()[11:13]
+    user, system = text.rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 

@@ -49,7 +49,7 @@ _AS_THEY_ARE = frozenset(
 )
 """DuckDB's types whose values MessagePack has; by the `id` of its DuckDBPyType."""
 
-_TOLD_AS_TEXT = frozenset(
+_SENT_AS_TEXT = frozenset(
     {
         *("interval", "bit", "bignum", "time with time zone", "variant", "geometry"),
     }
@@ -85,7 +85,7 @@ def portable(kind: Any, *, zoned: bool) -> str:
     in it where only DuckDB has the type. zoned: whether times with a zone may leave as they are.
     """
     match kind.id:
-        case name if name in _TOLD_AS_TEXT:
+        case name if name in _SENT_AS_TEXT:
             return "VARCHAR"
         case name if name == _ZONED and not zoned:
             return "TIMESTAMP"
@@ -108,12 +108,12 @@ def portable(kind: Any, *, zoned: bool) -> str:
 
 def recast(query: str, columns: Sequence[tuple[str, Any]], *, zoned: bool) -> str | None:
     """A query whose columns, of these names and types, leave in portable ones; None if they do."""
-    wanted = [portable(kind, zoned=zoned) for _, kind in columns]
-    if wanted == [str(kind) for _, kind in columns]:
+    targets = [portable(kind, zoned=zoned) for _, kind in columns]
+    if targets == [str(kind) for _, kind in columns]:
         return None
     casts = (
         f"CAST(#{at} AS {kind}) AS {quoted(name)}"
-        for at, (kind, (name, _)) in enumerate(zip(wanted, columns, strict=True), 1)
+        for at, (kind, (name, _)) in enumerate(zip(targets, columns, strict=True), 1)
     )
     return f"SELECT {', '.join(casts)} FROM ({_unended(query)}\n)"  # noqa: S608 -- the asker's own
 

@@ -18,11 +18,11 @@ from hansard.projections.sql_sandbox import answer as given_tables
 from hansard.projections.sql_sandbox.answer import Answer
 from hansard.projections.sql_sandbox.limits import (
     SQL_CHARACTERS_MAX,
+    AnswerHead,
     Ask,
     Bounds,
-    Given,
     Limits,
-    Said,
+    TableHeader,
 )
 from hansard.projections.sql_sandbox.pool import Pool, Take
 from hansard.projections.table_files import TableFiles
@@ -106,10 +106,10 @@ class Door:
                     question = _question(generation, sql, given, filling, tables)
                     question = replace(question, streamed=take is not None, arrow=arrow)
                     taken = _taking(question, take)
-                    said, body = await worker.ask(question, tables.values(), taken)
-            if said.wrong != "gone":
-                return _answer(said, body, question)
-            gone = said.text
+                    answer, body = await worker.ask(question, tables.values(), taken)
+            if answer.wrong != "gone":
+                return _answer(answer, body, question)
+            gone = answer.text
         raise SqlClosed(f"what is published cannot be opened ({gone}): run 'hansard rebuild'")
 
 
@@ -162,21 +162,21 @@ def _question(
 ) -> Ask:
     if generation is None:
         raise SqlClosed(_NOTHING)
-    told = [Given(name, len(data)) for name, data in tables.items()]
-    return Ask(generation.folder.name, generation.position, sql, limits, parameters, told)
+    items = [TableHeader(name, len(data)) for name, data in tables.items()]
+    return Ask(generation.folder.name, generation.position, sql, limits, parameters, items)
 
 
-def _answer(said: Said, body: bytes, question: Ask) -> Answer:
-    match said.wrong:
+def _answer(value: AnswerHead, body: bytes, question: Ask) -> Answer:
+    match value.wrong:
         case None:
-            took = (said.engine_ms, said.open_ms)
-            cut, is_arrow = said.cut, question.arrow
-            return Answer(question.position, body, said.rows, cut, *took, is_arrow)
+            took = (value.engine_ms, value.open_ms)
+            cut, is_arrow = value.cut, question.arrow
+            return Answer(question.position, body, value.rows, cut, *took, is_arrow)
         case "not allowed":
-            raise NotAllowed(said.text)
+            raise NotAllowed(value.text)
         case "table":
-            raise BadValue(given_tables.WHERE, said.text, "give another, or another name")
+            raise BadValue(given_tables.WHERE, value.text, "give another, or another name")
         case "memory":
             raise TooCostly("memory", f"{question.limits.memory_mib:,} MiB of memory")
         case _:
-            raise QueryFailed(said.text)
+            raise QueryFailed(value.text)

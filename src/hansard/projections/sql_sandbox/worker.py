@@ -31,9 +31,9 @@ from hansard.projections.sql_sandbox.limits import (
     HEAD_BYTES_MAX,
     LENGTH,
     PREVIEW_CHARACTERS,
+    AnswerHead,
     Ask,
     Hello,
-    Said,
     framed,
 )
 from hansard.projections.sql_sandbox.rows import Batch, Column, body, makes, recast
@@ -107,10 +107,10 @@ def main(arguments: list[str]) -> None:
     while (ask := _next(questions)) is not None:
         tables = {each.name: questions.read(each.size) for each in ask.tables}
         sends = _sender(answers) if ask.streamed else None
-        said, body = engine.answer(ask, where / ask.folder / TABLES, tables, sends)
+        answer, body = engine.answer(ask, where / ask.folder / TABLES, tables, sends)
         if ask.streamed:
             answers.write(LENGTH.pack(0))
-        answers.write(framed(said))
+        answers.write(framed(answer))
         answers.write(body)
         answers.flush()
 
@@ -222,7 +222,7 @@ that would do it takes as long as the rest of the start.
 """
 
 
-class _Found(Protocol):
+class _StatementResult(Protocol):
     """What a statement comes to, as it comes."""
 
     def batches(self) -> Iterator[Any]:
@@ -334,38 +334,38 @@ class _Engine:
 
     def answer(
         self, ask: Ask, path: Path, tables: dict[str, bytes], sends: Send | None
-    ) -> tuple[Said, bytes]:
+    ) -> tuple[AnswerHead, bytes]:
         """Answer a question, or say what is wrong with it. With `sends` the rows go there."""
         began_s = time.perf_counter()
         try:
             root = self._database(path, ask)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the generation cannot be read
-            return Said(wrong="gone", text=self._told(error, path)), b""
+            return AnswerHead(wrong="gone", text=self._told(error, path)), b""
         opened_s = time.perf_counter()
         _bound(ask, self._base_bytes)
         try:
             with root.cursor() as con:
                 self._take(con, tables)
-                said, body = self._ask(con, ask, sends)
+                result, body = self._ask(con, ask, sends)
         except MemoryError:
-            return Said(wrong="memory"), b""
+            return AnswerHead(wrong="memory"), b""
         except _TableRefused as error:
-            return Said(wrong="table", text=str(error)[:PREVIEW_CHARACTERS]), b""
+            return AnswerHead(wrong="table", text=str(error)[:PREVIEW_CHARACTERS]), b""
         except Exception as error:  # noqa: BLE001 -- untrusted: whatever comes of it is its answer
             wrong = "memory" if isinstance(error, self._duckdb.OutOfMemoryException) else "failed"
-            return Said(wrong=wrong, text=self._told(error, path)), b""
+            return AnswerHead(wrong=wrong, text=self._told(error, path)), b""
         finally:
             _unbound()
         took_ms = (time.perf_counter() - opened_s) * 1e3
-        told = msgspec.structs.replace(
-            said, engine_ms=round(took_ms, 3), open_ms=round((opened_s - began_s) * 1e3, 3)
+        report = msgspec.structs.replace(
+            result, engine_ms=round(took_ms, 3), open_ms=round((opened_s - began_s) * 1e3, 3)
         )
-        return told, body
+        return report, body
 
     def _database(self, path: Path, ask: Ask) -> Any:
         """The generation, open and locked; kept for the next question."""
-        wanted = (path, ask.limits.memory_mib)
-        if self._open is not None and self._open[:2] == wanted:
+        target = (path, ask.limits.memory_mib)
+        if self._open is not None and self._open[:2] == target:
             return self._open[2]
         if self._open is not None:
             self._open[2].close()
@@ -393,7 +393,7 @@ class _Engine:
         if position != ask.position:
             message = f"it stands at {position} and not at {ask.position}"
             raise ValueError(message)
-        self._open = (*wanted, root)
+        self._open = (*target, root)
         return root
 
     def _take(self, con: Any, tables: dict[str, bytes]) -> None:
@@ -412,16 +412,16 @@ class _Engine:
             except Exception as error:
                 raise _TableRefused(f"{name!r} cannot be taken ({error})") from error
 
-    def _ask(self, con: Any, ask: Ask, sends: Send | None) -> tuple[Said, bytes]:
+    def _ask(self, con: Any, ask: Ask, sends: Send | None) -> tuple[AnswerHead, bytes]:
         statements = con.extract_statements(ask.sql)
         kinds = [statement.type.name for statement in statements]
         if len(kinds) != 1:
-            return Said(wrong="not allowed", text=f"{_REFUSED}this is {len(kinds)}"), b""
+            return AnswerHead(wrong="not allowed", text=f"{_REFUSED}this is {len(kinds)}"), b""
         if kinds[0] not in READING:
-            return Said(wrong="not allowed", text=f"{_REFUSED}and no {kinds[0]}"), b""
+            return AnswerHead(wrong="not allowed", text=f"{_REFUSED}and no {kinds[0]}"), b""
         found = self._found(con, statements[0], ask)
         if found is None:
-            return Said(wrong="not allowed", text=f"{_REFUSED}this one has no rows"), b""
+            return AnswerHead(wrong="not allowed", text=f"{_REFUSED}this one has no rows"), b""
         batches: list[Any] = []
         rows, size, held, cut = 0, 0, 0, None
         for batch in found.batches():
@@ -444,9 +444,9 @@ class _Engine:
         if sends is not None:
             sends(last)
             last = b""
-        return Said(size=len(last), rows=rows, cut=cut), last
+        return AnswerHead(size=len(last), rows=rows, cut=cut), last
 
-    def _found(self, con: Any, statement: Any, ask: Ask) -> _Found | None:
+    def _found(self, con: Any, statement: Any, ask: Ask) -> _StatementResult | None:
         """What a statement comes to; None where it has no rows."""
         if ask.arrow and self._arrow is not None:
             return self._arrow.answer(con, statement, ask.parameters)

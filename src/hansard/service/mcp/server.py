@@ -763,7 +763,7 @@ class _Door:
 async def serve_http(
     clients: Sequence[Client], address: ListenAddress, announce: Callable[[str], None]
 ) -> None:
-    """Serve until it is cancelled; `told` is called with the URL once it listens.
+    """Serve until it is cancelled; `notify` is called with the URL once it listens.
 
     Raises BadValue.
     """

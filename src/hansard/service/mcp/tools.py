@@ -75,7 +75,7 @@ def prefixed(prefix: str, name: str) -> str:
     return f"{prefix}_{name}" if prefix else name
 
 
-SAID_ELSEWHERE = {
+REWORDED = {
     r"\bls\(\)": "memory_ls",
     r"\bentry\(\)": "memory_entry",
     r"'hansard memory (ls|glob|grep|search|history)[^']*'": r"memory_\1",
@@ -93,7 +93,7 @@ SAID_ELSEWHERE = {
 
 def for_client(text: str, names: Mapping[str, str]) -> str:
     """Return an error's text with the tools that a client can call, by their own names."""
-    for pattern, tool in SAID_ELSEWHERE.items():
+    for pattern, tool in REWORDED.items():
         text = re.sub(pattern, partial(_offered, tool, names), text)
     return text
 

@@ -45,7 +45,7 @@ QUIET_S = 0.25
 REST = 4
 """So many times as long as it took to look, nothing is looked at: it takes a fifth of the time."""
 
-ASKED_S_MIN, ASKED_S_MAX, ASKED_GROWTH = 2.0, 30.0, 1.5
+POLL_S_MIN, POLL_S_MAX, POLL_GROWTH = 2.0, 30.0, 1.5
 """So many seconds after a change a service is asked for a run that is watched, then less and less
 often; that a view was served is on record each time.
 """
@@ -194,7 +194,7 @@ class Watcher:
 class Updates(Watcher):
     """Addresses that one client watches, over all its connections.
 
-    told: Is given an address that is to be read again.
+    notify: Is given an address to be read again.
     """
 
     def __init__(self, sessions: Sessions, notify: Callable[[str], Awaitable[None]]) -> None:
@@ -256,14 +256,14 @@ class Updates(Watcher):
 
     async def _asking(self) -> None:
         """Ask a restricted client's service, until it is cancelled."""
-        pause_s = ASKED_S_MIN
+        pause_s = POLL_S_MIN
         while True:
             before = len(self._watched)
             await asyncio.sleep(pause_s)
             self._changes(self._watched.values())
             changed = await self._tell()
             quiet = not changed and len(self._watched) <= before
-            pause_s = min(pause_s * ASKED_GROWTH, ASKED_S_MAX) if quiet else ASKED_S_MIN
+            pause_s = min(pause_s * POLL_GROWTH, POLL_S_MAX) if quiet else POLL_S_MIN
 
     async def _tell(self) -> int:
         """Tell of each address that changed and may be read; of how many."""
@@ -353,7 +353,7 @@ Seen = dict[str, tuple[Any, ...]]
 class PromptUpdates(Watcher):
     """Watches the prompts while a client is to be notified.
 
-    told: Is called when they are to be listed again.
+    notify: Is called when they are to be listed again.
     """
 
     kind = Kind(KIND)
@@ -389,7 +389,7 @@ class PromptUpdates(Watcher):
 
     async def _asking(self) -> None:
         while True:
-            await asyncio.sleep(ASKED_S_MAX)
+            await asyncio.sleep(POLL_S_MAX)
             await self._tell()
 
     async def _tell(self) -> int:

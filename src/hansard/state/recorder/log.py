@@ -338,9 +338,9 @@ class RecorderLog:
                 if len(page) < PAGE_EVENTS:
                     return self._streams
 
-    def _chosen(self, wanted: Callable[[StreamId], bool], up_to: UpTo) -> list[Stored]:
+    def _chosen(self, is_wanted: Callable[[StreamId], bool], up_to: UpTo) -> list[Stored]:
         self._all()
-        commits = [stored for stored in self._commits if wanted(stored.stream)]
+        commits = [stored for stored in self._commits if is_wanted(stored.stream)]
         check_each(commits)
         return self._cut(commits, up_to)
 

@@ -221,7 +221,7 @@ class NativeMapper(Mapper[Any]):
             if self.is_open:
                 return super().to_stored_event(domain_event)
             raise _undeclared(type(domain_event).__qualname__)
-        tag, plain = aggregate_types.told(made, domain_event)
+        tag, plain = aggregate_types.checked_state(made, domain_event)
         return _stored(
             made, tag, domain_event.originator_id, domain_event.originator_version, plain
         )
@@ -412,8 +412,8 @@ class NativeRecorder(Recorder):
         if last is None:
             return None, 0
         event = revive(last.commit.events[-1])
-        told = event.notification if isinstance(event, AggregateFollowed) else None
-        return told, last.commit.last_version
+        value = event.notification if isinstance(event, AggregateFollowed) else None
+        return value, last.commit.last_version
 
 
 class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
@@ -665,8 +665,8 @@ class NativeTrackingRecorder(NativeRecorder, TrackingRecorder):
     def max_tracking_id(self, application_name: str) -> int | None:
         """The latest position recorded for an upstream application; None if there is none."""
         stream = self._follower(application_name)
-        told, _ = self.place.run(functools.partial(self._tracked, stream))
-        return told
+        value, _ = self.place.run(functools.partial(self._tracked, stream))
+        return value
 
 
 class NativeProcessRecorder(NativeTrackingRecorder, NativeApplicationRecorder, ProcessRecorder):
@@ -695,8 +695,8 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
             raise InfrastructureFactoryError(message)
         self._is_open = given == "store"
         self._place = place
-        told = self.env.get(AGGREGATES) or ""
-        self._names = [each.strip() for each in told.split(",") if each.strip()]
+        setting = self.env.get(AGGREGATES) or ""
+        self._names = [each.strip() for each in setting.split(",") if each.strip()]
 
     def mapper(self, transcoder: Transcoder | None = None, mapper_class: Any = None) -> Mapper[Any]:
         """Ours: events by tag, values as in the rest of the record."""
@@ -731,16 +731,16 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
     ) -> NativeTrackingRecorder:
         """A recorder of positions alone."""
         topic = self.env.get(self.TRACKING_RECORDER_TOPIC)
-        wanted: Any = tracking_recorder_class or (resolve_topic(topic) if topic else None)
-        if wanted is None:
+        target: Any = tracking_recorder_class or (resolve_topic(topic) if topic else None)
+        if target is None:
             return self._made(NativeTrackingRecorder)
-        if not issubclass(wanted, NativeTrackingRecorder):
+        if not issubclass(target, NativeTrackingRecorder):
             message = (
-                f"{wanted.__qualname__} is a view of another persistence module: "
+                f"{target.__qualname__} is a view of another persistence module: "
                 "name that one for it, '<NAME OF THE PROJECTION>_PERSISTENCE_MODULE' in env"
             )
             raise InfrastructureFactoryError(message)
-        made: NativeTrackingRecorder = self._made(wanted)
+        made: NativeTrackingRecorder = self._made(target)
         return made
 
     def process_recorder(self) -> ProcessRecorder:

@@ -96,17 +96,17 @@ async def commit(
         _sweep(folder)
         before = await workspace.memories.whole(mark.space, f"@{mark.version}")
         base = of_space(before.files)
-        stands = folders.read(folder)
-        wanted = difference(base, harnesses.imported(stands, mark.harness, base))
+        current = folders.read(folder)
+        targets = difference(base, harnesses.imported(current, mark.harness, base))
         seen = {path: file.digest for path, file in before.files.items()}
-        if wanted:
-            await change(workspace, mark.space, wanted, seen=seen, because=because, by=by)
+        if targets:
+            await change(workspace, mark.space, targets, seen=seen, because=because, by=by)
         now = await workspace.memories.whole(mark.space)
-        brought, left = _bring(folder, stands, now, mark.harness)
+        brought, left = _bring(folder, current, now, mark.harness)
         if not left:
             _replace(folder / MARK, _encoded(Mark(mark.space, now.version, mark.harness)))
         version = mark.version if left else now.version
-        return Committed(mark.space, version, sorted(wanted), brought, left)
+        return Committed(mark.space, version, sorted(targets), brought, left)
 
 
 def _sweep(folder: Path) -> None:
@@ -149,20 +149,20 @@ def _locked(folder: Path) -> Generator[None]:
 
 
 def _bring(
-    folder: Path, stands: Tree, now: MemoryState, harness: Harness
+    folder: Path, current: Tree, now: MemoryState, harness: Harness
 ) -> tuple[list[str], list[str]]:
     """Have a folder as a space is; what was brought, and what changed there since it was read."""
     brought: list[str] = []
     left: list[str] = []
     tree = harnesses.exported(of_space(now.files), harness).tree
-    wanted = {path: content for path, content in tree.items() if not folders.is_left_out(path)}
+    targets = {path: content for path, content in tree.items() if not folders.is_left_out(path)}
     # Settings are not brought, so a person's own are not taken away either.
-    own = {path: content for path, content in stands.items() if configures_harness(path)}
-    changes = difference(stands, own | wanted)
+    own = {path: content for path, content in current.items() if configures_harness(path)}
+    changes = difference(current, own | targets)
     for path in sorted(changes, key=lambda path: (changes[path] is not None, path)):
         content = changes[path]
         place = folder / path
-        if _content(place) != stands.get(path):
+        if _content(place) != current.get(path):
             left.append(path)
             continue
         brought.append(path)

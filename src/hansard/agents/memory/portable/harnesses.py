@@ -333,14 +333,14 @@ def agent_in(texts: Mapping[str, str], paths: list[str]) -> AgentFiles:
     """An agent by the texts of those of its files that `is_said` names, which are valid, and the
     paths of all. Raises BadValue for tools of two servers with one name.
     """
-    told = json.loads(texts.get(AGENT, "{}"))
+    fields = json.loads(texts.get(AGENT, "{}"))
     own = _tools(texts, TOOLS)
     names = {path.split("/")[1] for path in texts if path.startswith(f"{SUBAGENTS}/")}
     subagents = [_subagent(texts, paths, name, own) for name in sorted(names)]
     found = AgentFiles(
-        name=told.get("name", ""),
-        description=told.get("description", ""),
-        model=_model(told),
+        name=fields.get("name", ""),
+        description=fields.get("description", ""),
+        model=_model(fields),
         tools=own,
         skills=_skills(paths, ""),
         subagents=[each for each in subagents if each is not None],
@@ -360,8 +360,8 @@ def _tools(texts: Mapping[str, str], path: str) -> list[Tool]:
     return tools_of(texts[path]) if path in texts else []
 
 
-def _model(told: dict[str, Any]) -> str | None:
-    found: str | None = told.get("model") or told.get("model_id")
+def _model(fields: dict[str, Any]) -> str | None:
+    found: str | None = fields.get("model") or fields.get("model_id")
     return found
 
 
@@ -376,11 +376,11 @@ def _subagent(
     """A subagent in either form; None for a file that says none."""
     folder = f"{SUBAGENTS}/{name}/"
     if f"{folder}{AGENT}" in texts:
-        told = json.loads(texts[f"{folder}{AGENT}"])
+        fields = json.loads(texts[f"{folder}{AGENT}"])
         return AgentFiles(
             name=name,
-            description=told.get("description") or name,
-            model=_model(told),
+            description=fields.get("description") or name,
+            model=_model(fields),
             instructions=texts.get(f"{folder}{AGENTS}", ""),
             tools=_tools(texts, f"{folder}{TOOLS}"),
             skills=_skills(paths, folder),
@@ -398,9 +398,9 @@ def _subagent(
     )
 
 
-def _named(tool: Tool, wanted: list[str]) -> bool:
+def _named(tool: Tool, names: list[str]) -> bool:
     """Whether a subagent names a tool of its parent's, by itself or as `mcp__SERVER__TOOL`."""
-    return tool.name in wanted or f"mcp__{tool.mcp_server_name}__{tool.name}" in wanted
+    return tool.name in names or f"mcp__{tool.mcp_server_name}__{tool.name}" in names
 
 
 CLAUDE = "CLAUDE.md"
@@ -561,8 +561,8 @@ def _formed(
 ) -> dict[str, bytes | Link]:
     """A subagent in the form of a harness that has one file for each."""
     form = _FORMS[harness]
-    said, text = form.write(subagent)
-    notes += [f"{path}: {each}" for each in said]
+    statement, text = form.write(subagent)
+    notes += [f"{path}: {each}" for each in statement]
     return {f"{form.subagents}{subagent.name}{form.suffix}": text}
 
 
@@ -580,8 +580,8 @@ def _subagent_unit(
         return None
     if harness is not Harness.DEEPAGENTS:
         return _Unit({path: content}, _formed(path, subagent, harness, notes))
-    said, agent, instructions = deepagents(subagent)
-    notes += [f"{path}: {each}" for each in said]
+    text, agent, instructions = deepagents(subagent)
+    notes += [f"{path}: {each}" for each in text]
     folder = f"subagents/{subagent.name}"
     made: dict[str, bytes | Link] = {
         f"{folder}/agent.json": agent,

@@ -70,7 +70,7 @@ class Claimed(msgspec.Struct, frozen=True):
 async def change(  # noqa: PLR0913 -- each is a fact of a change
     workspace: Workspace,
     space: str,
-    wanted: Wanted,
+    command: Wanted,
     *,
     seen: Mapping[str, str] | None = None,
     because: str = "",
@@ -85,7 +85,7 @@ async def change(  # noqa: PLR0913 -- each is a fact of a change
     Args:
         workspace: Where the space is.
         space: Its name.
-        wanted: The files that are to change.
+        command: The files to change.
         seen: The digests that these had when they were read (none: no file); as they stand if None.
         because: Why.
         by: Who says so.
@@ -95,11 +95,11 @@ async def change(  # noqa: PLR0913 -- each is a fact of a change
 
     Raises MemoryConflict, MemoryInvalid, BadValue, BadName, ExtraMissing.
     """
-    texts = {path: _text(path, content) for path, content in wanted.items()}
+    texts = {path: _text(path, content) for path, content in command.items()}
     state = await workspace.memories.state(space)
     if len(texts) > CHANGE_FILES_MAX:
         await workspace.memories.load(state.files.values())
-        _demand_valid(space, state, wanted, keep=keep)
+        _demand_valid(space, state, command, keep=keep)
         # What is so already makes no commit: the last part must, for the trailer.
         texts = {path: text for path, text in texts.items() if not _is_so(state, path, text)}
     store = MemoryStore(workspace, space, validate=_readable if keep else validated)
@@ -138,13 +138,13 @@ def _is_so(state: MemoryState, path: str, text: _Text | None) -> bool:
     return found == (digest_of(*text) if text is not None else None)
 
 
-def _demand_valid(space: str, state: MemoryState, wanted: Wanted, *, keep: bool) -> None:
+def _demand_valid(space: str, state: MemoryState, command: Wanted, *, keep: bool) -> None:
     after: dict[str, bytes | Link] = of_space(state.files)
-    for path, content in wanted.items():
+    for path, content in command.items():
         after.pop(path, None)
         if content is not None:
             after[path] = content
-    found = validation.problems(after, only=[path for path in wanted if path in after])
+    found = validation.problems(after, only=[path for path in command if path in after])
     found = validation.faults(found, keep=keep)
     if found:
         raise MemoryInvalid(space, found)
@@ -202,8 +202,8 @@ def _demand_seen(
     """Raise MemoryConflict where a file is neither what it was read as nor what it is to be."""
     stood = state.files.get(path)
     found = stood.digest if stood is not None else ""
-    wanted = digest_of(*text) if text is not None else ""
-    if found not in {expected, wanted}:
+    target = digest_of(*text) if text is not None else ""
+    if found not in {expected, target}:
         raise MemoryConflict(
             space, path, expected, spaces.shown(*text) if text is not None else "", stood
         )
@@ -335,8 +335,8 @@ def _files(
         fact = f"has a commit {commit.decode()} of more than {PATHS_MAX:,} files"
         raise BadFolder(repository, fact, "name a repository of memory alone")
     found: dict[str, bytes | Link | None] = {}
-    for said, path in zip(parts[::2], parts[1::2], strict=True):
-        _, mode, _, blob, status = said.split(b" ")
+    for texts, path in zip(parts[::2], parts[1::2], strict=True):
+        _, mode, _, blob, status = texts.split(b" ")
         name = os.fsdecode(path)
         if status == b"D":
             found[name] = None
@@ -427,7 +427,7 @@ def _started(repository: Path, *arguments: str) -> Generator[subprocess.Popen[by
 TRAILER = "\n\nGit-Commit: "
 """Before a commit's hash in why the last change of it was made: the commit is imported whole."""
 
-TOLD_MAX = 5
+LISTED_MAX = 5
 """Most problems of a history that its error tells."""
 
 AUTHOR_CHARS_MAX = 200
@@ -476,25 +476,25 @@ async def import_folder(  # noqa: PLR0913 -- the options of its command
     found = folders.read(folder, unread=left_out if leave_out else None)
     state = await workspace.memories.whole(space)
     base = of_space(state.files)
-    wanted = difference(base, harnesses.imported(found, harness, base))
+    targets = difference(base, harnesses.imported(found, harness, base))
     if not replace:
-        wanted = {path: content for path, content in wanted.items() if content is not None}
+        targets = {path: content for path, content in targets.items() if content is not None}
     if leave_out:
-        wanted, invalid = _checked(wanted, dict(base), keep=keep)
+        targets, invalid = _checked(targets, dict(base), keep=keep)
         left_out += invalid
-    after = {**base, **{path: content for path, content in wanted.items() if content is not None}}
-    found_there = problems(after, only=wanted)
+    after = {**base, **{path: content for path, content in targets.items() if content is not None}}
+    found_there = problems(after, only=targets)
     warnings = [str(each) for each in found_there if keep or each.rule in WARNINGS]
-    binary = [path for path in sorted(wanted) if _is_binary(path, wanted[path])]
+    binary = [path for path in sorted(targets) if _is_binary(path, targets[path])]
     if binary:
         warnings.append(
             f"{counted(len(binary), 'binary file')} as bytes, which agents are not shown: "
             f"{shortened(binary)}"
         )
     seen = {path: file.digest for path, file in state.files.items()}
-    version = await change(workspace, space, wanted, seen=seen, because=because, by=by, keep=keep)
+    version = await change(workspace, space, targets, seen=seen, because=because, by=by, keep=keep)
     return Imported(
-        space, version, int(version != state.version), sorted(wanted), left_out, warnings
+        space, version, int(version != state.version), sorted(targets), left_out, warnings
     )
 
 
@@ -530,11 +530,11 @@ async def import_git(
     tree = of_space(state.files)
     left_out: list[str] = []
     for each in git_changes(repository, revision, done=done):
-        _, told = _checked(each.files, tree, each.commit, keep=keep)
-        left_out += told
+        _, value = _checked(each.files, tree, each.commit, keep=keep)
+        left_out += value
     if left_out and not leave_out:
-        more = f" (and {len(left_out) - TOLD_MAX:,} more)" if len(left_out) > TOLD_MAX else ""
-        fact = f"has files that are not valid{more}: {'. '.join(left_out[:TOLD_MAX])}"
+        more = f" (and {len(left_out) - LISTED_MAX:,} more)" if len(left_out) > LISTED_MAX else ""
+        fact = f"has files that are not valid{more}: {'. '.join(left_out[:LISTED_MAX])}"
         raise BadFolder(repository, fact, "leave them out with --skip-invalid")
     return await _make(workspace, space, repository, revision, done, left_out, by, keep=keep)
 
@@ -555,11 +555,11 @@ async def _make(
     files: set[str] = set()
     changes = 0
     for each in git_changes(repository, revision, done=done):
-        wanted, _ = _checked(each.files, tree, keep=keep)
+        target, _ = _checked(each.files, tree, keep=keep)
         after = await change(
             workspace,
             space,
-            wanted,
+            target,
             because=each.message[: BECAUSE_MAX - 100],
             by=by,
             claimed=Claimed(_author(each.author), each.at.isoformat()),
@@ -568,7 +568,7 @@ async def _make(
         )
         changes += after != version
         version = after
-        files |= wanted.keys()
+        files |= target.keys()
     return Imported(space, version, changes, sorted(files), left_out)
 
 
@@ -585,27 +585,27 @@ def _checked(
     files: Wanted, tree: dict[str, bytes | Link], commit: str = "", *, keep: bool = False
 ) -> tuple[dict[str, bytes | Link | None], list[str]]:
     """The changes that may be made of a tree, which has them afterwards, and what is left out."""
-    wanted = {path: content for path, content in files.items() if content is not None}
+    targets = {path: content for path, content in files.items() if content is not None}
     gone = [path for path, content in files.items() if content is None and path in tree]
     where = f"commit {commit[:12]}: " if commit else ""
-    told: list[str] = []
+    items: list[str] = []
     for path in gone:
         tree.pop(path)
-    stood = {path: tree.get(path) for path in wanted}
-    tree |= wanted
-    while found := faults(problems(tree, only=list(wanted)), keep=keep):
-        told += [f"{where}{problem}" for problem in found]
+    stood = {path: tree.get(path) for path in targets}
+    tree |= targets
+    while found := faults(problems(tree, only=list(targets)), keep=keep):
+        items += [f"{where}{problem}" for problem in found]
         for path in {problem.path for problem in found}:
-            before = stood[path] if wanted.pop(path, None) is not None else None
+            before = stood[path] if targets.pop(path, None) is not None else None
             tree.pop(path, None)
             if before is not None:
                 tree[path] = before
             elif path not in files:  # a link to what this commit took away
                 gone.append(path)
-    return {**dict.fromkeys(gone), **wanted}, told
+    return {**dict.fromkeys(gone), **targets}, items
 
 
-def _author(said: str) -> str:
+def _author(text: str) -> str:
     """A claimed name as a name may be."""
-    plain = "".join(letter if letter.isprintable() else " " for letter in said).strip()
+    plain = "".join(letter if letter.isprintable() else " " for letter in text).strip()
     return ids.name("author", plain[:AUTHOR_CHARS_MAX] or "unknown")

@@ -116,10 +116,11 @@ class _Twice(ValueError):
 def tools_of(text: str) -> list[Tool]:
     """The tools that a valid `tools.json` names."""
     value = json.loads(text)
-    asked = value.get("interrupt_config", {})
+    question = value.get("interrupt_config", {})
     tools = [msgspec.convert(tool, Tool) for tool in value["tools"]]
     return [
-        msgspec.structs.replace(tool, interrupt=bool(asked.get(tool.key, False))) for tool in tools
+        msgspec.structs.replace(tool, interrupt=bool(question.get(tool.key, False)))
+        for tool in tools
     ]
 
 
@@ -185,23 +186,23 @@ def _read(path: str, text: str, schema: Mapping[str, Any], kind: str) -> Read | 
     except ValueError as error:
         return [Problem(path, 1, "json.number", shown(str(error)), "a number of JSON")]
     checker = library("jsonschema").Draft202012Validator(schema)
-    found = [_told(path, kind, lines, error) for error in checker.iter_errors(value)]
+    found = [_problem_of(path, kind, lines, error) for error in checker.iter_errors(value)]
     return sorted(found) if found else Read(value, lines)
 
 
-def _told(path: str, kind: str, lines: Mapping[Place, int], error: Any) -> Problem:
+def _problem_of(path: str, kind: str, lines: Mapping[Place, int], error: Any) -> Problem:
     place: Place = tuple(error.absolute_path)
-    rule, wanted, stood = error.validator, error.validator_value, json.dumps(error.instance)
+    rule, target, stood = error.validator, error.validator_value, json.dumps(error.instance)
     if rule == "additionalProperties":
         known = error.schema.get("properties", {})
         stood = next(name for name in error.instance if name not in known)
         place = (*place, stood)
         allowed = f"one of {', '.join(known)}"
     else:
-        said = " or ".join(wanted) if isinstance(wanted, list) else str(wanted)
+        text = " or ".join(target) if isinstance(target, list) else str(target)
         if rule == "required":
-            said = ", ".join(wanted)
-        allowed = _ALLOWED[rule].format(said)
+            text = ", ".join(target)
+        allowed = _ALLOWED[rule].format(text)
     return Problem(path, lines.get(place, 1), f"{kind}.{rule}", shown(stood), allowed)
 
 

@@ -72,11 +72,15 @@ def import_problems(tree: Tree, changed: Collection[str]) -> list[Problem]:
     seen = set(waiting)
     while waiting:
         path = waiting.popleft()
-        for line, said in _imports_of(tree, path):
-            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), said))
-            if said.startswith("~") or (target.startswith("..") and not said.startswith("/")):
+        for line, each_text in _imports_of(tree, path):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), each_text))
+            if each_text.startswith("~") or (
+                target.startswith("..") and not each_text.startswith("/")
+            ):
                 found.append(
-                    Problem(path, line, "import.outside", shown(f"@{said}"), "a file of this tree")
+                    Problem(
+                        path, line, "import.outside", shown(f"@{each_text}"), "a file of this tree"
+                    )
                 )
             elif target in tree:
                 edges.append((path, line, target))
@@ -113,8 +117,10 @@ def _imports(content: bytes) -> tuple[tuple[int, str], ...]:
             elif part.type == "code_inline":
                 line += part.content.count("\n")
             elif part.type == "text":
-                found += [(line, said[1].rstrip(_ENDS)) for said in _IMPORT.finditer(part.content)]
-    return tuple((line, said) for line, said in found if said)
+                found += [
+                    (line, parts[1].rstrip(_ENDS)) for parts in _IMPORT.finditer(part.content)
+                ]
+    return tuple((line, parts) for line, parts in found if parts)
 
 
 def _on_circles(edges: list[Edge]) -> Iterator[Edge]:
