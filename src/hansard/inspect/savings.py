@@ -300,7 +300,7 @@ class ReusedAnswers(Answer):
         }
 
     def line(self, question: str = "") -> str:
-        """What they saved, in words. Unknown figures are in no sum. `question` names the filters."""
+        """What they saved, in words. Unknown figures are in no sum. `question` names filters."""
         if not self.reused:
             return f"no call{question} was given an answer of an earlier run"
         text = f"{counted(len(self.reused), 'call')} answered by earlier runs"
