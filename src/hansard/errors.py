@@ -36,7 +36,7 @@ from hansard.broker.lease import (
     OtherDurability,
     ServerError,
 )
-from hansard.broker.process import NotCopied
+from hansard.broker.private_copy import NotCopied
 from hansard.bus.clock import MockedClock
 from hansard.bus.errors import (
     AppendUnknown,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.broker import access
-from hansard.broker.access import permissions
+from hansard.broker.logins import permissions
 from hansard.bus import subjects
 from hansard.domain.errors import BadName
 from tests.access.support import PLANTED, Lab, credentials, eventually

@@ -13,10 +13,11 @@ import pytest
 
 import hansard
 from hansard.broker import access
-from hansard.broker import access as server_logins
-from hansard.broker.access import AccessNotSynced, BrokerUser, Credentials, tell_server
+from hansard.broker import logins as server_logins
+from hansard.broker.access import AccessNotSynced, Credentials, tell_server
 from hansard.broker.files import ServerFiles, locked
 from hansard.broker.lease import Lease, join
+from hansard.broker.logins import BrokerUser
 from hansard.bus import subjects
 from hansard.bus.clock import Clock
 from hansard.bus.commits import record as record_event

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.broker import process
+from hansard.broker import private_copy
 from hansard.broker.lease import peek
 from tests.cli.support import WORKSPACE, Ran, Runs, environment, make_runs
 
@@ -96,7 +96,7 @@ def commands(home: Path, temporary: Path, asked: Sequence[Sequence[str]]) -> lis
 
 def left(temporary: Path) -> list[Path]:
     """The private copies that are there."""
-    return list(temporary.glob(f"{process.PREFIX}*"))
+    return list(temporary.glob(f"{private_copy.PREFIX}*"))
 
 
 def listed(folder: Path) -> dict[str, tuple[int, int]]:
@@ -210,9 +210,9 @@ def test_a_program_writes_nothing_that_goes_away(copied: Path, temporary: Path):
 
 def test_a_kill_leaves_no_copy(copied: Path, temporary: Path):
     """The server that works on it removes it; what was left before there was one, the next use."""
-    half = temporary / f"{process.PREFIX}half"
+    half = temporary / f"{private_copy.PREFIX}half"
     half.mkdir()
-    (half / process.LOCK).touch()
+    (half / private_copy.LOCK).touch()
     (half / "nats").mkdir()
     mine = temporary / "hansard-mine"
     mine.mkdir()
@@ -224,12 +224,12 @@ def test_a_kill_leaves_no_copy(copied: Path, temporary: Path):
 def test_a_copy_that_does_not_fit_is_not_begun(original, temporary, monkeypatch):
     """The message has how much it needs, how much there is, and what to do."""
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(temporary))
-    monkeypatch.setattr(process, "writable", lambda _folder: False)
-    monkeypatch.setattr(process, "ROOM_BYTES_MIN", 2**60)
+    monkeypatch.setattr(private_copy, "writable", lambda _folder: False)
+    monkeypatch.setattr(private_copy, "ROOM_BYTES_MIN", 2**60)
     with pytest.raises(
-        process.NotCopied, match=r"needs [\d,]+ MiB, .* has [\d,]+ MiB free.*TMPDIR"
+        private_copy.NotCopied, match=r"needs [\d,]+ MiB, .* has [\d,]+ MiB free.*TMPDIR"
     ):
-        process.readable(original[0], lambda _text: None)
+        private_copy.readable(original[0], lambda _text: None)
     assert not left(temporary)
 
 

@@ -7,7 +7,7 @@
     state.json        the ServerInfo while the server answers; proves nothing without the FIFO
     credentials.json  server name, logins and last port; outlive the server
     nats.conf         the server's configuration, written at each start
-    access.*          its restricted logins: see `hansard.broker.access`
+    access.*          its restricted logins: see `hansard.broker.logins`
     server.log        what supervisor and server say; server.log.1 is the one before
     server.error      why the last supervisor gave up
     server.obstacle   why the server that runs cannot write: of one size from the start, and written
@@ -167,7 +167,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
     @property
     def copied(self) -> Path:
-        """What the folder is a private copy of: `hansard.broker.process`."""
+        """What the folder is a private copy of: `hansard.broker.private_copy`."""
         return self.root / "copy.json"
 
     @property

@@ -2,227 +2,22 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
-import errno
 import os
 import random
 import re
-import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from hansard.broker.files import PRIVATE_FILE, Credentials, Durability, Login, ServerFiles
-from hansard.broker.lease import BadDataDir, ServerError
-from hansard.bus.errors import ReadOnly
-from hansard.bus.file_lock import release, take
-
-# ------------------------------ private copies of data directories that cannot be written
-#
-# A server writes where it reads: its store recovers itself, and its mark moves on. So a read-only
-# data directory is copied into a temporary folder (mode 0700, in TMPDIR), to be read alone:
-#
-# copy.json         the data directory that it is a copy of
-# copy.lock         flock, held by the process that made it until its end
-#
-# The last user removes it: the supervisor of its server, or the process that made it, whichever
-# ends later. The next process that makes one removes what a kill of both left. It makes no hard
-# links, since a server that writes a file in place would write the original.
-
-FOLDERS = ("marks", "projections", "nats")
-"""What is copied, in this order: the log last, so that nothing knows more than it does, also where
-somebody writes meanwhile. The files beside them are the server's own, and are made again.
-"""
-
-PREFIX = "hansard-read-only-"
-LOCK = "copy.lock"
-
-ROOM_BYTES_MIN = 64 * 1024 * 1024
-"""What is to be left free beside a copy: its server and its tables grow a little."""
-
-UNLOCKED_S = 60.0
-"""A folder without a lock is half made; after so long nobody makes it any more."""
-
-MIB = 1024 * 1024
-
-
-class NotCopied(ServerError):
-    """A data directory that cannot be written, and of which no private copy can be made."""
-
-    def __init__(self, data_dir: Path, fact: str) -> None:
-        super().__init__(
-            f"the data directory {str(data_dir)!r} cannot be written, and to be read it needs a "
-            f"private copy, which cannot be made ({fact}): make room, name another folder for "
-            "temporary files (TMPDIR), or give back the rights to write"
-        )
-        self.data_dir = data_dir
-
-
-class _Copy(msgspec.Struct, frozen=True):
-    of: str
-
-
-def origin(data_dir: Path) -> str | None:
-    """What a data directory is a private copy of; None where it is none."""
-    try:
-        return msgspec.json.decode(ServerFiles(data_dir).copied.read_bytes(), type=_Copy).of
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
-def refuse(data_dir: Path) -> None:
-    """Raise ReadOnly where a data directory is a private copy."""
-    of = origin(data_dir)
-    if of is not None:
-        raise ReadOnly(of)
-
-
-def readable(data_dir: Path, tell: Callable[[str], None]) -> Path:
-    """The data directory itself where it can be written or holds no record; else a private copy,
-    made once a process, and told. Raises NotCopied, BadDataDir (it cannot be read).
-    """
-    folder = Path(os.path.realpath(data_dir))
-    try:
-        if not (folder / "nats").is_dir() or writable(folder):
-            return data_dir
-    except PermissionError as error:
-        raise BadDataDir(folder, error) from error
-    with _making:
-        made = _made.get((os.getpid(), folder))
-        if made is None:
-            try:
-                made = _make(folder, tell)
-            except PermissionError as error:
-                raise BadDataDir(folder, error) from error
-            except OSError as error:
-                raise NotCopied(folder, str(error)) from error
-            _made[os.getpid(), folder] = made
-    return made
-
-
-def writable(folder: Path) -> bool:
-    """Whether a data directory can be written by this process, as the system says it."""
-    folders = [folder, *(path for name in FOLDERS if (path := folder / name).exists())]
-    files = [path for name in ("join.lock", "store.lock") if (path := folder / name).exists()]
-    effective = os.access in os.supports_effective_ids
-    return all(
-        os.access(path, mode, effective_ids=effective)
-        for paths, mode in ((folders, os.R_OK | os.W_OK | os.X_OK), (files, os.R_OK | os.W_OK))
-        for path in paths
-    )
-
-
-_made: dict[tuple[int, Path], Path] = {}
-_making = threading.Lock()
-
-
-def _make(folder: Path, tell: Callable[[str], None]) -> Path:
-    """Copy what is read of a data directory. Raises OSError, NotCopied."""
-    temporary = Path(tempfile.gettempdir())
-    _sweep(temporary)
-    files = list(_files(folder))
-    size = sum(length for _, length in files)
-    found = os.statvfs(temporary)
-    free = found.f_bavail * found.f_frsize
-    if size + ROOM_BYTES_MIN > free:
-        room = f"it needs {(size + ROOM_BYTES_MIN) // MIB:,} MiB"
-        raise NotCopied(folder, f"{room}, {str(temporary)!r} has {free // MIB:,} MiB free")
-    copy = Path(tempfile.mkdtemp(prefix=PREFIX, dir=temporary))
-    lock = os.open(copy / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-    take(lock)
-    atexit.register(_leave, os.getpid(), copy, lock)
-    tell(
-        f"read-only: {str(folder)!r} cannot be written; working on a private copy of "
-        f"{-(-size // MIB):,} MiB at {str(copy)!r}, which goes away by itself"
-    )
-    for path, _ in files:
-        _copy(folder / path, copy / path)
-    (copy / "nats").mkdir(exist_ok=True)
-    ServerFiles(copy).copied.write_bytes(msgspec.json.encode(_Copy(str(folder))))
-    return copy
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, int]]:
-    """The regular files to copy, with their sizes. Raises OSError where a folder cannot be read."""
-
-    def unreadable(error: OSError) -> None:
-        if error.errno != errno.ENOENT:  # somebody removed it meanwhile
-            raise error
-
-    for name in FOLDERS:
-        for within, folders, names in os.walk(folder / name, onerror=unreadable):
-            folders[:] = [each for each in folders if not each.startswith(".")]
-            for each in names:
-                path = Path(within, each)
-                with contextlib.suppress(FileNotFoundError):
-                    found = path.lstat()
-                    if stat.S_ISREG(found.st_mode):
-                        yield path.relative_to(folder), found.st_size
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy one file; nothing where it was removed meanwhile."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copyfile(source, target)
-        target.chmod(PRIVATE_FILE)
-
-
-# ---------------------------------------------------------------- its end
-
-
-def remove_unused(copy: Path) -> None:
-    """Remove a private copy that nobody uses; called by its supervisor, which ends, too."""
-    if origin(copy) is not None and _free(copy / LOCK) and _free(ServerFiles(copy).store_lock):
-        shutil.rmtree(copy, ignore_errors=True)
-
-
-def _leave(pid: int, copy: Path, lock: int) -> None:
-    """At the end of the process that made a copy: remove it, unless its server's supervisor is
-    still there, which does it then.
-    """
-    if os.getpid() != pid:  # a forked child: it is its parent's
-        return
-    os.close(lock)
-    if _free(ServerFiles(copy).store_lock):
-        shutil.rmtree(copy, ignore_errors=True)
-
-
-def _sweep(temporary: Path) -> None:
-    """Remove what killed processes left."""
-    for copy in temporary.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):
-            found = copy.lstat()
-            if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
-                continue
-            begun = (copy / LOCK).exists() or time.time() - found.st_mtime > UNLOCKED_S
-            if begun and _free(copy / LOCK) and _free(ServerFiles(copy).store_lock):
-                shutil.rmtree(copy, ignore_errors=True)
-
-
-def _free(lock: Path) -> bool:
-    """Whether nobody holds a lock file, or there is none."""
-    try:
-        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        return take(fd)
-    finally:
-        release(fd)
-
+from hansard.broker.files import Credentials, Durability, Login, ServerFiles
 
 HOST = "127.0.0.1"
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.broker import access as server_logins
+from hansard.broker import logins as server_logins
 from hansard.broker import process as server_process
 from hansard.broker.files import (
     LOCK_POLL_S,
@@ -522,9 +522,9 @@ def main() -> int:
         code = _give_up(place, error)
     _say("ended")
     if place.copied.exists():
-        from hansard.broker import process  # noqa: PLC0415 -- seldom, and it takes a third of the start
+        from hansard.broker import private_copy  # noqa: PLC0415 -- seldom, and it takes a third of the start
 
-        process.remove_unused(place.root)
+        private_copy.remove_unused(place.root)
     return code
 
 

@@ -11,7 +11,7 @@ import msgspec
 import typer
 from rich.text import Text
 
-from hansard.broker import process
+from hansard.broker import private_copy
 from hansard.broker import repair as repairing
 from hansard.broker.repair import RestoredStream
 from hansard.bus.validation import check as rechecking
@@ -152,7 +152,7 @@ async def repair(json: Json = False) -> int:
         raise SettingsError(message)
     check_data_dir(given)
     folder = data_dir_of(given)
-    process.refuse(folder)
+    private_copy.refuse(folder)
     restored = await repairing.repair(folder, given.workspace)
     lost: Corrupt | None = None
     try:
@@ -191,7 +191,7 @@ async def rebuild(
     """
     given = settings()
     if not verify:
-        process.refuse(data_dir_of(given))
+        private_copy.refuse(data_dir_of(given))
     place = place_of(given)
     rebuilt = rebuilding.verify if verify else rebuilding.rebuild
     began_s = time.monotonic()

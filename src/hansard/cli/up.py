@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from hansard import settings as configuration
-from hansard.broker import process
+from hansard.broker import private_copy
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.redacted_log import ForwardingLog
@@ -66,7 +66,7 @@ async def up(
     projected). Each log is watched for damage: see 'hansard health'.
     """
     given = settings()
-    process.refuse(data_dir_of(given))
+    private_copy.refuse(data_dir_of(given))
     mine = given.workspace if configuration.names_workspace(**GlobalOptions.values) else None
     if mine is None and after is not None:
         raise BadValue("--after", "a position is one of a workspace", "name it with --workspace")

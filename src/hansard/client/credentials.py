@@ -18,8 +18,9 @@ from hansard.agents.access import authenticator as tokens
 from hansard.agents.access import principals
 from hansard.agents.workspace import Workspace
 from hansard.broker import access
-from hansard.broker.access import BadCredentials, BrokerUser, Credentials
+from hansard.broker.access import BadCredentials, Credentials
 from hansard.broker.hosting import join_in_thread
+from hansard.broker.logins import BrokerUser, entry
 from hansard.bus import subjects
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import Unwritable, take
@@ -432,5 +433,5 @@ def _sync_login(
         on_behalf_of=token.issued.on_behalf_of,
         token=token.issued.token,
         expires=token.issued.expires,
-        broker_entry=access.entry(user) if settings.nats_url is not None else None,
+        broker_entry=entry(user) if settings.nats_url is not None else None,
     )

@@ -17,7 +17,7 @@ import msgspec
 
 from hansard import settings as configuration
 from hansard.agents.workspace import Workspace
-from hansard.broker import process
+from hansard.broker import private_copy
 from hansard.broker.hosting import Host
 from hansard.broker.lease import Durability, Login
 from hansard.bus.clock import Clock, demand_real_clock
@@ -58,7 +58,7 @@ def readable(settings: Settings, tell: Callable[[str], None]) -> Settings:
     if settings.nats_url is not None or settings.credentials is not None:
         return settings
     folder = Path(settings.data_dir)
-    found = process.readable(folder, tell)
+    found = private_copy.readable(folder, tell)
     return settings if found == folder else msgspec.structs.replace(settings, data_dir=found)
 
 
@@ -101,7 +101,7 @@ async def find_broker(settings: Settings) -> Broker:
             disk_wait_s=settings.disk_wait_s,
             host=host,
             witness=Witness.of(settings.data_dir),
-            copy_of=process.origin(Path(settings.data_dir)),
+            copy_of=private_copy.origin(Path(settings.data_dir)),
         )
 
     info = host.info

@@ -17,7 +17,7 @@ from hansard.agents import run_index
 from hansard.agents.access.authenticator import Authenticator
 from hansard.agents.access.denials import Denials
 from hansard.agents.workspace import Workspace
-from hansard.broker import process as private_copy
+from hansard.broker import private_copy
 from hansard.broker.lease import peek
 from hansard.bus import subjects
 from hansard.bus.errors import BusError

@@ -12,8 +12,8 @@ import sys
 from typing import Any
 
 import hansard.agents.access.principals
-import hansard.broker.access
 import hansard.broker.files
+import hansard.broker.logins
 import hansard.cli.roles
 import hansard.client.credentials
 from hansard.cli import main
@@ -24,7 +24,7 @@ POINTS: dict[str, tuple[Any, str]] = {
     "issue": (hansard.agents.access.principals, "issue"),
     "access": (hansard.broker.files.ServerFiles, "write_access"),
     "config": (hansard.broker.files.ServerFiles, "write_access_config"),
-    "reload": (hansard.broker.access, "_have_reloaded"),
+    "reload": (hansard.broker.logins, "_have_reloaded"),
     "finish": (hansard.client.credentials.Draft, "finish"),
     "tell": (hansard.cli.roles, "_tell"),
 }

@@ -13,7 +13,7 @@ from hansard.agents.access import authenticator as tokens
 from hansard.agents.access import roles
 from hansard.agents.access.authenticator import Issued
 from hansard.agents.workspace import Workspace
-from hansard.broker.access import BrokerUser
+from hansard.broker.logins import BrokerUser
 from hansard.bus import subjects
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive_all
