@@ -1,6 +1,6 @@
 """Browser actions and experience: caches, recorded actions, check functions, teaching."""
 
-from hansard.agents.actions.experience_bundles import (
+from hansard.agents.artifacts.bundles import (
     InstalledBundle,
     PublishedBundle,
     VerifiedBundle,

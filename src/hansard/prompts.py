@@ -1,6 +1,6 @@
 """Prompts: versions, candidates, optimisation, evidence."""
 
-from hansard.agents.prompts.store import Evolver, Prompt
+from hansard.agents.artifacts.prompts import Evolver, Prompt
 from hansard.client.optimizing import Optimized, OptimizeOptions, PromptCandidate, PromptSearch
 from hansard.domain.prompt import PromptText
 from hansard.domain.steps import PromptUse

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard import testing
-from hansard.agents import artifacts
-from hansard.agents.actions import store
+from hansard.agents.artifacts import caches, versions
 from hansard.client.record import Record
 from hansard.domain.actions import kept
 from hansard.domain.actions.cache import decode, encode
@@ -95,7 +94,7 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
     assert (found.name, found.version) == ("login", 1)
     for at in (0, 1):
         after = entry(at, xpath="/html[1]/a[1]")
-        done = store.heal(record.workspace, "login", 1, after, because="moved", run="r", by="ada")
+        done = caches.heal(record.workspace, "login", 1, after, because="moved", run="r", by="ada")
         assert record._portal.run(done).version == at + 2
     healed = record.kept_actions("login")
     assert [each.xpath for each in healed.actions] == ["/html[1]/a[1]"] * 2
@@ -146,7 +145,7 @@ def test_a_cache_of_a_run_with_a_label_has_it(record: Record, call: Call, tmp_pa
     assert call("actions", "import", file, "shell").code == 0
 
     def label_of(name: str) -> str:
-        found = record._portal.run(artifacts.read(record.workspace, kept.ACTIONS, name))
+        found = record._portal.run(versions.read(record.workspace, kept.ACTIONS, name))
         return str(found.label or "")
 
     labels = [*map(label_of, ("open", "elsewhere", "form", "shell"))]
@@ -205,6 +204,6 @@ async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):
         assert await record.revert_actions("login", 1, because="look again") == 4
         _, told = await again("c")
         assert (told.model_calls, len(questions)) == (2, 4)
-        state = (await artifacts.read(record.workspace, kept.ACTIONS, "login")).state
+        state = (await versions.read(record.workspace, kept.ACTIONS, "login")).state
         told = [(type(each).__name__, getattr(each, "run", "")) for each in state.versions.values()]
         assert told[1:4] == [*[("ActionsHealed", first)] * 2, ("ActionsReverted", "")]

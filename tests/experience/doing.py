@@ -10,7 +10,7 @@ import msgspec
 from playwright.async_api import async_playwright
 
 import hansard
-from hansard.agents.actions.kept_experiences import read_folder
+from hansard.agents.artifacts.experiences import read_folder
 from hansard.bus.jetstream.log import JetStreamLog
 from hansard.client.browser import browser as browsers
 from tests.actions.replaying import Boundaries

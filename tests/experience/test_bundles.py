@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import hansard
-from hansard.agents import artifacts
-from hansard.agents.actions import kept_experiences as store
-from hansard.agents.actions.experience_bundles import verify
+from hansard.agents.artifacts import experiences as store
+from hansard.agents.artifacts import versions
+from hansard.agents.artifacts.bundles import verify
 from hansard.client.record import Record
 from hansard.domain.actions.cache import PageMark
 from hansard.domain.errors import BadValue, Refused
@@ -485,7 +485,7 @@ def test_a_write_that_is_killed_is_there_whole_or_not_at_all(what: str, where: s
 
         def state() -> tuple[list[str], int, bool]:
             name = "theirs" if what == "install" else "invite"
-            find = artifacts.find(record.workspace, kept.EXPERIENCES, name)
+            find = versions.find(record.workspace, kept.EXPERIENCES, name)
             stored = record._portal.run(find).commits
             tags = [event.type for each in stored for event in each.commit.events]
             parts = [each for each in files.iterdir() if each.name.startswith(".hansard")]

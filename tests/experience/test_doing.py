@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard import testing
-from hansard.agents.actions.kept_experiences import read_folder, write_folder
+from hansard.agents.artifacts.experiences import read_folder, write_folder
 from hansard.client.browser.browser import AsyncBrowser
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import digest

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hansard
-from hansard.agents import artifacts
-from hansard.agents.actions import kept_experiences as store
+from hansard.agents.artifacts import experiences as store
+from hansard.agents.artifacts import versions
 from hansard.client.record import Record
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience import distil, kept
@@ -149,7 +149,7 @@ def replays(record: Record, version: int, *told: tuple[int, bool]) -> None:
             version=version, run="r1", agent="ada", step=step, success=success, checks=9
         )
         record._portal.run(
-            artifacts.change(record.workspace, kept.EXPERIENCES, "invite", stated, by="ada")
+            versions.change(record.workspace, kept.EXPERIENCES, "invite", stated, by="ada")
         )
 
 
@@ -247,7 +247,7 @@ def _said_by_another(record: Record, tmp_path: Path) -> list[tuple[str, str]]:
 
     def tell(name: str, told: ExperienceReplayed) -> None:
         record._portal.run(
-            artifacts.change(record.workspace, kept.EXPERIENCES, name, told, by="ada", begins=True)
+            versions.change(record.workspace, kept.EXPERIENCES, name, told, by="ada", begins=True)
         )
 
     tell("invite", msgspec.structs.replace(replay(2, 2, success=True), checks=0))
@@ -323,7 +323,7 @@ async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
         await record.retire_experience("plan")
         labels = {}
         for name in ("journey", "plan"):
-            stored = (await artifacts.read(record.workspace, kept.EXPERIENCES, name)).commits
+            stored = (await versions.read(record.workspace, kept.EXPERIENCES, name)).commits
             labels[name] = {str(each.commit.label or "") for each in stored}
         assert labels == {"journey": {""}, "plan": {"secret"}}
         assert (await record.state("first")).agents["host"].label == "secret"
@@ -375,7 +375,7 @@ async def test_what_is_done_by_name_is_on_record_of_it_once(data_dir, workspace)
         assert await record.confirm_experience("journey") == 2
         for _ in range(2):
             assert (await journeys.again(record, "journey", "b")).success
-        found = await artifacts.read(record.workspace, kept.EXPERIENCES, "journey")
+        found = await versions.read(record.workspace, kept.EXPERIENCES, "journey")
         state, stored = found.state, found.commits
         assert state.replays == {("b", "host", 2)}
         assert [event.type for each in stored for event in each.commit.events].count(

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import artifacts
-from hansard.agents.actions.kept_experiences import write_folder
+from hansard.agents.artifacts import versions
+from hansard.agents.artifacts.experiences import write_folder
 from hansard.domain.actions.cache import ElementTargets
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
@@ -127,7 +127,7 @@ class Twice(Form):
 def stated(data_dir: Path, workspace: str) -> list[str]:
     """What is on record of the experience, in order; each version is read, whole."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        found = record._portal.run(artifacts.read(record.workspace, EXPERIENCES, "send"))
+        found = record._portal.run(versions.read(record.workspace, EXPERIENCES, "send"))
         for each in found.state.versions:
             assert record.kept_experience("send", each).checks
     return [each.type.split(".")[1] for commit in found.commits for each in commit.commit.events]

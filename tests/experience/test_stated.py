@@ -6,7 +6,7 @@ import json
 import pytest
 
 import hansard
-from hansard.agents import artifacts
+from hansard.agents.artifacts import versions
 from hansard.domain.experience.kept import EXPERIENCES, ExperienceHealed
 from tests.experience.parties import FORM, GUESTS, learned, sent
 from tests.experience.test_doing import TASK, done
@@ -43,7 +43,7 @@ async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_agai
         twice = site(TWICE, "twice.html")
         run, told = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
         assert (told.success, told.model_calls, len(told.healed)) == (True, 1, 1), told.error
-        found = await artifacts.read(record.workspace, EXPERIENCES, "invite-a-guest")
+        found = await versions.read(record.workspace, EXPERIENCES, "invite-a-guest")
         state = found.state
         heal = state.versions[3]
         assert isinstance(heal, ExperienceHealed)

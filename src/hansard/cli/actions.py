@@ -187,8 +187,8 @@ async def revert(
     json: Json = False,
 ) -> None:
     """Restore an earlier version as the next version."""
-    from hansard.agents.actions import store
-    from hansard.agents.artifacts import ArtifactChange
+    from hansard.agents.artifacts import caches
+    from hansard.agents.artifacts.versions import ArtifactChange
     from hansard.client.browser.replay import opened, saved
     from hansard.domain.actions.cache import reverted
     from hansard.domain.actions.kept import KIND
@@ -201,7 +201,7 @@ async def revert(
         done = ArtifactChange(kind=KIND, name=which, version=made.version, is_new=True)
     else:
         async with reading() as workspace:
-            done = await store.revert(workspace, which, to, because=because, by=by)
+            done = await caches.revert(workspace, which, to, because=because, by=by)
     shown.show(done, f"{which} is at version {done.version}, equal to version {to}", json=json)
 
 
@@ -215,16 +215,15 @@ async def import_(
     json: Json = False,
 ) -> None:
     """Save a file of actions in the record as a new version."""
-    from hansard.agents import artifacts
-    from hansard.agents.actions import store
+    from hansard.agents.artifacts import caches, versions
     from hansard.client.browser.replay import opened
 
     if _is_file(name):
         raise BadValue("NAME", f"{name!r:.80} reads as a file", "leave out slashes and .json")
     cache, _ = opened(file)
     async with beginning() as workspace:
-        label = await artifacts.label_of_runs(workspace, [cache.run])
-        done = await store.save(workspace, name, cache, because=because, by=by, label=label)
+        label = await versions.label_of_runs(workspace, [cache.run])
+        done = await caches.save(workspace, name, cache, because=because, by=by, label=label)
     shown.show(done, f"{name} is at version {done.version}", json=json)
 
 
@@ -276,10 +275,10 @@ async def look_at(
     json: Json = False,
 ) -> None:
     """Mark a saved cache's versions as reviewed, up to one."""
-    from hansard.agents.actions import store
+    from hansard.agents.artifacts import caches
 
     async with reading() as workspace:
-        done = await store.look_at(workspace, name, version, because=because, by=by)
+        done = await caches.look_at(workspace, name, version, because=because, by=by)
     shown.show(done, f"{name} is reviewed up to version {done.version}", json=json)
 
 
@@ -289,13 +288,13 @@ def _is_file(which: str) -> bool:
 
 async def _read(which: str) -> tuple[ActionCache, Path | None]:
     """Read a cache of the record, or a file and its path. Raises NotFound, BadValue, Refused."""
-    from hansard.agents.actions import store
+    from hansard.agents.artifacts import caches
     from hansard.client.browser.replay import opened
 
     if _is_file(which):
         return opened(which)
     async with reading() as workspace:
-        return await store.get(workspace, *_reference(which)), None
+        return await caches.get(workspace, *_reference(which)), None
 
 
 def _reference(which: str) -> tuple[str, int | None]:

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from hansard.agents.actions.experience_bundles import (
+from hansard.agents.artifacts.bundles import (
     SUFFIX,
     InstalledBundle,
     PublishedBundle,
     VerifiedBundle,
 )
-from hansard.agents.actions.kept_experiences import is_name
+from hansard.agents.artifacts.experiences import is_name
 from hansard.bus.clock import OS_USER
 from hansard.cli import output as shown
 from hansard.cli.actions import Once, Param, allowed_once, pairs, replaying
@@ -111,9 +111,9 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
 
     The runs do one kind of task; no model is asked.
     """
-    from hansard.agents.actions import kept_experiences as kept
-    from hansard.agents.actions.kept_experiences import write_folder
-    from hansard.agents.artifacts import label_of_runs
+    from hansard.agents.artifacts import experiences as kept
+    from hansard.agents.artifacts.experiences import write_folder
+    from hansard.agents.artifacts.versions import label_of_runs
     from hansard.inspect.experience import learned
 
     texts = pairs(task, "--task")
@@ -156,8 +156,8 @@ async def show(
     json: Json = False,
 ) -> None:
     """Print an experience: task, plan, checks and record."""
-    from hansard.agents.actions import kept_experiences as kept
-    from hansard.agents.actions.kept_experiences import read_folder, write_folder
+    from hansard.agents.artifacts import experiences as kept
+    from hansard.agents.artifacts.experiences import read_folder, write_folder
 
     if not is_name(which):
         if point:
@@ -181,8 +181,8 @@ async def diff(
     json: Json = False,
 ) -> None:
     """Print how the files of two versions differ."""
-    from hansard.agents.actions import kept_experiences as kept
-    from hansard.agents.actions.kept_experiences import read_folder
+    from hansard.agents.artifacts import experiences as kept
+    from hansard.agents.artifacts.experiences import read_folder
     from hansard.domain.experience.kept import content_of
 
     items = []
@@ -251,8 +251,8 @@ async def confirm(
 
     The confirmed version is its next version.
     """
-    from hansard.agents.actions import kept_experiences as kept
-    from hansard.agents.actions.kept_experiences import confirm_folder
+    from hansard.agents.artifacts import experiences as kept
+    from hansard.agents.artifacts.experiences import confirm_folder
 
     if not is_name(which):
         shown.show(confirm_folder(Path(which), check or ()), _render_experience, json=json)
@@ -269,7 +269,7 @@ async def confirm(
 @work
 async def retire(name: Name, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
     """Retire an experience until a version is confirmed again."""
-    from hansard.agents.actions import kept_experiences as kept
+    from hansard.agents.artifacts import experiences as kept
 
     async with beginning() as workspace:
         done = await kept.retire(workspace, name, because=because, by=by)
@@ -301,7 +301,7 @@ async def publish(
 
     Secrets and personal values in it are refused.
     """
-    from hansard.agents.actions.experience_bundles import publish as published
+    from hansard.agents.artifacts.bundles import publish as published
 
     async with beginning() as workspace:
         report = await published(
@@ -327,7 +327,7 @@ def verify(
 
     Takes no record, and runs nothing of it.
     """
-    from hansard.agents.actions.experience_bundles import verify as verified
+    from hansard.agents.artifacts.bundles import verify as verified
 
     shown.show(verified(file, key), _verified, json=json)
 
@@ -346,7 +346,7 @@ async def install(
 
     Nothing is done by it until a person confirms its digest.
     """
-    from hansard.agents.actions.experience_bundles import install as installed
+    from hansard.agents.artifacts.bundles import install as installed
 
     async with beginning() as workspace:
         report = await installed(workspace, file, name=name, key=key, because=because, by=by)
@@ -368,7 +368,7 @@ async def run(
 
     No model is asked.
     """
-    from hansard.agents.actions.kept_experiences import read_folder
+    from hansard.agents.artifacts.experiences import read_folder
 
     allowed = allowed_once(once)
     experience = which if is_name(which) else read_folder(Path(which))

@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from hansard.agents import artifacts
-from hansard.agents.artifacts import ArtifactChange
-from hansard.agents.prompts import importing, store
-from hansard.agents.prompts import store as evolving
-from hansard.agents.prompts.store import Draft, Move
+from hansard.agents.artifacts import prompt_imports
+from hansard.agents.artifacts import prompts as evolving
+from hansard.agents.artifacts import prompts as store
+from hansard.agents.artifacts import versions as artifacts
+from hansard.agents.artifacts.prompts import Draft, Move
+from hansard.agents.artifacts.versions import ArtifactChange
 from hansard.agents.steps.tools import source_digest
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
@@ -602,10 +603,10 @@ async def import_(
     Of several components or predictors each is a prompt of its own, NAME/PART. The alias 'best'
     names the best candidate. Importing again adds nothing. Pickles are never loaded.
     """
-    source = importing.read_source(file)
+    source = prompt_imports.read_source(file)
     prompt = prompts.check_name(name if name is not None else file.absolute().stem)
     async with beginning() as workspace:
-        found = await importing.import_source(workspace, prompt, source, by=by)
+        found = await prompt_imports.import_source(workspace, prompt, source, by=by)
     imported = [
         {
             "prompt": each.prompt,
@@ -622,9 +623,9 @@ async def import_(
     output.show(imported, lambda _: _imported(found, source.notes), json=json)
 
 
-def _imported(found: list[importing.Lineage], notes: list[str]) -> Iterator[Part]:
+def _imported(found: list[prompt_imports.Lineage], notes: list[str]) -> Iterator[Part]:
     for each in found:
-        best = f", {importing.BEST} is version {each.best}" if each.best is not None else ""
+        best = f", {prompt_imports.BEST} is version {each.best}" if each.best is not None else ""
         versions = len(set(each.versions.values()))
         yield f"{counted(versions, 'version')} of {each.prompt}, {each.added:,} new{best}"
     for note in notes:

@@ -11,9 +11,9 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
+from hansard.agents.artifacts import prompts as evolving
+from hansard.agents.artifacts.prompts import Evolver, Prompt
 from hansard.agents.callables import is_coroutine_function
-from hansard.agents.prompts import store as evolving
-from hansard.agents.prompts.store import Evolver, Prompt
 from hansard.agents.steps.scope import enters, kept, leaves
 from hansard.bus.clock import OS_USER
 from hansard.bus.portal import Portal

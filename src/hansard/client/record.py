@@ -28,15 +28,15 @@ import msgspec
 
 from hansard.agents import opening
 from hansard.agents.access import roles
-from hansard.agents.actions import kept_experiences
-from hansard.agents.actions.experience_bundles import (
+from hansard.agents.annotations.conversations import Conversation, conversation
+from hansard.agents.artifacts import experiences
+from hansard.agents.artifacts.bundles import (
     InstalledBundle,
     PublishedBundle,
     install,
     publish,
 )
-from hansard.agents.annotations.conversations import Conversation, conversation
-from hansard.agents.artifacts import label_of_runs
+from hansard.agents.artifacts.versions import label_of_runs
 from hansard.agents.errors import ToolError
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import scoring
@@ -466,7 +466,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         names = {"name": experience.name}
         check_names("record.keep_experience", names, self.workspace.redaction)
         label = await label_of_runs(self.workspace, (*experience.sources, *experience.failed))
-        keep = kept_experiences.keep
+        keep = experiences.keep
         kept = await keep(self.workspace, experience, because=because, by=by, label=label)
         return kept.version
 

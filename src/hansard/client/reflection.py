@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from hansard.agents.artifacts.prompts import Prompt
 from hansard.agents.memory import reflection as upkeep
 from hansard.agents.memory.reflection import Judged, Propose, RunTold, Wanted, asked_for
-from hansard.agents.prompts.store import Prompt
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain.label import Label, join

@@ -35,15 +35,15 @@ from uuid import UUID
 
 import msgspec
 
-from hansard.agents import artifacts
 from hansard.agents.access.views import View
-from hansard.agents.actions import kept_experiences, store
 from hansard.agents.aggregates.operations import AggregateFlows
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.inputs import stated
 from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.annotations.windows import Compaction, Windows, summarizer
-from hansard.agents.artifacts import ArtifactChange, label_of_runs
+from hansard.agents.artifacts import caches, experiences
+from hansard.agents.artifacts import versions as artifacts
+from hansard.agents.artifacts.versions import ArtifactChange, label_of_runs
 from hansard.agents.board.twins import AsyncBoard, Board, TransactedFlows
 from hansard.agents.callables import is_async_generator_function
 from hansard.agents.errors import NotBegun, RunAddress, SessionEnded, ToolError
@@ -568,7 +568,7 @@ class _Replaying(_Session):
         label = await self._io(label_of_runs, workspace, (*learnt.sources, *learnt.failed))
         why = f"learned from run {self.run}, which went on freely"
         label = join(label, ledger.label).stored
-        keep = kept_experiences.keep
+        keep = experiences.keep
         await self._io(keep, workspace, learnt, because=why, by=ledger.actor, label=label)
 
     async def _learned_further(
@@ -605,9 +605,9 @@ class _Replaying(_Session):
 
         async def opens(**_: Any) -> int:
             if isinstance(given, str):
-                number = await self._io(kept_experiences.usable, workspace, given)
+                number = await self._io(experiences.usable, workspace, given)
             else:
-                number = await self._io(kept_experiences.number_of, workspace, given, usable=True)
+                number = await self._io(experiences.number_of, workspace, given, usable=True)
             stated = [ExperienceReplayed.tag, *also] if number else []
             for tag in (*stated, *((ExperienceDistilled.tag,) if keeps else ())):
                 await self._flow(self.engine.outcomes.demand(states(tag)))
@@ -617,7 +617,7 @@ class _Replaying(_Session):
         version: int = await self._caller.call(opened, (), question)
         if not isinstance(given, str) and not version:
             return given, version
-        found = await self._io(kept_experiences.get, workspace, name, version)
+        found = await self._io(experiences.get, workspace, name, version)
         self.engine.ledger.shown(found.label)
         return (found.experience if isinstance(given, str) else given), version
 
@@ -649,9 +649,9 @@ class _Replaying(_Session):
         """
         ledger, workspace, name = self.engine.ledger, self.engine.workspace, moved.name
         await self._io(
-            kept_experiences.heal,
+            experiences.heal,
             workspace,
-            await self._io(kept_experiences.get, workspace, name, version),
+            await self._io(experiences.get, workspace, name, version),
             moved,
             node,
             because=recordable(because, self.engine.settings.scrub),
@@ -659,14 +659,14 @@ class _Replaying(_Session):
             by=ledger.actor,
             label=ledger.label.stored,
         )
-        number: int = await self._io(kept_experiences.number_of, workspace, moved)
+        number: int = await self._io(experiences.number_of, workspace, moved)
         return number
 
     async def _heals(self, name: str, version: int, after: CachedAction, because: str) -> int:
         """Put on record that an entry of a cache that is kept was found elsewhere."""
         ledger = self.engine.ledger
         made: ArtifactChange = await self._io(
-            store.heal,
+            caches.heal,
             self.engine.workspace,
             name,
             version,

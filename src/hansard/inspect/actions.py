@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from hansard.agents import artifacts
+from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.workspace import Workspace
 from hansard.domain.actions.cache import (
     ACT,

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hansard.agents import artifacts
-from hansard.agents.actions.kept_experiences import KeptVersion
+from hansard.agents.artifacts import versions
+from hansard.agents.artifacts.experiences import KeptVersion
 from hansard.domain.actions.cache import SLOT
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
@@ -375,7 +375,7 @@ def log(reader: Reader, name: str) -> ExperienceLog:
     rows = [dict(each) for each in reader.rows(_LOG, [name])]
     found = msgspec.convert(rows, list[ExperienceChange])
     if not found:
-        raise artifacts.missing(EXPERIENCES, name)
+        raise versions.missing(EXPERIENCES, name)
     return ExperienceLog(position=reader.position, changes=found)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents import artifacts
-from hansard.agents.prompts import store
-from hansard.agents.prompts.store import Prompt
+from hansard.agents.artifacts import prompts as store
+from hansard.agents.artifacts import versions as artifacts
+from hansard.agents.artifacts.prompts import Prompt
 from hansard.agents.workspace import Workspace
 from hansard.domain import prompt as prompts
 from hansard.domain.errors import BadValue, Refused

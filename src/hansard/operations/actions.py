@@ -7,9 +7,9 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-from hansard.agents.actions import kept_experiences
-from hansard.agents.actions import store as kept_caches
-from hansard.agents.actions.kept_experiences import KeptVersion
+from hansard.agents.artifacts import caches as kept_caches
+from hansard.agents.artifacts import experiences as kept_experiences
+from hansard.agents.artifacts.experiences import KeptVersion
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need, states, trusts
 from hansard.bus.clock import OS_USER

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents import artifacts
+from hansard.agents.artifacts import prompts as store
+from hansard.agents.artifacts import versions
+from hansard.agents.artifacts.prompts import CURRENT, Draft, Evolver, Move, Prompt
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need, states, trusts
-from hansard.agents.prompts import store
-from hansard.agents.prompts.store import CURRENT, Draft, Evolver, Move, Prompt
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.domain import prompt as prompt_rules
@@ -81,7 +81,7 @@ async def promoted(workspace: Workspace, read: Read, request: Promotion) -> Prom
         raise BadValue("because", fact, "give one of both: a reason, or whose verdict counts")
     prompt_rules.check_alias(request.alias)
     found = await store.get(workspace, request.reference)
-    state = (await artifacts.read(workspace, PROMPTS, found.name)).state
+    state = (await versions.read(workspace, PROMPTS, found.name)).state
     prompt_rules.demand_usable(state, found.version)
     if state.aliases.get(request.alias) == found.version:
         return None

@@ -10,11 +10,14 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from hansard.agents import artifacts, opening
+from hansard.agents import opening
 from hansard.agents.access import roles, views
 from hansard.agents.access.authenticator import Authenticator, Principal
 from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.access.views import Derived, View
+from hansard.agents.artifacts import prompts as store
+from hansard.agents.artifacts import versions
+from hansard.agents.artifacts.prompts import Prompt
 from hansard.agents.errors import RoleRefused
 from hansard.agents.experiments.plans import NotPlaced
 from hansard.agents.memory.sight import VisibilityFilter
@@ -23,8 +26,6 @@ from hansard.agents.opening import Options
 from hansard.agents.policy import permits
 from hansard.agents.policy.approvals import listed
 from hansard.agents.policy.permits import clearance_of
-from hansard.agents.prompts import store
-from hansard.agents.prompts.store import Prompt
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
@@ -262,12 +263,12 @@ class RoleRecord(RecordOperations, Spaces):
         if operation.shows is None:
             return
         name = request.name if hasattr(request, "name") else split(request.reference)[0]
-        found = await artifacts.find(self._workspace, operation.shows, name)
+        found = await versions.find(self._workspace, operation.shows, name)
         if operation.begins and not found.commits:
             return
         rules = (await self.permit()).rules
         if not found.commits or rules is None or not cleared(rules, found.label):
-            raise artifacts.missing(operation.shows, name)
+            raise versions.missing(operation.shows, name)
         await self._shown(found.label)
 
     async def _label_of_runs(self, runs: Sequence[str]) -> None:

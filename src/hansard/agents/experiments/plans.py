@@ -13,7 +13,7 @@ from typing import Any, TypedDict, Unpack
 import msgspec
 
 from hansard.agents import run_index
-from hansard.agents.prompts.store import demand_usable
+from hansard.agents.artifacts.prompts import demand_usable
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER

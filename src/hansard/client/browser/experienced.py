@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hansard.agents.actions.kept_experiences import is_name, read_folder
+from hansard.agents.artifacts.experiences import is_name, read_folder
 from hansard.agents.errors import NotDone, SessionEnded
 from hansard.bus.errors import BusError
 from hansard.client.browser.browser import (

@@ -2,6 +2,8 @@
 
 A file as MCP clients have it (`mcpServers`) names several. Of an entry are read `command`, `args`
 and `env`, or `url` and `headers`; `${NAME}` in any of them is a variable of the environment.
+
+Long because one process and several of them answer through the same interface.
 """
 
 from __future__ import annotations

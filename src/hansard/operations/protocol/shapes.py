@@ -10,12 +10,12 @@ import msgspec
 
 from hansard.agents.access.views import View
 from hansard.agents.annotations.statements import Checkpoint
+from hansard.agents.artifacts.prompts import Prompt
 from hansard.agents.board.operations import BoardEntry
 from hansard.agents.experiments.plans import Arm
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
 from hansard.agents.memory.search import Found
 from hansard.agents.memory.store import BlamedLine
-from hansard.agents.prompts.store import Prompt
 from hansard.agents.team.tasks import Mail, Task, TaskEntry
 from hansard.bus.clock import Slices
 from hansard.domain.actions.cache import ActionCache

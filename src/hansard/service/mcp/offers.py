@@ -16,9 +16,9 @@ from typing import Any, Literal, Union, get_type_hints
 
 import msgspec
 
-from hansard.agents import artifacts
-from hansard.agents.actions import store as kept_caches
-from hansard.agents.artifacts import ArtifactChange
+from hansard.agents.artifacts import caches as kept_caches
+from hansard.agents.artifacts import versions as artifacts
+from hansard.agents.artifacts.versions import ArtifactChange
 from hansard.agents.errors import RoleRefused
 from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.policy import permits

@@ -2,6 +2,8 @@
 
 A request's answer is one JSON body, or an event on a stream (SSE) among others. Written after the
 transport's description in MCP's revisions 2025-06-18, 2025-11-25 and 2026-07-28.
+
+Long because an answer, its stream and its login are parts of one exchange over HTTP.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents import artifacts
-from hansard.agents.prompts.store import Draft, Move, add, move
+from hansard.agents.artifacts import versions as artifacts
+from hansard.agents.artifacts.prompts import Draft, Move, add, move
 from hansard.agents.workspace import Workspace
 from hansard.bus.file_lock import read_text
 from hansard.domain import prompt as prompts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from hansard.agents import artifacts
-from hansard.agents.artifacts import ArtifactChange
+from hansard.agents.artifacts import versions
+from hansard.agents.artifacts.versions import ArtifactChange
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
 from hansard.domain.actions import cache as caches
@@ -49,7 +49,7 @@ async def save(
         because=workspace.text(because),
         run=cache.run,
     )
-    return await artifacts.change(workspace, ACTIONS, name, event, by=by, label=label, begins=True)
+    return await versions.change(workspace, ACTIONS, name, event, by=by, label=label, begins=True)
 
 
 async def get(workspace: Workspace, name: str, version: int | None = None) -> ActionCache:
@@ -58,10 +58,10 @@ async def get(workspace: Workspace, name: str, version: int | None = None) -> Ac
     Raises NotFound (no such cache, or its bytes were erased), Refused (no such version), BadName,
     Corrupt.
     """
-    found = await artifacts.read(workspace, ACTIONS, name)
+    found = await versions.read(workspace, ACTIONS, name)
     number = found.state.newest if version is None else version
     base, heals = kept.chain(found.state, number)
-    plain = await artifacts.fetched(workspace, base.cache)
+    plain = await versions.fetched(workspace, base.cache)
     if digest(canonical(plain)) != base.digest:
         raise Corrupt(f"version {base.version} of action cache {name!r}", "it is not its digest's")
     made = caches.decode(msgspec.json.encode(plain), f"action cache {name!r}")
@@ -93,7 +93,7 @@ async def heal(
     event = ActionsHealed(
         version=0, before=before, entry=after.step_index, after=after, because=because, run=run
     )
-    return await artifacts.change(workspace, ACTIONS, name, event, by=by, label=label)
+    return await versions.change(workspace, ACTIONS, name, event, by=by, label=label)
 
 
 async def revert(
@@ -110,7 +110,7 @@ async def revert(
     Raises NotFound, Refused, BadName, Conflict.
     """
     event = ActionsReverted(version=0, to=to, because=workspace.text(because))
-    return await artifacts.change(workspace, ACTIONS, name, event, by=by, label=label)
+    return await versions.change(workspace, ACTIONS, name, event, by=by, label=label)
 
 
 async def look_at(
@@ -131,4 +131,4 @@ async def look_at(
     def looked_at(state: ActionsState) -> ActionsLookedAt:
         return ActionsLookedAt(version=version or state.newest, because=because)
 
-    return await artifacts.change(workspace, ACTIONS, name, looked_at, by=by, label=label)
+    return await versions.change(workspace, ACTIONS, name, looked_at, by=by, label=label)

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents import artifacts
-from hansard.agents.artifacts import Artifact, ArtifactChange
+from hansard.agents.artifacts import versions
+from hansard.agents.artifacts.versions import Artifact, ArtifactChange
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
@@ -122,7 +122,7 @@ async def get(workspace: Workspace, reference: str) -> Prompt:
     and Refused where there is no such version or alias.
     """
     name, which = prompts.split(reference)
-    found = await artifacts.read(workspace, PROMPTS, name)
+    found = await versions.read(workspace, PROMPTS, name)
     try:
         version = prompts.resolve(found.state, which)
     except Refused as error:
@@ -141,7 +141,7 @@ async def newest(workspace: Workspace) -> list[Prompt]:
             by_name.setdefault(stored.stream.id, []).append(stored)
     made: list[Prompt] = []
     for name, commits in sorted(by_name.items()):
-        found = artifacts.folded(PROMPTS, commits)
+        found = versions.folded(PROMPTS, commits)
         usable = found.state.versions.keys() - found.state.retired
         if usable:
             made.append(of_version(found, name, max(usable)))
@@ -190,7 +190,7 @@ async def add(workspace: Workspace, name: str, draft: Draft, *, by: str | Actor)
     Raises BadName, BadValue, Refused (no such parent), Conflict after 50 lost races.
     """
     event = drafted(draft, workspace.redaction)
-    return await artifacts.change(workspace, PROMPTS, name, event, by=by, begins=True)
+    return await versions.change(workspace, PROMPTS, name, event, by=by, begins=True)
 
 
 def drafted(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
@@ -263,7 +263,7 @@ async def move(
             experiment=move.experiment,
         )
 
-    found = await artifacts.change(workspace, PROMPTS, name, moved, by=by)
+    found = await versions.change(workspace, PROMPTS, name, moved, by=by)
     return msgspec.structs.replace(found, alias=move.alias, experiment=move.experiment)
 
 
@@ -292,7 +292,7 @@ async def feed_back(
         version = prompts.resolve(state, which)
         return PromptFeedbackGiven(version=version, text=text, rating=rating, run=run)
 
-    return await artifacts.change(workspace, PROMPTS, name, given, by=by)
+    return await versions.change(workspace, PROMPTS, name, given, by=by)
 
 
 async def retire(
@@ -309,7 +309,7 @@ async def retire(
     def retired(state: PromptState) -> PromptRetired:
         return PromptRetired(version=prompts.resolve(state, which), because=because)
 
-    return await artifacts.change(workspace, PROMPTS, name, retired, by=by)
+    return await versions.change(workspace, PROMPTS, name, retired, by=by)
 
 
 # Versions that answer feedback: by a rule, a function, or a model.

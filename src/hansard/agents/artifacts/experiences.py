@@ -10,8 +10,8 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from hansard.agents import artifacts
-from hansard.agents.artifacts import Artifact, ArtifactChange
+from hansard.agents.artifacts import versions
+from hansard.agents.artifacts.versions import Artifact, ArtifactChange
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.file_lock import read_bounded, write_whole
@@ -132,7 +132,7 @@ async def get(workspace: Workspace, name: str, version: int | None = None) -> Ke
     bytes were erased), Refused (no such version), BadName, BadValue, Corrupt.
     """
     return await _version(
-        workspace, name, await artifacts.read(workspace, EXPERIENCES, name), version
+        workspace, name, await versions.read(workspace, EXPERIENCES, name), version
     )
 
 
@@ -140,7 +140,7 @@ async def at(workspace: Workspace, name: str, point: str = "") -> KeptVersion:
     """Return a version by its number (`3`) or its digest's beginning; the newest for an empty one.
     Raises what `get` raises.
     """
-    found = await artifacts.read(workspace, EXPERIENCES, name)
+    found = await versions.read(workspace, EXPERIENCES, name)
     if point.isdecimal():
         number = int(point[:9])
     else:
@@ -152,7 +152,7 @@ async def usable(workspace: Workspace, name: str) -> int:
     """Return the newest version. Raises NotFound, and Refused where it is retired, quarantined or
     not trusted.
     """
-    state = (await artifacts.read(workspace, EXPERIENCES, name)).state
+    state = (await versions.read(workspace, EXPERIENCES, name)).state
     kept.demand_usable(state, name, state.newest)
     return state.newest
 
@@ -162,7 +162,7 @@ async def _version(
 ) -> KeptVersion:
     number = found.state.newest if version is None else version
     event = found.state.demand(number)
-    content = await artifacts.fetched(workspace, event.content)
+    content = await versions.fetched(workspace, event.content)
     if not isinstance(content, dict) or kept.digest_of(content) != event.digest:
         raise Corrupt(f"version {number} of experience {name!r}", "it is not its digest's")
     return KeptVersion(
@@ -195,7 +195,7 @@ async def keep(
         failed=experience.failed,
         because=workspace.text(because),
     )
-    return await artifacts.change(
+    return await versions.change(
         workspace, EXPERIENCES, experience.name, event, by=by, label=label, begins=True
     )
 
@@ -242,7 +242,7 @@ async def confirm(
 
     Raises NotFound, Refused, BadValue, Conflict.
     """
-    found = await artifacts.read(workspace, EXPERIENCES, name)
+    found = await versions.read(workspace, EXPERIENCES, name)
     number = kept.at_digest(found.state, digest) if digest else found.state.newest
     event, foreign = found.state.demand(number), number in found.state.untrusted
     if foreign and not digest:
@@ -265,7 +265,7 @@ async def confirm(
     confirmed = ExperienceConfirmed(
         version=0, **made, parent=number, because=workspace.text(because)
     )
-    return await artifacts.change(workspace, EXPERIENCES, name, confirmed, by=by, label=label)
+    return await versions.change(workspace, EXPERIENCES, name, confirmed, by=by, label=label)
 
 
 async def heal(
@@ -291,23 +291,23 @@ async def heal(
         because=because,
     )
     label = join(label, before.label).stored
-    return await artifacts.change(workspace, EXPERIENCES, before.name, event, by=by, label=label)
+    return await versions.change(workspace, EXPERIENCES, before.name, event, by=by, label=label)
 
 
 async def retire(
     workspace: Workspace, name: str, *, because: str = "", by: str | Actor
 ) -> ArtifactChange:
     """Retire an experience until a version is confirmed again. Raises NotFound, Conflict."""
-    label = (await artifacts.read(workspace, EXPERIENCES, name)).label
+    label = (await versions.read(workspace, EXPERIENCES, name)).label
     event = ExperienceRetired(version=0, because=workspace.text(because))
-    return await artifacts.change(workspace, EXPERIENCES, name, event, by=by, label=label)
+    return await versions.change(workspace, EXPERIENCES, name, event, by=by, label=label)
 
 
 async def number_of(workspace: Workspace, experience: Experience, *, usable: bool = False) -> int:
     """Return which version an experience is of the one that the record keeps by its name; 0 for
     none. Raises Refused where it must be `usable`, and is retired, quarantined or not trusted.
     """
-    state = (await artifacts.find(workspace, EXPERIENCES, experience.name)).state
+    state = (await versions.find(workspace, EXPERIENCES, experience.name)).state
     digest = kept.digest_of(kept.content_of(experience))
     same = [number for number, each in state.versions.items() if each.digest == digest]
     if same and usable:

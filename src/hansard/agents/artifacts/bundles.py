@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents import artifacts
-from hansard.agents.actions import kept_experiences as kept_store
-from hansard.agents.actions.kept_experiences import KeptVersion
+from hansard.agents.artifacts import experiences as kept_store
+from hansard.agents.artifacts import versions
+from hansard.agents.artifacts.experiences import KeptVersion
 from hansard.agents.memory.search import imported
 from hansard.agents.workspace import Workspace
 from hansard.bus.file_lock import read_bounded, write_whole
@@ -100,7 +100,7 @@ async def publish(
         ExtraMissing: There is a key, and the extra `experience` is not installed.
     """
     found = await kept_store.at(workspace, name, point)
-    state = (await artifacts.read(workspace, EXPERIENCES, name)).state
+    state = (await versions.read(workspace, EXPERIENCES, name)).state
     _demand_open(state, found)
     terms = terms.strip()
     if not 0 < len(terms) <= LICENSE_CHARACTERS_MAX:
@@ -122,7 +122,7 @@ async def publish(
         license=manifest.license,
         because=workspace.text(because),
     )
-    await artifacts.change(workspace, EXPERIENCES, name, stated, by=by)
+    await versions.change(workspace, EXPERIENCES, name, stated, by=by)
     write_whole(path, raw)
     return PublishedBundle(
         file=str(path), bundle=_verified(made), constants=bundles.constants(made.experience)
@@ -251,7 +251,7 @@ async def install(
         because=workspace.text(because),
     )
     untrusted = Label(untrusted=True)
-    done = await artifacts.change(
+    done = await versions.change(
         workspace, EXPERIENCES, name, stated, by=by, label=untrusted, begins=True
     )
     return InstalledBundle(name=name, version=done.version, bundle=_verified(found))
