@@ -224,14 +224,14 @@ def test_a_document_that_is_broken_is_none(tmp_path, data):
 PROGRAM = """
 import sys
 from pathlib import Path
-from hansard.agents.importers.chat import ChatRun, Given
+from hansard.agents.importers.chat import ChatRun, ImportDefaults
 from hansard.agents.importers.sources import records
 
 class Nobody:
     def read(self, count): pass
     def bad(self, bad): pass
 
-found = records(sys.argv[1], Path(sys.argv[2]), Given(), Nobody())
+found = records(sys.argv[1], Path(sys.argv[2]), ImportDefaults(), Nobody())
 print(sum(isinstance(run, ChatRun) for _, run in found))
 for line in open('/proc/self/status'):
     if line.startswith('VmHWM'):
