@@ -109,7 +109,17 @@ def test_what_has_none_is_told_once_a_file_with_the_way_to_map_it(
     assert (told.code, log_of(home, workspace)) == (1, [])
 
 
-@pytest.mark.parametrize("data", [b"", b"hello\nworld\n", b'{"a": 1}', b"[[1, 2]]", b"\x00" * 90])
+def test_an_empty_file_is_called_empty(bring_in, tmp_path):
+    """Without a format, a regular file of no bytes is empty, and so are formats read whole."""
+    path = tmp_path / "file"
+    path.touch()
+    for format_ in ([], ["devtools"], ["tau-bench"]):
+        told = bring_in(*format_, path)
+        assert told.err == f"{path}:1: the file is empty: give one that holds recorded runs\n"
+        assert told.code == 1
+
+
+@pytest.mark.parametrize("data", [b"hello\nworld\n", b'{"a": 1}', b"[[1, 2]]", b"\x00" * 90])
 def test_what_nobody_knows_is_asked_for(bring_in, tmp_path, data):
     """Without a format, a file that no signature fits is not guessed at."""
     path = tmp_path / "file"

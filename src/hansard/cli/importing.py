@@ -27,6 +27,7 @@ from hansard.agents.importers.files import head
 from hansard.agents.importers.mapping import WORDS
 from hansard.agents.importers.reader import STDIN, Importer
 from hansard.agents.importers.sources import (
+    EMPTY,
     EVENTS,
     NAMES,
     UNKNOWN,
@@ -174,11 +175,11 @@ def _recognised(
     groups: dict[str, list[Path | None]] = {}
     for path in paths:
         begun = head(path)
-        found = recognised(begun)
+        found = recognised(begun) if begun else None
         if found is not None and not found.way:
             groups.setdefault(found.name, []).append(path)
             continue
-        reason = found.sentence if found is not None else UNKNOWN if begun else "the file is empty"
+        reason = found.sentence if found is not None else EMPTY if begun == b"" else UNKNOWN
         tally.bad += 1
         watcher.bad(Bad(str(path) if path is not None else STDIN, 1, reason))
     return groups

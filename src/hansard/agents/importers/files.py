@@ -109,10 +109,10 @@ def seekable(path: Path | None) -> Generator[BinaryIO]:
         yield regular
 
 
-def head(path: Path | None) -> bytes:
-    """The first bytes of a file; none of a named pipe, which is read only once. Raises OSError."""
+def head(path: Path | None) -> bytes | None:
+    """The first bytes of a file; None for a named pipe, which is read only once. Raises OSError."""
     if path is not None and not path.is_file():
-        return b""
+        return None
     with opened(path) as file:
         return bytes(file.peek(PIECE_BYTES))  # type: ignore[attr-defined]  # every binary file here is buffered
 

@@ -109,6 +109,8 @@ UNKNOWN = (
     f"runs as chat-jsonl; {SEE}"
 )
 
+EMPTY = "the file is empty: give one that holds recorded runs"
+
 HEAD_BYTES = 256 * 1024
 """Bytes at the begin of a file by which its format is recognised."""
 
@@ -221,7 +223,7 @@ def _whole(
         data = file.read(limit + 1)
         watcher.read(len(data))
         if not data.removeprefix(files.BOM).strip(files.BLANKS):
-            return "the file is empty"
+            return EMPTY
         if len(data) > limit:
             return f"the file has more than {limit:,} bytes, which is the limit for one run"
     found = _run(data.removeprefix(files.BOM), convert, remedy)
@@ -320,7 +322,7 @@ class _Document:
         try:
             outline = files.outline(file, list_)
         except files.NotADocument as error:
-            reason = files.why_not_json(self.head, error) if self.head else "the file is empty"
+            reason = files.why_not_json(self.head, error) if self.head else EMPTY
             raise files.NotADocument(reason + self.hint) from error
         self.members, self.elements = outline.members, outline.elements
         watcher.read(file.seek(0, os.SEEK_END) - sum(span.size for span in self.elements or ()))
