@@ -126,6 +126,29 @@ async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
     await _unharmed(seen)
 
 
+async def test_hostile_text_is_readable(view: Open, pages: Pages, hostile: str):
+    """It is found and shown as text; what does not print or turns the line is written out."""
+    seen = await view(await pages.of(hostile))
+    await seen.page.click("#desk-chat")
+    payloads = {
+        "alert(1)": PAYLOADS["end of script"],
+        "* { display": PAYLOADS["style"],
+        "&#x3c;script": PAYLOADS["entity"],
+        "gnp.exe": r"\u202egnp.exe\u2066 \u200f\u061c",
+        "[31me": r"c\u0000d\u001b[31me\u007ff\u0085g",
+    }
+    unprinted = set("\u202e\u2066\u200f\u061c\x00\x1b\x7f\x85\u2028\u2029")
+    for words, read in payloads.items():
+        assert " of " in await seen.search(words), words
+        assert read in await seen.text("#event"), words
+        assert not unprinted & set(await seen.text("main")), words
+    await seen.end()
+    chat = await seen.text("#chat")
+    assert [read for read in payloads.values() if read not in chat] == []
+    assert not unprinted & set(chat)
+    await _unharmed(seen)
+
+
 @pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.thorough)])
 async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: str, width: int):
     """Hostile keys, values, tasks and messages are shown whole as text, at any event."""
