@@ -227,9 +227,7 @@ def _path(file: str) -> Path | None:
 
 def _size(files: list[str]) -> int | None:
     """What there is to read, in bytes; None where that is not known."""
-    sizes = [None if file == STDIN else Path(file).stat().st_size for file in files]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+    return None if STDIN in files else sum(Path(file).stat().st_size for file in files)
 
 
 @contextmanager

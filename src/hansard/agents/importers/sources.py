@@ -198,10 +198,8 @@ def _devtools(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Ite
     remedy = "it is no recording of Chrome DevTools' Recorder: export it as JSON"
     limit = devtools.FILE_BYTES_MAX
     convert = devtools.from_devtools
-    yield (
-        1,
-        _whole(path, watcher, limit, devtools.DEVTOOLS, lambda raw: convert(raw, given), remedy),
-    )
+    found = _whole(path, watcher, limit, devtools.DEVTOOLS, lambda raw: convert(raw, given), remedy)
+    yield 1, found
 
 
 def _atif(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
