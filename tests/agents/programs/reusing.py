@@ -1,24 +1,24 @@
 """Asks what an earlier run asked, and something new; may stop around one append, by number."""
 
 import hansard
-from tests.aggregates.programs.trading import NumberedLog
+from tests.aggregates.programs.trading import numbered
 from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> list[str]:
     """What was answered."""
     job = inside.job
-    with hansard.connect(workspace=job.workspace) as record:
-        workspace = record.workspace
-        record.workspace = workspace.through(NumberedLog(workspace.log, inside))
-        with record.run(job.settings["workflow"], run=job.run) as session:
+    with (
+        numbered(inside) as record,
+        record.run(job.settings["workflow"], run=job.run) as session,
+    ):
 
-            @session.tool(effects="idempotent", reuse=hansard.reuse(ttl_s=3_600))
-            def ask(text: str) -> str:
-                inside.world.note("ran", text=text)
-                return text.upper()
+        @session.tool(effects="idempotent", reuse=hansard.reuse(ttl_s=3_600))
+        def ask(text: str) -> str:
+            inside.world.note("ran", text=text)
+            return text.upper()
 
-            return [ask(text) for text in job.settings["texts"]]
+        return [ask(text) for text in job.settings["texts"]]
 
 
 if __name__ == "__main__":

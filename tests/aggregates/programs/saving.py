@@ -5,9 +5,8 @@ from uuid import UUID
 
 from eventsourcing.application import AggregateNotFoundError, Application
 
-import hansard
 from tests.aggregates.book import Account, Order
-from tests.aggregates.programs.trading import NumberedLog
+from tests.aggregates.programs.trading import numbered
 from tests.faults._inside import Inside, run_program
 
 
@@ -34,9 +33,7 @@ class Book(Application[UUID]):
 def main(inside: Inside) -> int:
     """Place what is missing of some orders; how many there are."""
     settings = inside.job.settings
-    with hansard.connect(workspace=inside.job.workspace) as record:
-        workspace = record.workspace
-        record.workspace = workspace.through(NumberedLog(workspace.log, inside))
+    with numbered(inside) as record:
         book = record.application(Book)
         owner = settings["owner"]
         while (placed := len(book.account(owner).orders)) < settings["orders"]:

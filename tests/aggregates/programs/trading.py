@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import hansard
 from hansard.bus.log import Append, EventLog, Stored
+from hansard.bus.portal import portal
+from hansard.client.opening import open_with_tables, settings_of
+from hansard.client.options import Defaults
+from hansard.client.record import Record
 from tests.faults._inside import Inside, run_program
 
 BOOK = Path(__file__).parents[3] / "examples" / "trading_book" / "book.py"
@@ -60,12 +63,18 @@ class NumberedLog:
         await asyncio.Event().wait()
 
 
+def numbered(inside: Inside) -> Record:
+    """Open the workspace's record over such a log, as `connect` does over the real one."""
+    settings = settings_of({"workspace": inside.job.workspace})
+    workspace, tables = portal().run(open_with_tables(settings))
+    through = workspace.through(NumberedLog(workspace.log, inside))
+    return Record(through, portal(), Defaults.of(settings, {}), tables)
+
+
 def main(inside: Inside) -> str:
     """What is left in the account."""
     settings, trading = inside.job.settings, book()
-    with hansard.connect(workspace=inside.job.workspace) as record:
-        workspace = record.workspace
-        record.workspace = workspace.through(NumberedLog(workspace.log, inside))
+    with numbered(inside) as record:
         place = {"run": inside.job.run, "agent": settings["agent"], "role": "trader"}
         with record.run("trading-book", **place) as session:
             inside.world.note("began", agent=settings["agent"])

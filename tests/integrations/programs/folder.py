@@ -4,10 +4,9 @@ import os
 import warnings
 from pathlib import Path
 
-import hansard
 from hansard.integrations.mcp.recording import Rules
 from hansard.integrations.memory.agent_runs import run_folder
-from tests.aggregates.programs.trading import NumberedLog
+from tests.aggregates.programs.trading import numbered
 from tests.faults._inside import Inside, run_program
 
 
@@ -16,9 +15,7 @@ def main(inside: Inside) -> str:
     settings = inside.job.settings
     os.environ |= {"ANTHROPIC_BASE_URL": settings["url"], "ANTHROPIC_API_KEY": "no key"}
     warnings.simplefilter("ignore")
-    with hansard.connect(workspace=inside.job.workspace) as record:
-        workspace = record.workspace
-        record.workspace = workspace.through(NumberedLog(workspace.log, inside))
+    with numbered(inside) as record:
         rules = Rules(effects={"send": "idempotent"})
         folder = Path(settings["folder"])
         return run_folder(record, folder, "How many?", run=inside.job.run, rules=rules).text

@@ -1,7 +1,6 @@
 """Remember corrections one by one; may stop around an append, by number."""
 
-import hansard
-from tests.aggregates.programs.trading import NumberedLog
+from tests.aggregates.programs.trading import numbered
 from tests.faults._inside import Inside, run_program
 
 
@@ -9,9 +8,7 @@ def main(inside: Inside) -> str:
     """The instructions at the end."""
     settings = inside.job.settings
     space = f"agent/{settings['agent']}"
-    with hansard.connect(workspace=inside.job.workspace) as record:
-        workspace = record.workspace
-        record.workspace = workspace.through(NumberedLog(workspace.log, inside))
+    with numbered(inside) as record:
         place = {"run": inside.job.run, "agent": settings["agent"], "role": "assistant"}
         with record.run("minutes", **place) as session:
             for number in range(settings["corrections"]):

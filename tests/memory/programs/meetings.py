@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import hansard
-from tests.aggregates.programs.trading import NumberedLog
+from tests.aggregates.programs.trading import numbered
 from tests.faults._inside import Inside, run_program
 
 MINUTES = Path(__file__).parents[3] / "examples" / "meeting_assistant" / "minutes.py"
@@ -26,9 +25,7 @@ def minutes() -> Any:
 def main(inside: Inside) -> list[str]:
     """The minutes that it came to write."""
     program = minutes()
-    with hansard.connect(workspace=inside.job.workspace) as record:
-        workspace = record.workspace
-        record.workspace = workspace.through(NumberedLog(workspace.log, inside))
+    with numbered(inside) as record:
         return list(program.work(record, inside.job.settings["url"]).values())
 
 
