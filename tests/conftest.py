@@ -4,6 +4,7 @@ import atexit
 import gc
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,7 +60,12 @@ def pytest_configure(config: pytest.Config) -> None:
     another each time in a thorough one; SEED or --randomly-seed sets it.
 
     What is still frozen at the very end is never let go of, and DuckDB's binding calls that a leak.
+
+    A script that starts the tests in the background has them ignore SIGINT, and all programs that
+    they start and interrupt would inherit that.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = getattr(config.option, "randomly_seed", "default")  # absent with `-p no:randomly`
     if seed == "default":
         drawn = random.SystemRandom().getrandbits(32) if THOROUGH else SEED_QUICK

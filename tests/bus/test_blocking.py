@@ -215,8 +215,6 @@ def test_an_interrupt_while_a_thread_waits_for_its_answer(nats: Nats):
             while not sent:
                 session.checkpoint("before")
             nats.freeze()
-            # A program in the background of a shell ignores SIGINT, and so does what it starts.
-            before = signal.signal(signal.SIGINT, signal.default_int_handler)
             cut = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
             cut.start()
             try:
@@ -224,7 +222,6 @@ def test_an_interrupt_while_a_thread_waits_for_its_answer(nats: Nats):
                     session.checkpoint("cut")
             finally:
                 cut.join()
-                signal.signal(signal.SIGINT, before)
                 nats.go_on()
             session.checkpoint("after")
     told = [each for each in asyncio.run(_texts(nats)) if '"before"' not in each]

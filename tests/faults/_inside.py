@@ -295,8 +295,6 @@ class Inside:
 
 def run_program(main: Callable[[Inside], Any]) -> None:
     """Run a program and print what it came to, as one line of JSON."""
-    # A shell that starts things in the background has them ignore SIGINT.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     inside = Inside(msgspec.json.decode(sys.argv[1], type=Job))
     report: dict[str, Any] = {"results": None, "error": "", "message": "", "step": 0}
     try:

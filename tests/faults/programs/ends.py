@@ -296,5 +296,4 @@ SHAPES = {
 }
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     SHAPES[JOB.settings["shape"]]()
