@@ -17,6 +17,11 @@ from hansard.domain.run import RunStatus
 
 TRIES = 40
 
+IN_A_CALLBACK = (
+    "ignore:Exception ignored in. <function Weak:pytest.PytestUnraisableExceptionWarning"
+)
+"""Python drops an error that a signal handler raises in the callback of a weak reference."""
+
 
 class SoftTimeLimit(Exception):
     """What the handler raises."""
@@ -38,6 +43,7 @@ def alarm() -> Iterator[Any]:
 
 
 @pytest.mark.slow(cases=1)
+@pytest.mark.filterwarnings(IN_A_CALLBACK)
 @pytest.mark.parametrize("effects", ["pure", "once"])
 def test_an_error_of_a_signal_handler_ends_no_session(
     record: hansard.Record, alarm: Any, effects: str

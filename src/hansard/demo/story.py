@@ -31,7 +31,7 @@ CALLS_MIN = 100
 MIDDLE = MODULES // BATCH // 2 * BATCH
 """Modules that are measured when the state is looked at and the fork begins."""
 
-WORKER = "import sys, hansard.demo.story as it; it.work_as_told(*sys.argv[1:])"
+WORKER = "import sys, hansard.demo.story as it; it.work_and_report(*sys.argv[1:])"
 
 WORKER_S_MAX = 120.0
 """How long a worker may take before it is taken for stuck: it takes 3 to 6 s on two cores."""
