@@ -1,11 +1,14 @@
 """Writes of one process go together: each is its own, none rests on what was not stored."""
 
 import asyncio
+import random
+from collections import Counter
 
 import pytest
 
 import hansard
 from hansard.bus.errors import AppendUnknown
+from hansard.domain.board import BoardConflict
 from hansard.domain.ids import KeyStream
 
 pytestmark = pytest.mark.slow
@@ -115,3 +118,53 @@ async def test_an_unknown_end_of_a_batch_is_everybodys(connect, stored):
             assert isinstance(before, BaseException) or before == now
         assert sorted(await written(record, "x")) == NAMES
         assert sorted(await written(record, "y")) == OTHERS
+
+
+async def test_crowds_of_two_connections(connect, rounds):
+    """All kinds of writes by the agents of two connections are there once, and sums hold."""
+    each, agents = rounds(2, 30), rounds(3, 6)
+
+    async def work(record, name):
+        chance = random.Random(name)
+        async with record.run("team", run="r", agent=name, role="worker") as session:
+            board = session.board
+            for number in range(each):
+                await board.add("hits")
+                await board.append("log", [name, number])
+                await board.include("who", name)
+                await board.merge("most", "max", number)
+                await board.put("last", 1, expected=0, resolve=lambda mine, theirs: theirs + mine)
+                await board.put("lease", name, expected="any", ttl_s=chance.choice([0.05, 60]))
+                await moved(board, chance.randint(1, 9))
+                assert await board.get("hits") > number
+
+    async def moved(board, amount):
+        while True:
+            try:
+                async with board.transaction() as tx:
+                    tx.put("from", await tx.get("from", 0) - amount)
+                    tx.put("to", await tx.get("to", 0) + amount)
+            except BoardConflict:
+                continue
+            return
+
+    async with connect() as one, connect() as two:
+        names = [f"{side}{number}" for side in "lr" for number in range(agents)]
+        async with one.run("team", run="r", agent="starter", role="worker") as starter:
+            await starter.board.put("last", 0)
+            await asyncio.gather(*(work(one if name < "m" else two, name) for name in names))
+        boards = (await one.state("r")).boards
+        history = await one.workspace.states.history("r")
+    count = len(names) * each
+    assert boards["hits"].plain == count
+    log = boards["log"].plain
+    assert Counter(by for by, _ in log) == dict.fromkeys(names, each)
+    assert all([n for by, n in log if by == name] == list(range(each)) for name in names)
+    assert sorted(boards["who"].plain["$set"]) == sorted(names)
+    assert (boards["most"].plain, boards["last"].plain) == (each - 1, count)
+    assert boards["from"].plain + boards["to"].plain == 0
+    assert boards["from"].plain < 0
+    versions: dict[object, int] = {}
+    for stored in history:
+        assert stored.commit.version == versions.get(stored.stream, 0) + 1
+        versions[stored.stream] = stored.commit.last_version
