@@ -109,23 +109,18 @@ class HandOver:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._is_held = False
 
-    def __enter__(self) -> None:
-        """Raises RuntimeError."""
-        self._lock.acquire()
-        if self._is_held:
-            self._lock.release()
+    def alone(self) -> threading.RLock:
+        """Return the lock, to be entered by `with`: no exception of a signal handler can come
+        between that and the block, as it could in a method of ours. Raises RuntimeError.
+        """
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 -- as Condition asks
             message = (
                 "a signal handler used a session that its thread is handing events over for: "
                 "set a flag in the handler, and use the session after it"
             )
             raise RuntimeError(message)
-        self._is_held = True
-
-    def __exit__(self, *_: object) -> None:
-        self._is_held = False
-        self._lock.release()
+        return self._lock
 
 
 class Held:
@@ -208,7 +203,7 @@ class StreamWriter:
         """Raise RuntimeError in a signal handler that came while its thread hands something over:
         nothing may be decided that cannot be written.
         """
-        with self._lock:
+        with self._lock.alone():
             pass
 
     def recorded(self, event: Event) -> Recorded:
@@ -263,7 +258,7 @@ class StreamWriter:
         size = _sum(recorded)
         if self._here is None or size > MERGE_BYTES_MAX:
             return None
-        with self._lock:
+        with self._lock.alone():
             going = self._pump or self._turn or self._held or self._holder
             if self._coming or self._queue or going or self.lost is not None:
                 return None
@@ -275,7 +270,7 @@ class StreamWriter:
 
     def post(self, put: Callable[[], None]) -> None:
         """Have `put` called on the loop, after what is held: the loop sends that, too."""
-        with self._lock:
+        with self._lock.alone():
             held, self._held = self._held, None
             # A thread that says something new sends nothing any more: it was interrupted.
             stopped = self._holder
@@ -290,7 +285,7 @@ class StreamWriter:
             elif held is not None and self.lost is not None:
                 held.done.set_exception(self.lost)
             put()
-            with self._lock:
+            with self._lock.alone():
                 self._coming -= 1
 
         self._post(arrived)
@@ -301,7 +296,7 @@ class StreamWriter:
         """
         entry, stored, lost = held.entry, None, None
         try:
-            with self._lock:
+            with self._lock.alone():
                 if self._held is not held or self._here is None:
                     return
                 held.thread = threading.get_ident()
@@ -325,7 +320,7 @@ class StreamWriter:
 
     def _give_back(self, held: Held, stored: Stored | None, lost: Exception | None) -> None:
         """The loop may write again; also what was sent in vain, if it was."""
-        with self._lock:
+        with self._lock.alone():
             if self._holder is not held:
                 return
             self._holder = None
@@ -429,7 +424,7 @@ class StreamWriter:
     # ------------------------------------------------------------ the queue
 
     def _enqueue(self, entry: _Entry) -> None:
-        with self._lock:
+        with self._lock.alone():
             self._queue.append(entry)
             if self._holder is not None:
                 return  # who sends has the rest sent after it

@@ -253,7 +253,7 @@ class Ledger(OpenCalls):
         A call with effects whose body still runs is in doubt from here on: what comes of it may
         never be on record. What is told of it later is recorded as late.
         """
-        with self.lock, self._hand_over:
+        with self.lock, self._hand_over.alone():
             writer = self._open_writer()
             events: list[Recorded] = []
             self._decide(writer, [*map(Tell, self._unfinished()), command], events)
@@ -491,7 +491,7 @@ class Ledger(OpenCalls):
         Refused, BadValue, TooLarge, what the writer was lost to, and SessionEnded for all but what
         came of a call.
         """
-        with self.lock, self._hand_over:
+        with self.lock, self._hand_over.alone():
             if not _is_outcome(commands):
                 self.demand_open()
             writer = self._open_writer()
@@ -556,7 +556,7 @@ class Ledger(OpenCalls):
         The outcome's version is taken now, so that whatever is told meanwhile comes after it; the
         step stays open until `work` has called `Joined.outcome`, which it must, once.
         """
-        with self.lock, self._hand_over:
+        with self.lock, self._hand_over.alone():
             self.demand_open()
             writer = self._open_writer()
             events: list[Recorded] = []
