@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import (
+    TOOL,
     ActionCache,
     ActionsEnd,
     CachedAction,
@@ -22,6 +23,7 @@ from hansard.domain.actions.cache import (
 )
 from hansard.domain.actions.locators import contradicts, locators, normalized, variants
 from hansard.domain.errors import BadValue, Refused
+from hansard.domain.fingerprint import canonical
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
@@ -216,6 +218,26 @@ def test_what_differs_between_two_runs_is_a_slot():
     made = compared(mine, other)
     assert (made.slots, made.actions[1].arguments) == (["slot1"], ["x"])
     assert made.actions[0].arguments == ["{{slot1}}"]
+
+
+def test_what_differs_between_two_calls_of_a_tool_is_a_slot_of_its_arguments():
+    """The tool is given the slot's value; what is no text cannot be one, and is refused."""
+
+    def call(**params: object) -> ActionCache:
+        text = canonical(params).decode()
+        return cache(
+            entry(method="invite", action_type=TOOL, arguments=[text], action_params=params)
+        )
+
+    made = compared(
+        call(guest="Ada", seats=[{"at": "Ada's"}]), call(guest="Bo", seats=[{"at": "x"}])
+    )
+    [again] = filled(made, {"slot1": "Zed", "slot2": "Ulm"})
+    assert again.action_params == {"guest": "Zed", "seats": [{"at": "Ulm"}]}
+    with pytest.raises(BadValue, match=r"an argument is 1 in one and 2 in the other; .* a text"):
+        compared(call(number=1), call(number=2))
+    with pytest.raises(BadValue, match="a slot holds a text"):
+        compared(call(guest=""), call(guest="Bo"))
 
 
 @given(

@@ -7,7 +7,7 @@ HyperAgent (`steps`, `actionParams`) are read, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -528,10 +528,27 @@ def compared(cache: ActionCache, other: ActionCache) -> ActionCache:
         raise BadValue("two runs", fact, "compare runs that did the same, or name the values")
     params: dict[str, str] = {}
     for here, there in zip(cache.actions, other.actions, strict=True):
-        for mine, theirs in zip(here.arguments, there.arguments, strict=True):
-            if isinstance(mine, str) and mine and mine != theirs and mine not in params.values():
-                params[f"slot{len(params) + 1}"] = mine
+        named = here.action_type == TOOL
+        mine, theirs = (each.action_params if named else each.arguments for each in (here, there))
+        for text in _differing(mine, theirs):
+            if text not in params.values():
+                params[f"slot{len(params) + 1}"] = text
     return with_slots(cache, params)
+
+
+def _differing(mine: Any, theirs: Any) -> Iterator[str]:
+    """The texts that stand elsewhere as another text. Raises BadValue for another difference."""
+    if isinstance(mine, dict) and isinstance(theirs, dict) and mine.keys() == theirs.keys():
+        for key, value in mine.items():
+            yield from _differing(value, theirs[key])
+    elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+        for one, other in zip(mine, theirs, strict=True):
+            yield from _differing(one, other)
+    elif mine != theirs:
+        if not (isinstance(mine, str) and mine and isinstance(theirs, str)):
+            fact = f"an argument is {mine!r:.60} in one and {theirs!r:.60} in the other"
+            raise BadValue("two runs", fact, "record a cache for each: a slot holds a text")
+        yield mine
 
 
 def _did(entry: CachedAction) -> tuple[object, ...]:
