@@ -146,6 +146,7 @@ def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Cal
     assert "agent (gone)" in call(*at, "runs").out
     shown = call(*at, "run", "show", run).out
     assert "no process of agent since 2" in shown
+    assert "Z; resume it, or end it: hansard run finish " in shown
     assert f"hansard run finish {run} [--failed REASON]" in shown
     ended = call(*at, "run", "finish", run, "--failed", "its machine was switched off")
     assert ended.code == 0, ended.err

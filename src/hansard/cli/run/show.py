@@ -140,15 +140,15 @@ def _at_work(run: RunState) -> str:
     """Return whom an open run waits for, and what is known of their processes."""
     rest = [name for name in run.at_work if name not in run.gone]
     last = datetime.fromisoformat(run.time)
-    remedy = f"\nresume it, or end it: hansard run finish {run.run} [--failed REASON]"
+    remedy = f"resume it, or end it: hansard run finish {run.run} [--failed REASON]"
     items = []
     if run.gone:
-        items.append(f"no process of {listed(run.gone)} since {output.moment(last)}{remedy}")
+        items.append(f"no process of {listed(run.gone)} since {output.moment(last)}; {remedy}")
     if rest:
         age = output.duration((datetime.now(UTC) - last).total_seconds() * 1_000)
-        killed = f"; if it was killed, {remedy.strip()}" if not run.gone else ""
+        killed = f"; if it was killed, {remedy}" if not run.gone else ""
         items.append(f"{listed(rest)} (last event {age} ago{killed})")
-    return "\n".join(reversed(items))
+    return "; ".join(reversed(items))
 
 
 def _assigned(run: RunState) -> str:
