@@ -235,8 +235,6 @@ class StepRecorder:
         """Record an intent; interrupted while that is on its way, the attempt never begins."""
         try:
             yield from self.record(*commands)
-        except GeneratorExit:  # nobody drives the flow any more: the session's end records it
-            raise
         except BaseException as error:
             if comes_from_outside(error) and call.number in self.ledger.state.steps:
                 yield from self.never_began(call, error)
