@@ -13,7 +13,7 @@ import pytest
 
 import hansard
 from hansard.errors import InDoubt
-from tests.cli.support import Call
+from tests.cli.support import Call, ended, until
 from tests.faults import _warm
 
 PROGRAM = """
@@ -180,6 +180,7 @@ def test_a_run_that_somebody_finished_is_not_resumed(start: Start, tmp_path: Pat
 def test_a_run_that_the_record_lost_is_not_begun_again(start: Start, tmp_path: Path):
     """If the run's record is gone a restart stops and names the run, unless HANSARD_RESUME=0."""
     run = start(AT="a1", END="kill").stdout.strip()
+    until(lambda: ended(tmp_path / "record"))
     for name in ("nats", "marks", "projections"):
         shutil.rmtree(tmp_path / "record" / name, ignore_errors=True)
     stopped = start()

@@ -1,10 +1,12 @@
 """Real runs, made through the public client, and what a command did."""
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,13 @@ import pytest
 from tenacity import wait_none
 
 import hansard
+from hansard.broker.lease import peek
 from hansard.cli import run_line
 
 SRC = Path(hansard.__file__).parents[1]
 WORKSPACE = "lab"
+GONE_S = 60.0
+"""At most this long a server may take to end after its last user."""
 BIG = 100_000
 """Characters of a result that must go to a blob."""
 
@@ -40,6 +45,24 @@ OF_OTHERS = '{"event": "broker connection", "level": "warning", "error": "nats: 
 process's, and a broker whose test has ended may close a connection while a command runs. What a
 command says of its own connection is tested where it is a process of its own.
 """
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Poll a condition until it holds, at most `GONE_S` seconds."""
+    end_s = time.monotonic() + GONE_S
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+def ended(home: Path) -> bool:
+    """Check that a data directory's server and its supervisor, which writes last, have ended."""
+    with (home / "store.lock").open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return peek(home) is None
 
 
 @contextlib.contextmanager

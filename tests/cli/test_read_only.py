@@ -1,25 +1,29 @@
 """Reading a data directory that is read-only gives equal answers and writes nothing to it."""
 
-import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import hansard
 from hansard.broker import private_copy
-from hansard.broker.lease import peek
-from tests.cli.support import WORKSPACE, Ran, Runs, environment, make_runs
+from tests.cli.support import (
+    WORKSPACE,
+    Ran,
+    Runs,
+    ended,
+    environment,
+    make_runs,
+    until,
+)
 
 PROGRAM = Path(__file__).parent / "_commands.py"
-GONE_S = 60.0
 
 POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
 """Root is an ordinary owner without its capabilities: what is `a-w` it may not write."""
@@ -31,24 +35,6 @@ pytestmark = [
         reason="root may write whatever it likes: without setpriv (util-linux) none forbids it",
     ),
 ]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that must come to be."""
-    end_s = time.monotonic() + GONE_S
-    while not holds():
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
-
-
-def ended(home: Path) -> bool:
-    """Whether the server of a data directory has ended, and its supervisor, which writes last."""
-    with (home / "store.lock").open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return peek(home) is None
 
 
 @pytest.fixture(scope="module")
