@@ -1,7 +1,7 @@
-"""Access that was refused, on record: one stream for each principal, and one for all strangers.
+"""Refused access, on record: one stream for each principal, and one for all unknown names.
 
-A name that is no principal's never makes a stream, and a minute of attempts at one operation is one
-event with their number, so that nobody can flood the record by being refused.
+An unknown name never gets a stream of its own, and one minute of attempts at one operation is one
+event with their count, so that refused attempts cannot flood the record.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.quarantined import Quarantined
 
-# What was served to a role: one summary event a view.
+# Views served to a role: one summary event a view.
 #
-# The event stands in a stream of its own in the run, `Board(run, key_of(role))`: it is no part of
-# the run's state, nor of a view, unless a rule names its kind (see `hansard.domain.roles.judge`).
-# Events are named by stream and version, since positions are those of one log: a copy has others.
+# The event has its own stream in the run, `Board(run, key_of(role))`: it is neither part of the
+# run's state nor of a view, unless a rule names its kind (see `hansard.domain.roles.judge`).
+# Events are named by stream and version: a position is valid in one log only, not in a copy of it.
 
 SEEN_BYTES_MAX = 160 * 1024
-"""Most bytes of `seen` that are put on record, some 25,000 ranges: it must fit into one commit."""
+"""Most bytes of `seen` in one event, some 25,000 ranges: it must fit into one commit."""
 
 
 @event("view.served.v1")
 class ViewServed(Event, frozen=True, kw_only=True):
     """A view was served: to an agent, or, where `agent` is empty, to the person who wrote this.
 
-    `at` is the id of the run's newest commit that was read, `rules` that of the event that gave the
-    role its rules (empty: it had none). `seen` are the events shown: ranges of versions by stream,
-    such as `1-4,7`. `events` and `digest` are those of the view's lines.
+    `at` is the id of the run's newest commit that was read, `rules` the id of the event that gave
+    the role its rules (empty: it had none). `seen` are the events shown: ranges of versions by
+    stream, such as `1-4,7`. `events` is the number of the view's lines, `digest` their digest.
     """
 
     role: str
@@ -44,12 +44,12 @@ class ViewServed(Event, frozen=True, kw_only=True):
 
 
 def key_of(role: str) -> str:
-    """The reserved key under which a role's views stand."""
+    """Return the reserved key of a role's served views."""
     return f"{VIEWS}{role}"
 
 
 def ranges(places: Iterable[tuple[str, int]]) -> dict[str, str]:
-    """Versions by stream, as ranges; within a stream they must ascend. Raises BadValue."""
+    """Return versions by stream as ranges; within a stream they must ascend. Raises BadValue."""
     found: dict[str, list[list[int]]] = {}
     for stream, version in places:
         parts = found.setdefault(stream, [])
@@ -69,7 +69,7 @@ def ranges(places: Iterable[tuple[str, int]]) -> dict[str, str]:
 
 
 def versions(text: str) -> Iterator[int]:
-    """The versions that ranges of one stream name."""
+    """Yield the versions in the ranges of one stream."""
     for part in text.split(","):
         first, _, last = part.partition("-")
         yield from range(int(first), int(last or first) + 1)
@@ -79,14 +79,16 @@ KIND = "access"
 """The kind of its stream; its id is the principal's name, or `STRANGER`."""
 
 STRANGER = "stranger"
-"""Who is refused without being known. No principal is called so."""
+"""The stream id for unknown names. It is reserved: no principal has this name."""
 
 
 @event("access.refused.v1")
 class AccessRefused(Event, frozen=True, kw_only=True):
-    """Somebody asked for `operation` as `principal` in `role`, `count` times, and got nothing.
+    """An `operation` was refused to a caller that claimed to be `principal` in `role`, `count`
+    times.
 
-    Both are what was claimed, not who it was. `because` is the reason, which was not told.
+    Both are the caller's unverified claims. `because` is the reason, which the caller did not
+    receive.
     """
 
     principal: str
@@ -97,19 +99,19 @@ class AccessRefused(Event, frozen=True, kw_only=True):
 
 
 class AccessState(msgspec.Struct):
-    """What was refused, by (operation, reason): how often."""
+    """The number of refusals by (operation, reason)."""
 
     version: int = 0
     refused: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
 
 
 def initial() -> AccessState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return AccessState()
 
 
 def fold(state: AccessState, events: Iterable[Event]) -> AccessState:
-    """The state after more events; the given one is left as it is."""
+    """Return the state after more events; the given state is not changed."""
     state = AccessState(state.version, dict(state.refused))
     for each in events:
         if not isinstance(each, AccessRefused | Quarantined):

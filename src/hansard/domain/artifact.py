@@ -1,7 +1,7 @@
-"""Named artifacts in numbered versions: what prompts, action caches and experiences share.
+"""Named artifacts in numbered versions: the common part of prompts, action caches and experiences.
 
 An artifact outlives runs, and has one stream. A version never changes; a change is a new version.
-Each kind adds what else may be stated of a version: an alias, feedback, a review, a replay.
+Each kind adds further statements about a version: an alias, feedback, a review, a replay.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ S = TypeVar("S", bound=ArtifactState[Any])
 
 
 def fold(state: S, events: Iterable[Event]) -> S:
-    """Return the state after more events; the given one is left as it is."""
+    """Return the state after more events; the given state is not changed."""
     fields = {name: copy(getattr(state, name)) for name in state.__struct_fields__}
     made = type(state)(**fields)
     for each in events:
@@ -83,14 +83,14 @@ def version_of(state: ArtifactState[Any], event: Any) -> int:
 
 
 class ArtifactKind(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
-    """A kind of artifact: its rules, and its words.
+    """A kind of artifact: its rules, and its words in messages.
 
     Attributes:
         kind: The kind of its streams; the id of a stream is the artifact's name.
         noun: The word for one in messages.
-        remedy: What to do where there is none of a name.
+        remedy: The advice where no artifact has a name.
         initial: The state before the first event.
-        decide: The events that stating one leads to; none where it is so already. Numbers versions.
+        decide: The events of a statement; none where it already holds. Numbers versions.
         check_name: Return a name, checked. Raises BadName, BadValue.
         version_of: The version that an event is about, in the state after it.
     """

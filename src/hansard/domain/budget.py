@@ -1,7 +1,7 @@
-"""A budget: what all agents of a run together may still spend. One aggregate a limit.
+"""A budget: the amount that all agents of a run together may still spend. One aggregate a limit.
 
-Reserved before a call, corrected after it; so the sum holds over processes and after a kill. A
-reservation whose call never ended stays reserved: the call may have been made.
+An amount is reserved before a call and corrected after it, so the sum holds over processes and
+after a kill. A reservation whose call never ended stays reserved: the call may have been made.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hansard.domain.events import Event, event
 
 @event("budget.reserved.v1")
 class Reserved(Event, frozen=True, kw_only=True):
-    """Some of a budget was set aside for one call: `call` names agent, step, attempt and epoch."""
+    """Part of a budget was reserved for one call: `call` names agent, step, attempt and epoch."""
 
     call: str
     amount: float
@@ -25,20 +25,22 @@ class Reserved(Event, frozen=True, kw_only=True):
 
 @event("budget.spent.v1")
 class Spent(Event, frozen=True, kw_only=True):
-    """What a call really took; it replaces its reservation."""
+    """The actual amount of a call; it replaces its reservation."""
 
     call: str
     amount: float
 
 
 def key_of(name: str) -> str:
-    """The key of a run's shared state where a budget is counted."""
+    """Return the key of a run's shared state that counts a budget."""
     return f"budget {name}"
 
 
 class BudgetState(msgspec.Struct):
-    """What is gone, by call. `gone` is the exact sum, kept along: a call costs the same however
-    many were counted before it.
+    """Amounts reserved or spent, by call.
+
+    `gone` is their exact sum, kept up to date: the cost of a call does not grow with the number of
+    earlier calls.
     """
 
     version: int = 0
@@ -47,7 +49,7 @@ class BudgetState(msgspec.Struct):
 
     @property
     def total(self) -> float:
-        """The sum of what is reserved and spent."""
+        """The sum of all reserved and spent amounts."""
         return _float(self.gone)
 
 
@@ -69,7 +71,9 @@ def evolve(state: BudgetState, event: Event) -> None:
 
 
 def fold(state: BudgetState, events: Iterable[Event]) -> BudgetState:
-    """The state after more events; the given one is left as it is. Copies it: see `evolve`."""
+    """Return the state after more events; the given state is not changed. Copies it: see
+    `evolve`.
+    """
     state = BudgetState(state.version, dict(state.calls), state.gone)
     for each in events:
         evolve(state, each)
@@ -77,7 +81,7 @@ def fold(state: BudgetState, events: Iterable[Event]) -> BudgetState:
 
 
 def reserve(state: BudgetState, call: str, amount: float, limit: float) -> Sequence[Event] | None:
-    """The events that set `amount` aside; None where `limit` does not allow it."""
+    """Return the events that reserve `amount`; None where `limit` does not allow it."""
     if call in state.calls:
         return ()
     if _float(state.gone + Fraction(amount)) > limit:
@@ -86,5 +90,5 @@ def reserve(state: BudgetState, call: str, amount: float, limit: float) -> Seque
 
 
 def spend(state: BudgetState, call: str, amount: float) -> Sequence[Event]:
-    """The events that correct a reservation; none where it was exact."""
+    """Return the events that correct a reservation; none where it was exact."""
     return () if state.calls.get(call) == amount else (Spent(call=call, amount=amount),)

@@ -1,4 +1,4 @@
-"""Options and values that are chosen from a few: who gives another one is told which there are."""
+"""Options and values chosen from a fixed list, with errors that name the list; texts for people."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ import msgspec
 
 from hansard.domain.errors import BadOption, BadValue
 
-# How a number of things is said: 1 decision, 2 decisions; one, another and a third.
+# Numbers and lists in sentences: 1 decision, 2 decisions; one, another and a third.
 
 _IRREGULAR = {"branch": "branches", "entry": "entries"}
 
 
 def counted(number: int, one: str) -> str:
-    """A number and what it counts, which is given as it is called where there is one."""
+    """Return a number with its noun: `1 decision`, `2 decisions`. `one` is the singular."""
     return f"{number:,} {one if number == 1 else _IRREGULAR.get(one, f'{one}s')}"
 
 
 def listed(things: Iterable[str]) -> str:
-    """Things one after the other, as a sentence has them."""
+    """Join texts as a sentence lists them: `a, b and c`."""
     *most, last = things
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def shortened(things: Sequence[str], most: int = 3) -> str:
-    """The first of some things as a sentence has them, and how many more there are."""
+    """Join the first texts as a sentence lists them, with the number of the rest."""
     more = len(things) - most
     return listed([*things[:most], f"{more:,} more"] if more > 0 else things)
 
 
-# Texts and keys as TOML (v1.0.0) has them, for what people are to paste into a file.
+# Texts and keys in TOML (v1.0.0), for lines that people paste into a file.
 
 _BARE = frozenset(string.ascii_letters + string.digits + "_-")
 
 
 def text(value: str) -> str:
-    """A text as a basic string: JSON's escapes are TOML's, but for DEL."""
+    """Write a text as a TOML basic string: its escapes are JSON's, except for DEL."""
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007F")
 
 
 def key(name: str) -> str:
-    """A name as a key: bare where it may be."""
+    """Write a name as a TOML key, bare where possible."""
     return name if name and set(name) <= _BARE else text(name)
 
 
-# How a value shows itself at a prompt and in a notebook: a line, or a small table.
+# The display of a value at a prompt and in a notebook: a line, or a small table.
 #
-# What is shown may have been written by anybody: it is escaped, and cut, so that it stays small
-# whatever the value. Nothing is asked of anyone for it.
+# Anybody may have written the value: it is escaped and shortened, so that the display stays small.
+# The display makes no request.
 
 TEXT_MAX = 80
-"""Letters of a text that are shown."""
+"""Most characters of a text that are shown."""
 
 ITEMS_MAX = 10
-"""Items of a list that a table shows."""
+"""Most items of a list that a table shows."""
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = TEXT_MAX
@@ -76,26 +76,28 @@ T = TypeVar("T")
 
 
 class First(msgspec.Struct, frozen=True):
-    """The first of some items as texts, and how many there are."""
+    """The first of some items as texts, and the number of all."""
 
     items: list[str]
     total: int
 
 
 def first(items: Collection[T], text: Callable[[T], str]) -> First:
-    """The first of some items, each as a text."""
+    """Return the first of some items, each as a text."""
     return First([text(each) for each in islice(items, ITEMS_MAX)], len(items))
 
 
 class Brief:
-    """What has a short repr and a notebook's. `_brief` gives its facts; a list or mapping is
-    counted in the line, and its first items stand in the table.
+    """Mixin with a short repr and an HTML table for notebooks.
+
+    `_brief` gives the facts; the line shows the size of a list or mapping, the table its first
+    items.
     """
 
     __slots__ = ()
 
     def _brief(self) -> Mapping[str, Any]:
-        """Facts by name; empty ones are left out. A Struct's are its fields."""
+        """Return facts by name; empty ones are left out. The default for a Struct is its fields."""
         names: Sequence[str] = getattr(self, "__struct_fields__", ())
         return {name: getattr(self, name) for name in names}
 
@@ -133,7 +135,7 @@ def _line(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A value of another kind in one line, whatever its own repr says."""
+    """Write a value of another type in one line, whatever its own repr returns."""
     return _cut(repr(value) if isinstance(value, Brief) else _short.repr(value), 2 * TEXT_MAX)
 
 
@@ -166,7 +168,7 @@ def _cut(text: str, letters: int = TEXT_MAX) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text for a page: cut, what cannot be seen written out, and no markup."""
+    """Return a text for HTML: shortened, unprintable characters written out, markup escaped."""
     import html  # noqa: PLC0415 -- its table of entities takes longer than all of this module
 
     short = _cut(text)
@@ -177,14 +179,14 @@ E = TypeVar("E", bound=Enum)
 V = TypeVar("V")
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""Data by name, where none is given."""
+"""Data by name, where there is none."""
 
 LIKENESS_MIN = 0.6
-"""How alike two words are of which one may be meant by the other (difflib's ratio)."""
+"""Least similarity of two words for one to be suggested for the other (difflib's ratio)."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`did you mean ...? ` for a word that is like a known one, else nothing."""
+    """Return `did you mean ...? ` for a word that resembles a known one, else an empty text."""
     choices = list(known)
     same = [each for each in choices if each.startswith(word) or word.startswith(each)]
     like = [*same, *difflib.get_close_matches(word, choices, n=1, cutoff=LIKENESS_MIN)]
@@ -192,7 +194,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def check_options(where: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises BadOption for the first option that there is not."""
+    """Check that every option is known. Raises BadOption for the first that is not."""
     there = list(known)
     for name in given:
         if name not in there:
@@ -200,11 +202,11 @@ def check_options(where: str, given: Iterable[str], known: Iterable[str]) -> Non
 
 
 _SHOWN = frozenset({str, int, float, bool, type(None)})
-"""Types of which an error repeats the value: of others it might be a secret's."""
+"""Types whose values an error repeats: a value of another type might hold a secret."""
 
 
 def chosen(kind: type[E], value: object, where: str, besides: Iterable[str] = ()) -> E:
-    """The choice of an enum that a value names; `besides` are choices of the caller's own.
+    """Return the member of an enum that a value names; `besides` are extra choices of the caller.
 
     Raises BadValue.
     """
@@ -218,7 +220,7 @@ def chosen(kind: type[E], value: object, where: str, besides: Iterable[str] = ()
 
 
 def by_name(where: str, given: Mapping[str, V]) -> dict[str, V]:
-    """Data that is given by name. Raises BadValue for what is no mapping."""
+    """Return data by name as a dict. Raises BadValue for a value that is no mapping."""
     if not isinstance(given, Mapping):
         raise BadValue(where, f"{given!r:.80}", "give a mapping, by name")
     return dict(given)

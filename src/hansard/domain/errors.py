@@ -1,12 +1,12 @@
-"""What can go wrong in the domain, told apart by who must act.
+"""Errors of the domain, divided by who must act.
 
     HansardError                    everything this package raises on purpose
-    ├── CallerError                 the caller gave something that cannot be taken
-    │   ├── BadName                 a workspace, run, role, agent or tool name that is not one
-    │   ├── BadOption               an option that there is not; a TypeError, too
+    ├── CallerError                 the caller passed an argument that is not accepted
+    │   ├── BadName                 an invalid workspace, run, role, agent or tool name
+    │   ├── BadOption               an unknown option; also a TypeError
     │   ├── BadValue                a value that would not survive being recorded
     │   └── Refused                 a command that the recorded state does not allow
-    └── RecordError                 the record itself cannot be read as asked
+    └── RecordError                 the record itself cannot be read
         ├── UnknownEvent            an event type that this version does not know
         └── Corrupt                 the record contradicts itself
 
@@ -21,16 +21,16 @@ class HansardError(Exception):
 
 
 class CallerError(HansardError):
-    """The caller gave something that cannot be taken; nothing was written."""
+    """The caller passed an argument that is not accepted; nothing was written."""
 
 
 class BadName(CallerError):
-    """A name that is not one.
+    """An invalid name.
 
     Attributes:
-        kind: Of what it is to be the name.
-        value: What was given.
-        remedy: What to give.
+        kind: The kind of thing that the name is for.
+        value: The rejected value.
+        remedy: The accepted form.
     """
 
     def __init__(self, kind: str, value: object, remedy: str) -> None:
@@ -41,12 +41,12 @@ class BadName(CallerError):
 
 
 class BadOption(CallerError, TypeError):
-    """An option that there is not.
+    """An unknown option.
 
     Attributes:
-        where: Of what it is to be an option.
-        option: What was given.
-        remedy: The nearest, and those that there are.
+        where: The function or table that takes the options.
+        option: The rejected option.
+        remedy: The nearest known option, and all known options.
     """
 
     def __init__(self, where: str, option: str, remedy: str) -> None:
@@ -60,9 +60,9 @@ class BadValue(CallerError):
     """A value that would not survive being recorded and read back; nothing was written.
 
     Attributes:
-        where: Where it stands.
-        fact: What is wrong with it.
-        remedy: What to give.
+        where: The place of the value.
+        fact: The fault.
+        remedy: The accepted form.
     """
 
     def __init__(self, where: str, fact: str, remedy: str) -> None:
@@ -77,7 +77,7 @@ class Refused(CallerError):
 
 
 class RecordError(HansardError):
-    """The record itself cannot be read as asked."""
+    """The record itself cannot be read."""
 
 
 class UnknownEvent(RecordError):
@@ -93,11 +93,12 @@ class UnknownEvent(RecordError):
 
 
 class Corrupt(RecordError):
-    """The record contradicts itself: a hole in the versions, a body that its subject denies.
+    """The record contradicts itself: a gap in the versions, or a body that disagrees with its
+    subject.
 
     Attributes:
-        where: Of what.
-        fact: What is wrong.
+        where: The place in the record.
+        fact: The fault.
     """
 
     def __init__(self, where: str, fact: str) -> None:

@@ -1,8 +1,8 @@
-"""The envelope of what is recorded, and the registry of event types.
+"""The envelope of recorded events, and the registry of event types.
 
 A commit is the events of one decision in one stream, whole or not at all. Its JSON body is the
-storage format: the order of its fields is fixed, old tags never change their meaning, and what
-the subject says (workspace, run, role, agent) is not repeated.
+storage format: the order of its fields is fixed, old tags never change their meaning, and the parts
+of the subject (workspace, run, role, agent) are not repeated.
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ REGISTRY: dict[str, type[Event]] = {}
 """Every event type this version knows, by tag."""
 
 Upcaster = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
-"""From an old event's data to a newer tag and its data. Chains until the tag is today's."""
+"""Maps an old event's data to a newer tag and its data. Applied until the tag is the current
+one.
+"""
 
 UPCASTERS: dict[str, Upcaster] = {}
-"""By the old tag. Old events never change in the log; `hansard.bus.commits` reads them as new ones.
+"""Upcasters by old tag. Old events never change in the log; `hansard.bus.commits` upcasts them when
+they are read.
 """
 
 
@@ -53,14 +56,14 @@ def event(tag: str) -> Callable[[EventType], EventType]:
 
 
 class Actor(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Who wrote a commit, and for whom (nearest principal first)."""
+    """The writer of a commit, and the principals it acts for, the nearest first."""
 
     agent: str
     on_behalf_of: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, who: str | Actor) -> Actor:
-        """Who says something: a name, or an actor that says for whom, too."""
+        """Return an actor from a name; an actor is returned as it is."""
         return who if isinstance(who, Actor) else cls(who)
 
 
@@ -82,8 +85,8 @@ class Encryption(msgspec.Struct, frozen=True):
 class Recorded(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One event inside a commit: its tag, its id, and its data as the exact JSON bytes.
 
-    `occurred_at` is when the source of an imported event claims that it happened: ISO 8601 as the
-    source wrote it (what has no zone there has none here). It orders nothing.
+    `occurred_at` is the time that the source of an imported event claims: ISO 8601 as the source
+    wrote it (without a zone where the source gave none). It orders nothing.
     """
 
     type: str

@@ -1,7 +1,7 @@
-"""Fingerprints of calls: what makes two calls the same call.
+"""Fingerprints of calls: the rule by which two calls are the same call.
 
-Values are digested in their RFC 8785 form (JSON Canonicalization Scheme). A digest is the first
-18 bytes of a SHA-256 over length-prefixed parts, in unpadded base64url: 24 characters.
+Values are digested in their RFC 8785 form (JSON Canonicalization Scheme). A digest is the first 18
+bytes of a SHA-256 over length-prefixed parts, in unpadded base64url: 24 characters.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 DIGEST_BYTES = 18
-"""Kept of each SHA-256: 144 bits, 24 characters, so that a step stays under 1 KiB of overhead. To
-find two calls of one fingerprint takes some 2**72 tries."""
+"""Bytes kept of each SHA-256: 144 bits, 24 characters, so that a step stays under 1 KiB of
+overhead. A collision takes some 2**72 tries.
+"""
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
@@ -24,7 +25,7 @@ _SCALARS = {str, int, bool, type(None)}
 
 
 def digest(*parts: bytes) -> str:
-    """The digest of some parts; their borders count."""
+    """Return the digest of some parts; their boundaries count."""
     state = hashlib.sha256()
     for part in parts:
         state.update(b"%d:" % len(part))
@@ -37,14 +38,16 @@ def _kept(found: bytes) -> str:
 
 
 def canonical(value: Any) -> bytes:
-    """Plain JSON values in RFC 8785 form. NaN, infinities and lone surrogates must not be there."""
+    """Write a plain JSON value in RFC 8785 form. It must hold no NaN, infinity or lone
+    surrogate.
+    """
     if _is_simple(value):
         return _sorted.encode(value)
     return _write(value)
 
 
 def _is_simple(value: Any) -> bool:
-    """Whether sorting keys by code point and msgspec's numbers already give the RFC's form."""
+    """Return whether sorted keys and msgspec's numbers already give the RFC's form."""
     kind = type(value)
     if kind is dict:
         return all(key.isascii() and _is_simple(item) for key, item in value.items())
@@ -78,7 +81,7 @@ def _utf_16(key: str) -> bytes:
 
 
 def number(value: float) -> str:
-    """A finite double as ECMAScript writes it (ECMA-262, Number::toString, radix 10)."""
+    """Write a finite double as ECMAScript does (ECMA-262, Number::toString, radix 10)."""
     if value == 0:
         return "0"
     sign = "-" if value < 0 else ""
@@ -99,7 +102,7 @@ def number(value: float) -> str:
 
 
 def call_base(tool: str, version: str, agent: str, scope: str, arguments: bytes) -> str:
-    """What equal calls in one scope share; `arguments` in RFC 8785 form."""
+    """Return the digest that equal calls in one scope share; `arguments` in RFC 8785 form."""
     a, b, c, d = tool.encode(), version.encode(), agent.encode(), scope.encode()
     names = (len(a), a, len(b), b, len(c), c, len(d), d)
     state = hashlib.sha256(b"%d:%b%d:%b%d:%b%d:%b%d:" % (*names, len(arguments)))
@@ -108,35 +111,37 @@ def call_base(tool: str, version: str, agent: str, scope: str, arguments: bytes)
 
 
 def call_key(base: str, occurrence: int) -> str:
-    """The call key: the base and the occurrence index in the scope, from 0."""
+    """Return the call key: the base and the occurrence index in the scope, from 0."""
     return _tagged(b"call", base.encode(), b"%d" % occurrence)
 
 
 UNORDERED = "unordered"
-"""In place of a predecessor where a call overlapped others of its scope: only arguments count."""
+"""Replaces the predecessor of a call that overlapped others of its scope: only arguments count."""
 
 
 def fingerprint(call: str, head: str) -> str:
-    """The fingerprint: the call key and the digest of the predecessor's result."""
+    """Return the fingerprint: the call key and the digest of the predecessor's result."""
     return _tagged(b"step", call.encode(), head.encode())
 
 
 def _tagged(tag: bytes, one: bytes, other: bytes) -> str:
-    """The digest of three short parts, at three quarters of its cost: every call takes several."""
+    """Return the digest of three short parts, at three quarters of the cost: every call takes
+    several.
+    """
     text = b"%d:%b%d:%b%d:%b" % (len(tag), tag, len(one), one, len(other), other)
     return _kept(hashlib.sha256(text).digest())
 
 
 def fact_base(kind: str, scope: str, content: bytes) -> str:
-    """What equal facts in one scope share; `content` in RFC 8785 form."""
+    """Return the digest that equal facts in one scope share; `content` in RFC 8785 form."""
     return digest(kind.encode(), scope.encode(), content)
 
 
 def fact_fingerprint(base: str, occurrence: int, head: str) -> str:
-    """A fact's fingerprint: the occurrence index in the scope, and what it followed."""
+    """Return a fact's fingerprint: its base, occurrence index in the scope, and predecessor."""
     return digest(base.encode(), b"%d" % occurrence, head.encode())
 
 
 def joined(head: str, children: list[str]) -> str:
-    """The head of a scope after its child scopes were joined, in their spawn order."""
+    """Return the head of a scope after joining its child scopes in their spawn order."""
     return digest(b"join", head.encode(), *(child.encode() for child in children))

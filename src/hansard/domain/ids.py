@@ -1,7 +1,7 @@
-"""Names and identifiers: streams, events, and what may be called what.
+"""Names and identifiers: streams, events, and the characters that a name may hold.
 
-A stream is the event sequence of one aggregate. Its identity is one of four shapes; how a shape
-becomes a NATS subject is the business of `hansard.bus.subjects` alone.
+A stream is the event sequence of one aggregate. Its identity is one of four shapes;
+`hansard.bus.subjects` alone maps a shape to a NATS subject.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import msgspec
 
 from hansard.domain.errors import BadName
 
-# Whether a URL leads to one of some hosts.
-
 _AMBIGUOUS = re.compile(r"[\\\s\x00-\x20\x7f]")
 
 
 def host_in(url: str, hosts: Iterable[str]) -> bool:
-    """Whether a URL's host is one of some; `.example.org` stands for every host under it.
+    """Return whether a URL's host is one of `hosts`; `.example.org` matches every host under it.
 
-    One with a backslash, a space or a control character is none: clients disagree on its host.
+    A URL with a backslash, a space or a control character matches none: clients disagree on its
+    host.
     """
     if _AMBIGUOUS.search(url):
         return False
@@ -42,14 +41,14 @@ NAME_LENGTH_MAX = 1_000
 """Longest run, role, agent, key or kind name, in characters: it must fit a commit's body twice."""
 
 MARK_CHARACTERS = 8
-"""Of a UUID, from its end: what `marked` derives from a name."""
+"""Characters at the end of a UUID that `marked` derives from a name."""
 
 _WORKSPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def _part(name: str) -> str:
-    """A name as one part of a stream's name: no slash of its own may move its border."""
+    """Return a name as one part of a stream's name, with `%` and `/` escaped."""
     return name.replace("%", "%25").replace("/", "%2F")
 
 
@@ -99,15 +98,15 @@ class KeyStream(msgspec.Struct, frozen=True, tag="board"):
 
 
 MEMORY = "memory"
-"""The kind of the streams of memory, which roles judge by the files that are named there."""
+"""The kind of the memory streams, which roles judge by the files that their events name."""
 
 
 class WorkspaceStream(msgspec.Struct, frozen=True, tag="lasting"):
     """A stream that outlives runs: a conversation, a role, a prompt.
 
     Attributes:
-        kind: What it is a stream of: `role`, `experiment` ...
-        id: Which one.
+        kind: The kind of the stream: `role`, `experiment` ...
+        id: The name within the kind.
     """
 
     kind: str
@@ -118,11 +117,11 @@ class WorkspaceStream(msgspec.Struct, frozen=True, tag="lasting"):
 
 
 StreamId = RunStream | AgentStream | KeyStream | WorkspaceStream
-"""`str(stream)` is its name inside its run: what version vectors use as key."""
+"""`str(stream)` is its name inside its run, the key of version vectors."""
 
 
 def run_of(stream: StreamId) -> str | None:
-    """The run a stream belongs to; None for a stream that outlives runs."""
+    """Return the run a stream belongs to; None for a stream that outlives runs."""
     match stream:
         case RunStream() | AgentStream() | KeyStream():
             return stream.run
@@ -133,7 +132,7 @@ def run_of(stream: StreamId) -> str | None:
 
 
 def in_run(stream: StreamId, run: str) -> StreamId:
-    """The stream of the same name in another run: where a fork goes on."""
+    """Return the stream of the same name in another run, where a fork continues."""
     match stream:
         case RunStream() | AgentStream() | KeyStream():
             return msgspec.structs.replace(stream, run=run)
@@ -144,7 +143,7 @@ def in_run(stream: StreamId, run: str) -> StreamId:
 
 
 def workspace_name(value: object) -> str:
-    """The workspace name, checked. Raises BadName."""
+    """Return the workspace name, checked. Raises BadName."""
     if not isinstance(value, str) or not _WORKSPACE.fullmatch(value):
         raise BadName(
             "workspace",
@@ -155,10 +154,10 @@ def workspace_name(value: object) -> str:
 
 
 def name(kind: str, value: object) -> str:
-    """A run, role, agent, key, tool or kind name, checked. Raises BadName.
+    """Return a run, role, agent, key, tool or kind name, checked. Raises BadName.
 
-    Any text of 1 to 1,000 characters without control characters or lone surrogates: what a
-    subject cannot carry is escaped by `hansard.bus.subjects`.
+    Any text of 1 to 1,000 characters without control characters or lone surrogates is valid:
+    `hansard.bus.subjects` escapes the characters that a subject cannot carry.
     """
     if not isinstance(value, str) or not value:
         raise BadName(kind, value, "give a non-empty text")
@@ -170,21 +169,23 @@ def name(kind: str, value: object) -> str:
 
 
 def uuid7(unix_ms: int, entropy: bytes) -> str:
-    """A UUID version 7 (RFC 9562, section 5.7) from a Unix time in ms and 10 random bytes."""
+    """Build a UUID version 7 (RFC 9562, section 5.7) from a Unix time in ms and 10 random bytes."""
     time, rand = f"{unix_ms & 0xFFFFFFFFFFFF:012x}", entropy[:10].hex()
     variant = "89ab"[int(rand[4], 16) & 3]
     return f"{time[:8]}-{time[8:]}-7{rand[:3]}-{variant}{rand[5:8]}-{rand[8:]}"
 
 
 def marked(uuid: str, name: str) -> str:
-    """A UUID version 7 whose last 32 random bits are a digest of a name: whoever has the names
-    knows without a look which one, or few, it may be of (`is_marked`). 42 random bits are left.
+    """Return a UUID version 7 with its last 32 random bits replaced by a digest of a name.
+
+    A reader that knows the names can tell without a read which of them, or which few, the UUID may
+    belong to (`is_marked`). 42 random bits are left.
     """
     return uuid[:-MARK_CHARACTERS] + _mark(name)
 
 
 def is_marked(uuid: str, name: str) -> bool:
-    """Return whether a UUID was marked with a name; one of four billion others seems to be."""
+    """Return whether a UUID was marked with a name. One other name in 2**32 matches, too."""
     return uuid.endswith(_mark(name))
 
 
@@ -193,7 +194,7 @@ def _mark(name: str) -> str:
 
 
 def uuid8(*parts: str) -> str:
-    """A UUID version 8 (RFC 9562, section 5.8) derived from texts: equal texts, equal id."""
+    """Derive a UUID version 8 (RFC 9562, section 5.8) from texts: equal texts give an equal id."""
     raws = [part.encode() for part in parts]
     text = hashlib.sha256(b"".join([len(raw).to_bytes(8, "big") + raw for raw in raws])).hexdigest()
     variant = "89ab"[int(text[16], 16) & 0b11]

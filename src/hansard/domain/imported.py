@@ -1,5 +1,6 @@
-"""What an import of recorded runs came to: what was read, skipped and assumed. One stream a set of
-files.
+"""The result of an import of recorded runs: counts of records read, skipped and assumed.
+
+One stream a set of files.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ KIND = "import"
 
 FILES_MAX, REASONS_MAX, REASON_LENGTH_MAX = 100, 20, 500
 """Most files that are named, most reasons of skipped records, and their length in characters; all
-files and records are counted."""
+files and records are counted.
+"""
 
 
 @event("import.ended.v1")
 class ImportEnded(Event, frozen=True, kw_only=True):
-    """Files of recorded runs were brought in.
+    """Files of recorded runs were imported.
 
-    `format` is theirs, `files` the first 100 of their names, without folders, `more_files` how many
-    more there were; `experiment` and `arm` are what runs were given that name none. `runs` were
-    read; `duplicates` were there twice, `skipped` were bad records, of which `reasons` has
-    the first 20. `earlier` is no longer written. `assumed` counts what the
-    source does not say and the import took for granted, by kind. `stopped` says that it ended at a
-    bad record. `claims` are the figures by metric that a submission among the files claims of the
-    arm, by domain; "" where it names none. `left_out` counts, by kind, what the source has and the
-    import did not take over.
+    `format` is theirs, `files` the first 100 of their names, without folders, `more_files` the
+    number of further ones; `experiment` and `arm` are those assigned to runs that name none. `runs`
+    were read; `duplicates` occurred twice, `skipped` were bad records, of which `reasons` has the
+    first 20. `earlier` is no longer written. `assumed` counts, by kind, the values that the source
+    does not give and the import assumed. `stopped` is true if it ended at a bad record. `claims`
+    are the figures by metric that a submission among the files claims of the arm, by domain; ""
+    where it names none. `left_out` counts, by kind, records of the source that were not imported.
     """
 
     format: str
@@ -51,19 +52,19 @@ class ImportEnded(Event, frozen=True, kw_only=True):
 
 
 class ImportState(msgspec.Struct):
-    """An import at a version: what it came to last."""
+    """An import at a version, with its last result."""
 
     version: int = 0
     ended: ImportEnded | None = None
 
 
 def initial() -> ImportState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return ImportState()
 
 
 def fold(state: ImportState, events: Iterable[Event]) -> ImportState:
-    """The state after more events; the given one is left as it is."""
+    """Return the state after more events; the given state is not changed."""
     state = ImportState(state.version, state.ended)
     for each in events:
         if not isinstance(each, ImportEnded | Quarantined):
@@ -76,5 +77,5 @@ def fold(state: ImportState, events: Iterable[Event]) -> ImportState:
 
 
 def decide(state: ImportState, event: ImportEnded) -> Sequence[ImportEnded]:
-    """The events that the end of an import leads to; none where it came to the same before."""
+    """Return the events of the end of an import; none where the result is the same as before."""
     return () if state.ended == event else (event,)

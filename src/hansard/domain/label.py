@@ -1,7 +1,7 @@
-"""Labels: how confidential what is recorded is, and whether untrusted input is in it.
+"""Labels: the confidentiality of a record, and whether it rests on untrusted input.
 
-A label goes along with what is derived: whoever was shown something labelled writes under at least
-that label from then on. Labels are joined, never lowered but by a declassification
+A label follows derived content: an agent that was shown something labelled writes under at least
+that label from then on. Labels are joined, and lowered only by a declassification
 (`hansard.domain.label_events`). The order is that of D. Denning, "A lattice model of secure
 information flow", CACM 19(5), 1976: confidentiality rises, trust falls.
 """
@@ -19,7 +19,9 @@ UNTRUSTED = "untrusted"
 
 
 class Confidentiality(StrEnum):
-    """Who may be told, from anybody to few; each takes in those before it."""
+    """The levels of confidentiality, from all readers to few; each includes the levels before
+    it.
+    """
 
     PUBLIC = "public"
     INTERNAL = "internal"
@@ -28,7 +30,7 @@ class Confidentiality(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Its place in the order, from 0 for public."""
+        """The level's index in the order, from 0 for public."""
         return _RANKS[self]
 
 
@@ -36,10 +38,10 @@ _RANKS = {each: rank for rank, each in enumerate(Confidentiality)}
 
 
 class Label(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How confidential something is, and whether it rests on untrusted input.
+    """The confidentiality of a value, and whether it rests on untrusted input.
 
-    As a text, `secret untrusted`: what is the default is left out, but `public` for all of it.
-    `confidentiality` says who may be shown it, `untrusted` that it rests on input that anybody may
+    As a text: `secret untrusted`; defaults are left out, and both defaults together are `public`.
+    `confidentiality` limits the readers, `untrusted` is true if it rests on input that anybody may
     have written.
     """
 
@@ -53,32 +55,34 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
         return " ".join(words)
 
     def join(self, other: Label | None) -> Label:
-        """The least label that is as high as both; None is public and trusted."""
+        """Return the lowest label that is at least as high as both; None is public and trusted."""
         if other is None or other == self:
             return self
         higher = max(self.confidentiality, other.confidentiality, key=_RANKS.__getitem__)
         return Label(higher, self.untrusted or other.untrusted)
 
     def flows_to(self, clearance: Confidentiality) -> bool:
-        """Whether somebody with a clearance may be told. What is untrusted may be read by all."""
+        """Return whether a reader with a clearance may see it. Trust does not limit readers."""
         return _RANKS[self.confidentiality] <= _RANKS[clearance]
 
     @property
     def stored(self) -> Label | None:
-        """The label as it is put on record: None for public and trusted."""
+        """The label as it is recorded: None for public and trusted."""
         return None if self == LOWEST else self
 
 
 LOWEST = Label()
-"""Public and trusted: what has no label."""
+"""Public and trusted: the label of a value without one."""
 
 
 HIGHEST = Label(Confidentiality.SECRET, untrusted=True)
-"""As high as any: what is not known to be lower."""
+"""The highest label, for a value whose label is unknown."""
 
 
 def join(*labels: Label | None) -> Label:
-    """The least label that is as high as all of some; of none, public and trusted."""
+    """Return the lowest label at least as high as all the given ones; of none, public and
+    trusted.
+    """
     found = LOWEST
     for each in labels:
         found = found.join(each)
@@ -86,7 +90,9 @@ def join(*labels: Label | None) -> Label:
 
 
 def parse(text: str, where: str = "label") -> Label:
-    """A label from its words, in any order; no words are public and trusted. Raises BadValue."""
+    """Parse a label from its words, in any order; no words are public and trusted. Raises
+    BadValue.
+    """
     if not isinstance(text, str):
         raise BadValue(where, f"{text!r:.80}", _remedy())
     found: list[Confidentiality] = []
@@ -102,17 +108,17 @@ def parse(text: str, where: str = "label") -> Label:
 
 
 def text(label: Label) -> str:
-    """A label as states keep it: empty for public and trusted."""
+    """Return a label in the form that states keep: empty for public and trusted."""
     return "" if label == LOWEST else str(label)
 
 
 def raised(kept: str, label: Label | None) -> str:
-    """A label as states keep it, raised by another."""
+    """Return a label in the form that states keep, joined with another."""
     return kept if label is None else text(join(parse(kept), label))
 
 
 def level(name: str, where: str = "clearance") -> Confidentiality:
-    """A level of confidentiality by its name; public for an empty one. Raises BadValue."""
+    """Return a level of confidentiality by its name; public for an empty one. Raises BadValue."""
     if not name:
         return Confidentiality.PUBLIC
     if name not in _RANKS:

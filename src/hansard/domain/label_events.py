@@ -1,7 +1,7 @@
-"""Declassification: who lowered the label of an agent or a key, and why. The storage format.
+"""Declassification: the lowered label of an agent or a key, its approver and the reason.
 
-A tag never changes its meaning, a field is only added with a default. The event stands in the
-stream of the agent or key whose label it lowers.
+This is the storage format: a tag never changes its meaning, a field is only added with a default.
+The event is in the stream of the agent or key whose label it lowers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from hansard.domain.label import Label, join, parse, text
 
 @event("label.declassified.v1")
 class LabelDeclassified(Event, frozen=True, kw_only=True):
-    """From here on the label is `to`, whatever it was; labels as texts (`hansard.domain.label`),
-    `to` empty for public and trusted. `approver` answers for it, `before` is what it was.
+    """The label is `to` from here on, whatever it was before.
+
+    Labels are texts (`hansard.domain.label`); an empty `to` is public and trusted. `approver` is
+    responsible for the change, `because` is the reason, `before` the label until then.
     """
 
     to: str
@@ -24,7 +26,7 @@ class LabelDeclassified(Event, frozen=True, kw_only=True):
 
 
 def decide(before: Label, to: Label, approver: str, because: str) -> LabelDeclassified:
-    """The event that lowers a label. Raises Refused where that would not lower it."""
+    """Build the event that lowers a label. Raises Refused where `to` is not lower."""
     if to == before or join(to, before) != before:
         message = (
             f"its label is {str(before)!r}, which {str(to)!r} would not lower: "
@@ -35,5 +37,5 @@ def decide(before: Label, to: Label, approver: str, because: str) -> LabelDeclas
 
 
 def after(event: LabelDeclassified) -> Label:
-    """The label from an event on. Raises BadValue for what no version wrote."""
+    """Return the label that an event sets. Raises BadValue for a text that no version wrote."""
     return parse(event.to, "label of a declassification")

@@ -11,8 +11,8 @@ _USER = 20 << 3
 
 
 def is_public_key(text: str) -> bool:
-    """Whether that is the public key of a user: base32 of a prefix byte, 32 bytes of Ed25519 and a
-    CRC-16, low byte first.
+    """Return whether a text is a user's public key: base32 of a prefix byte, 32 bytes of Ed25519
+    and a CRC-16, low byte first.
     """
     if not _USER_KEY.fullmatch(text):
         return False

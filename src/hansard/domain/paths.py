@@ -10,7 +10,7 @@ DOT = "."
 
 
 def leaves(plain: Plain, within: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Plain]]:
-    """Every value in a value that is no object and no list, with the path to it."""
+    """Yield every value inside a value that is neither an object nor a list, with its path."""
     if type(plain) is dict:
         for key, each in plain.items():
             yield from leaves(each, (*within, key))
@@ -22,7 +22,9 @@ def leaves(plain: Plain, within: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 
 def replaced(plain: Plain, within: Sequence[str], value: Plain) -> Plain:
-    """A value with another one at a path. Raises KeyError where there is no such place."""
+    """Return a value with the value at a path replaced. Raises KeyError where the path does not
+    exist.
+    """
     if not within:
         return value
     first, rest = within[0], within[1:]

@@ -1,13 +1,13 @@
-"""Values that are nobody's business but ours, found in texts, and what stands in their place.
+"""Personal and secret values found in texts, and their placeholders.
 
 A placeholder is a kind and a keyed digest of the value, `<EMAIL_3f9a2b7c11d0>`: equal values have
-equal ones, and without the key nobody can try which value it is. A text that looks like one already
-is replaced itself, so that what is put back is what was there, whatever it was.
+equal placeholders, and without the key nobody can test a guess. A text that already looks like a
+placeholder is replaced, too, so that restoring always gives the original text.
 
-What is found: e-mail addresses; phone numbers (8 to 15 digits; with `+`, a leading 0, or as in
-North America); card numbers (Luhn, ISO/IEC 7812-1); IBANs (ISO 13616, modulo 97); and keys: those
-of known forms, private keys, JSON web tokens, and what is assigned to a name such as `api_key`. No
-detector finds all there is: names of people, for one, take one that is passed in.
+Detected are: e-mail addresses; phone numbers (8 to 15 digits; with `+`, a leading 0, or as in North
+America); card numbers (Luhn, ISO/IEC 7812-1); IBANs (ISO 13616, modulo 97); and keys: those of
+known forms, private keys, JSON web tokens, and values assigned to a name such as `api_key`. No
+detector is complete: names of people, for example, need a detector that is passed in.
 """
 
 from __future__ import annotations
@@ -22,28 +22,30 @@ KEY_BYTES_MIN = 16
 """Shortest key of the digests."""
 
 DIGEST_CHARACTERS = 12
-"""Of a placeholder's digest, hexadecimal: 48 bits. A second value with the same gets another."""
+"""Characters of a placeholder's digest, hexadecimal: 48 bits. A second value with the same digest
+gets another.
+"""
 
 TEXT = "TEXT"
-"""The kind of what only looks like a placeholder."""
+"""The kind of a text that only looks like a placeholder."""
 
 Span = tuple[int, int, str]
-"""Where a value begins and ends in a text, and its kind in capital letters."""
+"""Begin and end of a value in a text, and its kind in capital letters."""
 
 Detector = Callable[[str], Iterable[Span]]
 """Finds values in a text."""
 
 PLACEHOLDER = re.compile(rf"<[A-Z][A-Z0-9]{{0,19}}_[0-9a-f]{{{DIGEST_CHARACTERS}}}>")
-"""What a placeholder looks like."""
+"""Pattern of a placeholder."""
 
 KIND = re.compile(r"[A-Z][A-Z0-9]{0,19}")
-"""What a kind is called."""
+"""Pattern of a kind."""
 
 PHONE_DIGITS = range(8, 16)
-"""How many digits a phone number has: at most 15 by ITU-T E.164."""
+"""Number of digits of a phone number: at most 15 by ITU-T E.164."""
 
 CARD_DIGITS = range(13, 20)
-"""How many digits a card number has."""
+"""Number of digits of a card number."""
 
 _LOCAL = re.compile(r"[\w.+%'-]")
 _DOMAIN = re.compile(r"[\w-]{1,63}(?:\.[\w-]{1,63}){1,10}")
@@ -75,7 +77,7 @@ _ASSIGNED = re.compile(
 
 
 def emails(text: str) -> Iterator[Span]:
-    """E-mail addresses. Each `@` is looked at once, to both sides."""
+    """Find e-mail addresses. Each `@` is examined once, in both directions."""
     done = 0
     at = text.find("@")
     while at >= 0:
@@ -95,7 +97,7 @@ def emails(text: str) -> Iterator[Span]:
 
 
 def phones(text: str) -> Iterator[Span]:
-    """Phone numbers."""
+    """Find phone numbers."""
     for pattern in (_PHONE, _NORTH_AMERICAN):
         for found in pattern.finditer(text):
             if sum(map(str.isdigit, found[0])) in PHONE_DIGITS:
@@ -103,7 +105,7 @@ def phones(text: str) -> Iterator[Span]:
 
 
 def cards(text: str) -> Iterator[Span]:
-    """Card numbers whose check digit is right."""
+    """Find card numbers with a valid check digit."""
     for found in _CARD.finditer(text):
         digits = [int(each) for each in found[0] if each.isdigit()]
         if len(digits) in CARD_DIGITS and is_luhn(digits):
@@ -111,13 +113,13 @@ def cards(text: str) -> Iterator[Span]:
 
 
 def is_luhn(digits: list[int]) -> bool:
-    """Whether the last digit checks the others."""
+    """Return whether the last digit checks the others."""
     doubled = [2 * each - 9 * (each > 4) for each in digits[-2::-2]]  # noqa: PLR2004 -- the digit sum of its double
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
 def ibans(text: str) -> Iterator[Span]:
-    """IBANs whose check digits are right: the longest one from each begin on."""
+    """Find IBANs with valid check digits: the longest at each start."""
     for found in _IBAN.finditer(text):
         end = found.end()
         while end - found.start() >= 15:  # noqa: PLR2004 -- the shortest one, Norway's
@@ -128,14 +130,14 @@ def ibans(text: str) -> Iterator[Span]:
 
 
 def is_iban(text: str) -> bool:
-    """Whether the check digits of an account number are right."""
+    """Return whether the check digits of an IBAN are valid."""
     plain = text.replace(" ", "").upper()
     moved = plain[4:] + plain[:4]
     return plain.isascii() and int("".join(str(int(each, 36)) for each in moved)) % 97 == 1
 
 
 def keys(text: str) -> Iterator[Span]:
-    """Keys, tokens and passwords."""
+    """Find keys, tokens and passwords."""
     for found in _KEYS.finditer(text):
         yield (*found.span(), "KEY")
     for found in _ASSIGNED.finditer(text):
@@ -149,12 +151,14 @@ DETECTORS: Mapping[str, Detector] = {
     "iban": ibans,
     "key": keys,
 }
-"""What is looked for if nothing else is asked for."""
+"""The default detectors, by name."""
 
 
 def spans(text: str, detectors: Iterable[Detector]) -> list[Span]:
-    """What is found in a text, in order. Those that overlap are one, of the kind of the first, of
-    equals of the longest. Raises BadValue for what a detector gives that is no part of the text.
+    """Return the values found in a text, in order.
+
+    Overlapping values are merged into one, of the kind of the first, or of the longest of those
+    that begin together. Raises BadValue for a span of a detector that is outside the text.
     """
     found = [(*each.span(), TEXT) for each in PLACEHOLDER.finditer(text)]
     for detector in detectors:
@@ -175,12 +179,12 @@ def spans(text: str, detectors: Iterable[Detector]) -> list[Span]:
 
 
 def key_of_run(key: bytes, run: str) -> bytes:
-    """The key of a run's placeholders: of a value in two runs nobody can tell that it is one."""
+    """Derive the key of a run's placeholders: equal values in two runs cannot be linked."""
     return hmac.digest(key, run.encode(), "sha256")
 
 
 def placeholder(key: bytes, kind: str, value: str, known: Mapping[str, str]) -> str:
-    """What stands for a value: no other's among those known, by placeholder."""
+    """Return a value's placeholder, different from those of all other known values."""
     attempt = 0
     while True:
         text = f"{kind}\0{value}\0{attempt or ''}".encode("utf-8", "surrogatepass")
@@ -194,8 +198,9 @@ def placeholder(key: bytes, kind: str, value: str, known: Mapping[str, str]) -> 
 def hidden(
     text: str, key: bytes, detectors: Iterable[Detector], known: MutableMapping[str, str]
 ) -> tuple[str, list[str]]:
-    """A text with placeholders for what is found in it, and the kinds of these; `known` learns
-    which value each stands for.
+    """Return a text with placeholders for the values found in it, and their kinds.
+
+    Adds each placeholder and its value to `known`.
     """
     parts: list[str] = []
     kinds: list[str] = []
@@ -211,5 +216,5 @@ def hidden(
 
 
 def put_back(text: str, known: Mapping[str, str]) -> str:
-    """A text with the values that its placeholders stand for; those not known stay."""
+    """Return a text with its placeholders replaced by their values; unknown ones stay."""
     return PLACEHOLDER.sub(lambda found: known.get(found[0], found[0]), text)

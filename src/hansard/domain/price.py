@@ -1,7 +1,7 @@
-"""What a model's use costs from a day on, as somebody stated it. One stream a model.
+"""Stated prices of a model's use, each valid from a day on. One stream a model.
 
-A price never changes a recorded cost: it is what such a cost can be checked against, and what use
-without a recorded cost can be put at.
+A price never changes a recorded cost: a recorded cost is checked against it, and use without a
+recorded cost is estimated from it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ KIND = "price"
 """The kind of its stream; its id is the model."""
 
 CURRENCY_LETTERS = 3
-"""As in ISO 4217: USD, EUR ..."""
+"""Letters of a currency, as in ISO 4217: USD, EUR ..."""
 
 
 @event("price.stated.v1")
 class PriceStated(Event, frozen=True, kw_only=True):
     """From `since` on, one million of `usage` (input_tokens, output_tokens ...) costs `amount`.
 
-    `since` is RFC 3339 with a zone; `source` says where the price was read.
+    `since` is RFC 3339 with a zone; `source` is where the price was read.
     """
 
     usage: str
@@ -46,12 +46,12 @@ class PriceState(msgspec.Struct):
 
 
 def initial() -> PriceState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return PriceState()
 
 
 def fold(state: PriceState, events: Iterable[Event]) -> PriceState:
-    """The state after more events; the given one is left as it is."""
+    """Return the state after more events; the given state is not changed."""
     state = PriceState(state.version, dict(state.stated))
     for each in events:
         if not isinstance(each, PriceStated | Quarantined):
@@ -65,7 +65,7 @@ def fold(state: PriceState, events: Iterable[Event]) -> PriceState:
 
 
 def decide(state: PriceState, event: PriceStated) -> Sequence[PriceStated]:
-    """The events that stating a price leads to; none where it is stated so already.
+    """Return the events of stating a price; none where it is already stated.
 
     Raises BadName, BadValue.
     """

@@ -1,12 +1,12 @@
 """A principal: an agent, a person or a service that may log in. One stream each; it outlives runs.
 
-Its tokens are on record as digests only: who holds a token's secret can prove it, and nobody who
-reads the record can. A token is of one role, may expire, and may be revoked for good. Its holder
-may act for other principals; then it is good only as long as all of them are what they were.
+Its tokens are on record as digests only: the holder of a token's secret can prove possession, a
+reader of the record cannot. A token is of one role, may expire, and may be revoked for good. Its
+holder may act for other principals; the token is then valid only while all of them are unchanged.
 
-What its holder was shown is on record here too, as the label that it carries: over runs, processes
-and tokens, until somebody declassifies it. It is that of the principal alone: whom it acts for was
-not shown it.
+The label of everything its holder was shown is on record here, too: it accumulates over runs,
+processes and tokens until it is declassified. It belongs to this principal alone: the principals it
+acts for were not shown the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KIND = "principal"
 """The kind of its stream; its id is the principal's name."""
 
 TOKENS_MAX = 10_000
-"""Most tokens that one principal is ever issued: its stream is read as a whole."""
+"""Most tokens ever issued to one principal: its stream is read as a whole."""
 
 CHAIN_MAX = 8
 """Most principals that one acts for: each of its commits names them all."""
@@ -41,7 +41,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class PrincipalKind(StrEnum):
-    """What a principal is."""
+    """The kind of a principal."""
 
     AGENT = "agent"
     PERSON = "person"
@@ -50,7 +50,7 @@ class PrincipalKind(StrEnum):
 
 @event("principal.registered.v1")
 class PrincipalRegistered(Event, frozen=True, kw_only=True):
-    """The principal exists from here on; what it is never changes."""
+    """The principal exists from here on; its kind never changes."""
 
     kind: PrincipalKind
     about: str = ""
@@ -58,10 +58,10 @@ class PrincipalRegistered(Event, frozen=True, kw_only=True):
 
 @event("principal.token_issued.v1")
 class TokenIssued(Event, frozen=True, kw_only=True):
-    """Whoever shows the secret whose SHA-256 is `digest` (hex) may act in `role`.
+    """The holder of the secret whose SHA-256 is `digest` (hex) may act in `role`.
 
-    `token` is its public id (32 hex digits). `expires` is RFC 3339 in UTC; None: it does not.
-    `nkey` is the public key by which the broker knows the holder; empty where it does not.
+    `token` is its public id (32 hex digits). `expires` is RFC 3339 in UTC; None: it does not
+    expire. `nkey` is the public key by which the broker knows the holder; empty where it does not.
     `on_behalf_of` are the principals that the holder acts for, the nearest first.
     """
 
@@ -75,7 +75,7 @@ class TokenIssued(Event, frozen=True, kw_only=True):
 
 @event("principal.token_revoked.v1")
 class TokenRevoked(Event, frozen=True, kw_only=True):
-    """The token is worth nothing from here on."""
+    """The token is invalid from here on."""
 
     token: str
     because: str = ""
@@ -83,9 +83,11 @@ class TokenRevoked(Event, frozen=True, kw_only=True):
 
 @event("principal.shown.v1")
 class PrincipalShown(Event, frozen=True, kw_only=True):
-    """From here on it carries `label` (`hansard.domain.label`): the join of all that its holder was
-    shown, or is as soon as this is on record. `role` is the one it acts in, `run` where it is shown
-    it; empty outside of any.
+    """The principal carries `label` (`hansard.domain.label`) from here on: the join of all that its
+    holder was shown, including what is shown as soon as this is on record.
+
+    `role` is the role it acts in, `run` the run where it is shown the content; empty outside of
+    any.
     """
 
     label: str
@@ -99,14 +101,14 @@ PrincipalEvent = (
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token as the record knows it. `revoked` says that it is, `because` why."""
+    """A token on record. `revoked` is true if it was revoked, `because` is the reason."""
 
     issued: TokenIssued
     revoked: bool = False
     because: str = ""
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether it is neither revoked nor expired."""
+        """Return whether the token is neither revoked nor expired."""
         ends = expiry(self.issued)
         return not self.revoked and (ends is None or now < ends)
 
@@ -114,8 +116,8 @@ class Token(msgspec.Struct, frozen=True):
 class PrincipalState(msgspec.Struct):
     """A principal at a version; `kind` is None before it is registered. Tokens by their id.
 
-    `label` is what it carries, as states keep labels; `lowered` the version of the event that
-    lowered it last, 0 for none.
+    `label` is the label it carries, in the form that states keep; `lowered` is the version of the
+    event that lowered it last, 0 for none.
     """
 
     version: int = 0
@@ -127,17 +129,17 @@ class PrincipalState(msgspec.Struct):
 
     @property
     def carries(self) -> Label:
-        """The label that it carries."""
+        """The label that the principal carries."""
         return parse(self.label)
 
 
 def initial() -> PrincipalState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return PrincipalState()
 
 
 def fold(state: PrincipalState, events: Iterable[Event]) -> PrincipalState:
-    """The state after more events; the given one is left as it is."""
+    """Return the state after more events; the given state is not changed."""
     state = msgspec.structs.replace(state, tokens=dict(state.tokens))
     for each in events:
         state.version += 1
@@ -166,7 +168,7 @@ def fold(state: PrincipalState, events: Iterable[Event]) -> PrincipalState:
 
 
 def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEvent]:
-    """The events that stating one leads to; none where it is so already.
+    """Return the events of a statement about a principal; none where it already holds.
 
     Raises Refused, BadValue, BadName.
     """
@@ -205,7 +207,7 @@ def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEv
 
 
 def _show(state: PrincipalState, event: PrincipalShown) -> Sequence[PrincipalEvent]:
-    """That it was shown something, where it does not carry so high a label yet."""
+    """Return the event that raises the principal's label; none where it is already as high."""
     ids.name("role", event.role)
     shown = parse(event.label)
     _demand_registered(state, "register it before it is shown anything")
@@ -245,10 +247,10 @@ def _issue(state: PrincipalState, event: TokenIssued) -> Sequence[PrincipalEvent
 
 
 def chain(names: tuple[str, ...], own: str | None = None) -> tuple[str, ...]:
-    """The principals that one acts for, the nearest first, as they may be recorded.
+    """Return the principals that one acts for, the nearest first, checked for the record.
 
-    own: the name of who acts for them. Raises BadValue where one stands twice, is its own, or there
-    are more than 8, and BadName for what is no name.
+    own: the name of the principal that acts for them. Raises BadValue where a name is repeated, is
+    its own, or there are more than 8, and BadName for an invalid name.
     """
     if len(names) > CHAIN_MAX:
         fact = f"{len(names):,} principals, and the most are {CHAIN_MAX}"
@@ -258,17 +260,19 @@ def chain(names: tuple[str, ...], own: str | None = None) -> tuple[str, ...]:
         if name == own:
             raise BadValue("on_behalf_of", f"{name!r:.80} is its own name", "leave it out")
         if name in names[:index]:
-            raise BadValue("on_behalf_of", f"{name!r:.80} stands there twice", "name each once")
+            raise BadValue("on_behalf_of", f"{name!r:.80} is named twice", "name each once")
     return names
 
 
 def acts_for(token: Token, name: str) -> bool:
-    """Whether the holder of a token acts for a principal."""
+    """Return whether the holder of a token acts for a principal."""
     return name in token.issued.on_behalf_of
 
 
 def expiry(event: TokenIssued) -> datetime | None:
-    """When a token ends, in UTC; None: never. Raises BadValue for what is no time in UTC."""
+    """Return the time when a token expires, in UTC; None: never. Raises BadValue for any other
+    text.
+    """
     if event.expires is None:
         return None
     remedy = "give a time in UTC, such as 2026-12-21T00:00:00Z"

@@ -1,9 +1,7 @@
-"""What a reader is given in the place of an event that does not fit: its version is taken by it,
-and nothing of what it says counts.
+"""The replacement that a reader gets for an invalid event: it takes the version, and has no effect.
 
-No log holds such an event: it is made when a log is read (`hansard.bus.validation.reads`). So
-it has a tag, but is not registered under it, and a stored event with this tag is one that does not
-fit.
+No log holds such an event: it is made when a log is read (`hansard.bus.validation.reads`). So it
+has a tag, but is not registered under it, and a stored event with this tag is itself invalid.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ TAG = "commit.quarantined.v1"
 
 
 class Quarantined(Event, frozen=True, kw_only=True):
-    """Stands at the version of an event that does not fit; `reason` says why it does not."""
+    """Takes the version of an invalid event; `reason` is why it is invalid."""
 
     tag: ClassVar[str] = TAG
 

@@ -1,8 +1,8 @@
-"""What was asked in SQL as a role: one summary event an answer.
+"""SQL queries of a role: one summary event an answer.
 
-The events of a role stand in one stream, which outlives runs, as a question concerns all of them.
-Which events an answer drew on is not known: it had the role's tables, as made by its rules up to a
-point. So both are named, and the same question can be asked again.
+The events of a role share one stream, which outlives runs, since a query covers all runs. The
+events that an answer drew on are not known: the query ran on the role's tables, built by its rules
+up to a point. Both are named, so that the same query can be run again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ KIND = "query"
 
 @event("query.answered.v1")
 class QueryAnswered(Event, frozen=True, kw_only=True):
-    """A question was answered, to whom this commit names.
+    """A query was answered, for the actor of this commit.
 
-    `at` is the id of the log's newest commit then (empty: it had none), `rules` that of the event
-    that gave the role its rules. `statement` is the SHA-256 of the SQL in UTF-8, in hex, and of its
-    parameters as a JSON list after it, where it has any; `position` is the role's own, which the
-    answer told. `rows` were given; `cut` says that there were more.
+    `at` is the id of the log's newest commit at that time (empty: it had none), `rules` the id of
+    the event that gave the role its rules. `statement` is the SHA-256 in hex of the SQL in UTF-8,
+    followed by its parameters as a JSON list where it has any; `position` is the role's own, as in
+    the answer. `rows` is the number of rows returned; `cut` is true if there were more.
     """
 
     role: str

@@ -1,4 +1,4 @@
-"""What an agent's role refused it, other than calls. Events of the agent's stream.
+"""Refusals by an agent's role, other than refused calls. Events of the agent's stream.
 
 The events are the storage format: a tag never changes its meaning, a field is only added with a
 default.
@@ -13,10 +13,11 @@ from hansard.domain.events import Event, event
 
 @event("agent.refused.v1")
 class AgentRefused(Event, frozen=True, kw_only=True):
-    """The agent's role did not let it do something; nothing of that was done. `what` is a `kind` of
-    event, a `key` to write, one to `read`, a `task`, or what a role may be trusted with (`settle`,
-    `approve`, `query`); `name` which one. `rule` is what refused, `because` what was lacking.
-    Refused calls are `step.blocked`.
+    """The agent's role refused an action; no part of it was done.
+
+    `what` is a `kind` of event, a `key` to write, one to `read`, a `task`, or a permission of a
+    role (`settle`, `approve`, `query`); `name` names the one refused. `rule` is the rule that
+    refused, `because` the missing permission. Refused calls are `step.blocked`.
     """
 
     what: str
@@ -26,11 +27,11 @@ class AgentRefused(Event, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What the agent's role refused last of one thing, and in which epoch.
+    """The last refusal of one thing by the agent's role, and its epoch.
 
     Attributes:
         epoch: The agent's session, from 1.
-        event: What was refused, and why.
+        event: The refused action, and the reason.
     """
 
     epoch: int
@@ -38,7 +39,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """Put on record that the role refused something; the same again in one session is not."""
+    """Record a refusal; the same refusal again in one session is not recorded."""
 
     event: AgentRefused
 
@@ -48,17 +49,19 @@ Refused = dict[str, Refusal]
 
 
 def refusal_key(what: str, name: str) -> str:
-    """What a refusal is known by."""
+    """Return the key of a refusal."""
     return f"{what} {name}"
 
 
 def fold(refused: Refused, event: AgentRefused, epoch: int) -> None:
-    """Take a refusal into a state that the caller owns."""
+    """Apply a refusal to a state that the caller owns."""
     refused[refusal_key(event.what, event.name)] = Refusal(epoch, event)
 
 
 def decide(refused: Refused, command: Refuse, epoch: int) -> tuple[AgentRefused, ...]:
-    """The event that a command leads to; none where it is on record in this session."""
+    """Return the events of a command; none where the refusal is already on record in this
+    session.
+    """
     target = command.event
     value = refused.get(refusal_key(target.what, target.name))
     return () if value == Refusal(epoch, target) else (target,)

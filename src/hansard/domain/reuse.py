@@ -1,10 +1,10 @@
-"""Answers of earlier runs, found by a key: which step answered a call, and what is declared stale.
+"""Answers of earlier runs, found by a key: the step that answered a call, and stale declarations.
 
-A key has one stream. Its newest event names the step that ran the call last, so that a look at it
-is one request, and a restart loses nothing. The answer itself stands in that step alone. What is
-declared stale stands in one stream: of a tool, a run or a key. An answer counts where nothing that
-concerns it was declared after the look that its own call made before it ran: so a call that was
-under way meanwhile is stale, too.
+A key has one stream. Its newest event names the step that ran the call last, so that a lookup is
+one request, and a restart loses nothing. The answer itself is stored in that step alone. Stale
+declarations share one stream: each names a tool, a run or a key. An answer is valid where no
+declaration that concerns it is newer than the one its own call read before it ran; so the answer of
+a call that was running at the time of a declaration is stale, too.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ KIND = "reuse"
 """The kind of its streams; their ids are the keys, and `STALE`."""
 
 STALE = WorkspaceStream(KIND, "stale")
-"""What was declared stale. No key is called so: a key has 24 characters."""
+"""The stream of stale declarations. The id cannot be a key: a key has 24 characters."""
 
 
 @event("reuse.offered.v1")
 class AnswerOffered(Event, frozen=True, kw_only=True):
-    """A step ran a call whose answer later runs may take. Its writer is the step's agent.
+    """A step ran a call whose answer later runs may reuse. Its writer is the step's agent.
 
     Attributes:
         key: See `key_of`.
-        tool: What was called.
-        version: As declared.
-        workflow: The workflow whose runs may take it; empty for any of the workspace.
+        tool: The called tool.
+        version: The tool's declared version.
+        workflow: The workflow whose runs may reuse it; empty for any of the workspace.
         run: The step's run.
         role: Its agent's role.
         agent: Its agent.
         step: Its number.
         outcome: The version of its outcome in the agent's stream.
-        digest: Of the answer.
+        digest: Digest of the answer.
         source: The digest of the tool's source text; empty where it has none.
-        stale: The version of what was declared stale, as it was looked at before the call ran.
+        stale: The version of the stale declarations, as read before the call ran.
     """
 
     key: str
@@ -71,7 +71,7 @@ class AnswersInvalidated(Event, frozen=True, kw_only=True):
         tool: The tool; empty for none.
         run: The run; empty for none.
         key: The key; empty for none.
-        because: Why.
+        because: The reason.
     """
 
     tool: str = ""
@@ -84,11 +84,11 @@ ReuseEvent = AnswerOffered | AnswersInvalidated
 
 
 class ReuseScope(StrEnum):
-    """Whose answers are taken.
+    """The runs whose answers are reused.
 
     Attributes:
-        WORKFLOW: Those of runs of the same workflow.
-        WORKSPACE: Those of any run of the workspace.
+        WORKFLOW: Runs of the same workflow.
+        WORKSPACE: Any run of the workspace.
     """
 
     WORKFLOW = "workflow"
@@ -96,11 +96,11 @@ class ReuseScope(StrEnum):
 
 
 class Reuse(msgspec.Struct, frozen=True, kw_only=True):
-    """That a call may be answered by an earlier run's.
+    """Permission to answer a call by that of an earlier run.
 
     Attributes:
-        ttl_s: Seconds that an answer may be old.
-        scope: Whose answers are taken.
+        ttl_s: Largest age of an answer, in seconds.
+        scope: The runs whose answers are reused.
     """
 
     ttl_s: float
@@ -108,15 +108,17 @@ class Reuse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reuse(*, ttl_s: float, scope: str = "workflow") -> Reuse:
-    """For `reuse=` of a tool that is pure or idempotent: a call that an earlier run made with equal
-    arguments is answered by what came of it there, and does not run (docs/reuse.md).
+    """Build the value of `reuse=` for a tool that is pure or idempotent.
+
+    A call that an earlier run made with equal arguments is answered by its outcome there, and does
+    not run (docs/reuse.md).
 
     Args:
-        ttl_s: Seconds that an answer may be old, by the log's time.
+        ttl_s: Largest age of an answer, in seconds, by the log's time.
         scope: `workflow`, answers of runs of the same workflow; or `workspace`, of any.
 
     Raises:
-        BadValue: It is no time, or no scope.
+        BadValue: `ttl_s` is no positive number, or `scope` is unknown.
     """
     value: object = ttl_s
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -126,20 +128,20 @@ def reuse(*, ttl_s: float, scope: str = "workflow") -> Reuse:
 
 
 def key_of(tool: str, version: str, workflow: str, arguments: bytes) -> str:
-    """The key of a call: of its tool, the declared version and its arguments in RFC 8785 form, and
-    of the workflow whose runs share it; empty for any.
+    """Return the key of a call: its tool, declared version, arguments in RFC 8785 form, and the
+    workflow whose runs share it (empty for any).
     """
     return digest(b"reuse", tool.encode(), version.encode(), workflow.encode(), arguments)
 
 
 class Stale(msgspec.Struct):
-    """What was declared stale at a `version`: the version at which each was last.
+    """Stale declarations at a `version`: the version of the last one for each name.
 
     Attributes:
-        version: A count of events.
-        tools: By the tool.
-        runs: By the run.
-        keys: By the key.
+        version: The number of events.
+        tools: Versions by tool.
+        runs: Versions by run.
+        keys: Versions by key.
     """
 
     version: int = 0
@@ -148,7 +150,7 @@ class Stale(msgspec.Struct):
     keys: dict[str, int] = {}
 
     def holds(self, offered: AnswerOffered) -> bool:
-        """Whether an answer is none of these."""
+        """Return whether an answer is still valid."""
         newest = max(
             self.tools.get(offered.tool, 0),
             self.runs.get(offered.run, 0),
@@ -158,12 +160,12 @@ class Stale(msgspec.Struct):
 
 
 def initial() -> Stale:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return Stale()
 
 
 def fold(state: Stale, events: Iterable[Event]) -> Stale:
-    """The state after more events; the given one is left as it is."""
+    """Return the state after more events; the given state is not changed."""
     made = Stale(state.version, dict(state.tools), dict(state.runs), dict(state.keys))
     for each in events:
         made.version += 1
@@ -179,14 +181,14 @@ def fold(state: Stale, events: Iterable[Event]) -> Stale:
             case Quarantined():
                 continue
             case _:
-                message = f"{each.tag} says of nothing that it is stale"
+                message = f"{each.tag} is not an event of stale answers"
                 raise Refused(message)
     return made
 
 
 def decide(event: AnswersInvalidated) -> Sequence[AnswersInvalidated]:
-    """The events that declaring answers stale leads to, each time it is said: what was offered
-    since is stale, too. Raises BadValue, BadName.
+    """Return the events of declaring answers stale: always one, since answers offered after an
+    earlier declaration become stale, too. Raises BadValue, BadName.
     """
     named = [(kind, getattr(event, kind)) for kind in ("tool", "run", "key")]
     given = [(kind, name) for kind, name in named if name]

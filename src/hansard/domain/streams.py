@@ -1,4 +1,4 @@
-"""Which events a stream may hold: every event type that this version knows, by kind of stream."""
+"""Event types by kind of stream: every type that this version knows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _LASTING: dict[str, frozenset[Any]] = {
 
 
 def may_hold(stream: StreamId, kind: type[Event]) -> bool:
-    """Whether a stream may hold events of a type."""
+    """Return whether a stream may hold events of a type."""
     if isinstance(stream, WorkspaceStream):
         return kind in _LASTING.get(stream.kind, ())
     return kind in _BELONGS[type(stream)]

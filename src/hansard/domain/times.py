@@ -1,4 +1,4 @@
-"""Times as people give them: with their zone, for nobody's own clock decides what one means."""
+"""Times from people: a zone is required, so that no machine's local clock decides the meaning."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from datetime import UTC, datetime, timedelta
 from hansard.domain.errors import BadValue
 
 SECONDS_MIN, SECONDS_MAX = 1e8, 1e11
-"""Between 1973 and the year 5138 a number is of seconds; a thousand times that, of ms; and so on.
-What is below says nothing that could be told from a count."""
+"""Range of plausible seconds since 1970: 1973 to the year 5138; ms, us and ns scale it by 1,000
+each. Smaller numbers cannot be distinguished from a count.
+"""
 
 PER_SECOND = (1, 1_000, 1_000_000, 1_000_000_000)
-"""Seconds, milliseconds, microseconds, nanoseconds."""
+"""Units a second: seconds, milliseconds, microseconds, nanoseconds."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def claimed_time(text: str) -> datetime | None:
-    """A time, in UTC where it names no zone; None for what is none.
+    """Return a time, in UTC where it names no zone; None for a text that is no time.
 
     ISO 8601 as `datetime.fromisoformat` reads it, or seconds, ms, us or ns since 1970.
     """
@@ -41,7 +42,7 @@ def _of_number(text: str) -> datetime | None:
 
 
 def moment(where: str, value: object) -> datetime:
-    """A time with its zone, from a `datetime` or from ISO 8601. Raises BadValue."""
+    """Return a time with its zone, from a `datetime` or from ISO 8601. Raises BadValue."""
     found = value
     if isinstance(value, str):
         try:

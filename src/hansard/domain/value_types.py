@@ -1,8 +1,8 @@
-"""Types of values beyond the plain ones: each is known by a tag, which is stored, never by a class.
+"""Types of values beyond the plain ones, each identified by a stored tag, never by a class.
 
 A value of such a type is recorded as `{"$value": {"tag": ..., "data": ...}}`, its data as plain
-values. It is made again only where its type is registered; who only reads (a trace, SQL, a page,
-the service) sees `Tagged`, which is recorded as it was.
+values. It is rebuilt only where its type is registered; a reader (a trace, SQL, a page, the
+service) gets `Tagged`, which is recorded unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hansard.domain.errors import BadValue
 TAG = "$value"
 TAG_LENGTH_MAX = 200
 TAG_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\.v[0-9]+")
-"""Of a type's tag: `acme.order.v1`. What the data means never changes under a tag."""
+"""Pattern of a type's tag: `acme.order.v1`. The meaning of the data never changes under a tag."""
 
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
@@ -29,9 +29,10 @@ Same = Callable[[Any, Any], bool]
 
 
 class ValueType(msgspec.Struct, frozen=True, kw_only=True):
-    """How values of a class are recorded. `encode` gives what can be recorded, `decode` makes an
-    equal value of that; `older` decodes what earlier versions wrote, by their tags. `same` compares
-    where `==` does not.
+    """The recording of a class's values.
+
+    `encode` returns a recordable form, `decode` builds an equal value from it; `older` decodes the
+    forms of earlier versions, by their tags. `same` compares where `==` does not.
 
     opaque: its data is packed, so that a secret in it cannot be replaced. plainly: as an argument,
     a value is recorded as the plain value that it is a subclass of.
@@ -47,13 +48,13 @@ class ValueType(msgspec.Struct, frozen=True, kw_only=True):
     plainly: bool = False
 
     def compares(self, back: Any, value: Any) -> bool:
-        """Whether two values are equal."""
+        """Return whether two values are equal."""
         return bool(self.same(back, value) if self.same is not None else back == value)
 
 
 class Tagged(msgspec.Struct, frozen=True):
-    """A recorded value of a type that is not made again here: its tag, its data, and what else is
-    recorded of it, by name.
+    """A recorded value whose type is not rebuilt here: its tag, its data, and further recorded
+    facts by name.
     """
 
     tag: str
@@ -68,24 +69,24 @@ BY_CLASS: dict[type, ValueType] = {}
 BY_TAG: dict[str, tuple[ValueType, Decode]] = {}
 
 find_class: list[Callable[[type], ValueType | None]] = []
-"""Asked for a class that is not registered: what is known of a package that is loaded."""
+"""Called for a class that is not registered; finds the types of a loaded package."""
 
 find_tag: list[Callable[[str], ValueType | None]] = []
-"""Asked for a tag that is not registered. Raises BadValue where its package is not loaded."""
+"""Called for a tag that is not registered. Raises BadValue where its package is not loaded."""
 
 find_fields: list[Callable[[object], dict[str, Any] | None]] = []
-"""Asked for the fields of a record that is neither a Struct nor a dataclass."""
+"""Called for the fields of a record that is neither a Struct nor a dataclass."""
 
 find_record: list[Callable[[object], Tagged | None]] = []
-"""Asked how a record is recorded with the name of its class; None where that cannot be found by
-its name.
+"""Called for the form of a record with the name of its class; None if the name does not lead to the
+class.
 """
 
 make_record: list[Callable[[Tagged], object]] = []
-"""Makes a record of what `find_record` gave. Raises BadValue."""
+"""Builds a record from the result of `find_record`. Raises BadValue."""
 
 find_same: list[Callable[[object, object, Same], bool | None]] = []
-"""Asked whether two records are the same where `==` does not tell; None for other values."""
+"""Called to compare two records where `==` is not enough; None for other values."""
 
 RECORD_TAG = "hansard.record.v1"
 """The tag of a record with the name of its class."""
@@ -123,7 +124,7 @@ def _name(cls: type) -> str:
 
 
 def of_class(cls: type) -> ValueType | None:
-    """How values of just this class are recorded; None where that is not known."""
+    """Return the recording of values of exactly this class; None if it is unknown."""
     found = BY_CLASS.get(cls)
     if found is not None:
         return found
@@ -131,13 +132,13 @@ def of_class(cls: type) -> ValueType | None:
 
 
 def recorded_by(cls: type) -> ValueType | None:
-    """How a value is recorded now: as itself, or None: as what it is besides."""
+    """Return the recording of a value now; None: it is recorded as the plain value it also is."""
     found = of_class(cls)
     return None if found is not None and found.plainly and not _exact.get() else found
 
 
 def made_again(tag: Any, data: Any, more: dict[str, Any]) -> Any:
-    """The value behind a tag, its data and what else is recorded of it. Raises BadValue."""
+    """Rebuild the value of a tag, its data and its further recorded facts. Raises BadValue."""
     if type(tag) is not str:
         raise BadValue("recorded value", f"{tag!r:.80} is no tag of a type", "check it")
     if _reading.get():
@@ -165,17 +166,19 @@ def made_again(tag: Any, data: Any, more: dict[str, Any]) -> Any:
 
 
 def fields_of(value: object) -> dict[str, Any] | None:
-    """The fields of a record by another library; None for what is none."""
+    """Return the fields of a record of another library; None for other values."""
     return next((record for find in find_fields if (record := find(value)) is not None), None)
 
 
 def record_of(value: object) -> Tagged | None:
-    """How a record is recorded with the name of its class; None for what is none."""
+    """Return the form of a record with the name of its class; None for a value that is no
+    record.
+    """
     return next((record for find in find_record if (record := find(value)) is not None), None)
 
 
 def attributes_besides(value: object, fields: Container[str]) -> dict[str, Any]:
-    """The attributes of a record that are none of its fields, but for cached properties."""
+    """Return the attributes of a record that are not fields, without cached properties."""
     return {
         name: item
         for name, item in getattr(value, "__dict__", {}).items()
@@ -185,19 +188,19 @@ def attributes_besides(value: object, fields: Container[str]) -> dict[str, Any]:
 
 
 def same_record(back: object, value: object, same: Same) -> bool | None:
-    """Whether two records are the same; None where `==` tells."""
+    """Return whether two records are the same; None where `==` decides."""
     judged = (find(back, value, same) for find in find_same)
     return next((item for item in judged if item is not None), None)
 
 
 def is_exact() -> bool:
-    """Whether values are recorded as themselves."""
+    """Return whether subclasses of plain types are recorded as themselves."""
     return _exact.get()
 
 
 @contextlib.contextmanager
 def exactly() -> Generator[None]:
-    """Record subclasses of plain types as themselves: what is told here comes back."""
+    """Record subclasses of plain types as themselves, so that the same type is read back."""
     token = _exact.set(True)
     try:
         yield
@@ -206,7 +209,7 @@ def exactly() -> Generator[None]:
 
 
 def reading_context() -> Context:
-    """A fresh context in which `reading` holds."""
+    """Return a new context in which `reading` is active."""
     made = Context()
     made.run(_reading.set, True)  # noqa: FBT003 -- a variable's value
     return made
@@ -214,8 +217,8 @@ def reading_context() -> Context:
 
 @contextlib.contextmanager
 def reading() -> Generator[None]:
-    """Make no value of a registered type again: who serves or shows what others recorded runs no
-    code for it.
+    """Rebuild no value of a registered type: a process that serves or shows records of others runs
+    no code for them.
     """
     token = _reading.set(True)
     try:

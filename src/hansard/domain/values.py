@@ -1,19 +1,19 @@
 r"""Python values as plain JSON values and back, without a silent loss.
 
-JSON has no tuple, set, bytes, Decimal, NaN or integer keys; msgspec would turn each into something
-else without a word. Here each has a tag, an object with one key that starts with `$`:
+JSON has no tuple, set, bytes, Decimal, NaN or integer keys; msgspec would silently turn each into
+something else. Here each has a tag, an object with one key that starts with `$`:
 
     $tuple $set $frozenset $map $bytes $bytearray $decimal $int $float $datetime $date $time
-    $timedelta $uuid $path   what the value was
+    $timedelta $uuid $path   the type of the value
     $fold              a datetime or time in the second of two equal hours (PEP 495), in it
     $text              a text with lone surrogates, which UTF-8 does not have: each as `\ud83d`,
                        a backslash as `\\`
     $value             a value of a registered type, by its tag (`hansard.domain.value_types`), or
                        a record by the name of its class
     $secret            a value that is never recorded, by its name
-    $blob $parts       a large value, and one that says in part what earlier ones said
+    $blob $parts       a large value, and one that repeats parts of earlier ones
                        (`hansard.domain.payload.parts`)
-    $append            in older records, a list told as an earlier list and what was added
+    $append            in older records, an earlier list and the items added to it
                        (made by `hansard.agents`, never by `plain`)
 
 A dict with other than str keys, or with a key that starts with `$` or has a lone surrogate, becomes
@@ -60,38 +60,38 @@ SIZE_MAX = 256 * 1024 * 1024
 """Largest single value, in JSON bytes; a larger one is refused before it is written out."""
 
 CONTAINER_SIZE, ENTRY_SIZE, ITEM_SIZE = 32, 16, 8
-"""Bytes that a list or dict, an entry of a dict and an item of a list count for at least, against
-`SIZE_MAX`: what is written out of many small ones takes about ten times as much memory.
+"""Least bytes that a list or dict, an entry of a dict and an item of a list count against
+`SIZE_MAX`: many small values take about ten times as much memory once written out.
 """
 
 RECORDED_LENGTH_MAX = 8_000
-"""Most characters of a text from outside (an error's, a reason) that are recorded; the rest is cut
-and said so.
+"""Most characters of a text from outside (an error's, a reason) that are recorded; the rest is cut,
+and the cut is marked.
 """
 
 Plain = Any
-"""What JSON can say: None, bool, int, float, str, list, dict with str keys."""
+"""A value that JSON can hold: None, bool, int, float, str, list, dict with str keys."""
 
 Scrub = Callable[[str], "str | Secret"]
 """Replaces secrets in a text before it is recorded."""
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """Stands for a value that is never recorded. A live call gets the value of that `name` from a
-    provider.
+    """A placeholder for a value that is never recorded. A live call gets the value of that `name`
+    from a provider.
     """
 
     name: str
 
 
 class RecordedText(str):
-    """A text that knows where it comes from: it is recorded, and read back, as what it says."""
+    """A text that knows its source: it is recorded, and read back, as plain text."""
 
     __slots__ = ()
 
 
 def recordable(text: str, scrub: Scrub | None = None) -> str:
-    """A text from outside as it may be recorded: short enough, in UTF-8, secrets taken out."""
+    """Return a text from outside as it may be recorded: short enough, in UTF-8, without secrets."""
     scrubbed = scrub(text) if scrub is not None else text  # before a cut may leave half a secret
     text = scrubbed if isinstance(scrubbed, str) else f"(secret {scrubbed.name})"
     text = text.encode(errors="backslashreplace").decode()
@@ -101,16 +101,16 @@ def recordable(text: str, scrub: Scrub | None = None) -> str:
 
 
 TOO_LARGE = "bytes once it is written out"
-"""How the fact of an error ends that says a value is larger than `SIZE_MAX`."""
+"""End of an error's fact if a value is larger than `SIZE_MAX`."""
 
 
 class _Walk(msgspec.Struct):
-    """How one value is written out, and how much of `SIZE_MAX` is left.
+    """The options for writing out one value, and the rest of `SIZE_MAX`.
 
     Attributes:
         scrub: Replaces secrets in texts.
-        by_class: Whether a record is recorded with the name of its class.
-        losses: What could not be recorded so far; None where that is an error.
+        by_class: True if a record is recorded with the name of its class.
+        losses: Errors of the parts that could not be recorded; None if such a part is an error.
     """
 
     scrub: Scrub | None = None
@@ -128,8 +128,9 @@ class _Walk(msgspec.Struct):
 def plain(
     value: object, where: str = "value", scrub: Scrub | None = None, *, by_class: bool = False
 ) -> Plain:
-    """A value as plain JSON values with tags; `by_class`: records with the names of their classes.
-    Raises BadValue, naming the place inside it.
+    """Return a value as plain JSON values with tags; `by_class`: records carry their class names.
+
+    Raises BadValue, naming the place inside the value.
     """
     if scrub is None and not by_class:
         return recorded(value, where)[0]
@@ -137,7 +138,7 @@ def plain(
 
 
 def demand_text(text: str, where: str) -> None:
-    """Raise BadValue for a text that a field of an event cannot hold: one with lone surrogates,
+    """Check that a field of an event can hold a text. Raises BadValue for one with lone surrogates,
     which UTF-8 does not have, or one that is too large.
     """
     if not isinstance(plain(text, where), str):
@@ -145,9 +146,11 @@ def demand_text(text: str, where: str) -> None:
 
 
 def recorded(value: object, where: str = "value") -> tuple[Plain, bool]:
-    """A value as by `plain`, and whether nothing in it took a tag: made again, that is the
-    same. Most are so, and this takes half of what it takes to know the place of all that is in
-    them. Raises BadValue.
+    """Return a value as by `plain`, and whether it took no tag, so that reading it back is the
+    identity.
+
+    Most values take no tag, and this takes half the time of a walk that keeps the place of every
+    part. Raises BadValue.
     """
     try:
         return _copied(value, 0, [SIZE_MAX]), True
@@ -158,8 +161,9 @@ def recorded(value: object, where: str = "value") -> tuple[Plain, bool]:
 def approximate(
     value: object, where: str = "value", scrub: Scrub | None = None
 ) -> tuple[Plain, list[BadValue]]:
-    """As much of a value as can be recorded, and an error for each part that cannot: such a part
-    is recorded as its description.
+    """Return as much of a value as can be recorded, and an error for each part that cannot.
+
+    Such a part is recorded as its description.
     """
     walk = _Walk(scrub, by_class=True, losses=[])
     try:
@@ -169,12 +173,12 @@ def approximate(
 
 
 class _TakesTag(Exception):
-    """Something in a value takes a tag, or cannot be recorded."""
+    """A part of a value takes a tag, or cannot be recorded."""
 
 
 def _copied(value: Any, depth: int, left: list[int]) -> Plain:
-    """A copy of a value that takes no tag; `left` holds what is left of `SIZE_MAX`. Raises
-    _TakesTag, BadValue.
+    """Copy a value that takes no tag; `left` holds the rest of `SIZE_MAX`. Raises _TakesTag,
+    BadValue.
     """
     kind = type(value)
     if kind is str and (value.isascii() or _is_unicode(value)):
@@ -240,7 +244,7 @@ DESCRIPTION_LENGTH_MAX = 500
 
 
 def described(value: object, scrub: Scrub | None) -> str:
-    """What a value says of itself, but for its address in memory, secrets taken out."""
+    """Return a value's repr without its address in memory and without secrets."""
     try:
         text = ADDRESS.sub("", repr(value))
     except Exception as error:  # noqa: BLE001 -- its __repr__ is the program's: it may raise anything
@@ -294,7 +298,7 @@ def _text(value: str, walk: _Walk) -> Plain:
 
 
 def _text_again(escaped: str) -> str:
-    """The text of a `$text`. Raises ValueError for one that is not escaped so."""
+    """Return the text of a `$text`. Raises ValueError for an invalid escape."""
     if _ESCAPED.sub("", escaped).find("\\") >= 0:
         message = "a backslash that escapes nothing"
         raise ValueError(message)
@@ -337,7 +341,7 @@ def _items(values: Iterable[Any], where: str, walk: _Walk, depth: int) -> list[P
 
 
 def _tagged(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
-    """Everything that JSON has no word for; the order is from the often met to the rare."""
+    """Write a value that JSON cannot hold; the cases are ordered from frequent to rare."""
     if type(value) not in _OWN:
         found = recorded_by(type(value))
         if found is not None:
@@ -381,7 +385,7 @@ def _tagged(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
 
 
 def _typed(found: ValueType, value: Any, where: str, walk: _Walk, depth: int) -> Plain:
-    """A value of a registered type, after making sure that an equal one comes back."""
+    """Write a value of a registered type, after checking that an equal one can be read back."""
     try:
         with exactly():
             encoded = found.encode(value)
@@ -407,8 +411,10 @@ def _typed(found: ValueType, value: Any, where: str, walk: _Walk, depth: int) ->
 
 
 def _is_ambiguous(value: datetime | time) -> bool:
-    """Whether a time's fold is recorded: the offset of one with a zone says it already, so it is
-    kept where the same value is to come back, and is no part of what makes a call the same call.
+    """Return whether a time's fold is recorded.
+
+    The offset of a time with a zone implies it. So it is kept where the same value has to be read
+    back, and is no part of a call's identity.
     """
     return value.utcoffset() is None or is_exact()
 
@@ -431,7 +437,7 @@ def _bytes(value: bytes | bytearray, walk: _Walk) -> Plain:
 
 
 def _like(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
-    """Records and subclasses of plain types: recorded as the plain value they hold."""
+    """Write records, and subclasses of plain types as the plain value they hold."""
     if isinstance(value, int | float | str | list | dict) and not hasattr(value, "__dict__"):
         return _plain(_held(value), where, walk, depth)
     try:
@@ -452,7 +458,7 @@ def _like(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
 
 
 def _held(value: Any) -> Any:
-    """The plain value that a value of a subclass is, past what the subclass overrides."""
+    """Return the plain value of an instance of a subclass, without the subclass's overrides."""
     match value:
         case int():
             return int.__index__(value)
@@ -467,7 +473,7 @@ def _held(value: Any) -> Any:
 
 
 def fields_of_record(value: Any) -> dict[str, Any] | None:
-    """A record's fields by their recorded names; None for what is no record of names."""
+    """Return a record's fields by their recorded names; None for a value without named fields."""
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
         if config.array_like:
@@ -482,8 +488,9 @@ def fields_of_record(value: Any) -> dict[str, Any] | None:
 
 
 def same(back: Any, value: Any, *, exactly: bool = True) -> bool:
-    """Equal, and of equal types all the way down; NaN equals itself. `exactly`: of pydantic models,
-    the same fields were set.
+    """Return whether two values are equal, and of equal types at every depth; NaN equals itself.
+
+    `exactly`: of pydantic models, the same fields were set.
     """
     if type(back) is not type(value):
         if isinstance(value, RecordedText):
@@ -538,7 +545,7 @@ _KEPT = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
 def _refuse(value: object, where: str, error: Exception | None) -> NoReturn:
     if isinstance(value, Awaitable):
         fact = f"a {type(value).__qualname__} that was not awaited cannot be recorded"
-        raise BadValue(where, fact, "await it, and give what it comes to") from error
+        raise BadValue(where, fact, "await it, and pass its result") from error
     raise BadValue(
         where,
         f"a {_name(value)} cannot be recorded",
@@ -549,9 +556,10 @@ def _refuse(value: object, where: str, error: Exception | None) -> NoReturn:
 
 
 def revive(value: Plain, secret: Callable[[str], object] = Secret) -> Any:
-    """The value behind `plain` ones. `secret` gives what stands for a secret, by its name.
+    """Return the value behind plain ones. `secret` returns the replacement for a secret, by its
+    name.
 
-    Raises BadValue for a tag that is not one: nothing else is ever made from recorded data.
+    Raises BadValue for an unknown tag: no other code is run for recorded data.
     """
     kind = type(value)
     if kind is dict:
@@ -607,16 +615,16 @@ _SCALARS: dict[str, Callable[[Any], object]] = {
 }
 
 decode: Callable[[bytes], Plain] = msgspec.json.Decoder().decode
-"""Plain values of recorded JSON bytes."""
+"""Decodes recorded JSON bytes to plain values."""
 
 
 def load(raw: bytes | msgspec.Raw, secret: Callable[[str], object] = Secret) -> Any:
-    """The value behind recorded JSON bytes."""
+    """Return the value behind recorded JSON bytes."""
     raw = bytes(raw)
     value = decode(raw)
     return revive(value, secret) if b'"$' in raw else value
 
 
 def dump(value: Plain) -> msgspec.Raw:
-    """Plain values as recorded JSON bytes."""
+    """Encode plain values as recorded JSON bytes."""
     return msgspec.Raw(msgspec.json.encode(value))
