@@ -1,4 +1,4 @@
-"""`docs/cli.md`, made from the commands themselves."""
+"""`docs/cli.md` and `docs/cli/`, made from the commands: `python -m hansard.cli._reference`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from hansard.cli import command
@@ -13,43 +14,88 @@ from hansard.cli import command
 _HEAD = """\
 # The command line
 
-Made by `python -m hansard.cli._reference > docs/cli.md`; a test fails where it is out of date.
+Made by `python -m hansard.cli._reference`; a test fails where it is out of date.
 
-Tables and answers go to stdout, hints, logs and progress to stderr. Every command that reads takes
-`--json` and then writes one JSON object a line. There is no colour in a pipe, nor under `NO_COLOR`.
-Exit codes: 0 done; 1 something is wrong (a finding of `check`, a difference in `replay`, no
-broker in `status`); 2 an error, in one line with its remedy; 4 there is more than was given (an
-answer of `sql`); 130 interrupted; 141 the reader of a pipe left. `hansard run resume` and `replay`
-with a command exit with that command's code.
+Results go to stdout; hints, logs and progress to stderr. Output has no colour in a pipe, nor under
+`NO_COLOR`. Global options stand before the command: `hansard -w support run show last`. Brackets at
+the end of a meaning give the default, the environment variable or the range.
 
-Global options stand before the command: `hansard -w support run show last`. Brackets at the end of
-a meaning give the default, the environment variable or the range. Under a command stand its own
-arguments and options, and the names of the common ones that it takes.
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | something is wrong: a finding of `check` or `audit`, a difference in `replay` |
+| 2 | an error, in one line with its remedy |
+| 4 | the answer of `sql` was cut |
+| 130, 141 | interrupted; the reader of a pipe left |
+
+`hansard run resume` and `replay` with a command exit with that command's code.
+
+`--json` prints one JSON object a line. Every command takes it, except {silent}.
 """
 
 _COMMON = 4
-"""An argument or option of so many commands that has one text in them is described once."""
+"""An argument or option of so many commands with equal text is described once, on the main page."""
+_SHARED = 2
+"""One of so many commands of a group is described once, at the top of the group's page."""
 
 Row = tuple[str, str]
+Section = tuple[str, str, str, list[Row]]
 
 
-def reference() -> str:
-    """Return the page: common arguments and options once, then each command."""
+def reference() -> dict[str, str]:
+    """Return the text of each page by its path in `docs/`."""
     sections = list(_sections(command(), "hansard"))
     counts = Counter(row for *_, rows in sections for row in rows)
     best = {name: (name, text) for (name, text), _ in reversed(counts.most_common())}
     common = {row for row in best.values() if counts[row] >= _COMMON}
-    parts = [_HEAD, "\n## Common arguments and options\n\n", _table(sorted(common))]
-    for path, usage, words, rows in sections:
-        level = "###" if " " in path.partition(" ")[2] else "##"
-        parts.append(f"\n{level} `{path}`\n\n{words}\n{usage}")
-        own = [row for row in rows if row not in common]
-        if own:
-            parts.append("\n" + _table(own))
-        shared = [f"`{name}`" for name, text in rows if (name, text) in common and name[0] == "-"]
-        if shared:
-            parts.append(f"\nCommon: {', '.join(shared)}.\n")
-    return "".join(parts)
+    groups: dict[str, list[Section]] = {}
+    for section in sections:
+        groups.setdefault(" ".join(section[0].split()[:2]), []).append(section)
+    single = {path for path, members in groups.items() if len(members) == 1}
+    silent = [
+        f"`{path.removeprefix('hansard ')}`"
+        for path, _, _, rows in sections
+        if path not in groups.keys() - single and not any(name == "--json" for name, _ in rows)
+    ]
+    described = {row for row in common if row[0] != "--json"}
+    text = _HEAD.format(silent=", ".join(silent))
+    text += "\n## Common arguments and options\n\n" + _table(sorted(described))
+    index, made = "\n## Groups\n\n", {}
+    for path, members in sorted(groups.items()):
+        if path not in single:
+            name = path.removeprefix("hansard ")
+            made[f"cli/{name}.md"] = _page(path, members, common)
+            index += f"* [`{path}`](cli/{name}.md): {_line(members[0][2])}\n"
+    text += index
+    for path in sorted(single):
+        text += _section(groups[path][0], common)
+    return {"cli.md": text, **made}
+
+
+def _page(title: str, sections: list[Section], common: set[Row]) -> str:
+    counts = Counter(row for *_, rows in sections for row in rows if row not in common)
+    shared = {row for row, number in counts.items() if number >= _SHARED}
+    text = f"# `{title}`\n\n{sections[0][2]}\n\nCommon options: [the command line](../cli.md).\n"
+    if shared:
+        text += "\nOf several commands here:\n\n" + _table(sorted(shared))
+    if own := [row for row in sections[0][3] if row not in common | shared]:
+        text += f"\nOf `{title}` itself:\n\n" + _table(own)
+    return text + "".join(_section(section, common | shared) for section in sections[1:])
+
+
+def _section(section: Section, shared: set[Row]) -> str:
+    path, arguments, words, rows = section
+    text = f"\n## `{path}`{arguments}\n\n{words}\n"
+    if own := [row for row in rows if row not in shared]:
+        text += "\n" + _table(own)
+    names = [name for name, meaning in rows if (name, meaning) in shared and name != "--json"]
+    if options := [name.split()[0].rstrip(",") for name in names if name[0] == "-"]:
+        text += f"\nAlso: {', '.join(f'`{name}`' for name in options)}.\n"
+    return text
+
+
+def _line(words: str) -> str:
+    return words.partition("\n\n")[0]
 
 
 def _table(rows: Iterable[Row]) -> str:
@@ -57,16 +103,14 @@ def _table(rows: Iterable[Row]) -> str:
     return f"|Name|Meaning|\n|---|---|\n{body}"
 
 
-def _sections(
-    given: Any, path: str, above: Any = None
-) -> Iterator[tuple[str, str, str, list[Row]]]:
-    """Give each command's path, usage, help and parameters, a group before its commands."""
+def _sections(given: Any, path: str, above: Any = None) -> Iterator[Section]:
+    """Give each command's path, arguments, help and parameters, a group before its commands."""
     context = given.make_context(path, [], parent=above, resilient_parsing=True)
     found = context.command
     commands = getattr(found, "commands", {})
-    arguments = [] if commands else found.collect_usage_pieces(context)[1:]
-    usage = f"\n`{' '.join([path, *arguments])}`\n" if arguments else ""
-    yield path, usage, _paragraphs(found.help or ""), list(_rows(found, context))
+    pieces = [] if commands else found.collect_usage_pieces(context)[1:]
+    arguments = "".join(f" `{piece}`" for piece in pieces)
+    yield path, arguments, _paragraphs(found.help or ""), list(_rows(found, context))
     for name in sorted(commands):
         yield from _sections(commands[name], f"{path} {name}", context)
 
@@ -85,8 +129,17 @@ def _rows(command: Any, context: Any) -> Iterator[Row]:
         if record is None or "--help" in record[0]:
             continue
         name, text = record
-        yield name.strip().replace("|", "\\|"), _paragraph(text).replace("|", "\\|")
+        meaning = _paragraph(text.replace("[required]", "")).replace("|", "\\|")
+        yield name.strip().replace("|", "\\|"), meaning
+
+
+def main() -> None:
+    """Write the pages to a folder: the first argument, else docs/."""
+    docs = Path(*sys.argv[1:2] or ["docs"])
+    for name, text in reference().items():
+        (docs / name).parent.mkdir(parents=True, exist_ok=True)
+        (docs / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    main()
