@@ -8,16 +8,17 @@
     with hansard.Session() as session:
         papers = search_papers("event sourcing")
 
-Names are imported when first used, so that `import hansard` costs nothing. What a program calls or
-makes is here. Exceptions are in `hansard.errors`, what annotations need in `hansard.types`, all
-else by subject: `hansard.prompts`, `memory`, `roles`, `experiments`, `actions`, `testing`.
+Names are imported on first use, so that `import hansard` costs nothing. This module holds what a
+program calls or creates. Exceptions are in `hansard.errors`, types for annotations in
+`hansard.types`, all else by subject: `hansard.prompts`, `memory`, `roles`, `experiments`,
+`actions`, `testing`.
 """
 
 import importlib as _importlib
 
 TYPE_CHECKING = False
 
-if not TYPE_CHECKING:  # seen by a type checker, it would make every misspelt name an Any
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for an Any
 
     def __getattr__(name: str) -> object:
         if name in _SUBMODULES:
@@ -32,7 +33,7 @@ if not TYPE_CHECKING:  # seen by a type checker, it would make every misspelt na
     def _absent(name: str) -> str:
         message = f"module 'hansard' has no attribute {name!r}"
         if name[:1] != "_":
-            for each in _SUBMODULES[:-1]:  # `testing` is for tests
+            for each in _SUBMODULES[:-1]:  # all but `testing`, which is for tests
                 if hasattr(_importlib.import_module(f"hansard.{each}"), name):
                     return f"{message}: it is in 'hansard.{each}'"
         return message

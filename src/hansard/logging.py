@@ -1,9 +1,11 @@
-"""How the programs of this package log: lines for people at a terminal; JSON, one object a line,
-for whatever else reads stderr, and always of a service.
+"""Log output of the command line and the service.
 
-A library only logs (`hansard.bus.loggers`); the command line alone calls `setup`. structlog is
-imported when the first line is logged: with what it brings along, that is a quarter of what a
-command costs, and most commands log nothing.
+Lines for people at a terminal; JSON, one object a line, for any other reader of stderr and always
+for a service.
+
+The library only emits log events (`hansard.bus.loggers`); only the command line calls `setup`.
+structlog is imported when the first line is logged: importing it takes a quarter of a command's run
+time, and most commands log nothing.
 """
 
 from __future__ import annotations
@@ -18,16 +20,16 @@ from typing import Any
 def setup(
     *, json: bool = False, debug: bool = False, service: bool = False, stream: Any = None
 ) -> None:
-    """Send log lines to stderr: stdout belongs to what was asked for.
+    """Send log lines to stderr; stdout is reserved for a command's result.
 
-    A program that has configured structlog says itself where lines go and what they look like:
-    it is left alone.
+    Does nothing if the program has configured structlog itself.
 
     Keyword Args:
         json: Write JSON at a terminal, too.
-        debug: Write all lines, else warnings.
-        service: Somebody collects the lines of this program, wherever it was started: JSON.
-        stream: Where lines go in stderr's place: has `write`, `flush` and `isatty`.
+        debug: Write all lines; otherwise warnings and above.
+        service: The lines are collected by another program, so write JSON wherever this was
+            started.
+        stream: A stream to use instead of stderr; has `write`, `flush` and `isatty`.
     """
     if _configured():
         return
@@ -44,7 +46,7 @@ def setup(
 
 
 def _configured() -> bool:
-    """Whether the program has configured structlog; it is not imported to see that."""
+    """Return whether the program has configured structlog, without importing it."""
     structlog = sys.modules.get("structlog")
     return structlog is not None and structlog.is_configured()
 

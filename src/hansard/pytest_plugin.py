@@ -1,22 +1,23 @@
-"""A plugin for pytest: the first run of a test records what its agents do, later ones replay it.
+"""A plugin for pytest: the first run of a test records its agents' calls, later runs replay them.
 
     @pytest.mark.hansard("weather.jsonl")
     def test_the_agent_answers(hansard_record):
         assert agent(hansard_record) == "sunny"
 
 `hansard_record` is a record in memory; `hansard_recording.record_async()` one for the async client.
-A replay is strict: no tool runs, no network is reached, and a call that is not on record fails, as
-does one that is on record and not made. `--hansard=MODE` chooses what is replayed and recorded:
+A replay is strict: no tool runs, the network is blocked, and a call that is not on record fails, as
+does a recorded call that is not made. `--hansard=MODE` chooses what is replayed and recorded:
 
     none    replay only; a test without a recording fails before it starts. The default under CI.
     once    replay the recordings that exist, and record those that are missing. The default.
     new     replay the calls that are on record, and record calls that are not.
     all     record every test again.
 
-A file is written when its test has passed, whole or not at all. What the fixture `hansard_options`
-returns (`redact`, `secrets`, `gate` ...) is given to the record: no secret is in a recording.
+A file is written once its test has passed, whole or not at all. The fixture `hansard_options`
+returns the options of the record (`redact`, `secrets`, `gate` ...), which keep secrets out of a
+recording.
 
-It imports nothing of Hansard before a test asks for it.
+Nothing of Hansard is imported until a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -47,21 +48,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _mode(config: pytest.Config) -> str:
-    """The chosen mode; without one, no effect is performed where CI is set."""
+    """Return the selected mode; the default is `none` if CI is set, else `once`."""
     chosen: str | None = config.getoption("--hansard")
     in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
     return chosen or ("none" if in_ci else "once")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Say what the marker is."""
+    """Register the marker `hansard`."""
     config.addinivalue_line(
         "markers", "hansard(file): replays the file's recording, or writes it the first time"
     )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a recording that two tests would write."""
+    """Raise UsageError if two tests would write one recording."""
     owners: dict[Path, str] = {}
     for item in items:
         path = _path(item)
@@ -73,9 +74,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _path(item: pytest.Item) -> Path | None:
-    """Return a test's recording, from the folder of its file. Each set of parameters has one of its
-    own; a digest is part of the name if the parameters have characters that a file name does not
-    take, so that `a/b` and `a_b` have two.
+    """Return the path of a test's recording, relative to the test's file.
+
+    Each set of parameters has its own. The name includes a digest if the parameters contain
+    characters that a file name cannot, so that `a/b` and `a_b` differ.
     """
     marker = item.get_closest_marker("hansard")
     if marker is None:
@@ -98,7 +100,7 @@ def _path(item: pytest.Item) -> Path | None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note whether a test passed; beside what a replay met stands how to record again."""
+    """Note whether a test passed; add the command to record again to a failed replay."""
     report = yield
     if call.when == "call":
         item.stash[PASSED] = report.passed
@@ -109,11 +111,11 @@ def pytest_runtest_makereport(
 
 
 class Recording:
-    """What a test records, or replays.
+    """A test's recording, which is either written or replayed.
 
     Attributes:
         path: The file.
-        replays: Whether it is replayed, and nothing is recorded.
+        replays: True if the file is replayed and nothing is recorded.
     """
 
     def __init__(
@@ -137,18 +139,18 @@ class Recording:
             self._lacking = {(run, agent) for run, state in found for agent in state.roster}
 
     def record(self) -> Any:
-        """A record for the sync client."""
+        """Open a record for the sync client."""
         return self._taught(self._memory.record(**self._given()))
 
     def record_async(self) -> Any:
-        """A record for the async client: `async with`."""
+        """Open a record for the async client: `async with`."""
         return self._taught(self._memory.record_async(**self._given()))
 
     def _given(self) -> dict[str, Any]:
         return {**self._options, **({"mode": "strict"} if self.replays else {})}
 
     def _taught(self, record: Any) -> Any:
-        """A record whose runs are, in their order, those of the recording."""
+        """Return the record, with its runs mapped in order to those of the recording."""
         if self.replays or self._extends:
             for name in ("run", "open"):
                 setattr(record, name, self._begin(getattr(record, name)))
@@ -164,7 +166,7 @@ class Recording:
         return begun
 
     def _next(self, workflow: str | None) -> str | None:
-        """The next run on record; None where the recording is extended by one."""
+        """Return the next recorded run; None if this extends the recording by a run."""
         at = len(self._begun)
         if at >= len(self._runs):
             if self._extends:
@@ -182,7 +184,7 @@ class Recording:
         )
 
     def demand_all(self) -> None:
-        """Fail where fewer runs were begun than are on record."""
+        """Fail if fewer runs were begun than are on record."""
         left = self._runs[len(self._begun) :]
         if left:
             made = len(self._begun)
@@ -191,7 +193,7 @@ class Recording:
             )
 
     def save(self) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file atomically."""
         part = self.path.with_name(f".{self.path.name}.part")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._memory.export(part)
@@ -200,7 +202,7 @@ class Recording:
 
 @pytest.fixture
 def hansard_options() -> dict[str, Any]:
-    """What the record is made with: `redact`, `secrets`, `gate` ... Override it."""
+    """Return options of the record: `redact`, `secrets`, `gate` and others. Override it."""
     return {}
 
 
@@ -210,7 +212,7 @@ def hansard_recording(
     hansard_options: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Recording]:
-    """The recording of a test that is marked `hansard`."""
+    """Provide the recording of a test marked `hansard`."""
     item: pytest.Item = request.node
     path = _path(item)
     if path is None:
@@ -239,20 +241,20 @@ def hansard_recording(
 
 @pytest.fixture
 def hansard_record(hansard_recording: Recording) -> Iterator[Any]:
-    """A record for the sync client, of the test's recording."""
+    """Provide a record for the sync client, backed by the test's recording."""
     with hansard_recording.record() as record:
         yield record
 
 
 class NetworkCut(OSError):
-    """A test that replays a recording reached for the network."""
+    """A test that replays a recording opened a network connection."""
 
     def __init__(self, address: object) -> None:
-        super().__init__(f"a replay reaches no network, and {address!r} was asked for: record it")
+        super().__init__(f"a replay has no network, {address!r} is blocked: use --hansard=all")
 
 
 def cut_network(patch: pytest.MonkeyPatch) -> None:
-    """No connection but to this machine's own sockets by path, until the test ends."""
+    """Block every connection except to Unix sockets until the test ends."""
     connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
 
     def refused(before: Any) -> Any:

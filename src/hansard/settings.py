@@ -1,8 +1,9 @@
-"""Settings: what is given, else the environment, else `hansard.toml` beside the record's folder.
+"""Settings from arguments, the environment and `hansard.toml`, in this order.
 
-Only the composition root (`hansard.client.opening`) reads them. The record's folder is `.hansard`
-in the working directory or the nearest directory above that has one, or a `hansard.toml`, as git
-looks for `.git`; nobody's but one's own is taken from above.
+The file is the one beside the record's folder. Only the composition root
+(`hansard.client.opening`) reads settings. The record's folder is `.hansard` in the working
+directory, or in the nearest parent directory that has one or a `hansard.toml`, as git looks for
+`.git`. One in a parent directory that belongs to another user is refused.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ PATHS = frozenset(
         "report",
     }
 )
-"""Settings that name a file: in `hansard.toml`, from the folder where that stands."""
+"""Settings that name a file; in `hansard.toml`, relative to the folder of that file."""
 
 REPLICAS_MAX = 5
-"""The most replicas that nats-server keeps of a stream."""
+"""Most replicas that nats-server keeps of a stream."""
 
 
 class SettingsError(CallerError):
-    """An environment variable that cannot be taken."""
+    """An invalid setting."""
 
 
 def _variable(field: str) -> str:
@@ -54,64 +55,64 @@ def _variable(field: str) -> str:
 class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     """Every setting, with its environment variable, meaning and default.
 
-    In `hansard.toml` each stands under its name here.
+    `hansard.toml` uses the names listed here.
 
     Attributes:
-        data_dir: HANSARD_DATA_DIR: where the embedded broker keeps its files (`.hansard`, looked
+        data_dir: HANSARD_DATA_DIR: where the embedded broker keeps its files (`.hansard`, searched
             for upward).
         workspace: HANSARD_WORKSPACE: the workspace (`default`).
         durability: HANSARD_DURABILITY: `strict` (default) or `relaxed`, for the embedded broker.
-        disk_wait_s: HANSARD_DISK_WAIT_S: how long, in seconds, a write waits for room where the
-            embedded broker's disk is full (600).
+        disk_wait_s: HANSARD_DISK_WAIT_S: how long, in seconds, a write waits for free space when
+            the embedded broker's disk is full (600).
         nats_url: HANSARD_NATS_URL: an outside server or cluster, comma-separated; the embedded one
             if unset.
         nats_user: HANSARD_NATS_USER: the user to log in as there.
         nats_password: HANSARD_NATS_PASSWORD: that user's password.
         nats_creds: HANSARD_NATS_CREDS: a credentials file, in place of a user.
         nats_nkey: HANSARD_NATS_NKEY: an nkey seed file, in place of a user.
-        nats_ca: HANSARD_NATS_CA: for TLS, the file of who signed the server's certificate.
+        nats_ca: HANSARD_NATS_CA: for TLS, a file with the server's certificate authority.
         nats_cert: HANSARD_NATS_CERT: for TLS, the client's certificate.
         nats_key: HANSARD_NATS_KEY: for TLS, the key of the client's certificate.
-        nats_replicas: HANSARD_NATS_REPLICAS: how many replicas a workspace's streams are made with
-            on an outside cluster (1 to 5, as the server has it if unset); streams found with fewer
-            are told.
-        nats_system_user: HANSARD_NATS_SYSTEM_USER: a system account's login, to read how durable
-            that server is.
+        nats_replicas: HANSARD_NATS_REPLICAS: replicas of a workspace's streams when they are
+            created on an outside cluster (1 to 5; the server's default if unset). A warning names
+            existing streams with fewer.
+        nats_system_user: HANSARD_NATS_SYSTEM_USER: a system account's login, used to read
+            that server's durability settings.
         nats_system_password: HANSARD_NATS_SYSTEM_PASSWORD: its password.
         nats_system_creds: HANSARD_NATS_SYSTEM_CREDS: its credentials file, in place of them.
         credentials: HANSARD_CREDENTIALS: a file of `hansard credentials`, with which a restricted
-            agent reaches the service: it says where, in which workspace, and as whom.
-        run: HANSARD_RUN: which run to resume or replay, as set by `hansard run resume RUN --
-            COMMAND`. It is meant for one program, as are HANSARD_MODE and HANSARD_REPORT: the first
-            that opens a record removes it from its environment, so that the programs which that one
-            starts have runs of their own.
-        mode: HANSARD_MODE: how, as set by `hansard run replay`.
-        resume: HANSARD_RESUME: whether a `hansard.Session()` that names no run resumes the one that
-            the same program left unfinished (1, the default) or begins a new one (0).
+            agent reaches the service: it holds the address, the workspace and the principal.
+        run: HANSARD_RUN: the run to resume or replay, as set by `hansard run resume RUN --
+            COMMAND`. Like HANSARD_MODE and HANSARD_REPORT it applies to one program: the first that
+            opens a record removes it from its environment, so that child programs begin runs of
+            their own.
+        mode: HANSARD_MODE: the replay mode of that run, as set by `hansard run replay`.
+        resume: HANSARD_RESUME: 1 (default) if a `hansard.Session()` that names no run resumes the
+            run that the same program left unfinished; 0 to begin a new one.
         debug: HANSARD_DEBUG: keep the frames of this package in the traceback of an exception that
             ends a session (1), or hide them (0, the default).
-        redact: HANSARD_REDACT: secrets that programs, commands and `hansard up` keep out of what
-            they write: names, each with the environment variable that holds the secret
-            (`api-key=OPENAI_API_KEY,db=DB_PASSWORD`).
-        settle: HANSARD_SETTLE: what becomes of a step in doubt where the program has no policy:
-            `ask` asks at the terminal (`hansard.ask_person`), as `hansard run resume` sets it;
+        redact: HANSARD_REDACT: secrets that programs, commands and `hansard up` remove from what
+            they write: a comma-separated list of NAME=VARIABLE, where the environment variable
+            holds the secret (`api-key=OPENAI_API_KEY,db=DB_PASSWORD`).
+        settle: HANSARD_SETTLE: how a step in doubt is settled when the program has no policy:
+            `ask` prompts at the terminal (`hansard.ask_person`), as `hansard run resume` sets it;
             `stop` (default) leaves it to a person.
-        workflow: HANSARD_WORKFLOW: the workflow of a run that begins, where its program names none
-            (of `hansard.Session` the program's name; else it must be named).
-        agent: HANSARD_AGENT: who acts, where its program names nobody (`agent`). A restricted
-            agent's name and role stand in its credentials.
-        role: HANSARD_ROLE: that agent's role, where its program names none (`agent`).
-        report: HANSARD_REPORT: a file to which each session that goes on with a run, or replays
-            it, adds a line at its end: what it was answered from the record; as set by `hansard run
-            resume` and `hansard run replay`.
-        reflect_at: HANSARD_REFLECT_AT: when `hansard up` has memory reflect on what was recorded,
-            each day: a time in UTC such as `03:00` (never, if unset).
-        reflect_with: HANSARD_REFLECT_WITH: what proposes then, as `module:function` (what users
-            asked to be remembered, if unset).
-        reflect_ask: HANSARD_REFLECT_ASK: in its place, the model that is asked by our prompt, as
-            `module:function`.
-        reflect_spaces: HANSARD_REFLECT_SPACES: which spaces of memory are told, comma-separated
-            (`org`).
+        workflow: HANSARD_WORKFLOW: the workflow of a new run, if its program names none
+            (`hansard.Session` uses the program's name; otherwise it must be named).
+        agent: HANSARD_AGENT: the agent's name, if its program gives none (`agent`). A restricted
+            agent's name and role are read from its credentials.
+        role: HANSARD_ROLE: that agent's role, if its program gives none (`agent`).
+        report: HANSARD_REPORT: a file to which each session that resumes or replays a run appends
+            a line when it ends: the calls answered from the record. Set by `hansard run resume` and
+            `hansard run replay`.
+        reflect_at: HANSARD_REFLECT_AT: the time of day at which `hansard up` reflects on the record
+            to propose memories: a time in UTC such as `03:00` (never, if unset).
+        reflect_with: HANSARD_REFLECT_WITH: the function that proposes memories, as
+            `module:function` (if unset, memories that users requested).
+        reflect_ask: HANSARD_REFLECT_ASK: instead of it, a model that is called with the built-in
+            prompt, as `module:function`.
+        reflect_spaces: HANSARD_REFLECT_SPACES: the memory spaces that receive proposals,
+            comma-separated (`org`).
     """
 
     data_dir: Path = Path(FOLDER)
@@ -148,8 +149,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
 
 
 def found_above(start: Path) -> Path | None:
-    """The nearest directory above that holds a record's folder or settings; None where `start` does
-    itself, or none is above. Raises SettingsError for what is somebody else's.
+    """Return the nearest parent directory that holds a record or a settings file; None if `start`
+    itself does, or if no parent does. Raises SettingsError if it belongs to another user.
     """
     for folder in (start, *start.parents):
         there = [path for path in (folder / FOLDER, folder / FILE) if path.exists()]
@@ -169,7 +170,7 @@ def found_above(start: Path) -> Path | None:
 
 
 def _of_file(folder: Path) -> dict[str, Any]:
-    """What `hansard.toml` in a folder sets, by the names of the fields. Raises SettingsError."""
+    """Return the settings of `hansard.toml` in a folder, by field name. Raises SettingsError."""
     path = folder / FILE
     try:
         set_ = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -191,20 +192,23 @@ def _of_file(folder: Path) -> dict[str, Any]:
 
 
 def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
-    """Settings; what is given and not None wins. Raises SettingsError."""
+    """Load the settings; an argument that is not None overrides the environment and the file.
+    Raises SettingsError.
+    """
     fields = _set(environment, given)
     try:
         return msgspec.convert(
             fields, Settings, strict=False, dec_hook=lambda kind, value: kind(value)
         )
     except msgspec.ValidationError as error:
-        message = f"a setting cannot be taken: {error}"
+        message = f"a setting is invalid: {error}"
         raise SettingsError(message) from error
 
 
 def of_this_program(environment: MutableMapping[str, str]) -> dict[str, str]:
-    """Return the environment, and remove from it what is meant for one program: see `Settings.run`.
-    How doubt is settled is removed with a run to resume, since `hansard run resume` sets both.
+    """Return the environment, and remove from it the variables for one program; see `Settings.run`.
+
+    HANSARD_SETTLE is removed with a run to resume, since `hansard run resume` sets both.
     """
     found = [name for name in _OF_ONE_PROGRAM if name in environment]
     if _variable("run") in found and _variable("settle") in environment:
@@ -215,7 +219,7 @@ def of_this_program(environment: MutableMapping[str, str]) -> dict[str, str]:
 
 
 def secrets(settings: Settings) -> dict[str, str]:
-    """Return the secrets of HANSARD_REDACT, by name. Raises SettingsError where one is not set."""
+    """Return the secrets of HANSARD_REDACT, by name. Raises SettingsError if one is not set."""
     found: dict[str, str] = {}
     for pair in (settings.redact or "").split(","):
         name, _, variable = (part.strip() for part in pair.partition("="))
@@ -234,22 +238,22 @@ def secrets(settings: Settings) -> dict[str, str]:
 
 _OF_ONE_PROGRAM = tuple(map(_variable, ("run", "mode", "report")))
 _removed: dict[str, str] = {}
-"""What was removed from this process's environment: its later records go by it, too."""
+"""Variables removed from this process's environment; records opened later use them, too."""
 
 
 def names_workspace(environment: Mapping[str, str] | None = None, **given: Any) -> bool:
-    """Whether anybody says which workspace is meant. Raises SettingsError."""
+    """Return whether a workspace is set anywhere. Raises SettingsError."""
     return _variable("workspace") in _set(environment, given)
 
 
 @functools.cache
 def _known() -> Mapping[str, str]:
-    """The settings, by their variables."""
+    """Return the settings' field names by environment variable."""
     return {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
 
 
 def _set(environment: Mapping[str, str] | None, given: dict[str, Any]) -> dict[str, Any]:
-    """What is set, by the names of the variables. Raises SettingsError."""
+    """Return the values that are set, by environment variable. Raises SettingsError."""
     source = os.environ if environment is None else environment
     known = _known()
     fields: dict[str, Any] = {name: source[name] for name in known if source.get(name)}
@@ -274,7 +278,7 @@ def _set(environment: Mapping[str, str] | None, given: dict[str, Any]) -> dict[s
 
 
 def _replicas(given: object) -> int:
-    """A number of replicas. Raises SettingsError."""
+    """Parse a number of replicas. Raises SettingsError."""
     text = str(given).strip()
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= REPLICAS_MAX):
         message = f"HANSARD_NATS_REPLICAS is {given!r}: give a number from 1 to {REPLICAS_MAX}"

@@ -303,5 +303,5 @@ def test_a_kind_that_there_is_not_is_named():
         given().when(report).then("step.complete")
     with pytest.raises(hansard.NotFound, match="step 9"):
         given(report).killed_at("writer#9").when(report)
-    with pytest.raises(TypeError, match="give it first"):
+    with pytest.raises(TypeError, match="must be the first argument"):
         given(report, testing.Memory()).when(report)

@@ -153,7 +153,7 @@ def test_a_replay_reaches_no_network_and_a_failed_test_records_nothing(
     monkeypatch.setenv("NETWORK", "1")
     failed = project("-k", "agent")
     failed.assert_outcomes(failed=1)
-    failed.stdout.fnmatch_lines(["*a replay reaches no network*"])
+    failed.stdout.fnmatch_lines(["*a replay has no network*"])
 
 
 def test_runs_and_agents_that_are_missing_fail_and_one_file_has_one_test(project, pytester):

@@ -1,4 +1,4 @@
-"""For tests of what you build on the record: a record in memory, and given, when, then.
+"""Tests of programs that use Hansard: an in-memory record, and given, when, then.
 
     from hansard import testing
 
@@ -6,8 +6,8 @@
         testing.answered("search"), testing.answered("read"), testing.ran("write")
     )
 
-The client is the same as over a broker; what stands in for the broker is a log in this process's
-memory. Touches the client and what is below it.
+The client is the same as over a broker; a log in this process's memory takes the broker's place.
+Depends on the client and the layers below it.
 """
 
 from hansard.testing.memory import Memory, record, record_async

@@ -38,31 +38,31 @@ class MemoryBlobs:
         self._held: dict[str, bytes] = {}
 
     async def put(self, data: bytes) -> str:
-        """Keep bytes; their SHA-256 in hex."""
+        """Store bytes, and return their SHA-256 in hex."""
         sha256 = hashlib.sha256(data).hexdigest()
         self._held[sha256] = data
         return sha256
 
     async def get(self, sha256: str, size: int) -> bytes:
-        """The bytes behind a hash. Raises NotFound, Corrupt."""
+        """Return the bytes with a hash. Raises NotFound, Corrupt."""
         return self.at_hand(sha256, size)
 
     async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
-        """The bytes behind several hashes. Raises as `get`."""
+        """Return the bytes with each of several hashes. Raises as `get`."""
         return {blob[0]: await self.get(*blob) for blob in blobs}
 
     def at_hand(self, sha256: str, size: int) -> bytes:
-        """As `get`, without waiting."""
+        """Return the same as `get`, without awaiting."""
         if sha256 not in self._held:
             raise NotFound(f"blob {sha256}", "nothing stored it in this memory")
         return verified(sha256, size, self._held[sha256])
 
 
 class _Strict:
-    """Stops an import at the first record that cannot be read."""
+    """Import observer that stops at the first record that cannot be read."""
 
     def read(self, count: int) -> None:
-        """So many more bytes were read."""
+        """Ignore the progress: `count` more bytes were read."""
 
     def bad(self, bad: Bad) -> None:
         """Raise BadValue."""
@@ -75,43 +75,44 @@ async def _nothing() -> None:
 
 
 class Memory:
-    """A workspace that lives as long as this object: runs, boards, tasks, roles, large payloads.
+    """An in-memory workspace: runs, boards, tasks, roles, large payloads.
 
-    What a broker is for is not there: other processes, and so the command line with its tables,
-    SQL, search and pages, restricted agents, and what survives a kill of this process. `export`
-    writes a file that `hansard import events` takes into a workspace that has all of it.
+    It lives as long as this object. Everything that needs a broker is missing: other processes
+    (so the command line with its tables, SQL, search and pages), restricted agents, and data that
+    survives a kill of this process. `export` writes a file that `hansard import events` loads
+    into a workspace on a broker.
     """
 
     def __init__(self) -> None:
         self.log = RecorderLog(WORKSPACE)
-        """Its commits: a `hansard.bus.log.EventLog`."""
+        """The commits, as a `hansard.bus.log.EventLog`."""
         self.blobs = MemoryBlobs()
-        """Its large payloads."""
+        """The large payloads."""
 
     def record(self, **options: Unpack[RecordOptions]) -> Record:
-        """A record of it for the sync client, as another process would open one.
+        """Open it as a record for the sync client, as another process would.
 
         Keyword Args:
             gate (Sequence): Rules, as `hansard.connect` takes them.
             redact (Mapping): Secrets to keep out of the record, as `connect` takes them.
-            secrets (Provider): Gives them back to live calls, as `connect` takes it.
-            settle (Settle): A policy that settles doubt, as `connect` takes it.
-            run (str): The run that sessions join, where they name none.
-            mode (str): `strict` or `offline`: only read, and run no tool.
+            secrets (Provider): Provider that returns them to live calls, as `connect` takes it.
+            settle (Settle): Policy for steps in doubt, as `connect` takes it.
+            run (str): The run that sessions join if they name none.
+            mode (str): `strict` or `offline`: read only, run no tool.
 
         Raises:
-            BadOption: There is no such option here; the message names the nearest.
-            SyncInLoop: Inside a running event loop: use `record_async`.
+            BadOption: Unknown option; the message suggests the nearest.
+            SyncInLoop: Called inside a running event loop; use `record_async`.
         """
         return record_of(self, Record, dict(options))
 
     def record_async(self, **options: Unpack[RecordOptions]) -> AsyncRecord:
-        """A record of it for the async client; takes what `record` takes."""
+        """Open it as a record for the async client; takes the options of `record`."""
         return record_async_of(self, AsyncRecord, dict(options))
 
     def copy(self, up_to: int | None = None) -> Memory:
-        """The same record, byte for byte, which goes its own way from here; with `up_to` only what
-        stood on record at that position, as a kill would have left it.
+        """Return an independent copy, byte for byte; with `up_to` only the commits up to that
+        position, as a kill would have left it.
         """
         made = Memory()
         made.log = self.log.copy(up_to)
@@ -119,19 +120,19 @@ class Memory:
         return made
 
     def load(self, path: str | Path) -> None:
-        """Take in the runs of a file that `hansard export` wrote.
+        """Load the runs of a file that `hansard export` wrote.
 
         Raises:
-            BadValue: The file is damaged; the message says in which line.
+            BadValue: The file is damaged; the message names the line.
             OSError: It cannot be read.
         """
         finished(import_events(workspace_of(self), Path(path), _Strict()))
 
     def export(self, path: str | Path, *runs: str) -> None:
-        """Write runs, all of them where none is named, as `hansard export` does.
+        """Write the named runs, or all if none is named, as `hansard export` does.
 
         Raises:
-            NotFound: A run is not there.
+            NotFound: A run does not exist.
             OSError: The file cannot be written.
         """
         request = list(runs) or finished(self.log.runs())
@@ -140,26 +141,26 @@ class Memory:
 
 
 def workspace_of(memory: Memory) -> Workspace:
-    """The workspace that a record is made over: a new one each time, since what one loop waits for
-    no other loop can wake.
+    """Return a new workspace over the memory. Each record needs its own: one event loop cannot wake
+    a waiter of another.
     """
     return Workspace(memory.log, memory.blobs, Clock(), _nothing, command="hansard")
 
 
 def record_of(memory: Memory, kind: Callable[..., R], options: dict[str, Any]) -> R:
-    """A record of some class for the sync client. Raises BadOption, SyncInLoop."""
+    """Open a record of a given class for the sync client. Raises BadOption, SyncInLoop."""
     refuse_in_loop()
     return kind(workspace_of(memory), portal(), _defaults(options))
 
 
 def record_async_of(memory: Memory, kind: Callable[..., A], options: dict[str, Any]) -> A:
-    """A record of some class for the async client. Raises BadOption."""
+    """Open a record of a given class for the async client. Raises BadOption."""
     return kind(workspace_of(memory), _defaults(options), None, Record)
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine comes to that waits for nothing but memory: also inside a running loop,
-    which it holds up for as long.
+    """Run a coroutine that awaits only memory, and return its result; works inside a running loop,
+    which it blocks meanwhile.
     """
     found: T = arriving(work, portal().loop).result()
     return found
@@ -174,26 +175,25 @@ def _defaults(options: dict[str, Any]) -> Defaults:
 
 
 def record(**options: Unpack[RecordOptions]) -> Record:
-    """A record in memory for the sync client: `with testing.record() as record:`. No broker is
-    started and no file written; it is gone with the object.
+    """Open an in-memory record for the sync client: `with testing.record() as record:`.
+
+    No broker is started and no file is written; the record is gone with the object.
 
     Keyword Args:
         gate (Sequence): Rules, as `hansard.connect` takes them.
         redact (Mapping): Secrets to keep out of the record, as `connect` takes them.
-        secrets (Provider): Gives them back to live calls, as `connect` takes it.
-        settle (Settle): A policy that settles doubt, as `connect` takes it.
-        run (str): The run that sessions join, where they name none.
-        mode (str): `strict` or `offline`: only read, and run no tool.
+        secrets (Provider): Provider that returns them to live calls, as `connect` takes it.
+        settle (Settle): Policy for steps in doubt, as `connect` takes it.
+        run (str): The run that sessions join if they name none.
+        mode (str): `strict` or `offline`: read only, run no tool.
 
     Raises:
-        BadOption: There is no such option here; the message names the nearest.
-        SyncInLoop: Inside a running event loop: use `record_async`.
+        BadOption: Unknown option; the message suggests the nearest.
+        SyncInLoop: Called inside a running event loop; use `record_async`.
     """
     return Memory().record(**options)
 
 
 def record_async(**options: Unpack[RecordOptions]) -> AsyncRecord:
-    """A record in memory for the async client: `async with testing.record_async() as record:`.
-    Takes what `record` takes.
-    """
+    """Open an in-memory record for the async client; takes the options of `record`."""
     return Memory().record_async(**options)

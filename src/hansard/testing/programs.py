@@ -1,4 +1,4 @@
-"""`given(...).when(...).then(...)` of programs: what is on record, what runs, what comes of it."""
+"""Tests of programs and deciders: `given(...).when(...).then(...)`."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ from hansard.domain.steps import Step, StepStatus
 from hansard.state.replay import RunView
 from hansard.testing.memory import Memory, finished, record_async_of, record_of, workspace_of
 
-# Two sides beside each other, so that a failed test says at once what is different.
+# Comparison of two lists, printed as a diff in a failed assertion.
 
 SHOWN_LETTERS_MAX = 120
-"""Most letters of one value in a message."""
+"""Longest text of a value in a message, in characters."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A line of a comparison: `mark` is `-` for what was expected and is not there, `+` for what is
-    there and was not expected, and a blank for both.
+    """A line of a comparison.
+
+    `mark` is `-` for a missing expected item, `+` for an unexpected one, a blank for a match.
     """
 
     mark: str
@@ -50,7 +51,7 @@ def rows(
     fits: Callable[[Any, Any], bool],
     text: Callable[[Any], str],
 ) -> list[Row]:
-    """The two sides in order, with as many pairs that fit as there can be."""
+    """Align the two sides in order, with the largest possible number of matching pairs."""
     longest = [[0] * (len(found) + 1) for _ in range(len(expected) + 1)]
     for i in reversed(range(len(expected))):
         for j in reversed(range(len(found))):
@@ -81,7 +82,7 @@ def check(
     fits: Callable[[Any, Any], bool],
     text: Callable[[Any], str] = str,
 ) -> None:
-    """Raise AssertionError, with both sides, unless each fits its counterpart, in order."""
+    """Raise AssertionError, showing both sides, unless each item fits its counterpart, in order."""
     __tracebackhide__ = True
     lines = rows(expected, found, fits, text)
     if any(row.mark != " " for row in lines):
@@ -91,29 +92,29 @@ def check(
 
 
 def brief(value: object) -> str:
-    """A value's repr on one line, cut where it is long."""
+    """Return a value's repr, truncated if it is long."""
     shown = repr(value)
     return shown if len(shown) <= SHOWN_LETTERS_MAX else f"{shown[:SHOWN_LETTERS_MAX]}..."
 
 
-# What a test may expect of a program: calls and decisions, by what it cares to say of them.
+# Expected calls and decisions: only the fields that a test sets are compared.
 
 UNSAID = msgspec.UNSET
-"""Of a field that a test does not care about."""
+"""Marks a field that the test does not check."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call, as it is expected or as it was made; of what is expected only what is given counts.
+    """A call, expected or made; of an expected call only the fields that are set are compared.
 
     Attributes:
         tool: The tool's name.
-        how: `answered` from what was on record before the session began, else `ran`.
-        agent: Who made it.
-        step: Its number.
-        arguments: What it was given, by name; of what is expected, each that is named.
-        result: What it returned.
-        status: What became of it: `completed`, `failed`, `blocked`, `in_doubt`, `requested`.
-        error: Of what it raised: the class's name, a colon and its text; or a part of that.
+        how: `answered` if its outcome was on record before the session began, else `ran`.
+        agent: The agent that made it.
+        step: The step's number.
+        arguments: The arguments by name; an expected call may name only some of them.
+        result: The returned value.
+        status: `completed`, `failed`, `blocked`, `in_doubt` or `requested`.
+        error: The raised error, as class name, colon and text; an expected call may give a part.
     """
 
     tool: str
@@ -126,7 +127,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
     def fits(self, made: Call) -> bool:
-        """Whether a call that was made is as this one expects."""
+        """Return whether a call that was made matches this expected one."""
         same = (self.tool, self.how) == (made.tool, made.how)
         named = all(
             name in made.arguments and made.arguments[name] == value
@@ -155,14 +156,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision, as it is expected or as it was made; of what is expected only what is given
-    counts.
+    """A decision, expected or made; of an expected one only the fields that are set are compared.
 
     Attributes:
-        question: What was decided.
-        selected: What was chosen.
-        because: Why, or a part of it.
-        agent: Who decided.
+        question: The question decided.
+        selected: The selected option.
+        because: The reason, or a part of it.
+        agent: The agent that decided.
     """
 
     question: str
@@ -171,7 +171,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
 
     def fits(self, made: Decision) -> bool:
-        """Whether a decision that was made is as this one expects."""
+        """Return whether a decision that was made matches this expected one."""
         return (
             self.question == made.question
             and self.selected in (None, made.selected)
@@ -187,25 +187,25 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answered(tool: str, **value: Any) -> Call:
-    """A call that the record answers: its tool's body does not run.
+    """Expect a call that is answered from the record: its tool's body does not run.
 
     Args:
         tool: The tool's name.
 
     Keyword Args:
-        arguments (Mapping): What it is given: each argument that is named here.
-        result (Any): What it returns.
-        status (str): What became of it, such as `failed`.
-        error (str): The class's name of what it raises, its text, or a part of either.
-        agent (str): Who makes it.
-        step (int): Its number.
+        arguments (Mapping): Arguments to compare, by name.
+        result (Any): The returned value.
+        status (str): The step's status, such as `failed`.
+        error (str): The raised error's class name, its text, or a part of either.
+        agent (str): The agent that makes it.
+        step (int): The step's number.
     """
     return Call(tool=tool, how="answered", **value)
 
 
 def ran(tool: str, **value: Any) -> Call:
-    """A call whose tool's body runs, or that is refused or interrupted; takes what `answered`
-    takes.
+    """Expect a call whose tool's body runs, or that is refused or interrupted; takes the arguments
+    of `answered`.
     """
     return Call(tool=tool, how="ran", **value)
 
@@ -213,20 +213,20 @@ def ran(tool: str, **value: Any) -> Call:
 def decided(
     question: str, selected: str | None = None, *, because: str = "", agent: str | None = None
 ) -> Decision:
-    """A decision that comes on record.
+    """Expect a decision to be recorded.
 
     Args:
-        question: What is decided.
-        selected: What is chosen.
-        because: Why, or a part of it.
-        agent: Who decides.
+        question: The question decided.
+        selected: The selected option.
+        because: The reason, or a part of it.
+        agent: The agent that decides.
     """
     return Decision(question=question, selected=selected, because=because, agent=agent)
 
 
-# `decider(...).given(...).when(...).then(...)`: rules as examples that can be read.
+# `decider(...).given(...).when(...).then(...)`: tests of a decider by example.
 #
-# Pure: the events given are folded from nothing, the command is decided once.
+# Pure: the events given are folded from the initial state, the command is decided once.
 
 
 def decider(
@@ -234,18 +234,18 @@ def decider(
     fold: Callable[[Any, Iterable[Any]], Any],
     decide: Callable[[Any, Any], Sequence[Any]],
 ) -> Decider:
-    """Examples of rules that are three functions: `decider(...).given(events).when(command)`.
+    """Test a decider given as three functions: `decider(...).given(events).when(command)`.
 
     Args:
-        initial: The state before the first event.
-        fold: The state after more events: a function of the state and the events.
-        decide: What comes of a command in a state: events, or an error.
+        initial: Returns the state before the first event.
+        fold: Takes a state and events, and returns the state after them.
+        decide: Takes a state and a command, and returns events or raises an error.
     """
     return Decider(initial, fold, decide, ())
 
 
 class Decider:
-    """Rules, and what has happened so far. Made by `testing.decider`."""
+    """A decider and its past events. Created by `testing.decider`."""
 
     def __init__(
         self,
@@ -260,26 +260,26 @@ class Decider:
         self._events = events
 
     def given(self, *events: Any) -> Decider:
-        """What has happened so far, after what was given before."""
+        """Add past events after those given before."""
         return Decider(self._initial, self._fold, self._decide, self._events + events)
 
     def when(self, command: Any) -> Decided:
-        """What is asked."""
+        """Decide a command in the state of the given events."""
         state = self._fold(self._initial(), self._events)
         try:
             made = tuple(self._decide(state, command))
-        except Exception as error:  # noqa: BLE001 -- what is refused is told by `then_raises`, or is raised by the others
+        except Exception as error:  # noqa: BLE001 -- checked by `then_raises`, raised by the other checks
             return Decided((), error, state)
         return Decided(made, None, self._fold(state, made))
 
 
 class Decided:
-    """What came of a command.
+    """The result of a command.
 
     Attributes:
-        events: What was decided.
-        error: What was raised in place of that.
-        state: The state after it.
+        events: The events decided.
+        error: The error raised instead.
+        state: The state after the events.
     """
 
     def __init__(self, events: tuple[Any, ...], error: Exception | None, state: Any) -> None:
@@ -288,20 +288,20 @@ class Decided:
         self.state = state
 
     def then(self, *events: Any) -> Decided:
-        """Exactly these events come of it, in this order; none means that it is so already."""
+        """Check that the command produced exactly these events, in order; none for a no-op."""
         __tracebackhide__ = True
         self._not_refused()
         check("the events", events, self.events, fits=lambda a, b: a == b, text=repr)
         return self
 
     def then_raises(self, kind: type[Exception], *, saying: str = "") -> Decided:
-        """It is refused by an error of a class, whose text holds what is said here."""
+        """Check that the command raised an error of a class, whose text contains `saying`."""
         __tracebackhide__ = True
         raised(self.error, kind, saying, f"decided {list(self.events)}")
         return self
 
     def then_state(self, **fields: Any) -> Decided:
-        """What the state says once the command's events are folded."""
+        """Check fields of the state after the command's events are folded."""
         __tracebackhide__ = True
         self._not_refused()
         found = {name: getattr(self.state, name, UNSAID) for name in fields}
@@ -324,7 +324,7 @@ class Decided:
 def raised(
     error: BaseException | None, kind: type[BaseException], saying: str, instead: str
 ) -> None:
-    """Raise AssertionError, with both sides, unless there is such an error."""
+    """Raise AssertionError, showing both sides, unless the error is of that class and text."""
     __tracebackhide__ = True
     if isinstance(error, kind) and saying in str(error):
         return
@@ -335,20 +335,20 @@ def raised(
 
 
 Program = Callable[[Any], Any]
-"""Takes a record; a coroutine function takes that of the async client."""
+"""A function of a record; a coroutine function takes a record of the async client."""
 
 History = Program | Memory | str | Path
 
 
 class _Opened(msgspec.Struct, frozen=True):
-    """A session, and its stream's version where it began: up to there it is answered."""
+    """A session and its stream's version when it began; earlier outcomes are answered."""
 
     session: Session | AsyncSession
     version: int
 
 
 class _Watched(Record):
-    """A record that knows the sessions it opened."""
+    """A record that keeps the sessions it opened."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -363,7 +363,7 @@ class _Watched(Record):
 
 
 class _WatchedAsync(AsyncRecord):
-    """The async twin of that."""
+    """The async counterpart of `_Watched`."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -378,7 +378,7 @@ class _WatchedAsync(AsyncRecord):
 
 
 class _Played(msgspec.Struct):
-    """What a program came to."""
+    """The result of running a program."""
 
     opened: list[_Opened]
     returned: Any = None
@@ -390,20 +390,20 @@ def given(
     raises: type[BaseException] | tuple[type[BaseException], ...] = (),
     **options: Unpack[RecordOptions],
 ) -> Given:
-    """What is on record before: nothing, or what some programs did, a file, or another memory.
+    """Set up a record: empty, or with the runs of programs, a file, or another memory.
 
     Args:
-        *history: In this order: programs, which are functions of a record (a coroutine function
-            gets that of the async client) and are run; paths of files that `hansard export` wrote;
-            or first a `Memory`, which stays as it is.
-        raises: Which errors those programs may end with. Any other is raised.
-        **options: What `testing.record` takes, for all programs.
+        *history: In order: programs to run, which are functions of a record (a coroutine function
+            gets an async one); paths of files written by `hansard export`; or, only as the first, a
+            `Memory`, which is copied.
+        raises: Errors with which those programs may end. Any other is raised.
+        **options: Options of `testing.record`, for all programs.
     """
     return Given(history, raises, dict(options))
 
 
 class Given:
-    """What is on record before. Made by `testing.given`; nothing runs before `when`."""
+    """A record to start from. Created by `testing.given`; nothing runs before `when`."""
 
     def __init__(
         self,
@@ -417,30 +417,29 @@ class Given:
         self._killed: list[tuple[str, str | None]] = []
 
     def killed_at(self, step: str, run: str | None = None) -> Given:
-        """Only what was on record while a step was under way: what a kill at that moment leaves.
+        """Cut the record to what a kill during a step would have left.
 
-        Of the step there is at most the intent. Where the run goes on, what it did before is
-        answered, and the step is what its tool's `effects=` says: run again, or in doubt.
+        Of the step at most the intent remains. When the run is resumed, earlier calls are answered
+        from the record; the step is run again or in doubt, as its tool's `effects=` decides.
 
         Args:
-            step: As `agent#number`, or the number alone where the run has one agent.
-            run: Its run, where there are several.
+            step: As `agent#number`, or the number alone if the run has one agent.
+            run: The step's run, if there are several.
         """
         self._killed.append((step, run))
         return self
 
     def when(self, program: Program, **options: Unpack[RecordOptions]) -> Then:
-        """Run a program, or any function of a record, and see what comes of it.
+        """Run a program, or any function of a record, and return its result.
 
-        Where there is one run on record, and the program does not say which it works in, it goes on
-        with that.
+        If there is one run on record, and the program names none, it continues that run.
 
         Args:
-            program: Takes a record; a coroutine function takes that of the async client.
-            **options: What `testing.record` takes, in place of what `given` was given.
+            program: Takes a record; a coroutine function takes a record of the async client.
+            **options: Options of `testing.record` that override those of `given`.
 
         Raises:
-            SyncInLoop: Inside a running event loop: use `when_async`.
+            SyncInLoop: Called inside a running event loop; use `when_async`.
         """
         refuse_in_loop()
         plays = self._plays(program, dict(options))
@@ -453,7 +452,9 @@ class Given:
             return made
 
     async def when_async(self, program: Program, **options: Unpack[RecordOptions]) -> Then:
-        """As `when`, inside a running event loop. A program of the sync client runs in a thread."""
+        """Run a program as `when` does, inside a running event loop; one of the sync client runs in
+        a thread.
+        """
         plays = self._plays(program, dict(options))
         try:
             request = next(plays)
@@ -464,12 +465,12 @@ class Given:
             return made
 
     def _plays(self, program: Program, options: dict[str, Any]) -> Generator[_Play, _Played, Then]:
-        """What is to be run, one after the other, by whoever knows how to wait."""
+        """Yield the programs to run in order; the caller runs each and sends its result back."""
         memory = Memory()
         for place, each in enumerate(self._history):
             if isinstance(each, Memory):
                 if place:
-                    message = "a Memory is what others follow: give it first"
+                    message = "a Memory must be the first argument of given()"
                     raise TypeError(message)
                 memory = each.copy()
             elif isinstance(each, str | Path):
@@ -496,14 +497,14 @@ class _Play(msgspec.Struct, frozen=True):
 
 
 def _play_here(request: _Play) -> _Played:
-    """Run a program in this thread. What it raises is what it came to."""
+    """Run a program in this thread; an exception it raises is part of the result."""
     if inspect.iscoroutinefunction(request.program):
         return asyncio.run(_play_there(request))
     record = record_of(request.memory, _Watched, request.options)
     try:
         with record:
             return _Played(record.opened, request.program(record))
-    except Exception as error:  # noqa: BLE001 -- what the program raises is told by `then_raises`, or is raised by the others
+    except Exception as error:  # noqa: BLE001 -- checked by `then_raises`, raised by the other checks
         return _Played(record.opened, error=error)
 
 
@@ -515,12 +516,12 @@ async def _play_there(request: _Play) -> _Played:
     try:
         async with record:
             return _Played(record.opened, await request.program(record))
-    except Exception as error:  # noqa: BLE001 -- what the program raises is told by `then_raises`, or is raised by the others
+    except Exception as error:  # noqa: BLE001 -- checked by `then_raises`, raised by the other checks
         return _Played(record.opened, error=error)
 
 
 def _view(memory: Memory, run: str | None) -> RunView:
-    """A run, or the only one there is. Raises NotFound, BadName."""
+    """Return a run, or the only one if none is named. Raises NotFound, BadName."""
     runs = finished(memory.log.runs())
     if run is None:
         if len(runs) != 1:
@@ -531,7 +532,7 @@ def _view(memory: Memory, run: str | None) -> RunView:
 
 
 def _cut(memory: Memory, step: str, run: str | None) -> int:
-    """The position up to which stood what was on record while a step was under way."""
+    """Return the last position on record while a step was in progress."""
     view = _view(memory, run)
     agent, found = find_step(view, step)
     stream = view.stream_of(agent)
@@ -542,19 +543,19 @@ def _cut(memory: Memory, step: str, run: str | None) -> int:
                 return stored.position - 1
             if found.outcome_version is None and first <= found.version <= last:
                 return stored.position
-    raise NotFound(f"step {step} of run {view.run}", "it belongs to the parent of a fork")
+    raise NotFound(f"step {step} of run {view.run}", "it belongs to the parent of the fork")
 
 
 class Then:
-    """What came of a program. Made by `Given.when`.
+    """The result of a program. Created by `Given.when`.
 
     Attributes:
-        memory: What is on record after it: for another `given`, or to `export`.
-        returned: What the program returned.
-        error: What it raised.
-        calls: The calls that it made, session by session, each in the order of their outcomes.
-        decisions: The decisions that came on record, in order.
-        kinds: The kinds of the events that came on record, in order, such as `step.completed.v1`.
+        memory: The record after it: for another `given`, or to `export`.
+        returned: The program's return value.
+        error: The exception it raised.
+        calls: The calls it made, session by session, each in the order of their outcomes.
+        decisions: The decisions it recorded, in order.
+        kinds: The kinds of the events it recorded, in order, such as `step.completed.v1`.
     """
 
     def __init__(self, memory: Memory, before: int, played: _Played) -> None:
@@ -567,18 +568,18 @@ class Then:
         self.calls = [call for opened in played.opened for call in _calls(memory, opened)]
 
     def then(self, *expected: Call | Decision | str) -> Then:
-        """The program ends without an error; and of what is named here, exactly this came of it.
+        """Check that the program ended without an error and did exactly what is expected.
 
-        With calls among what is expected, these are all the calls that it made, in this order; with
-        decisions, all that came on record; with kinds of events, all events of those kinds. What
-        nothing is said of is not looked at.
+        If calls are expected, they must be all calls that the program made, in this order; if
+        decisions, all that it recorded; if kinds of events, all events of those kinds. Anything
+        else is not checked.
 
         Args:
-            *expected: `answered(...)`, `ran(...)`, `decided(...)`, or the kind of an event, such as
+            *expected: `answered(...)`, `ran(...)`, `decided(...)`, or a kind of event, such as
                 `message.added` (with its version, `message.added.v1`, or without).
 
         Raises:
-            AssertionError: It is otherwise; the message has both sides.
+            AssertionError: The two differ; the message shows both sides.
             BadName: There is no such kind of event.
         """
         __tracebackhide__ = True
@@ -603,9 +604,7 @@ class Then:
         return self
 
     def _check_calls(self, calls: list[Call]) -> None:
-        """Several agents may be at work at once: where each call names its own, the order between
-        them is nobody's.
-        """
+        """Compare the calls; the order between agents is free if each call names its agent."""
         __tracebackhide__ = True
         found = self.calls
         if all(call.agent for call in calls):
@@ -614,10 +613,10 @@ class Then:
         check("the calls", calls, found, fits=Call.fits)
 
     def then_no(self, *kinds: str) -> Then:
-        """No event of these kinds came on record.
+        """Check that no event of these kinds was recorded.
 
         Raises:
-            AssertionError: One did.
+            AssertionError: One was.
             BadName: There is no such kind of event.
         """
         __tracebackhide__ = True
@@ -629,26 +628,28 @@ class Then:
     def then_raises(
         self, kind: type[BaseException], *expected: Call | Decision | str, saying: str = ""
     ) -> Then:
-        """The program ends by an error; and what came of it until then is as `then` has it. A call
-        that is stopped because it is in doubt is not made: it stands in the error.
+        """Check that the program raised an error, and what it did before as `then` does.
+
+        A call that is stopped because it is in doubt does not count as made: the error describes
+        it.
 
         Args:
             kind: The error's class.
-            *expected: As `then` takes it.
+            *expected: As for `then`.
             saying: A part of the error's text.
 
         Raises:
-            AssertionError: It is otherwise; the message has both sides.
+            AssertionError: The two differ; the message shows both sides.
         """
         __tracebackhide__ = True
         raised(self.error, kind, saying, f"it returned {brief(self.returned)}")
         return self._on_record(expected)
 
     def then_returns(self, value: Any) -> Then:
-        """The program ends without an error and returns something equal.
+        """Check that the program ended without an error and returned an equal value.
 
         Raises:
-            AssertionError: It is otherwise; the message has both sides.
+            AssertionError: It did not; the message shows both sides.
         """
         __tracebackhide__ = True
         self.then()
@@ -656,16 +657,16 @@ class Then:
         return self
 
     def state(self, run: str | None = None) -> RunView:
-        """A run as it stands after the program; the only one, where none is named.
+        """Return a run's state after the program; the only run's if none is named.
 
         Raises:
-            BadName: There are several runs, or none.
+            BadName: None is named, and there are several runs or none.
         """
         return _view(self.memory, run)
 
 
 def _tags(kind: str) -> list[str]:
-    """The tags of events of a kind, with a version or without. Raises BadName."""
+    """Return the tags of a kind of event, named with its version or without. Raises BadName."""
     names = {tag: tag.rpartition(".v")[0] for tag in REGISTRY}
     found = [tag for tag, name in names.items() if kind in (tag, name)]
     if not found:
@@ -686,8 +687,8 @@ def _decisions(stored: Stored) -> list[Decision]:
 
 
 def _calls(memory: Memory, opened: _Opened) -> list[Call]:
-    """The calls of a session: first those whose outcomes it was given, in that order, then those
-    that came to none.
+    """Return a session's calls: first those with outcomes, in the order they were delivered, then
+    those without.
     """
     session = opened.session
     known = session.state.steps
