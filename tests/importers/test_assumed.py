@@ -44,7 +44,7 @@ def test_what_is_no_time_is_an_error(call: Call, tmp_path: Path, said: str | flo
     """It would stand as the time of the import."""
     record = {"messages": [ASKED, ASKED | {"timestamp": said}]}
     told = imported(call, tmp_path, msgspec.json.encode(record).decode())
-    assert f"messages[1].timestamp: '{said}' is no time; give ISO 8601" in told
+    assert f"messages[1].timestamp: '{said}' is not a time; give ISO 8601" in told
     assert call("runs", "--json").lines == []
 
 
@@ -53,7 +53,7 @@ def test_what_is_no_time_is_an_error(call: Call, tmp_path: Path, said: str | flo
     [
         ('[{"messages": []}]', "jq -c '.[]' FILE"),
         ('{\n  "messages": [\n  ]\n}\n', "jq -c . FILE"),
-        ('{"messages": [], "outcome": {"reward": NaN}}', "NaN and Infinity are no JSON"),
+        ('{"messages": [], "outcome": {"reward": NaN}}', "NaN and Infinity are not JSON"),
         ('{"messages": [], "outcom": {"reward": 1}}', "did you mean 'outcome'?"),
     ],
 )
@@ -71,7 +71,7 @@ def test_a_record_names_its_model(call: Call, tmp_path: Path):
     (run,) = call("runs", "--json").lines
     assert run["labels"]["model"] == "gpt-4o-2024-08-06"
     twice = record | {"labels": {"model": "another"}}
-    assert "say it once" in imported(call, tmp_path, msgspec.json.encode(twice).decode())
+    assert "state the model once" in imported(call, tmp_path, msgspec.json.encode(twice).decode())
 
 
 NAMELESS = {
@@ -169,9 +169,9 @@ def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_p
     told = call("import", "chat-jsonl", file)
     (run,) = call("runs", "--json").lines
     assert told.code == 1
-    assert f"{file}:2: run 'chat-1' is there with other content, as {run['run']}:" in told.err
+    assert f"{file}:2: run 'chat-1' is imported with other content, as {run['run']}:" in told.err
     later = written(tmp_path, other, name="later.jsonl")
-    assert "is there with other content" in call("import", "chat-jsonl", later).err
+    assert "is imported with other content" in call("import", "chat-jsonl", later).err
     assert call("runs", "--json").lines == [run]
     assert call("import", "chat-jsonl", written(tmp_path, one)).code == 0
     broken = {"run": "chat-2", "messages": [ASKED | {"role": ""}]}

@@ -163,7 +163,7 @@ def test_without_final_metrics_it_is_open(tmp_path):
         ({"steps": [step(1, "tool", "x")]}, "Invalid enum value 'tool' - at `$.steps[0].source`"),
         (
             {"steps": [{**step(1, "user", "x"), "timestamp": "yesterday"}]},
-            "messages[0].timestamp: 'yesterday' is no time",
+            "messages[0].timestamp: 'yesterday' is not a time",
         ),
         (
             {"subagent_trajectories": [{"steps": []}]},

@@ -200,7 +200,7 @@ def test_importing_again_adds_nothing_and_a_longer_session_is_a_conflict(bring_i
     assert "7 commits, 0 of them new" in bring_in(path).out
     more = record("user", "z", {"role": "user", "content": "Thanks."})
     told = bring_in(written(path, [*SESSION, more]))
-    assert "session '5e55-1' went on, or changed, since it was imported as" in told.err
+    assert "session '5e55-1' continued or changed since it was imported as" in told.err
     assert told.code == 1
     assert "1 run, 6 messages" in bring_in(path, "--experiment", "e", "--arm", "longer").out
 
@@ -270,6 +270,6 @@ def test_a_secret_is_replaced_or_its_session_is_refused(
     padded = {"role": "user", "content": "sk-basket-4711" + "x" * 100_000}
     long = [{**each, "sessionId": "5e55-2"} for each in (*SESSION, record("user", "l", padded))]
     told = bring_in(written(tmp_path / "long.jsonl", long), short)
-    assert "long.jsonl:1: a text of it that is stored as a blob holds a secret" in told.err
+    assert "long.jsonl:1: a text stored as a blob holds a secret" in told.err
     assert told.out.startswith("1 run, 6 messages")
     assert not any(b"sk-basket-4711" in stored.body for stored in log_of(home, workspace))

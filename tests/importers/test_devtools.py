@@ -145,7 +145,7 @@ CLICK = at("click", "#a", **POINT)
         ({"steps": []}, "missing required field `title`"),
         (recording({"type": "fly"}), "steps[0].type: 'fly' is not known"),
         (recording({"selectors": []}), "missing required field `type`"),
-        (recording(CLICK | {"selectors": []}), "steps[0].selectors: none says where"),
+        (recording(CLICK | {"selectors": []}), "steps[0].selectors: none locates the element"),
         (recording(CLICK | {"selectors": "#a"}), "Expected `array`"),
         (recording(CLICK | {"selectors": [["xpath/" + "/a" * 500_000]]}), "1,000,006 characters"),
         (recording(CLICK | {"selectors": [["xpath/" + "//*" * 40]]}), "axes and functions"),

@@ -269,9 +269,9 @@ def broken(how: str, path: Path) -> Path:
 @pytest.mark.parametrize(
     ("how", "reason", "left"),
     [
-        ("cut off", "no whole ZIP archive", 0),
+        ("cut off", "not a complete ZIP archive", 0),
         ("a flipped bit", "entry 'samples/small_epoch_1.json': it cannot be read", 2),
-        ("no log", "no log of Inspect", 0),
+        ("no log", "not a log of Inspect", 0),
         ("too big", "entry 'samples/small_epoch_1.json': it has 67,108,865 bytes", 2),
         ("no sample", "entry 'samples/small_epoch_1.json': Object missing", 2),
         ("a doubled key", "the key 'id' is there twice in one object: leave one out", 2),

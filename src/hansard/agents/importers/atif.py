@@ -1,8 +1,8 @@
-"""Trajectories of ATIF, the Agent Trajectory Interchange Format of Harbor, as chats.
+"""Trajectories of ATIF, the Agent Trajectory Interchange Format of Harbor, read as chats.
 
 The format is that of Harbor's RFC 0001 up to version 1.8. A step is a message; the results that it
-observes are the messages of tools. An embedded trajectory of a sub-agent is that of an agent of the
-same run, and is where the result is that refers to it.
+observes are messages of tools. An embedded trajectory of a sub-agent belongs to an agent of the
+same run, and its messages are inserted before the result that refers to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hansard.domain.errors import BadValue
 ATIF = "atif"
 
 SUBAGENT = "subagent"
-"""The role of an agent that another one started."""
+"""Role of an agent that another agent started."""
 
 _VERSION = re.compile(r"ATIF-v1\.\d+")
 
@@ -84,14 +84,14 @@ class _Trajectory(msgspec.Struct, frozen=True):
 
 
 _ERROR_MARKS = ("is_error", "tool_result_is_error")
-"""Where Harbor's converters say of a result that the call failed; the format itself has no word."""
+"""Marks of a failed call in results from Harbor's converters; the format itself defines none."""
 
 _MAPPED = {"source", "message", "timestamp", "tool_calls", "observation", "metrics"}
-"""What of a step does not stay with its message under its own name."""
+"""Keys of a step that are not kept with its message under their own names."""
 
 
 def from_atif(raw: Any, given: ImportDefaults) -> ChatRun:
-    """A trajectory, decoded. Raises ValidationError, CallerError."""
+    """Convert a decoded trajectory. Raises ValidationError, CallerError."""
     reading = _Reading()
     whole = reading.trajectory(raw, "")
     final = whole.final_metrics
@@ -120,7 +120,7 @@ def from_atif(raw: Any, given: ImportDefaults) -> ChatRun:
 
 
 class _Reading:
-    """The messages of a trajectory, and of those in it."""
+    """The messages of a trajectory, and of those embedded in it."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -128,7 +128,7 @@ class _Reading:
         self.left_out: Counter[str] = Counter()
 
     def trajectory(self, raw: Any, name: str) -> _Trajectory:
-        """Take a trajectory, as that of an agent where it has a name."""
+        """Read a trajectory; `name` is its agent's if it is embedded."""
         whole = msgspec.convert(raw, _Trajectory)
         if not _VERSION.fullmatch(whole.schema_version):
             fact = f"{whole.schema_version!r:.80} is not known"

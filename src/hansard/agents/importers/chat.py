@@ -1,7 +1,7 @@
-"""The format chat-jsonl: one run a line, as a chat in the form of OpenAI's API.
+"""The chat-jsonl format: one run a line, as a chat in the form of OpenAI's API.
 
-`docs/chat-jsonl.md` is its description. Every other chat format is converted to a `ChatRun`, so
-that there is one mapping to events (`hansard.agents.importers.mapping`).
+`docs/chat-jsonl.md` describes it. Every other chat format is converted to a `ChatRun`, so that
+there is one mapping to events (`hansard.agents.importers.mapping`).
 """
 
 from __future__ import annotations
@@ -21,70 +21,70 @@ from hansard.domain.times import claimed_time
 CHAT_JSONL = "chat-jsonl"
 
 AGENT = "assistant"
-"""The agent, and its role, of a record that names none."""
+"""Default agent, and its role, of a record that names none."""
 
 MODEL = "model"
-"""The label of the model that a record names."""
+"""Label for the model that a record names."""
 
 SOURCE, SOURCE_RUN = "source", "source_run"
-"""The labels of an imported run's format, and of the name that its source has for it."""
+"""Labels for an imported run's format, and for its name in the source."""
 
 CLAIM, CLAIM_OF_MEAN, MEANS = "claim: ", "claim of the mean: ", "means"
-"""Before a metric's name in the label of what a source claims of it: of the run, of its arm. The
-field of the latter.
+"""Label prefixes of a metric that the source claims for the run and for its arm's mean, and the
+record field that holds the claimed means.
 """
 
 TOOL = "tool"
-"""The role of a message that answers a call."""
+"""Role of a message that answers a call."""
 
 LABEL_LENGTH_MAX = 1_000
-"""Longest label made of what a record has besides; longer is no label, and is left out."""
+"""Longest label made from an extra field of a record, in characters; a longer one is left out."""
 
 WORKFLOW = "chat"
-"""The workflow of a record that names none."""
+"""Default workflow of a record that names none."""
 
 METRICS_MAX = 1_000
-"""Most metrics of one outcome: they stand in one event."""
+"""Largest number of metrics in one outcome; they share one event."""
 
 
 Whole = Annotated[int, msgspec.Meta(ge=-values.SAFE_INT, le=values.SAFE_INT)]
-"""An integer that JSON keeps exact."""
+"""An integer that JSON represents exactly."""
 
 
 class ImportDefaults(msgspec.Struct, frozen=True):
-    """What the importer says of every record that does not say it itself."""
+    """Experiment and arm for every record that names none."""
 
     experiment: str | None = None
     arm: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise BadName for what could not be recorded."""
+        """Raise BadName for a name that cannot be recorded."""
         for kind in self.__struct_fields__:
             if getattr(self, kind) is not None:
                 ids.name(kind, getattr(self, kind))
 
     def beside(self, raw: Any) -> dict[str, Any]:
-        """What a record and the importer say together."""
+        """Combine a record with the importer's defaults."""
         given = msgspec.to_builtins(self)
         return {"record": raw, **{name: text for name, text in given.items() if text}}
 
 
 class Function(msgspec.Struct, frozen=True):
-    """What a call names: its arguments are JSON in a text."""
+    """Name and arguments of a function call; the arguments are JSON text."""
 
     name: str
     arguments: Any = msgspec.UNSET
 
 
 class Custom(msgspec.Struct, frozen=True):
-    """What a call of a tool that takes one text names."""
+    """Name and input of a call to a tool that takes one text."""
 
     name: str
     input: Any = msgspec.UNSET
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call that a model asked for: `function` or `custom`, or name and arguments themselves."""
+    """A call requested by a model: `function`, `custom`, or `name` and `arguments` directly."""
 
     id: str | None = None
     function: Function | None = None
@@ -101,14 +101,14 @@ class ToolCall(msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> Any:
-        """The arguments, as they are; UNSET where there are none."""
+        """The arguments, unconverted; UNSET if there are none."""
         if self.function is not None:
             return self.function.arguments
         return self.custom.input if self.custom is not None else self.arguments
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What is understood of a message; all else of it is kept as it is."""
+    """The fields of a message that the importer interprets; all others are kept unchanged."""
 
     role: str
     content: Any = None
@@ -123,14 +123,14 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def answers(self) -> str | None:
-        """The id of the call that a tool's message answers."""
+        """Id of the call that a tool's message answers."""
         if self.tool_call_id is not None:
             return self.tool_call_id
         return self.id if isinstance(self.id, str) else None
 
     @property
     def occurred_at(self) -> str | None:
-        """When it was, as the source says it."""
+        """Time of the message, as the source writes it."""
         return str(self.timestamp) if self.timestamp not in (None, "") else None
 
 
@@ -154,8 +154,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a run ended, as far as the source says it: finite numbers by metric, what else it says
-    of them, and the error it ended in.
+    """Outcome of a run as the source states it: finite numbers by metric, further details, the
+    error that ended it, and its time.
     """
 
     metrics: dict[str, float] = {}
@@ -167,10 +167,10 @@ class Ending(msgspec.Struct, frozen=True):
 class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded run of any chat format, ready to be mapped.
 
-    `content` is what its ids derive from. `messages` and `said` are the same messages, understood
-    and as they are. `agent` is None where the record names none; `ending` where it does not say how
-    the run ended. `effects` are those of tools that are not done once; `assumed` what reading the
-    format took for granted, each with its message.
+    The run's ids derive from `content`. `messages` and `raw_messages` are the same messages, parsed
+    and unparsed. `agent` is None if the record names none, `ending` if the source does not state
+    how the run ended. `effects` holds the effect policies of tools that are not `ONCE`. `assumed`
+    lists the assumptions made while reading the format, each with its message's number.
     """
 
     format: str
@@ -186,7 +186,7 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     began_at: str | None = None
     messages: list[Message]
-    said: list[dict[str, Any]]
+    raw_messages: list[dict[str, Any]]
     ending: Ending | None = None
     effects: Mapping[str, Effects] = {}
     assumed: list[tuple[str, int]] = []
@@ -194,7 +194,7 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def from_chat(raw: Any, given: ImportDefaults) -> ChatRun:
-    """A line of chat-jsonl, decoded, as a run. Raises ValidationError, CallerError."""
+    """Convert a decoded line of chat-jsonl. Raises ValidationError, CallerError."""
     record = msgspec.convert(raw, Record)
     _check_times(record.messages)
     messages = [
@@ -222,7 +222,7 @@ def from_chat(raw: Any, given: ImportDefaults) -> ChatRun:
         labels=_labels(record),
         began_at=messages[0].occurred_at if messages else None,
         messages=messages,
-        said=raw["messages"],
+        raw_messages=raw["messages"],
         ending=_ending(record.outcome, messages) if record.outcome is not None else None,
     )
 
@@ -236,15 +236,15 @@ def converted(
     ending: Ending | None = None,
     left_out: dict[str, int],
 ) -> ChatRun:
-    """A run of another format, of which a record of chat-jsonl was made.
+    """Convert a chat-jsonl record that was made from a run of another format.
 
-    `ending` and `left_out` are what such a record does not say. Raises ValidationError,
+    `ending` and `left_out` supply what such a record cannot express. Raises ValidationError,
     CallerError.
     """
     chat = from_chat(record, given)
     for time in (began_at, ending.at if ending is not None else None):
         if time is not None and claimed_time(time) is None:
-            raise BadValue("time of the run", f"{time!r:.80} is no time", "give ISO 8601")
+            raise BadValue("time of the run", f"{time!r:.80} is not a time", "give ISO 8601")
     return msgspec.structs.replace(
         chat,
         format=format_,
@@ -256,8 +256,8 @@ def converted(
 
 
 def labels_of(stated: dict[str, Any], known: Collection[str] = ()) -> dict[str, str]:
-    """What a record has besides, as labels: texts as they are, all else as JSON; longer ones are
-    left out.
+    """Return a record's extra fields as labels: texts unchanged, all else as JSON. Labels that are
+    too long are left out.
     """
     found: dict[str, str] = {}
     for name, value in stated.items():
@@ -270,8 +270,8 @@ def labels_of(stated: dict[str, Any], known: Collection[str] = ()) -> dict[str, 
 
 
 def says_error(stated: dict[str, Any]) -> bool:
-    """Whether a tool's message says itself that it failed: by `error`, by `isError` as results of
-    MCP do, there or in its content, or by `is_error` as Anthropic's do.
+    """Return whether a tool's message is marked as failed: by `error`, by `isError` (MCP; in the
+    message or its content), or by `is_error` (Anthropic).
     """
     content = stated.get("content")
     inside = content.get("isError") if isinstance(content, dict) else None
@@ -282,20 +282,20 @@ def says_error(stated: dict[str, Any]) -> bool:
 
 
 def _labels(record: Record) -> dict[str, str]:
-    """A record's labels, and its own name as one of them. Raises BadName."""
+    """Return a record's labels, including its model, claims and name. Raises BadName, BadValue."""
     labels = {ids.name("label", name): text for name, text in (record.labels or {}).items()}
     if record.model is not None:
         stated = labels.setdefault(MODEL, record.model)
         if stated != record.model:
             fact = f"it is {record.model!r:.80}, and the label {MODEL!r} says {stated!r:.80}"
-            raise BadValue(MODEL, fact, "say it once")
+            raise BadValue(MODEL, fact, "state the model once")
     labels |= _claims(record.claims or {})
     return labels if record.run is None else {**labels, SOURCE_RUN: str(record.run)}
 
 
 def _claims(stated: dict[str, Any]) -> dict[str, str]:
-    """What a source claims of a run's metrics, and of their means over its arm, as labels:
-    numbers as JSON has them. Raises BadValue.
+    """Return claimed metrics of a run, and claimed means of its arm, as labels with JSON numbers.
+    Raises BadValue.
     """
     means = stated.get(MEANS)
     if means is not None and not isinstance(means, dict):
@@ -308,23 +308,25 @@ def _claims(stated: dict[str, Any]) -> dict[str, str]:
 
 
 def _check_times(messages: list[Message]) -> None:
-    """Raise BadValue for what is no time: it would stand as the time of the import."""
+    """Raise BadValue for an invalid time; it would be recorded with the time of the import."""
     for number, message in enumerate(messages):
         stated = message.occurred_at
         if stated is not None and claimed_time(stated) is None:
             where = f"messages[{number}].timestamp"
             remedy = "give ISO 8601, or seconds or milliseconds since 1970, or leave it out"
-            raise BadValue(where, f"{stated!r:.80} is no time", remedy)
+            raise BadValue(where, f"{stated!r:.80} is not a time", remedy)
 
 
 def unknown_field(error: msgspec.ValidationError) -> str:
-    """The nearest field that there is, where a record has one that there is not; else nothing."""
+    """Return the valid field nearest to an unknown one in the error, as a hint; else an empty
+    text.
+    """
     given = str(error).partition("unknown field `")[2].partition("`")[0]
     return nearest(given, Record.__struct_fields__) if given else ""
 
 
 def filled_in(what: str, stated: str | None, given: str | None) -> str:
-    """What a record says, else what the importer was given. Raises BadValue where they differ."""
+    """Return the record's value, else the importer's. Raises BadValue if the two differ."""
     if stated and given and stated != given:
         remedy = f"leave out --{what}, or import such records apart"
         raise BadValue(what, f"it says {stated!r:.80}, not {given!r:.80}", remedy)
@@ -342,7 +344,7 @@ def _ending(outcome: dict[str, Any], messages: list[Message]) -> Ending:
 
 
 def metrics(stated: dict[str, Any], where: str = "outcome") -> dict[str, float]:
-    """Finite numbers by metric; true is 1, false 0, and null is missing. Raises BadValue."""
+    """Return finite numbers by metric; true is 1, false is 0, null is missing. Raises BadValue."""
     if len(stated) > METRICS_MAX:
         raise BadValue(where, f"{len(stated):,} metrics", f"give at most {METRICS_MAX:,}")
     found: dict[str, float] = {}
@@ -364,5 +366,5 @@ def _is_finite(value: float) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """A value as a text: itself, or its JSON."""
+    """Return a text unchanged, any other value as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,8 +1,8 @@
-"""Transcripts of Claude Code, as chats: a session is a run, and each sub-agent an agent of it.
+"""Claude Code transcripts, read as chats: a session is a run, each sub-agent one of its agents.
 
-A transcript is one JSON object a line, of which those of type `user` and `assistant` have a message
-of Anthropic's API. The blocks of one answer are written as records of their own, with one message
-id; its usage counts once, as the last of them has it.
+A transcript is one JSON object a line; those of type `user` and `assistant` hold a message of
+Anthropic's API. The blocks of one response are separate records with the same message id; its usage
+counts once, as in the last of them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from hansard.agents.importers.chat import TOOL, ChatRun, ImportDefaults, convert
 CLAUDE_CODE = "claude-code"
 
 SUBAGENT = "subagent"
-"""The role of an agent that another one started."""
+"""Role of an agent that another agent started."""
 
 SYNTHETIC = "<synthetic>"
-"""The model of an answer that the program wrote itself, such as the error of a request."""
+"""Model name of a response that the program wrote itself, such as a request's error."""
 
 _KEPT = ("uuid", "parentUuid", "requestId", "isMeta", "isCompactSummary", "isApiErrorMessage")
-"""What of a record stays with its message."""
+"""Fields of a record that are kept with its message."""
 
 _LABELS = {"version": "claude_code_version", "cwd": "cwd", "gitBranch": "git_branch"}
 
@@ -40,7 +40,7 @@ class _Message(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What is understood of a line."""
+    """The fields of a line that the importer interprets."""
 
     type: str
     message: Any = None
@@ -53,7 +53,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """A transcript as it is read."""
+    """A transcript while it is read."""
 
     def __init__(self) -> None:
         self._messages: list[dict[str, Any]] = []
@@ -68,11 +68,11 @@ class Session:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no line had a message."""
+        """True if no line had a message."""
         return not self._messages
 
     def take(self, raw: Any) -> None:
-        """Take a line, decoded. Raises ValidationError."""
+        """Add a decoded line. Raises ValidationError."""
         record = msgspec.convert(raw, _Record)
         if record.type not in ("user", "assistant"):
             self._left_out[f"record of type {record.type:.80}"] += 1
@@ -146,7 +146,9 @@ class Session:
             self._messages.append({"role": "user", "content": rest, **common})
 
     def run(self, given: ImportDefaults) -> ChatRun:
-        """The session as a run; how it ended, a transcript does not say. Raises CallerError."""
+        """Return the session as a run; a transcript does not state an outcome. Raises
+        CallerError.
+        """
         agents = list(self._roles)
         name = self._session
         if not self._main and len(agents) == 1:  # a sub-agent's own file has its session's id

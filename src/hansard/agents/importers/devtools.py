@@ -1,8 +1,9 @@
-"""Recordings of Chrome DevTools' Recorder, as chats: each step that acts on a page is a call.
+"""Recordings of Chrome DevTools' Recorder, read as chats: each step that acts on a page is a call.
 
 The format is that of the package `@puppeteer/replay` (its `Schema.UserFlow`), which the Recorder
-exports as JSON. A call is recorded as `session.browser` records one, so that the run's action
-cache is made of it. A step that no replay does is a message, as it is, and is counted.
+exports as JSON. A call is recorded as `session.browser` records one, so that the run's action cache
+can be built from it. A step that a replay does not perform is kept as a message, unchanged, and
+counted.
 """
 
 from __future__ import annotations
@@ -32,27 +33,27 @@ from hansard.domain.values import Secret
 
 DEVTOOLS = "devtools"
 PERSON = "person"
-"""The agent of a recording, and its role."""
+"""Agent of a recording, and its role."""
 
 STEPS_MAX = 10_000
 FILE_BYTES_MAX = 16 * 1024 * 1024
 SELECTOR_CHARACTERS_MAX = 4_096
 TEXT_CHARACTERS_MAX = 80
-"""Of a text that an element is found by, as in an action cache."""
+"""Longest text by which an element is located, in characters, as in an action cache."""
 
 TYPES = (
     *("change", "click", "close", "customStep", "doubleClick", "emulateNetworkConditions"),
     *("hover", "keyDown", "keyUp", "navigate", "scroll", "setViewport"),
     *("waitForElement", "waitForExpression"),
 )
-"""The types of steps in the format."""
+"""Step types of the format."""
 
 EFFECTS = {
     "browser.goto": Effects.IDEMPOTENT,
     "browser.act": Effects.IDEMPOTENT,
     "browser.act_once": Effects.ONCE,
 }
-"""Of the calls that a recording becomes."""
+"""Effect policies of the calls that a recording becomes."""
 
 _POINTED = {"click": "click", "doubleClick": "dblclick", "hover": "hover"}
 _ARIA = re.compile(r'^(?P<name>.*?)(?:\[role="(?P<role>[^"]+)"\])?$', re.DOTALL)
@@ -64,14 +65,14 @@ _SELECT = re.compile(r"(?:^|[\s>])select(?:[#.:\[][^\s>]*)?$")
 
 
 class _Event(msgspec.Struct, frozen=True):
-    """What the Recorder saw happen after a step."""
+    """An event that the Recorder observed after a step."""
 
     type: str
     url: str | None = None
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """What is understood of a step."""
+    """The fields of a step that the importer interprets."""
 
     type: str
     target: str = "main"
@@ -105,7 +106,7 @@ class _Call(msgspec.Struct):
 
 
 def from_devtools(raw: Any, given: ImportDefaults) -> ChatRun:
-    """A recording, decoded. Raises ValidationError, BadValue."""
+    """Convert a decoded recording. Raises ValidationError, BadValue."""
     flow = msgspec.convert(raw, _Flow)
     if len(flow.steps) > STEPS_MAX:
         raise BadValue("steps", f"{len(flow.steps):,}", f"record at most {STEPS_MAX:,} at once")
@@ -129,7 +130,7 @@ def from_devtools(raw: Any, given: ImportDefaults) -> ChatRun:
         agent=PERSON,
         role=PERSON,
         messages=messages,
-        said=parts,
+        raw_messages=parts,
         ending=Ending(),
         effects=EFFECTS,
         assumed=counted,
@@ -137,7 +138,7 @@ def from_devtools(raw: Any, given: ImportDefaults) -> ChatRun:
 
 
 def _messages(number: int, done: _Call | str) -> Iterator[tuple[Message, dict[str, Any]]]:
-    """A call and its result, or what no replay does, as messages."""
+    """Yield the messages of a call and its result, or of a step that a replay does not perform."""
     if isinstance(done, str):
         yield Message(role="assistant", content=done), {"role": "assistant", "content": done}
         return
@@ -154,7 +155,7 @@ def _messages(number: int, done: _Call | str) -> Iterator[tuple[Message, dict[st
 
 
 class _Reading:
-    """Steps in their order: a key goes to the element of the step before it."""
+    """Converts steps in order; a key goes to the element of the step before it."""
 
     def __init__(self, raw: list[dict[str, Any]]) -> None:
         self._raw = raw
@@ -165,7 +166,7 @@ class _Reading:
         self._focused: _Step | None = None
 
     def step(self, number: int, step: _Step) -> None:
-        """Take the next step. Raises BadValue."""
+        """Convert the next step. Raises BadValue."""
         where = f"steps[{number}]"
         if step.type not in TYPES:
             remedy = f"use one of {', '.join(TYPES)}"
@@ -192,7 +193,7 @@ class _Reading:
                 self._kept(number)
 
     def _kept(self, number: int) -> None:
-        """A step that no replay does stands as a message."""
+        """Keep a step that a replay does not perform as a message."""
         self._count(mapping.NOT_DONE)
         value = self._raw[number]
         if _secret_of(msgspec.convert(value, _Step)) is not None:
@@ -200,7 +201,7 @@ class _Reading:
         self.done.append(canonical(value).decode())
 
     def _count(self, kind: str) -> None:
-        """Of the next one."""
+        """Count an assumption about the next call."""
         self.counted.setdefault(len(self.done), []).append(kind)
 
     def _navigate(self, step: _Step, where: str) -> None:
@@ -227,7 +228,7 @@ class _Reading:
         pressed = "+".join([*self._held, step.key])
         self._held.append(step.key)
         if step.key in ("Alt", "Control", "Meta", "Shift"):
-            return  # it is a part of the next
+            return  # a modifier belongs to the next key
         if self._focused is None:
             self._kept(number)
             return
@@ -273,7 +274,7 @@ class _Reading:
                 self._check("url", each.url)
 
     def _checks(self) -> list[Any] | None:
-        """What had to hold after the last action; None where there is none."""
+        """Return the checks after the last action, or None if there is no action."""
         last = self.done[-1] if self.done else None
         return last.result["checks"] if isinstance(last, _Call) and "at" in last.arguments else None
 
@@ -284,7 +285,9 @@ class _Reading:
 
 
 def _secret_of(step: _Step) -> str | None:
-    """Which field a step's value is of, if that is called a password."""
+    """Return the key of the field that a step's value belongs to, if its selectors name a
+    password.
+    """
     text = msgspec.json.encode([step.frame, step.selectors]).decode()
     return text if step.value and _SECRET.search(text) else None
 
@@ -295,7 +298,7 @@ def _instruction(method: str, targets: ElementTargets, xpath: str) -> str:
 
 
 def _waited(step: _Step) -> str:
-    """The text that a step waits for to be seen; empty where it waits for something else."""
+    """Return the text whose appearance a step waits for; empty if it waits for something else."""
     asks = step.properties or step.attributes or step.frame or not step.visible
     if asks or step.operator == "<=" or step.count != 1:
         return ""
@@ -303,8 +306,8 @@ def _waited(step: _Step) -> str:
 
 
 def _alternatives(step: _Step, where: str) -> Iterator[tuple[str, str]]:
-    """The selectors of a step: what each is, `aria`, `text`, `xpath` or `css`, and its text. In a
-    chain each is looked for in the one before it, through open shadow roots, as playwright does.
+    """Yield a step's selectors as kind (`aria`, `text`, `xpath` or `css`) and text. In a chain,
+    each is searched within the one before it, through open shadow roots, as playwright does.
     """
     for each in step.selectors:
         parts = [each] if isinstance(each, str) else each
@@ -312,7 +315,9 @@ def _alternatives(step: _Step, where: str) -> Iterator[tuple[str, str]]:
             if len(part) > SELECTOR_CHARACTERS_MAX:
                 most = f"{SELECTOR_CHARACTERS_MAX:,}"
                 fact = f"a selector of {len(part):,} characters, more than {most}"
-                raise BadValue(f"{where}.selectors", fact, "leave it out: others say the same")
+                raise BadValue(
+                    f"{where}.selectors", fact, "remove it: the step's other selectors suffice"
+                )
         kinds = [_kind(part) for part in parts]
         if len(kinds) == 1:
             yield kinds[0]
@@ -330,7 +335,7 @@ def _kind(part: str) -> tuple[str, str]:
 
 
 def _targets(step: _Step, where: str) -> tuple[ElementTargets, str]:
-    """By what an element is found, and its xpath. Raises BadValue where nothing says."""
+    """Return an element's locators, and its xpath. Raises BadValue if there are none."""
     found: dict[str, str] = {}
     xpath = ""
     for kind, text in _alternatives(step, where):
@@ -352,7 +357,7 @@ def _targets(step: _Step, where: str) -> tuple[ElementTargets, str]:
             case _:
                 pass
     if not xpath and not found:
-        raise BadValue(f"{where}.selectors", "none says where the element is", "record it again")
+        raise BadValue(f"{where}.selectors", "none locates the element", "record it again")
     if not xpath and found.keys() == {"name"}:
-        found["label"] = found["name"]  # nothing else leads to it
+        found["label"] = found["name"]  # the only way to locate it
     return msgspec.structs.replace(ElementTargets(), **found), xpath

@@ -1,4 +1,4 @@
-"""Files as records in bounded memory: JSON lines, and the parts of one JSON document."""
+"""Read records from files in bounded memory: JSON lines, and parts of one JSON document."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ import msgspec
 
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 """Longest record, in bytes: a line, an element of a document's list, an entry of an archive. Its
-decoded form takes several times that. A longer one is passed over and reported.
+decoded form takes several times that. A longer record is skipped and reported.
 """
 
 PIECE_BYTES = 1024 * 1024
-"""Read at once."""
+"""Bytes of one read."""
 
 BLANKS = b" \t\r\n"
 BOM = b"\xef\xbb\xbf"
 
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
-"""Half a pair: text that UTF-8 cannot say."""
+"""Half of a surrogate pair, which UTF-8 cannot encode."""
 
 _NO_NUMBER = re.compile(rb"[:,\[]\s*-?(?:NaN|Infinity)\b")
-"""What some programs write for a number that is none."""
+"""Non-standard number constants that some programs write."""
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _BLANK = re.compile(rb"[ \t\r\n]*+")
 _TEXT = re.compile(_STRING, re.DOTALL)
 _WORD = re.compile(rb'[^\s,:"\[\]{}]++(?=[\s,\]}])')
-"""A number, true, false or null, up to what ends it."""
+"""A number, true, false or null, up to its terminator."""
 _TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|%b)*+[{}\[\]]' % _STRING, re.DOTALL)
-"""Everything up to the next bracket that is in no string."""
+"""Everything up to the next bracket outside a string."""
 
 _decode = msgspec.json.Decoder().decode
 
 
 class NotADocument(ValueError):
-    """A file that is not one JSON document of the wanted form."""
+    """Raised for a file that is not one JSON document of the expected form."""
 
 
 class DoubledKey(ValueError):
-    """An object that has a key twice; which value counts is not known."""
+    """Raised for an object with a duplicate key; which value counts is undefined."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line by its number, without its blanks; `data` is None where it is too long."""
+    """A line, stripped, with its number and size in bytes; `data` is None if it is too long."""
 
     number: int
     data: bytes | None
@@ -62,7 +62,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Where a value is in a file, in bytes."""
+    """Position of a value in a file, in bytes."""
 
     begin: int
     end: int
@@ -74,9 +74,9 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Outline(msgspec.Struct):
-    """The parts of a document: an object's members by name, and the elements of its list.
+    """Parts of a document: an object's members by name, and the elements of its list.
 
-    `elements` is None where the document has no such list.
+    `elements` is None if the document has no such list.
     """
 
     members: dict[str, Span] = {}
@@ -85,7 +85,7 @@ class Outline(msgspec.Struct):
 
 @contextlib.contextmanager
 def opened(path: Path | None) -> Generator[BinaryIO]:
-    """A file, or standard input for None. Raises OSError."""
+    """Open a file, or standard input for None. Raises OSError."""
     if path is None:
         yield sys.stdin.buffer
         return
@@ -95,11 +95,11 @@ def opened(path: Path | None) -> Generator[BinaryIO]:
 
 @contextlib.contextmanager
 def seekable(path: Path | None) -> Generator[BinaryIO]:
-    """A file that can be read twice; what cannot be is spooled to disk first, as is standard input
-    (None). Raises OSError.
+    """Open a file that can be read twice; standard input (None) and pipes are spooled to disk
+    first. Raises OSError.
     """
     with contextlib.ExitStack() as stack:
-        # Little is read ahead: an export that changes between its two readings is to be noticed.
+        # A small read-ahead, so that an export that changes between the two passes is noticed.
         file = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))
         regular: BinaryIO = file
         if path is None or not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -110,7 +110,9 @@ def seekable(path: Path | None) -> Generator[BinaryIO]:
 
 
 def head(path: Path | None) -> bytes | None:
-    """The first bytes of a file; None for a named pipe, which is read only once. Raises OSError."""
+    """Return a file's first bytes; None for a named pipe, which can be read only once. Raises
+    OSError.
+    """
     if path is not None and not path.is_file():
         return None
     with opened(path) as file:
@@ -118,7 +120,9 @@ def head(path: Path | None) -> bytes | None:
 
 
 def lines(file: BinaryIO) -> Iterator[Line]:
-    """The lines of a file that are not blank; a byte order mark at its begin is passed over."""
+    """Yield a file's lines, without a byte order mark at its start. `data` is empty for a blank
+    line.
+    """
     number = 0
     while data := file.readline(RECORD_BYTES_MAX + 1):
         number += 1
@@ -136,12 +140,12 @@ def lines(file: BinaryIO) -> Iterator[Line]:
 
 
 def too_long(what: str, size: int) -> str:
-    """Why a record is passed over."""
+    """Return the reason that a record is skipped."""
     return f"{what} has {size:,} bytes, the limit is {RECORD_BYTES_MAX:,}"
 
 
 def part(file: BinaryIO, span: Span) -> bytes:
-    """The bytes of a value."""
+    """Read the bytes of a value."""
     file.seek(span.begin)
     return file.read(span.size)
 
@@ -150,7 +154,7 @@ def part(file: BinaryIO, span: Span) -> bytes:
 
 
 def decode(data: bytes, *, constants: bool = False) -> Any:
-    """A record, decoded. With `constants` NaN and Infinity are null.
+    """Decode a record. With `constants`, NaN and Infinity are null.
 
     Raises DoubledKey, DecodeError, RecursionError, UnicodeDecodeError.
     """
@@ -174,20 +178,20 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def why_not_json(data: bytes, error: Exception) -> str:
-    """What is wrong with a record that cannot be decoded."""
+    """Return the reason that a record cannot be decoded."""
     if isinstance(error, DoubledKey):
         return str(error)
     if isinstance(error, RecursionError):
         return "it is nested too deep to be read: flatten it"
     begin = data[:4]
     if b"\x00" in begin or begin[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "it is no UTF-8 text (UTF-16, UTF-32 or binary): save it as UTF-8"
+        return "it is not UTF-8 text (UTF-16, UTF-32 or binary): save it as UTF-8"
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8 ({error.reason}): save it as UTF-8"
     if _SURROGATE.search(data):
-        return f"it is not JSON ({error}; half a surrogate pair stands in it)"
+        return f"it is not JSON ({error}; it contains half a surrogate pair)"
     if _NO_NUMBER.search(data):
-        return f"it is not JSON ({error}; NaN and Infinity are no JSON: give null, or leave it out)"
+        return f"it is not JSON ({error}; NaN and Infinity are not JSON: use null, or leave it out)"
     return f"it is not JSON ({error})"
 
 
@@ -195,10 +199,9 @@ def why_not_json(data: bytes, error: Exception) -> str:
 
 
 def outline(file: BinaryIO, lists: Collection[str] = ()) -> Outline:
-    """Find the parts of a document, reading it once in pieces; what is in them is not checked.
+    """Locate the parts of a document, reading it once in pieces; their contents are not checked.
 
-    The list is the document itself, or the first of its members that `lists` names. Raises
-    NotADocument.
+    The list is the document itself, or its first member that `lists` names. Raises NotADocument.
     """
     scan = _Scanner(file)
     found = Outline()
@@ -221,7 +224,7 @@ def outline(file: BinaryIO, lists: Collection[str] = ()) -> Outline:
 
 
 class _Scanner:
-    """Walks over JSON in pieces, keeping no more than the value of one string."""
+    """Scans JSON in pieces, keeping at most one string in memory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -232,15 +235,15 @@ class _Scanner:
 
     @property
     def place(self) -> int:
-        """How many bytes come before what is next."""
+        """Offset of the next byte in the file."""
         return self._base + self._at
 
     def fail(self, reason: str) -> NoReturn:
-        """Raise NotADocument."""
+        """Raise NotADocument with the current offset."""
         raise NotADocument(f"it is not JSON (byte {self.place}: {reason})")
 
     def next(self) -> bytes:
-        """The next byte that is no blank; nothing at the end."""
+        """Return the next byte that is not a blank, without consuming it; empty at the end."""
         while True:
             blank = _BLANK.match(self._data, self._at)
             self._at = blank.end() if blank else self._at
@@ -248,7 +251,9 @@ class _Scanner:
                 return self._data[self._at : self._at + 1]
 
     def names(self) -> Iterator[str]:
-        """The names of an object's members; each value is to be taken before the next."""
+        """Yield the names of an object's members; the caller consumes each value before the
+        next.
+        """
         for _ in self._items(b"}"):
             text = self._take(_TEXT, "a name in quotation marks")
             try:
@@ -259,11 +264,11 @@ class _Scanner:
             yield name
 
     def elements(self) -> list[Span]:
-        """Where the elements of a list are."""
+        """Return the positions of a list's elements."""
         return [self.value() for _ in self._items(b"]")]
 
     def value(self) -> Span:
-        """Pass over the next value."""
+        """Skip the next value and return its position."""
         kind = self.next()
         begin = self.place
         if kind == b'"':
@@ -302,7 +307,7 @@ class _Scanner:
         return found[0]
 
     def _more(self) -> bool:
-        """Read on; twice as much as is kept, so that a long text is not looked at too often."""
+        """Read on by at least twice the kept bytes, so that a long text is scanned few times."""
         kept = self._data[self._at :]
         piece = self._file.read(max(PIECE_BYTES, 2 * len(kept)))
         self._base += self._at

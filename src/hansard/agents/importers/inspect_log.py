@@ -1,8 +1,8 @@
-"""Logs of Inspect (inspect_ai), as chats: each sample of each epoch is a run.
+"""Logs of Inspect (inspect_ai), read as chats: each sample of each epoch is a run.
 
-A log is one JSON document, or a ZIP archive (`.eval`) with an entry for each sample, compressed
-with Zstandard by newer versions. The messages are those that the sample ended with; the times,
-tokens and costs of its model and tool calls come from its events.
+A log is one JSON document, or a ZIP archive (`.eval`) with an entry for each sample, which newer
+versions compress with Zstandard. The messages are the sample's final ones; times, tokens and costs
+come from its model and tool events.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from hansard.agents.memory.search import ExtraMissing, imported
 INSPECT = "inspect"
 
 ZSTANDARD = 93
-"""The number of the compression in a ZIP archive; `zipfile` knows it from Python 3.14 on."""
+"""Zstandard's method number in a ZIP archive; `zipfile` supports it from Python 3.14 on."""
 
 VERSION_MAX = 3
-"""Newest version of a log that is understood; Inspect writes 2, and wrote 3 for a while."""
+"""Newest log version that can be read; Inspect writes 2, and for a while wrote 3."""
 
 ENTRIES_MAX = 1_000_000
-"""Most entries of an archive; their names are in memory at once."""
+"""Largest number of entries in an archive; their names are all in memory."""
 
 VALUES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
-"""What Inspect counts its grades as: correct, incorrect, partial, no answer."""
+"""Values of Inspect's grades: correct, incorrect, partial, no answer."""
 
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 
@@ -70,7 +70,7 @@ class _Output(msgspec.Struct, frozen=True):
 
 
 class _Event(msgspec.Struct, frozen=True):
-    """What is understood of a call of a model or tool; other events have other fields."""
+    """The fields of a model or tool event that the importer interprets."""
 
     timestamp: str | None = None
     completed: str | None = None
@@ -102,7 +102,7 @@ class _Dataset(msgspec.Struct, frozen=True):
 
 
 class _Eval(msgspec.Struct, frozen=True):
-    """What a log says of all its samples."""
+    """Header of a log, common to all its samples."""
 
     task: str
     model: str
@@ -120,22 +120,22 @@ class Log(msgspec.Struct, frozen=True):
     version: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse what a newer version of Inspect may mean otherwise. Raises ValueError."""
+        """Reject a version of the format that is not known. Raises ValueError."""
         if self.version > VERSION_MAX:
             fact = f"version {self.version} of the format is not known"
             raise ValueError(f"{fact}: convert the log with 'inspect log convert'")
 
 
 class Archive:
-    """A log that is a ZIP archive; one entry at a time is in memory.
+    """A log that is a ZIP archive; one entry is in memory at a time.
 
-    Raises NotADocument where it cannot be read.
+    Raises NotADocument if it cannot be read.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._broken: tuple[type[Exception], ...] = (
             *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
-            *(NotImplementedError, RuntimeError, ValueError),  # of an entry that is encrypted
+            *(NotImplementedError, RuntimeError, ValueError),  # raised for an encrypted entry
         )
         try:
             self._zip: zipfile.ZipFile = zipfile.ZipFile(file)
@@ -150,7 +150,7 @@ class Archive:
         except ExtraMissing as error:
             raise files.NotADocument(str(error)) from error
         except self._broken as error:
-            reason = f"it is no whole ZIP archive ({error}): copy it again"
+            reason = f"it is not a complete ZIP archive ({error}): copy it again"
             raise files.NotADocument(reason) from error
         self._entries = {entry.filename: entry for entry in self._zip.infolist()}
         if len(self._entries) > ENTRIES_MAX:
@@ -158,17 +158,17 @@ class Archive:
             raise files.NotADocument(fact)
 
     def log(self) -> Log:
-        """What the log says of all its samples."""
+        """Return the log's header. Raises NotADocument."""
         for name in ("header.json", "_journal/start.json"):
             if name in self._entries:
                 try:
                     return msgspec.convert(files.decode(self.read(name), constants=True), Log)
                 except (msgspec.DecodeError, ValueError, RecursionError) as error:
                     raise files.NotADocument(f"entry {name!r}: {error}") from error
-        raise files.NotADocument("it is no log of Inspect: it has no entry header.json")
+        raise files.NotADocument("it is not a log of Inspect: it has no entry header.json")
 
     def samples(self) -> list[tuple[str, int]]:
-        """The entries that are samples, and their compressed length in bytes."""
+        """Return the names of the sample entries, with their compressed length in bytes."""
         return [
             (name, entry.compress_size)
             for name, entry in self._entries.items()
@@ -176,7 +176,7 @@ class Archive:
         ]
 
     def read(self, name: str) -> bytes:
-        """An entry. Raises NotADocument."""
+        """Read an entry. Raises NotADocument."""
         size = self._entries[name].file_size
         if size > files.RECORD_BYTES_MAX:
             raise files.NotADocument(files.too_long("it", size))
@@ -187,7 +187,7 @@ class Archive:
 
 
 def is_archive(head: bytes) -> bool:
-    """Whether the begin of a ZIP archive is that of a log."""
+    """Return whether the start of a ZIP archive is that of a log."""
     name = head[30:][: int.from_bytes(head[26:28], "little")]
     return name.startswith((b"_journal/", b"samples/")) or name in (
         b"header.json",
@@ -196,7 +196,7 @@ def is_archive(head: bytes) -> bool:
 
 
 def from_sample(raw: Any, given: ImportDefaults, log: Log) -> ChatRun:
-    """A sample, decoded, as a run. Raises ValidationError, CallerError."""
+    """Convert a decoded sample. Raises ValidationError, CallerError."""
     sample = msgspec.convert(raw, _Sample)
     calls = _Calls(sample.events, sample.attachments)
     messages = [calls.message(message) for message in sample.messages]
@@ -245,7 +245,7 @@ def from_sample(raw: Any, given: ImportDefaults, log: Log) -> ChatRun:
 
 
 class _Calls:
-    """The calls of a sample's events, by the messages that they are about."""
+    """Model and tool events of a sample, by the messages that they belong to."""
 
     def __init__(self, events: list[dict[str, Any]], attachments: dict[str, str]) -> None:
         self._attachments = attachments
@@ -266,14 +266,14 @@ class _Calls:
                 self._models.setdefault(self._key(choice), deque()).append((event, output))
 
     def _key(self, message: dict[str, Any]) -> str:
-        """What a message is known by: its id, which older versions did not write, else its text."""
+        """Return a message's key: its id, or its content if an older version wrote none."""
         if message.get("id") is not None:
             return str(message["id"])
         plain = _attached([message.get("content"), message.get("tool_calls")], self._attachments)
         return msgspec.json.encode(plain).decode()
 
     def message(self, raw: dict[str, Any]) -> dict[str, Any]:
-        """A message in the form of chat-jsonl."""
+        """Convert a message to chat-jsonl."""
         made = _attached(raw, self._attachments)
         if made.get("role") == "assistant" and (calls := self._models.get(self._key(raw))):
             event, output = calls.popleft()
@@ -295,7 +295,7 @@ class _Calls:
         return {name: value for name, value in made.items() if value is not None}
 
     def left_out(self) -> Counter[str]:
-        """What of the events is in no message."""
+        """Count the events that belong to no message."""
         return Counter(
             {
                 "call of a model without its answer among the messages": sum(
@@ -307,14 +307,14 @@ class _Calls:
 
 
 def _call(call: Any) -> Any:
-    """A tool call: Inspect's `function` is its name."""
+    """Convert a tool call; its `function` is the tool's name."""
     if not isinstance(call, dict) or not isinstance(call.get("function"), str):
         return call
     return {"name": call["function"], **{key: v for key, v in call.items() if key != "function"}}
 
 
 def _attached(value: Any, attachments: dict[str, str]) -> Any:
-    """A value with the texts that it refers to."""
+    """Replace references to attachments in a value by their texts."""
     if isinstance(value, dict):
         return {name: _attached(each, attachments) for name, each in value.items()}
     if isinstance(value, list):
@@ -325,7 +325,9 @@ def _attached(value: Any, attachments: dict[str, str]) -> Any:
 
 
 def _numbers(scores: dict[str, _Score], left_out: Counter[str]) -> dict[str, float]:
-    """Scores as numbers, the way Inspect counts them; of an object each part of it."""
+    """Return scores as numbers, valued as Inspect does; an object or list yields one for each
+    part.
+    """
     found: dict[str, float] = {}
     for name, score in scores.items():
         value = score.value

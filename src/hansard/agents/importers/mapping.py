@@ -1,9 +1,9 @@
-"""A chat as events: the one mapping of every chat format.
+"""Map a chat to events: the one mapping for every chat format.
 
-A run's life begins and ends it; each agent's stream has one commit a message. A call is a step
-with the call key and fingerprint that a session would have given it: the calls of one message
-overlap, so all but the first are unordered. Ids are digests of the run's content, so that the same
-chat gives the same commits whenever it is mapped; only `at`, the importer's clock, is its own.
+The run's own stream has its start and end; each agent's stream has one commit a message. A call is
+a step with the call key and fingerprint that a session would have computed: the calls of one
+message overlap, so all but the first are unordered. Ids are digests of the run's content, so that
+mapping the same chat again gives the same commits, except for `at`, the importer's clock.
 """
 
 from __future__ import annotations
@@ -68,23 +68,23 @@ from hansard.domain.steps import (
 )
 from hansard.domain.values import SAFE_INT, recordable
 
-# Calls in a chat: which message answers which, and what a call's arguments are.
+# Calls in a chat: which message answers which, and the arguments.
 
 CallIndex = tuple[int, int]
-"""Where a call stands: the number of its message, and its own in there; both from 0."""
+"""Position of a call: its message's number, and its index in the message; both from 0."""
 
 USER = "user"
 
 ARGUMENTS = "arguments"
-"""The one argument of a call whose arguments are no JSON object."""
+"""Name of the single argument of a call whose arguments are not a JSON object."""
 
 _decode = msgspec.json.Decoder().decode
 
 
 class Answers(msgspec.Struct):
-    """`of` is the call that a message answers, `answered` are all such calls; `unasked` are the
-    messages of a tool that nobody asked, `matched` those of `of` that say no id and follow their
-    call, which has none either.
+    """Calls and results of a chat. `of` maps a result's message to its call, `answered` holds all
+    calls with a result, `unasked` the results without a call, and `matched` the results without an
+    id that were matched by order with calls without one.
     """
 
     of: dict[int, CallIndex] = {}
@@ -94,11 +94,11 @@ class Answers(msgspec.Struct):
 
 
 def answers(messages: list[Message]) -> Answers:
-    """Each tool's message with its call: of equal ids the newest that has no answer yet.
+    """Match each tool's message with its call: of equal ids, with the newest call without a result.
 
-    Equal ids in one message are answered in their order, and so are calls without an id by the
-    results without one that follow them directly. The calls of a user, who has tools of his own in
-    tau2-bench, are no steps; what answers them answers none.
+    Equal ids in one message are matched in order, and so are calls without an id with the results
+    without one that directly follow. The calls of a user, who has tools of their own in tau2-bench,
+    are not steps; their results match no step.
     """
     found = Answers()
     waiting: dict[str, list[deque[CallIndex | None]]] = {}
@@ -135,7 +135,7 @@ def answers(messages: list[Message]) -> Answers:
 
 
 def is_object(given: Any) -> bool:
-    """Whether a call's arguments are a JSON object, or a text that holds one."""
+    """Return whether a call's arguments are a JSON object, or a text that holds one."""
     if isinstance(given, str):
         try:
             given = _decode(given)
@@ -145,9 +145,10 @@ def is_object(given: Any) -> bool:
 
 
 def arguments(call: ToolCall) -> dict[str, Any]:
-    """A call's arguments by name, in plain values.
+    """Return a call's arguments by name, as plain values.
 
-    A JSON object, or a text that holds one; all else is the one argument `arguments`, as it is.
+    Arguments that are neither a JSON object nor a text that holds one become the single argument
+    `arguments`, unchanged.
     """
     given = call.given
     if given is msgspec.UNSET:
@@ -166,32 +167,35 @@ def arguments(call: ToolCall) -> dict[str, Any]:
 # One agent's messages and calls as the commits of its stream.
 
 _MAPPED = {"role", "content", "timestamp", "cost"}
-"""What of a message never stays in its fields."""
+"""Keys of a message that are never kept among its fields."""
 
 
 USAGE_NAMES = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
-"""What some sources call what is recorded under one name."""
+"""Recorded names of usage numbers whose names differ between sources."""
 
 USAGE_NUMBERS_MAX = 200
-"""Most numbers of one message: they stand in its event. What has more is kept as it is."""
+"""Largest number of usage numbers of one message; they share its event. If there are more, the
+usage stays a field, unchanged.
+"""
 
 COMMIT_EVENTS_BYTES_MAX = 192 * 1024
-"""Events of one commit, in bytes; more go into the next. A commit may have 256 KiB: the rest is
-for its envelope, in which a name of 1,000 characters may stand several times."""
+"""Largest size of a commit's events, in bytes; more go into the next commit. A commit may have 256
+KiB: the rest is for its envelope, which may repeat a name of 1,000 characters several times.
+"""
 
 ENVELOPE_BYTES = 200
-"""Counted for each event beside its data: its tag, its id, and their names."""
+"""Bytes counted for each event besides its data: tag, id, and their names."""
 
 TIMESTAMP_LENGTH_MAX = 200
-"""Longest timestamp, in characters: it is kept as it is beside each event of its message."""
+"""Longest timestamp, in characters; it is stored unchanged with each event of its message."""
 
 _encoder = msgspec.json.Encoder()
 
 
 class Stream:
-    """Makes one stream's commits in order; each goes to `out` when it is complete.
+    """Builds one stream's commits in order; each goes to `out` when it is complete.
 
-    `version` is that of the newest event, `bytes` about what all of it takes.
+    `version` is that of the newest event; `bytes` is the approximate size of all events.
     """
 
     def __init__(
@@ -211,7 +215,7 @@ class Stream:
         self._first = 1
 
     def add(self, event: Event, occurred_at: str | None = None) -> None:
-        """Add an event to the commit that is being made. Raises BadValue."""
+        """Add an event to the commit that is being built. Raises BadValue."""
         data = _encoder.encode(event)
         if len(data) > EVENT_BYTES_MAX:
             remedy = f"keep them under {EVENT_BYTES_MAX:,} in all"
@@ -232,7 +236,7 @@ class Stream:
         self.bytes += size
 
     def commit(self) -> None:
-        """What was added since the last one is a commit."""
+        """Complete the commit of the events added since the last one."""
         if not self._events:
             return
         commit = Commit(
@@ -257,10 +261,10 @@ class StepReference(msgspec.Struct, frozen=True):
 
 
 class Agent:
-    """One agent as it is mapped: its stream, and the chain that its calls stand in.
+    """State of one agent during mapping: its stream, and the causal chain of its calls.
 
-    `blobs` takes what must be stored before the commits; `effects` are those of tools that are not
-    done once.
+    `blobs` collects payloads that must be stored before the commits. `effects` holds the effect
+    policies of tools that are not `ONCE`.
     """
 
     def __init__(
@@ -274,7 +278,7 @@ class Agent:
         self._steps = 0
         self._tools: set[str] = set()
 
-    def asked(
+    def add_request(
         self,
         message: Message,
         fields: dict[str, Any],
@@ -282,10 +286,10 @@ class Agent:
         *,
         routed: bool,
     ) -> list[StepReference]:
-        """A message and as many of its calls as `answered` is long, which says what has a result.
+        """Add a message and its first `len(answered)` calls; `answered` marks those with a result.
 
-        The calls overlap; one that is never answered counts as open to the end of its message.
-        `routed` says that the message's name is that of its agent.
+        The calls overlap; one without a result counts as open until the end of its message.
+        `routed` is true if the message's name is its agent's.
         """
         used = _used(message)
         plain = _plain(message, fields, used, routed=routed)
@@ -295,8 +299,8 @@ class Agent:
         self._scope.open -= answered.count(False)
         return request
 
-    def answered(self, step: StepReference, message: Message, fields: dict[str, Any]) -> None:
-        """A tool's message: the outcome of a step, and the message itself."""
+    def add_result(self, step: StepReference, message: Message, fields: dict[str, Any]) -> None:
+        """Add a tool's message: the outcome of its step, and the message itself."""
         used = _used(message)
         plain = _plain(message, fields, used, routed=False)
         content = plain[1]
@@ -366,11 +370,13 @@ class Agent:
         return packed.raw
 
 
-def _plain(message: Message, said: dict[str, Any], used: Used, *, routed: bool) -> list[Any]:
-    """What a session's message is fingerprinted by: role, content, tokens and fields."""
+def _plain(message: Message, raw: dict[str, Any], used: Used, *, routed: bool) -> list[Any]:
+    """Return the values that a session's message fingerprint covers: role, content, tokens and
+    fields.
+    """
     fields = {
         key: value
-        for key, value in said.items()
+        for key, value in raw.items()
         if key not in _MAPPED
         and not (key == "usage" and used.whole)
         and not (key == "name" and routed)
@@ -380,16 +386,16 @@ def _plain(message: Message, said: dict[str, Any], used: Used, *, routed: bool) 
 
 
 class Used(msgspec.Struct, frozen=True):
-    """Numbers by name, and whether they are all that the source says of usage."""
+    """Usage numbers by name; `whole` is true if they are all of the source's usage data."""
 
     numbers: dict[str, float]
     whole: bool
 
 
 def _used(message: Message) -> Used:
-    """What a message used up: nested numbers under names with dots, and its cost (US dollars).
+    """Return a message's usage: nested numbers under dotted names, and its cost in US dollars.
 
-    What is null is missing.
+    Null values are missing.
     """
     found: dict[str, float] = {}
     whole = message.usage is None or _flatten(message.usage, "", found)
@@ -414,7 +420,7 @@ def _flatten(usage: dict[str, Any], prefix: str, found: dict[str, float]) -> boo
     return whole
 
 
-# What an import takes for granted that its source does not say, kind by kind.
+# Kinds of assumptions about what a source does not state.
 
 MATCHED = "results without an id"
 NO_ZONE = "times without a zone"
@@ -433,7 +439,7 @@ WORDS = {
     UNITS: ("number read as a time, its unit by its size", "give ISO 8601 with a zone"),
     CONVENTION: ("result read as failed by the source's convention", 'give it "error": true'),
     FILLED: (
-        "change of an element whose role is not said, taken for a text filled in",
+        "change of an element without a stated role, taken for a text filled in",
         "record it with aria selectors that name the role",
     ),
     FRAMES: ("frame taken by its place on the page", "record it in the page itself"),
@@ -445,18 +451,20 @@ WORDS = {
     ),
     UNPARSED: ("call with arguments that are no JSON object, kept as they are", "give one"),
 }
-"""What each kind is in words, and what to do where nothing is to be assumed."""
+"""Description of each kind of assumption, and the remedy if nothing may be assumed."""
 
 
 class Assumed(msgspec.Struct):
-    """How often of one kind, and where first: a message's number from 0, None for the run."""
+    """Count of one kind of assumption, and its first message's number from 0 (None: the run
+    itself).
+    """
 
     count: int
     first: int | None
 
 
 def of(chat: ChatRun, answers: Answers) -> dict[str, Assumed]:
-    """All that is assumed of a run, by kind."""
+    """Return all assumptions about a run, by kind."""
     found: dict[str, Assumed] = {}
     for kind, number in _each(chat, answers):
         value = found.setdefault(kind, Assumed(0, number))
@@ -465,12 +473,12 @@ def of(chat: ChatRun, answers: Answers) -> dict[str, Assumed]:
 
 
 def _each(chat: ChatRun, answers: Answers) -> Iterator[tuple[str, int | None]]:
-    if chat.format != CHAT_JSONL:  # whose runs begin and end with their messages
+    if chat.format != CHAT_JSONL:  # there, a run's times are its messages'
         for each_text in (chat.began_at, chat.ending.at if chat.ending is not None else None):
             if each_text is not None and (kind := _of_time(each_text)) is not None:
                 yield kind, None
     yield from chat.assumed
-    for number, (message, item) in enumerate(zip(chat.messages, chat.said, strict=True)):
+    for number, (message, item) in enumerate(zip(chat.messages, chat.raw_messages, strict=True)):
         if number in answers.matched:
             yield MATCHED, number
         if message.occurred_at is not None and (kind := _of_time(message.occurred_at)) is not None:
@@ -495,14 +503,14 @@ def _is_unparsed(given: Any) -> bool:
 
 
 MAPPING = "1"
-"""Part of every id: another mapping of the same content makes other runs."""
+"""Version of the mapping; part of every id, so that a changed mapping gives other runs."""
 
 EPOCH = 1
-"""Of every imported agent; who resumes the run takes the next."""
+"""Epoch of every imported agent; a process that resumes the run takes the next."""
 
 
 class InMessage(CallerError):
-    """A message that cannot be mapped; nothing of its run was written."""
+    """Raised for a message that cannot be mapped; nothing of its run was written."""
 
     def __init__(self, number: int, error: CallerError) -> None:
         super().__init__(f"messages[{number}]: {error}")
@@ -512,8 +520,9 @@ class InMessage(CallerError):
 class Mapped(msgspec.Struct):
     """A run's commits in order, and the blobs that must be stored before them.
 
-    `size` is about what all of it takes, in bytes; `unanswered` are the ids of calls; `assumed` is
-    what the source does not say, `left_out` what of it was not taken over.
+    `size` is the approximate total in bytes; `unanswered` holds ids of calls without a result;
+    `unasked` counts results without a call; `assumed` holds assumptions about what the source does
+    not state; `left_out` counts what was not imported.
     """
 
     run: str
@@ -530,14 +539,14 @@ class Mapped(msgspec.Struct):
 
 
 def run_id(chat: ChatRun) -> str:
-    """The run's id: a digest of its content, and of how it is read."""
+    """Return the run's id: a digest of its content, its format and the mapping's version."""
     return ids.uuid8("import", f"{chat.format}/{MAPPING}", canonical(chat.content).decode())
 
 
 def mapped(chat: ChatRun, run: str, source: str, at: datetime) -> Mapped:
-    """A chat as the commits of a run; `source` is the file's name, for people.
+    """Map a chat to the commits of a run; `source` is the file's name, recorded as a label.
 
-    Raises CallerError; InMessage where it is about a message.
+    Raises CallerError; InMessage if a message cannot be mapped.
     """
     return _Mapping(chat, run, at).all(source)
 
@@ -575,10 +584,12 @@ class _Mapping:
         out.events = sum(stream.version for stream in self._streams)
         return out
 
-    # ------------------------------------------------------------ who
+    # ------------------------------------------------------------ agents
 
     def _route(self, number: int, message: Message, routes: list[str]) -> str:
-        """Whose stream a message goes to: who is named, who asked, else the run's agent."""
+        """Return the agent whose stream a message goes to: the named one, the caller, else the
+        run's own.
+        """
         if message.role == TOOL:
             place = self._answers.of.get(number)
             return routes[place[0]] if place is not None else self._main
@@ -586,7 +597,9 @@ class _Mapping:
         return message.name if is_agent and message.name else self._main
 
     def _roster(self, routes: list[str]) -> dict[str, str]:
-        """Every agent with its role, the run's own first, if it has a part. Raises CallerError."""
+        """Return the role of each agent, the run's own agent first if it takes part. Raises
+        CallerError.
+        """
         roles = self._chat.roles
         roster: dict[str, str] = {}
         if self._chat.agent is not None or not roles or self._main in routes:
@@ -657,16 +670,16 @@ class _Mapping:
     # ------------------------------------------------------------ messages
 
     def _message(self, number: int, agent: Agent) -> None:
-        message, content = self._chat.messages[number], self._chat.said[number]
+        message, content = self._chat.messages[number], self._chat.raw_messages[number]
         place = self._answers.of.get(number)
         if place is not None:
-            agent.answered(self._steps[place], message, content)
+            agent.add_result(self._steps[place], message, content)
         else:
             routed = message.role != TOOL and message.name in self._chat.roles
             asks = message.tool_calls if message.role != USER else None
             places = [(number, index) for index in range(len(asks or ()))]
             answered = [place in self._answers.answered for place in places]
-            request = agent.asked(message, content, answered, routed=routed)
+            request = agent.add_request(message, content, answered, routed=routed)
             self._steps.update(zip(places, request, strict=True))
             self._count(asks or [], answered)
         agent.stream.commit()

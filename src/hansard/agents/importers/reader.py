@@ -1,8 +1,8 @@
-"""Bring recorded chats into a workspace: read, map and send overlap, in flat memory.
+"""Import recorded chats into a workspace: reading, mapping and sending overlap in bounded memory.
 
-A record is mapped whole before any of it is sent, so a bad one is never half there. Commits go in
-the order of the records; a killed import goes on where it stood when it is run again, since what
-stands already is passed over.
+A record is mapped completely before any of it is sent, so a bad record is never stored in part.
+Commits are appended in the order of the records. An import that was killed continues when it is run
+again, since commits that are already stored are skipped.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ from hansard.domain.run import RunAssigned
 
 BATCH_COMMITS_MAX = 2_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
-"""Sent at once, whichever is reached first: two atomic batches, and what one may hold. As much
-again is read meanwhile."""
+"""Limits of one send, whichever is reached first: two atomic batches, and the bytes that one may
+hold. As much again is read during the send.
+"""
 
 KNOWN_RUNS_MAX = 100_000
-"""Newest runs of an import among which a record is found to be a duplicate: some 15 MB. An older
-one is sent again and passed over by the log, and counts as a run of its own."""
+"""Largest number of this import's newest runs that are checked for duplicates: about 15 MB. A
+duplicate of an older run is sent again, skipped by the log, and counted as a run.
+"""
 
 BLOBS_BYTES_AT_ONCE = 4 * 1024 * 1024
-"""Blobs on their way at the same time: half of what the connection buffers."""
+"""Blob bytes in flight at the same time: half of the connection's buffer."""
 
 STDIN = "-"
 
@@ -78,9 +80,9 @@ class _Batch(msgspec.Struct):
 class Importer:
     """Imports files of one chat format; use it in an `async with`.
 
-    Leaving it sends what was read, also where a bad record ended the import, and puts on record
-    what it came to (`import.ended.v1`). `tally` is right after that. `no_guesses` stops at what a
-    source does not say and would be assumed.
+    Leaving the block sends what was read, even if a bad record ended the import, and records the
+    counts (`import.ended.v1`). `tally` is final only after that. With `no_guesses`, the import
+    stops at the first assumption about what a source does not state.
     """
 
     def __init__(
@@ -125,7 +127,7 @@ class Importer:
     async def take(self, path: Path | None) -> None:
         """Import a file, or standard input for None.
 
-        Raises BadRecord where the watcher does, OSError, and what the log raises.
+        Raises BadRecord if the watcher does, OSError, and the log's errors.
         """
         file = str(path) if path is not None else STDIN
         self._files.append(_name(file))
@@ -140,7 +142,7 @@ class Importer:
             if self._batch.is_full:
                 await self._send()
             else:
-                await asyncio.sleep(0)  # what is on its way goes on
+                await asyncio.sleep(0)  # lets the send in flight proceed
 
     def _bad(self, file: str, line: int, reason: str) -> None:
         self.tally.bad += 1
@@ -164,10 +166,10 @@ class Importer:
             return
         redaction = self._workspace.redaction
         if redaction is not None and any(map(redaction.holds, made.blobs)):
-            fact = "a text of it that is stored as a blob holds a secret, which cannot be replaced"
+            fact = "a text stored as a blob holds a secret, which cannot be replaced"
             self._bad(file, line, f"{fact} there: take the secret out of the file")
             return
-        conflict = await self._conflict(chat, run)  # last: only what is brought in has its name
+        conflict = await self._conflict(chat, run)  # last: only an imported run reserves its name
         if conflict is not None:
             self._bad(file, line, conflict)
             return
@@ -178,7 +180,7 @@ class Importer:
         self._count(made)
 
     def _guessed(self, made: Mapped, file: str, line: int) -> None:
-        """Stop at what would be assumed. Raises BadRecord."""
+        """Stop at the first assumption. Raises BadRecord."""
         kind, value = next(iter(made.assumed.items()))
         what, remedy = WORDS[kind]
         where = f"messages[{value.first}]: " if value.first is not None else ""
@@ -188,7 +190,7 @@ class Importer:
         raise BadRecord(Bad(file, line, reason))
 
     async def _conflict(self, chat: ChatRun, run: str) -> str | None:
-        """Why a run that its source names cannot be brought in: it is there with other content."""
+        """Return the reason if the run's name in the source is already used for other content."""
         name = chat.labels.get(SOURCE_RUN)
         if name is None:
             return None
@@ -199,20 +201,20 @@ class Importer:
         if run in there:
             return None
         of = f" of arm {chat.arm!r}" if chat.arm else ""
-        if chat.format == CLAUDE_CODE:  # its name is the session's, which nobody can change
+        if chat.format == CLAUDE_CODE:  # its name is the session's id, which cannot be changed
             return (
-                f"session {name!r:.80}{of} went on, or changed, since it was imported as "
+                f"session {name!r:.80}{of} continued or changed since it was imported as "
                 f"{min(there)}, and a run is imported once: to have the longer one too, import it "
                 "into another workspace (hansard --workspace NAME import FILE), or as a trial "
                 "(--experiment NAME --arm NAME)"
             )
         return (
-            f"run {name!r:.80}{of} is there with other content, as {min(there)}: give it another "
-            "name, or leave its name out to bring it in besides"
+            f"run {name!r:.80}{of} is imported with other content, as {min(there)}: give it "
+            "another name, or leave its name out to import it as well"
         )
 
     async def _ended(self, *, stopped: bool) -> None:
-        """Put on record what was read, skipped and assumed."""
+        """Record what was read, skipped and assumed."""
         tally = self.tally
         if not tally.runs and not self._claims:
             return
@@ -254,7 +256,7 @@ class Importer:
     # ------------------------------------------------------------ sending
 
     async def _send(self) -> None:
-        """Send what was read, once what is on its way has arrived."""
+        """Send what was read, after the previous batch has arrived."""
         await self._sent()
         if self._batch.appends:
             self._sending = asyncio.create_task(self._store(self._batch))
@@ -267,7 +269,7 @@ class Importer:
             try:
                 await sending
             except BadRecord:
-                self._batch = _Batch()  # it was read after the one that ends the import
+                self._batch = _Batch()  # read after the record that ends the import
                 raise
 
     async def _store(self, batch: _Batch) -> None:
@@ -279,13 +281,13 @@ class Importer:
             except Conflict as lost:
                 run = run_of(lost.stream) or ""
                 appends = [append for append in appends if run_of(append.stream) != run]
-                reason = f"run {run} was begun by an import and then written to by others: {lost}"
+                reason = f"run {run} was imported before and has been written to since: {lost}"
                 self._bad(*batch.runs[run], reason)
             else:
                 return
 
     async def _put(self, blobs: list[bytes]) -> None:
-        """Store blobs, several at once as long as they are small."""
+        """Store blobs, several at a time while they are small."""
         while blobs:
             size = 0
             some: list[bytes] = []
@@ -301,11 +303,11 @@ class Importer:
 
 
 _Name = tuple[str, str, str, str]
-"""Format, experiment, arm, and the name that the source has for a run."""
+"""Format, experiment, arm, and the run's name in the source."""
 
 
 async def _names(workspace: Workspace) -> dict[_Name, set[str]]:
-    """The runs that imports brought in, by the names that their sources have for them."""
+    """Return the runs of earlier imports, by their names in the source."""
     found: dict[_Name, set[str]] = {}
     for life in await run_index.read(workspace.log):
         labels, placed = life.state.labels, life.state.assigned or RunAssigned()
@@ -320,5 +322,5 @@ def _folded(stored: list[Stored]) -> ImportState:
 
 
 def _name(file: str) -> str:
-    """A file's name without its folder, as a label."""
+    """Return a file's name without its folder, as a label."""
     return Path(file).name.encode(errors="backslashreplace").decode()

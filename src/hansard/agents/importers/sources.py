@@ -1,6 +1,7 @@
-"""Formats of recorded runs: how each is recognised, and how it is read or what brings it in.
+"""Formats of recorded runs: how each is recognised, and its reader or a conversion hint.
 
-`FORMATS` is the one table. Files are read one run after the other; what is no run is a reason.
+`FORMATS` is the one table. A file is read one run at a time; a record that is not a run yields a
+reason instead.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from hansard.agents.importers.chat import (
 )
 from hansard.domain.errors import CallerError
 
-# What an import tells while it goes and when it is done.
+# Progress and result of an import.
 
 
 class Bad(msgspec.Struct, frozen=True, tag_field="kind", tag="bad"):
     """A record that was not imported. `line` counts from 1; in a file that is one JSON document it
-    counts that document's records.
+    counts the document's records.
     """
 
     file: str
@@ -41,8 +42,8 @@ class Bad(msgspec.Struct, frozen=True, tag_field="kind", tag="bad"):
 
 
 class BadRecord(CallerError):
-    """A record that cannot be imported; nothing of it was written. `tally` is what its file came to
-    before it, as far as the importer says so.
+    """Raised for a record that cannot be imported; nothing of it was written. `tally` counts what
+    was read of the file before it, where the importer provides that.
     """
 
     def __init__(self, bad: Bad) -> None:
@@ -52,16 +53,15 @@ class BadRecord(CallerError):
 
 
 class Tally(msgspec.Struct):
-    """What an import came to.
+    """Counts of an import.
 
-    `runs`, `messages`, `calls`, `commits` and `events` are what was read and is on record now,
-    `new` the commits of it that were not there before. `duplicates` are records that were read
-    before in the same import; `unanswered` the ids of tool calls whose result the source does not
-    have, as run and call id; `unasked` counts results that no call of the source asked for,
-    `claims` the figures that submissions claim.
-    `assumed` counts what the source does not say and was taken for granted, by kind
-    (`hansard.agents.importers.mapping`), `left_out` what was not taken over. `absent` are the large
-    payloads, by hash, that the source could not read either.
+    `runs`, `messages`, `calls`, `commits` and `events` count what was read and is now recorded;
+    `new` counts the commits that were not recorded before. `duplicates` are records already read in
+    the same import. `unanswered` holds tool calls without a result in the source, as run and call
+    id; `unasked` counts results without a call; `claims` counts the figures that submissions claim.
+    `assumed` counts assumptions about what the source does not state, by kind
+    (`hansard.agents.importers.mapping`); `left_out` counts what was not imported. `absent` holds
+    the hashes of large payloads that the source could not read either.
     """
 
     runs: int = 0
@@ -81,7 +81,7 @@ class Tally(msgspec.Struct):
     absent: list[str] = []
 
     def add(self, other: Tally) -> None:
-        """Count another part of the same import in."""
+        """Add the counts of another part of the same import."""
         for name in self.__struct_fields__:
             mine, theirs = getattr(self, name), getattr(other, name)
             if isinstance(mine, dict):
@@ -91,13 +91,13 @@ class Tally(msgspec.Struct):
 
 
 class Watcher(Protocol):
-    """Who is told how an import goes. Neither method raises, unless an import is to stop."""
+    """Receives an import's progress. Neither method raises, unless the import is to stop."""
 
     def read(self, count: int) -> None:
-        """So many more bytes of the input were read."""
+        """Report that `count` more bytes of the input were read."""
 
     def bad(self, bad: Bad) -> None:
-        """A record was skipped; raises BadRecord where the import is strict."""
+        """Report that a record was skipped; raises BadRecord if the import is strict."""
 
 
 EVENTS = "events"
@@ -112,10 +112,10 @@ UNKNOWN = (
 EMPTY = "the file is empty: give one that holds recorded runs"
 
 HEAD_BYTES = 256 * 1024
-"""Bytes at the begin of a file by which its format is recognised."""
+"""Bytes at the start of a file by which its format is recognised."""
 
 Found = tuple[int, ChatRun | tau.Claims | str]
-"""The number of a record, from 1, and its run or claims, or why it is neither."""
+"""A record's number, from 1, and its run or claims, or the reason that it is neither."""
 
 _Header = TypeVar("_Header", bound=msgspec.Struct)
 
@@ -125,9 +125,9 @@ _UNREADABLE = (msgspec.DecodeError, files.DoubledKey, RecursionError, UnicodeDec
 def records(
     format_: str, path: Path | None, given: ImportDefaults, watcher: Watcher
 ) -> Iterator[Found]:
-    """A file's records (standard input's for None). Raises OSError."""
+    """Yield a file's records (standard input's for None). Raises OSError."""
     reader = next(each.read for each in FORMATS if each.name == format_)
-    assert reader is not None  # noqa: S101 -- the command takes no other names
+    assert reader is not None  # noqa: S101 -- the command accepts no other names
     try:
         yield from reader(path, given, watcher)
     except files.NotADocument as error:
@@ -163,7 +163,7 @@ def _tau_bench(path: Path | None, given: ImportDefaults, watcher: Watcher) -> It
     with files.seekable(path) as file:
         document = _Document(file, tau.TAU_BENCH, watcher)
         if document.members:
-            yield 1, f"it is not a {tau.TAU_BENCH} file: it is no list{document.hint}"
+            yield 1, f"it is not a {tau.TAU_BENCH} file: it is not a list{document.hint}"
             return
         yield from document.runs(lambda raw: tau.from_tau(raw, given))
 
@@ -185,7 +185,7 @@ def _tau2_bench(path: Path | None, given: ImportDefaults, watcher: Watcher) -> I
 
 
 def _claims(results: dict[str, Any], given: ImportDefaults) -> tau.Claims | str:
-    """Return what a submission claims, or why that is of no use."""
+    """Return a submission's claims, or the reason that they cannot be imported."""
     if not given.experiment:
         return "its results are claims about an arm of an experiment: give --experiment and --arm"
     try:
@@ -195,7 +195,7 @@ def _claims(results: dict[str, Any], given: ImportDefaults) -> tau.Claims | str:
 
 
 def _devtools(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
-    remedy = "it is no recording of Chrome DevTools' Recorder: export it as JSON"
+    remedy = "it is not a recording of Chrome DevTools' Recorder: export it as JSON"
     limit = devtools.FILE_BYTES_MAX
     convert = devtools.from_devtools
     found = _whole(path, watcher, limit, devtools.DEVTOOLS, lambda raw: convert(raw, given), remedy)
@@ -203,7 +203,7 @@ def _devtools(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Ite
 
 
 def _atif(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
-    remedy = "it is no trajectory of ATIF-v1: docs/chat-jsonl.md has what is read"
+    remedy = "it is not a trajectory of ATIF-v1: docs/chat-jsonl.md lists what is read"
     limit = files.RECORD_BYTES_MAX
     yield 1, _whole(path, watcher, limit, atif.ATIF, lambda raw: atif.from_atif(raw, given), remedy)
 
@@ -216,7 +216,7 @@ def _whole(
     convert: Callable[[Any], ChatRun],
     remedy: str,
 ) -> ChatRun | str:
-    """A file that is one run, or why it is none."""
+    """Read a file that is one run; return the run, or the reason that it is none."""
     with files.opened(path) as file:
         data = file.read(limit + 1)
         watcher.read(len(data))
@@ -256,7 +256,7 @@ def _claude_code(path: Path | None, given: ImportDefaults, watcher: Watcher) -> 
 
 
 def _taken(session: claude_code.Session, data: bytes) -> str | None:
-    """Take a line into a session; return why it is none of it."""
+    """Add a line to a session; return the reason if it does not belong to one."""
     try:
         session.take(files.decode(data))
     except msgspec.ValidationError as error:
@@ -290,7 +290,7 @@ def _inspect_archive(file: BinaryIO, given: ImportDefaults, watcher: Watcher) ->
         found = _run(
             data,
             lambda raw: inspect_log.from_sample(raw, given, log),
-            "it is no sample of an Inspect log",
+            "it is not a sample of an Inspect log",
             constants=True,
         )
         yield number, found if isinstance(found, ChatRun) else f"entry {name!r:.200}: {found}"
@@ -299,9 +299,9 @@ def _inspect_archive(file: BinaryIO, given: ImportDefaults, watcher: Watcher) ->
 
 
 class _Document:
-    """A file that is one JSON document, of which one record at a time is in memory.
+    """A file that is one JSON document, with one record in memory at a time.
 
-    Raises NotADocument where it is none, with the format that it seems to have.
+    Raises NotADocument if it is not one, naming the format that it resembles.
     """
 
     def __init__(
@@ -327,11 +327,11 @@ class _Document:
 
     @property
     def hint(self) -> str:
-        """Which other format it seems to have, and what to do."""
+        """The other format that the file resembles, and the remedy."""
         return hint_of(self.head, self._format)
 
     def header(self, type_: type[_Header]) -> _Header:
-        """What the file says of all its records."""
+        """Return the fields that all records of the file share."""
         members: dict[str, Any] = {}
         try:
             for name in type_.__struct_fields__:
@@ -343,14 +343,14 @@ class _Document:
             raise files.NotADocument(reason) from error
 
     def runs(self, convert: Callable[[Any], ChatRun]) -> Iterator[Found]:
-        """Its records as runs."""
+        """Yield the file's records as runs."""
         for number, span in enumerate(self.elements or (), 1):
             self._watcher.read(span.size)
             if span.size > files.RECORD_BYTES_MAX:
                 yield number, files.too_long("the record", span.size)
                 continue
             data = files.part(self._file, span)
-            remedy = "it is no run of this format"
+            remedy = "it is not a run of this format"
             yield number, _run(data, convert, remedy, constants=self._constants)
         if not self.elements:
             yield 1, f"the file has no runs{self.hint}"
@@ -364,7 +364,7 @@ class _Document:
 def _run(
     data: bytes, convert: Callable[[Any], ChatRun], remedy: str, *, constants: bool = False
 ) -> ChatRun | str:
-    """A record as a run, or why it is none."""
+    """Convert a record to a run, or return the reason that it is none."""
     try:
         return convert(files.decode(data, constants=constants))
     except msgspec.ValidationError as error:
@@ -376,7 +376,7 @@ def _run(
 
 
 def _no_list(document: _Document) -> str:
-    """What to do with a list where one document of tau2-bench is wanted."""
+    """Return the remedy for a list where one tau2-bench document is expected."""
     if document.members:
         return ""
     if b'"simulations"' in document.head or b'"num_trials"' in document.head:
@@ -385,17 +385,17 @@ def _no_list(document: _Document) -> str:
 
 
 def _not_lines(head: bytes, first: bytes) -> str:
-    """What to do with JSON that is not one record a line."""
+    """Return the remedy for JSON that is not one record a line."""
     begun = head.removeprefix(files.BOM).lstrip(files.BLANKS)
     if begun.startswith(b"["):
-        return "; it is a list, and is to be one record a line: jq -c '.[]' FILE"
+        return "; it is a list; write one record a line: jq -c '.[]' FILE"
     if begun.startswith(b"{") and not _is_json(first):
-        return "; if its records stand on several lines, write each on one: jq -c . FILE"
+        return "; if a record spans several lines, write each on one: jq -c . FILE"
     return ""
 
 
 def _is_json(line: bytes) -> bool:
-    """Whether a line says something whole, or is wrong in another way than by its end."""
+    """Return whether a line is complete JSON, or invalid for another reason than truncation."""
     try:
         files.decode(line)
     except msgspec.DecodeError as error:
@@ -411,22 +411,22 @@ GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The begin of a file: its bytes, and the keys of the objects that it is, or lists."""
+    """Start of a file: its bytes, and the keys of its object, or of the objects in its list."""
 
     data: bytes
     is_list: bool
     keys: frozenset[str]
 
     def has(self, *keys: str) -> bool:
-        """Whether all of these keys are there."""
+        """Return whether all of these keys are present."""
         return self.keys.issuperset(keys)
 
 
 class Format(msgspec.Struct, frozen=True):
     """A format of recorded runs.
 
-    `name` is its own, and that of the command where `read` reads it; for one without an importer
-    `way` says how its runs are brought in.
+    `name` is also the command's argument if `read` is set. For a format without an importer, `way`
+    describes how to convert its runs.
     """
 
     name: str
@@ -436,7 +436,7 @@ class Format(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Which format this is, and what to do."""
+        """The format's name, and the remedy."""
         if not self.way:
             return f"it looks like {self.name}: use 'hansard import {self.name}'"
         return f"it looks like {self.name}, which has no importer: {self.way}"
@@ -446,7 +446,7 @@ _SPEAKER = re.compile(rb'"type"\s*:\s*"(?:user|assistant)"')
 
 
 def _as_chat(record: str, how: str) -> str:
-    """What makes chat-jsonl of another format."""
+    """Return the hint for converting another format to chat-jsonl."""
     return f"write {record} as a line of chat-jsonl, {how}; {SEE}"
 
 
@@ -580,16 +580,16 @@ FORMATS = (
         ),
     ),
 )
-"""Every format that is recognised; the first that a file is of counts."""
+"""Every recognised format; the first match wins."""
 
 NAMES = tuple(each.name for each in FORMATS if not each.way)
-"""What `hansard import` takes."""
+"""Formats that `hansard import` accepts."""
 
 _MARK = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(\s*:)?|[{}\[\]]', re.DOTALL)
 
 
 def recognised(data: bytes) -> Format | None:
-    """The format that the begin of a file seems to have."""
+    """Return the format that the start of a file resembles, or None."""
     data = data.removeprefix(files.BOM).lstrip(files.BLANKS)[:HEAD_BYTES]
     is_list = data.startswith(b"[")
     keys: set[str] = set()
@@ -604,13 +604,15 @@ def recognised(data: bytes) -> Format | None:
 
 
 def hint_of(head: bytes, format_: str) -> str:
-    """Which format a file seems to have, where it is another than it was taken for."""
+    """Return a hint at the format a file resembles, if that is not `format_`."""
     other = recognised(head)
     return "" if other is None or other.name == format_ else f"; {other.sentence}"
 
 
 def _is_table(data: bytes) -> bool:
-    """Whether the first two lines have equally many fields, at least two, with short names."""
+    """Return whether the first line has at least two short names, and the second the same
+    separator.
+    """
     first, _, rest = data.partition(b"\n")
     second = rest.partition(b"\n")[0]
     for mark in (b",", b";", b"\t"):

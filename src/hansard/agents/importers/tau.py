@@ -1,4 +1,4 @@
-"""The result files of tau-bench and tau2-bench, as chats."""
+"""Result files of tau-bench and tau2-bench, read as chats."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ TAU_BENCH = "tau-bench"
 TAU2_BENCH = "tau2-bench"
 
 TAU_ERROR = "Error:"
-"""How the result of a tool of tau-bench begins that failed."""
+"""Prefix of a failed tool's result in tau-bench."""
 
 TAU2_METRICS = ("agent_cost", "user_cost", "duration")
-"""What a tau2-bench simulation measures beside its reward: US dollars and seconds."""
+"""Measurements of a tau2-bench simulation besides its reward: US dollars and seconds."""
 
 
 class _Tau(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class _Environment(msgspec.Struct, frozen=True):
 
 
 class _Tau2Info(msgspec.Struct, frozen=True):
-    """What a tau2-bench file says of all its simulations."""
+    """Header of a tau2-bench file, common to all its simulations."""
 
     git_commit: str | None = None
     agent_info: _Party | None = None
@@ -75,7 +75,7 @@ class _Tau2Info(msgspec.Struct, frozen=True):
 
 
 class Tau2File(msgspec.Struct, frozen=True):
-    """A result file of tau2-bench without its simulations, or a submission, whose `results` are the
+    """A tau2-bench result file without its simulations, or a submission, whose `results` are the
     published figures by domain.
     """
 
@@ -84,13 +84,17 @@ class Tau2File(msgspec.Struct, frozen=True):
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """Figures by metric that a submission claims of an arm, by domain; "" where it names none."""
+    """Figures that a submission claims for an arm, by domain and metric; domain "" if it names
+    none.
+    """
 
     figures: dict[str, dict[str, float]]
 
 
 def from_tau(raw: Any, given: ImportDefaults) -> ChatRun:
-    """A run of tau-bench. One that broke has an error in its `info`. Raises ValidationError."""
+    """Convert a run of tau-bench; a run that broke has an error in its `info`. Raises
+    ValidationError.
+    """
     run = msgspec.convert(raw, _Tau)
     messages = [_by_convention(message) for message in run.traj]
     error = run.info.get("error") if isinstance(run.info, dict) else None
@@ -105,7 +109,7 @@ def from_tau(raw: Any, given: ImportDefaults) -> ChatRun:
         trial=run.trial,
         labels=labels_of(raw, _Tau.__struct_fields__),
         messages=messages,
-        said=raw["traj"],
+        raw_messages=raw["traj"],
         ending=Ending(
             metrics=metrics({"reward": run.reward}),
             details=run.info,
@@ -117,7 +121,7 @@ def from_tau(raw: Any, given: ImportDefaults) -> ChatRun:
 
 
 def _by_convention(message: Message) -> Message:
-    """A message with its error: a tool of tau-bench that fails says so by its first word."""
+    """Mark a tool's message as failed if its text begins with `TAU_ERROR`."""
     content = message.content
     if message.role != TOOL or not isinstance(content, str) or not content.startswith(TAU_ERROR):
         return message
@@ -125,7 +129,7 @@ def _by_convention(message: Message) -> Message:
 
 
 def labels_of_file(info: _Tau2Info | None) -> dict[str, str]:
-    """What a tau2-bench file says of all its simulations, as labels."""
+    """Return a tau2-bench file's header as labels."""
     if info is None:
         return {}
     agent, user = info.agent_info or _Party(), info.user_info or _Party()
@@ -141,7 +145,7 @@ def labels_of_file(info: _Tau2Info | None) -> dict[str, str]:
 
 
 def from_tau2(raw: Any, given: ImportDefaults, of_file: dict[str, str]) -> ChatRun:
-    """A simulation of tau2-bench. Raises ValidationError."""
+    """Convert a simulation of tau2-bench. Raises ValidationError."""
     run = msgspec.convert(raw, _Tau2)
     reward = run.reward_info.get("reward") if run.reward_info is not None else None
     reason = run.termination_reason
@@ -163,7 +167,7 @@ def from_tau2(raw: Any, given: ImportDefaults, of_file: dict[str, str]) -> ChatR
         },
         began_at=run.start_time,
         messages=run.messages,
-        said=raw["messages"],
+        raw_messages=raw["messages"],
         ending=Ending(
             metrics=metrics({"reward": reward, **measured}),
             details=run.reward_info,
@@ -176,7 +180,7 @@ def from_tau2(raw: Any, given: ImportDefaults, of_file: dict[str, str]) -> ChatR
 
 
 def claims_of(results: dict[str, Any]) -> Claims:
-    """Return the numbers of a submission; what is no number is left out. Raises BadValue."""
+    """Return a submission's numbers; values that are not numbers are left out. Raises BadValue."""
     figures: dict[str, dict[str, float]] = {}
     of_none = {name: value for name, value in results.items() if not isinstance(value, dict)}
     domains = {name: value for name, value in results.items() if isinstance(value, dict)}
