@@ -133,7 +133,7 @@ def test_a_typing_error_does_not_cost_the_name(call, file, record):
     file.write_text(PLAN)
     refused = call("experiment", "register", file, "--replace")
     assert refused.code == 2
-    assert "1 run of it began already" in refused.err
+    assert "1 run of it already began" in refused.err
     assert "registered before the data" in call("experiment", "show", "greeting").out
 
 

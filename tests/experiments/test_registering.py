@@ -82,7 +82,7 @@ async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
         ]
         async with record.run("w", run="first", experiment="greeting", task="t"):
             pass
-        with pytest.raises(hansard.errors.Refused, match=r"1 run of it began already \(first\)"):
+        with pytest.raises(hansard.errors.Refused, match=r"1 run of it already began \(first\)"):
             await record.register("greeting", plan(planned=7), replace=True)
         await record.register("late", plan())
         await record.stop("late")
@@ -210,7 +210,7 @@ def test_a_run_that_begins_while_a_plan_is_replaced_keeps_it(data_dir, workspace
                 if experiment == "other":
                     assert await task is True
                 else:
-                    with pytest.raises(hansard.errors.Refused, match=r"began already \(greeting\)"):
+                    with pytest.raises(hansard.errors.Refused, match=r"already began \(greeting\)"):
                         await task
             found = await early.experiment("greeting")
             assert found.plan is not None

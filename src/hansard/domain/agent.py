@@ -1,4 +1,4 @@
-"""One agent in one run: what it did, what it was shown, what it decided.
+"""One agent in one run: its calls, the content shown to it, its decisions.
 
 Names, events, state, evolve, decide. The events are the storage format: a tag never changes its
 meaning, a field is only added with a default.
@@ -42,8 +42,8 @@ from hansard.domain.steps import (
 
 @event("agent.session_began.v1")
 class SessionBegan(Event, frozen=True, kw_only=True):
-    """A process took the right to write this stream: epoch 1 starts it, each later one fences
-    the session before. The versions are those of the writer.
+    """A process acquired the right to write this stream: epoch 1 starts it, each later one fences
+    the previous session. The versions are those of the writer.
     """
 
     epoch: int
@@ -58,14 +58,14 @@ class SessionBegan(Event, frozen=True, kw_only=True):
 
 @event("checkpoint.saved.v1")
 class CheckpointSaved(Event, frozen=True, kw_only=True):
-    """A named stage. `head` and `after` say where in its scope it stands.
+    """A named stage. `head` and `after` give its place in its scope.
 
     Attributes:
-        name: The stage's.
-        data: What was given with it, as JSON in the form of `hansard.domain.values`.
-        fingerprint: Which checkpoint it is, for replay.
-        scope: The scope that it stands in, by its path.
-        joins: Those that the head came of, less what was told before, as with a step.
+        name: The stage's name.
+        data: Its data, as JSON in the form of `hansard.domain.values`.
+        fingerprint: Identifies the checkpoint in a replay.
+        scope: The path of its scope.
+        joins: The joins that lead to the head, without those recorded before, as with a step.
     """
 
     name: str
@@ -79,15 +79,17 @@ class CheckpointSaved(Event, frozen=True, kw_only=True):
 
 @event("message.added.v1")
 class MessageAdded(Event, frozen=True, kw_only=True):
-    """A message in the context window. `content` is its value or a reference to it; `fields` is
-    what else the provider's form has (name, tool_calls ...). `usage` is what it used up, by name:
-    `input_tokens`, `output_tokens`, `cost` (US dollars) and what else was counted.
+    """A message in the context window.
+
+    `content` is its value or a reference to it; `fields` holds the other fields of the provider's
+    form (name, tool_calls ...). `usage` is its use by name: `input_tokens`, `output_tokens`, `cost`
+    (US dollars) and further counts.
 
     Attributes:
-        role: The message's: `user`, `assistant`, `tool` ...
-        fingerprint: Which message it is, for replay.
-        tokens: How many it has; None where nobody counted.
-        step: The step that it came of; None for none.
+        role: The message's role: `user`, `assistant`, `tool` ...
+        fingerprint: Identifies the message in a replay.
+        tokens: The number of its tokens; None if they were not counted.
+        step: The step that produced it; None for none.
     """
 
     role: str
@@ -104,10 +106,10 @@ class ResourceAccessed(Event, frozen=True, kw_only=True):
     """A resource was read, written or otherwise used.
 
     Attributes:
-        uri: Which resource.
-        operation: What was done with it: `read`, `write` ...
-        fingerprint: Which access it is, for replay.
-        step: The step that it was made in; None for none.
+        uri: The resource.
+        operation: The kind of access: `read`, `write` ...
+        fingerprint: Identifies the access in a replay.
+        step: The step that made it; None for none.
     """
 
     uri: str
@@ -117,13 +119,13 @@ class ResourceAccessed(Event, frozen=True, kw_only=True):
 
 
 class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that could have been chosen.
+    """One option of a decision.
 
     Attributes:
-        id: What it is called.
-        score: What it scored.
-        reason: What spoke for it.
-        rejected_because: Why it was not chosen.
+        id: Its name.
+        score: Its score.
+        reason: The reason for it.
+        rejected_because: The reason for rejecting it.
     """
 
     id: str
@@ -134,18 +136,18 @@ class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @event("decision.made.v1")
 class DecisionMade(Event, frozen=True, kw_only=True):
-    """A decision, with what it was made from. `inputs` are event or commit ids, `after` the
-    steps whose results its scope had seen last.
+    """A decision and its inputs. `inputs` are event or commit ids, `after` the steps whose results
+    its scope had seen last.
 
     Attributes:
-        question: What was decided.
-        selected: What was chosen.
-        fingerprint: Which decision it is, for replay.
-        alternatives: What could have been chosen.
-        threshold: What a score had to reach.
-        confidence: How sure the agent was.
-        because: Why.
-        scope: The scope that it was made in, by its path.
+        question: The question that was decided.
+        selected: The selected option.
+        fingerprint: Identifies the decision in a replay.
+        alternatives: The options.
+        threshold: The score that an option had to reach.
+        confidence: The agent's confidence.
+        because: The reason.
+        scope: The path of its scope.
     """
 
     question: str
@@ -162,13 +164,13 @@ class DecisionMade(Event, frozen=True, kw_only=True):
 
 @event("agent.handed_off.v1")
 class HandedOff(Event, frozen=True, kw_only=True):
-    """The work went to another agent or role, with what it needs. `after` as in a decision.
+    """The work was handed to another agent or role, with its input. `after` as in a decision.
 
     Attributes:
         to: The agent or role.
-        fingerprint: Which hand-off it is, for replay.
-        payload: What the receiver needs, as JSON in the form of `hansard.domain.values`.
-        because: Why.
+        fingerprint: Identifies the hand-off in a replay.
+        payload: The receiver's input, as JSON in the form of `hansard.domain.values`.
+        because: The reason.
     """
 
     to: str
@@ -182,10 +184,10 @@ class HandedOff(Event, frozen=True, kw_only=True):
 class AgentLeft(Event, frozen=True, kw_only=True):
     """The agent's session ended in order. `outcome`: completed, failed or cancelled.
 
-    `answered` are the steps of before that it did not run again: those whose outcomes it was given,
-    with what was called in their bodies, and those of the items that a `resumable` loop skipped; as
-    ranges of their numbers, first and last. None of an agent's first session, which had nothing
-    before it, and in records of before.
+    `answered` are the earlier steps that the session did not run again: those whose outcomes it
+    replayed, with the calls in their bodies, and those of the items that a `resumable` loop
+    skipped; as ranges of their numbers, first and last. None in an agent's first session, which has
+    no earlier steps, and in older records.
     """
 
     outcome: str
@@ -196,7 +198,7 @@ class AgentLeft(Event, frozen=True, kw_only=True):
 Fact = (
     CheckpointSaved | MessageAdded | ContextCompacted | ResourceAccessed | DecisionMade | HandedOff
 )
-"""What an agent states once: its fingerprint says whether it is on record already."""
+"""A statement of an agent that is recorded once: its fingerprint identifies it."""
 
 AgentEvent = (
     SessionBegan
@@ -213,8 +215,8 @@ class StatedFact(msgspec.Struct, frozen=True, gc=False):
     """A fact and the version at which it was recorded.
 
     Attributes:
-        version: Of the event in the agent's stream.
-        fact: What was stated.
+        version: The version of its event in the agent's stream.
+        fact: The fact.
     """
 
     version: int
@@ -222,15 +224,15 @@ class StatedFact(msgspec.Struct, frozen=True, gc=False):
 
 
 class Moment(StrEnum):
-    """Where in an agent's work a snapshot of its state stands.
+    """The place of a snapshot in an agent's work.
 
     Attributes:
-        REQUEST: At its beginning: its first message of a user, where that comes before any call;
+        REQUEST: At its beginning: its first message of a user, where that precedes any call;
             else its first event.
         BEFORE: A call is on record that has not ended.
         AFTER: A call has ended, was refused, or was settled.
         FINAL: The agent has left.
-        NOW: Anywhere else, for one who asks there: no part of the chain.
+        NOW: Any other version: no part of the chain.
     """
 
     REQUEST = "request"
@@ -241,19 +243,19 @@ class Moment(StrEnum):
 
 
 class AgentState(Brief, msgspec.Struct, kw_only=True):
-    """An agent at a version. The fold owns its state: `copy()` before changing one you were given.
+    """An agent at a version. The fold owns its state: `copy()` it before you change it.
 
     `version` counts the stream's events, `epoch` the sessions of the `agent` in its `role`;
-    `server_version` and `protocol_version` are of what wrote the newest session's events.
+    `server_version` and `protocol_version` are those of the writer of the newest session.
     `conversation_id` is the conversation it continues, with `turns_before` turns of a user before
-    this run; `left` how it ended (None: it has not); `total_tokens` what its calls have used.
-    `tools` are those declared, by name; `edited` are the declarations before them, oldest first,
-    each with the version of the one that took its place (`declaration_of`). `steps` are its calls
-    by number, up to `last_step`; `call_step` is the newest one that began or ended.
-    `moment` is the last one of the chain of snapshots (`Moment`), `moment_version` where it stands,
-    `moment_before` where the one before it does; 0: none. `known` are the fingerprints of `facts`;
-    `refused` is by what was refused (`refusal`). `label` is the text of the agent's label, empty
-    for public and trusted: its commits raise it, a declassification sets it.
+    this run; `left` is how it ended (None: it has not); `total_tokens` is the use of all its calls.
+    `tools` are the declared ones, by name; `edited` are their earlier declarations, oldest first,
+    each with the version of its replacement (`declaration_of`). `steps` are its calls by number, up
+    to `last_step`; `call_step` is the newest one that began or ended. `moment` is the last one of
+    the chain of snapshots (`Moment`), `moment_version` its version, `moment_before` the version of
+    the previous one; 0: none. `known` are the fingerprints of `facts`; `refused` are the refusals
+    by key (`refusal`). `label` is the text of the agent's label, empty for public and trusted: its
+    commits raise it, a declassification sets it.
     """
 
     version: int = 0
@@ -280,7 +282,7 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     refused: refusal.Refused = msgspec.field(default_factory=dict)
 
     def copy(self) -> AgentState:
-        """A state that can be folded on without changing this one; O(steps), shallow."""
+        """Return a copy that can be folded on without changing this one; O(steps), shallow."""
         return msgspec.structs.replace(
             self,
             tools=dict(self.tools),
@@ -292,7 +294,7 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
         )
 
     def _brief(self) -> dict[str, Any]:
-        """Who it is, and its newest steps."""
+        """Return its identity and its newest steps."""
         return {
             "agent": self.agent,
             "role": self.role,
@@ -307,8 +309,10 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
         }
 
     def declaration_of(self, step: Step) -> ToolDeclared | None:
-        """A step's tool as it was declared when the step ended, or was asked for where it has not;
-        None where it was not declared.
+        """Return the declaration of a step's tool when the step ended, or was requested where it
+        has not.
+
+        None where the tool was not declared.
         """
         version = step.outcome_version or step.version
         for ended, declared in self.edited.get(step.tool, ()):
@@ -318,12 +322,12 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
 
     @property
     def messages(self) -> list[MessageAdded]:
-        """All messages, in order, those that a summary stands for, too."""
+        """All messages, in order, including those that a summary replaced."""
         return [noted.fact for noted in self.facts if isinstance(noted.fact, MessageAdded)]
 
     @property
     def window(self) -> list[StatedFact]:
-        """The context window, in order: messages, and summaries of those that were compacted."""
+        """The context window, in order: messages, and summaries of compacted messages."""
         return window_of(self.facts)
 
     @property
@@ -344,14 +348,14 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
 
     @property
     def open_steps(self) -> list[Step]:
-        """Intents without a known outcome."""
+        """The intents without a known outcome."""
         return [step for step in self.steps.values() if step.is_open]
 
     @property
     def in_doubt(self) -> list[Step]:
-        """Calls whose effect may or may not have happened, which a resumed session may not repeat
-        unless they are idempotent. A failed call after which the agent went on is none: its error
-        was its result.
+        """The calls in doubt, which a resumed session may not repeat unless they are idempotent.
+
+        A failed call after which the agent continued is not in doubt: its error was its result.
         """
         found = [step for step in self.steps.values() if step.is_in_doubt]
         if all(step.is_open for step in found):
@@ -360,7 +364,7 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
         return [step for step in found if step.is_open or step.number not in followed]
 
     def _followed(self) -> set[int]:
-        """Return the numbers of the steps after which the agent went on."""
+        """Return the numbers of the steps after which the agent continued."""
         found = {number for step in self.steps.values() for number in step.after}
         for noted in self.facts:
             found.update(getattr(noted.fact, "after", ()))
@@ -369,7 +373,7 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
         return found
 
     def check_correction(self, step: Step) -> None:
-        """Raise Refused where the agent went on from a settled result, which then stays."""
+        """Check that the agent did not continue from a settled result. Raises Refused."""
         if step.number in self._followed():
             message = (
                 f"step {step.number} ({step.tool}) is settled, and the agent went on from its "
@@ -379,8 +383,8 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
 
 
 def window_of(facts: Iterable[StatedFact]) -> list[StatedFact]:
-    """The context window that an agent's facts come to: its messages, and the summaries that stand
-    for those of them that were compacted.
+    """Return the context window of an agent's facts: its messages, with summaries in place of the
+    compacted ones.
     """
     window: list[StatedFact] = []
     for noted in facts:
@@ -396,12 +400,12 @@ def _is_gone(change: ContextCompacted, each: StatedFact) -> bool:
 
 
 def initial() -> AgentState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return AgentState()
 
 
 def fold(state: AgentState, events: Iterable[Event]) -> AgentState:
-    """The state after more events; the given one is left as it is."""
+    """Return the state after more events; the given state is not changed."""
     state = state.copy()
     for each in events:
         evolve(state, each)
@@ -409,8 +413,9 @@ def fold(state: AgentState, events: Iterable[Event]) -> AgentState:
 
 
 def reserve_version(state: AgentState, step: int) -> None:
-    """Take the next version for the outcome of a step, which stays open until the outcome is known
-    and written at that version.
+    """Reserve the next version for the outcome of a step.
+
+    The step stays open until the outcome is written at that version.
     """
     state.version += 1
     state.call_step = step
@@ -517,19 +522,19 @@ class Begin(msgspec.Struct, frozen=True):
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Put a step's event on record, unless it is so already."""
+    """Record a step's event, unless it is already on record."""
 
     event: steps.StepEvent
 
 
 class Declare(msgspec.Struct, frozen=True):
-    """Put a tool's declaration on record, unless it stands as it is."""
+    """Record a tool's declaration, unless it is unchanged."""
 
     event: ToolDeclared
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Put a fact on record. The caller has looked up its fingerprint."""
+    """Record a fact. The caller has looked up its fingerprint."""
 
     fact: Fact
 
@@ -546,7 +551,7 @@ Command = Begin | Tell | Declare | Note | Refuse | Leave
 
 
 def decide(state: AgentState, command: Command) -> Sequence[AgentEvent]:
-    """The events that a command leads to; none where they are on record already. Raises Refused."""
+    """Return the events of a command; none where they are already on record. Raises Refused."""
     if state.epoch == 0 and not isinstance(command, Begin):
         message = "the agent has not begun: start or resume the run first"
         raise Refused(message)

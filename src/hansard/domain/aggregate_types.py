@@ -1,9 +1,9 @@
-"""Classes of aggregates, and of their events, as a program declares them: each is known by a name
-or tag, which is stored, never by a class.
+"""Classes of aggregates and of their events, declared by a program: each is identified by a stored
+name or tag, never by a class.
 
-The classes are those of the `eventsourcing` library, which nothing here knows: of an event counts
-what `vars` gives, and that `mutate` changes an aggregate by it; of an aggregate its `id`, `version`
-and `pending_events`. An event is made again only where its tag is declared.
+The classes are those of the `eventsourcing` library, which this module does not import. It uses
+`vars` and `mutate` of an event, and `id`, `version` and `pending_events` of an aggregate. An event
+is rebuilt only where its tag is declared.
 """
 
 from __future__ import annotations
@@ -28,28 +28,27 @@ from hansard.domain.values import Plain, Scrub
 # it outlives runs.
 #
 # Names, events, errors. The event is the storage format: a tag never changes its meaning, a field
-# is only added with a default. What the program's own events mean stands in the program: here are
-# the name and the versioned tag that it declared for its classes, and plain values; never a class
-# path. How those classes are told, and made again: `hansard.domain.aggregate_types`.
+# is only added with a default. The program defines the meaning of its own events: stored are the
+# name and the versioned tag that it declared for its classes, and plain values; never a class path.
 
 KIND = "aggregate"
 """The kind of its stream; its id is the aggregate's, as a text."""
 
 FOLLOWER = "follower"
-"""The kind of the streams that say where an application stands in the notifications of another."""
+"""The kind of the streams that record an application's position in the notifications of another."""
 
 SHORT = 400
-"""Most characters that an error tells of each side of a lost race."""
+"""Most characters of each side's changes in the error of a lost race."""
 
 
 @event("aggregate.changed.v1")
 class AggregateChanged(Event, frozen=True, kw_only=True):
-    """An aggregate changed, and its version is that of its stream.
+    """An aggregate changed. Its version is that of its stream.
 
-    `aggregate` is the name of its class and `event` the versioned tag of what happened to it, as
-    the program declared them; `state` is what the program's event holds, as plain JSON in the form
-    of `hansard.domain.values`, a large one a blob reference. `run` and `step` say which step of the
-    commit's actor saved it; where no session did, they are left out.
+    `aggregate` is the name of its class and `event` the versioned tag of the change, as the program
+    declared them; `state` is the content of the program's event, as plain JSON in the form of
+    `hansard.domain.values`, a large one a blob reference. `run` and `step` name the step of the
+    commit's actor that saved it; both are left out where it was saved outside of a session.
     """
 
     aggregate: str
@@ -61,8 +60,8 @@ class AggregateChanged(Event, frozen=True, kw_only=True):
 
 @event("aggregate.followed.v1")
 class AggregateFollowed(Event, frozen=True, kw_only=True):
-    """An application of the program's, that follows another one, has processed its notifications up
-    to this one. One stream a pair of them.
+    """An application of the program, which follows another one, has processed its notifications up
+    to this one. One stream a pair of applications.
     """
 
     application: str
@@ -71,17 +70,17 @@ class AggregateFollowed(Event, frozen=True, kw_only=True):
 
 
 def stream_of(aggregate_id: UUID | str) -> WorkspaceStream:
-    """The stream of an aggregate. Raises BadName for what is no id."""
+    """Return the stream of an aggregate. Raises BadName for an invalid id."""
     named = str(aggregate_id) if isinstance(aggregate_id, UUID) else aggregate_id
     return WorkspaceStream(KIND, checked_name("aggregate id", named))
 
 
 class AggregateConflict(HansardError):
-    """An aggregate was to be saved that somebody else has changed meanwhile; nothing was written,
-    of none of the aggregates that were to be saved with it.
+    """An aggregate was changed by another writer since it was read. Nothing was written, neither
+    this aggregate nor the others of the same save.
 
-    `expected` is the version that it was changed from, `found` the one it is at; `mine` and
-    `theirs` say in short what each side made happen, `author` who did the newest of theirs. An
+    `expected` is the version that the change started from, `found` the current one; `mine` and
+    `theirs` summarise the changes of each side, `author` wrote the newest of theirs. This is an
     ordinary outcome: get the aggregate again, and decide again.
     """
 
@@ -121,7 +120,7 @@ class UndeclaredEvent(RecordError):
     Attributes:
         aggregate: The name of the aggregate's class, as the event has it.
         tag: The event's tag.
-        position: Where it stands in the log.
+        position: Its position in the log.
     """
 
     def __init__(self, aggregate: str, aggregate_id: str, tag: str, position: int) -> None:
@@ -137,7 +136,7 @@ class UndeclaredEvent(RecordError):
 
 
 def short(plain: Any) -> str:
-    """What happened as JSON that fits an error's text."""
+    """Write a change as JSON that fits an error's text."""
     text = msgspec.json.encode(plain).decode()
     return text if len(text) <= SHORT else f"{text[:SHORT]}... ({len(text):,} characters)"
 
@@ -146,7 +145,9 @@ UPCASTS_MAX = 32
 """Longest chain of older tags; more is a circle."""
 
 _ITS_OWN = ("originator_id", "originator_version", "originator_topic")
-"""What of an event is not part of its state: where it stands says it, or the declaration."""
+"""Fields of an event that are not part of its state: its address or the declaration implies
+them.
+"""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -154,9 +155,10 @@ Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class AggregateType(msgspec.Struct, frozen=True, kw_only=True):
-    """How the aggregates of a class are recorded: its name, its events by their tags, and how the
-    state under an older tag becomes that under a newer one. `topic` is what the library calls the
-    class in this process; it is never stored.
+    """The recording of a class of aggregates: its name, its events by tag, and the upcasts from
+    older tags to newer ones.
+
+    `topic` is the library's name of the class in this process; it is never stored.
     """
 
     cls: type
@@ -166,7 +168,7 @@ class AggregateType(msgspec.Struct, frozen=True, kw_only=True):
     older: Mapping[str, tuple[str, Upcast]] = {}
 
     def id_of(self, given: object) -> UUID | str:
-        """An id as the library has those of this class: a UUID, or a text. Raises BadName."""
+        """Return an id in the library's type for this class: a UUID, or a text. Raises BadName."""
         if any(getattr(cls, "originator_id_type", None) is UUID for cls in self.events.values()):
             try:
                 return given if isinstance(given, UUID) else UUID(str(given))
@@ -175,7 +177,7 @@ class AggregateType(msgspec.Struct, frozen=True, kw_only=True):
         return checked_name("aggregate id", str(given) if isinstance(given, UUID) else given)
 
     def class_of(self, tag: str) -> type:
-        """The class that reads a tag, or what took its place. Raises KeyError."""
+        """Return the class that reads a tag, or reads its newer tag. Raises KeyError."""
         for _ in range(UPCASTS_MAX):
             if tag in self.events:
                 break
@@ -183,7 +185,7 @@ class AggregateType(msgspec.Struct, frozen=True, kw_only=True):
         return self.events[tag]
 
     def tag_of(self, event: object) -> str:
-        """The tag of an event. Raises BadValue for one that is not declared."""
+        """Return the tag of an event. Raises BadValue for an event that is not declared."""
         for tag, cls in self.events.items():
             if cls is type(event):
                 return tag
@@ -199,8 +201,8 @@ _BY_NAME: dict[str, AggregateType] = {}
 
 
 def register(made: AggregateType) -> None:
-    """Declare a class, or again what its events are. Raises BadValue for names, tags and classes
-    that are none or are taken.
+    """Declare a class, or update its declaration. Raises BadValue for invalid or taken names, tags
+    and classes.
     """
     where = f"aggregate_type {made.name!r:.80}"
     checked_name("aggregate", made.name)
@@ -232,7 +234,9 @@ def _path(cls: type) -> str:
 
 
 def declared(cls: object) -> AggregateType:
-    """How the aggregates of a class are recorded. Raises BadValue for one that is not declared."""
+    """Return the recording of a class of aggregates. Raises BadValue for one that is not
+    declared.
+    """
     found = _BY_CLASS.get(cls) if isinstance(cls, type) else None
     if found is None:
         value = cls.__qualname__ if isinstance(cls, type) else repr(cls)
@@ -245,32 +249,35 @@ def declared(cls: object) -> AggregateType:
 
 
 def is_declared(cls: type) -> bool:
-    """Whether a class of aggregates is declared."""
+    """Return whether a class of aggregates is declared."""
     return cls in _BY_CLASS
 
 
 def of_name(name: str) -> AggregateType | None:
-    """The class that is declared under a name."""
+    """Return the class that is declared under a name."""
     return _BY_NAME.get(name)
 
 
 def of_event(event: object) -> AggregateType | None:
-    """The class of aggregates that an event's class is declared for."""
+    """Return the class of aggregates that an event's class is declared for."""
     return of_event_class(type(event))
 
 
 def of_event_class(kind: object) -> AggregateType | None:
-    """The class of aggregates that a class of events is declared for."""
+    """Return the class of aggregates that a class of events is declared for."""
     return next((each for each in _BY_NAME.values() if kind in each.events.values()), None)
 
 
-# ---------------------------------------------------------------- to what is recorded, and back
+# ---------------------------------------------------------------- recording and rebuilding
 
 
 def checked_state(
     made: AggregateType, event: object, scrub: Scrub | None = None
 ) -> tuple[str, Plain]:
-    """An event's tag and state, after making sure that an equal one comes back. Raises BadValue."""
+    """Return an event's tag and state, after checking that an equal event can be read back.
+
+    Raises BadValue.
+    """
     tag = made.tag_of(event)
     where = f"{tag} of aggregate {made.name!r}"
     held = dict(vars(event))
@@ -294,7 +301,7 @@ def checked_state(
 def revived(
     made: AggregateType, aggregate_id: UUID | str, version: int, tag: str, plain: Plain
 ) -> Any:
-    """The event behind a tag and its state. Raises KeyError for a tag that is not declared."""
+    """Rebuild the event of a tag and its state. Raises KeyError for a tag that is not declared."""
     state: dict[str, Any] = values.revive(plain)
     for _ in range(UPCASTS_MAX):
         if tag in made.events:
@@ -316,13 +323,15 @@ def revived(
 
 @functools.lru_cache(maxsize=4_096)
 def _makes(cls: type) -> bool:
-    """Whether an event's class begins an aggregate: then it names the class of that."""
+    """Return whether an event's class begins an aggregate, so that the event names the aggregate's
+    class.
+    """
     return any("originator_topic" in vars(each).get("__annotations__", ()) for each in cls.__mro__)
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change as it stands in the log: at which position, of which version of its stream; `state`
-    with its large payloads fetched. `event` is None where what stands there does not count.
+    """A change as stored in the log: its position, and the version of its stream; `state` with its
+    large payloads fetched. `event` is None for a quarantined event.
     """
 
     position: int
@@ -332,10 +341,10 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def rebuilt(made: AggregateType, aggregate_id: UUID | str, changes: Iterable[Change]) -> Any:
-    """An aggregate from its changes, from the first; None where there are none.
+    """Rebuild an aggregate from its changes, from the first; None where there are none.
 
-    Raises UndeclaredEvent, Corrupt where they are another class's, and what the program's own
-    events raise.
+    Raises UndeclaredEvent, Corrupt where a change belongs to another class, and the errors of the
+    program's own events.
     """
     aggregate: Any = None
     for change in changes:
@@ -343,12 +352,14 @@ def rebuilt(made: AggregateType, aggregate_id: UUID | str, changes: Iterable[Cha
         if event is not None:
             aggregate = event.mutate(aggregate)
         elif aggregate is not None:
-            aggregate.version = change.version  # taken by what does not count
+            aggregate.version = change.version  # a quarantined event takes a version, too
     return aggregate
 
 
 def domain_event(made: AggregateType, aggregate_id: UUID | str, change: Change) -> Any:
-    """The program's event behind a change; None for one that does not count. As `rebuilt`."""
+    """Return the program's event behind a change; None for a quarantined one. Raises as
+    `rebuilt`.
+    """
     stored = change.event
     if stored is None:
         return None

@@ -1,14 +1,14 @@
-"""Approvals: a person's word on a call, asked before it runs. One aggregate a run.
+"""Approvals: a person's answer to a call, given before it runs. One aggregate a run.
 
 Names, events, state, evolve, decide. The events are the storage format: a tag never changes its
 meaning, a field is only added with a default.
 
-All approvals of a run are one stream, so that one verdict is given of each, whoever else decides at
-the same time. A question asked at log time T for L is over at every point whose log time is T + L
-or later: a verdict that was stored then or later is none. No process's own clock counts.
+All approvals of a run are one stream, so that each gets one answer even if several people answer at
+the same time. A request made at log time T with a timeout of L is closed at every point whose log
+time is T + L or later: an answer stored then is ignored. No process's own clock is used.
 
-That a grant is used is no event of its own: the intent of the call names it (`StepRequested`). It
-is good for that agent's call alone, told by call key and fingerprint, until the call has had, or
+The use of a grant is no event of its own: the intent of the call names it (`StepRequested`). A
+grant covers one call of that agent, identified by call key and fingerprint, until the call had, or
 may have had, an effect (`usable`).
 """
 
@@ -32,27 +32,29 @@ KEY = "team approvals"
 """The key of the run's board that approvals are kept under; no agent may write it as a key."""
 
 REQUESTS_MAX = 10_000
-"""Most questions of a run: every reader takes all of them."""
+"""Most requests of a run: every reader reads all of them."""
 
 TIMEOUT_MS_MIN = 100
-"""Shortest time for an answer: far more than a commit takes on a local disk."""
+"""Shortest timeout of a request: far more than a commit takes on a local disk."""
 
 TIMEOUT_MS_MAX = 365 * 24 * 3_600_000
-"""Longest time for an answer: a year."""
+"""Longest timeout of a request: a year."""
 
 
 @event("approval.requested.v1")
 class ApprovalRequested(Event, frozen=True, kw_only=True):
-    """An agent asks whether a call may run. `arguments` are the call's, as JSON in the form of
-    `hansard.domain.values` (large ones blob references); `call` and `fingerprint` say which call;
-    `rule` is the gate's rule that wants it asked; `timeout_ms` how long it waits for an answer.
+    """An agent requests approval of a call.
+
+    `arguments` are the call's, as JSON in the form of `hansard.domain.values` (large ones blob
+    references); `call` and `fingerprint` identify the call; `rule` is the gate's rule that requires
+    the approval; `timeout_ms` is how long the request waits for an answer.
 
     Attributes:
-        approval: The question's id.
-        agent: Who asks.
+        approval: The request's id.
+        agent: The requesting agent.
         role: Its role.
         step: The step's number in the agent's stream.
-        tool: What is to be called.
+        tool: The tool to call.
     """
 
     approval: str
@@ -69,7 +71,7 @@ class ApprovalRequested(Event, frozen=True, kw_only=True):
 
 @event("approval.granted.v1")
 class ApprovalGranted(Event, frozen=True, kw_only=True):
-    """Somebody lets the call run, once."""
+    """A person allows the call, once."""
 
     approval: str
     by: str
@@ -78,7 +80,7 @@ class ApprovalGranted(Event, frozen=True, kw_only=True):
 
 @event("approval.denied.v1")
 class ApprovalDenied(Event, frozen=True, kw_only=True):
-    """Somebody refuses the call."""
+    """A person refuses the call."""
 
     approval: str
     by: str
@@ -87,7 +89,7 @@ class ApprovalDenied(Event, frozen=True, kw_only=True):
 
 @event("approval.expired.v1")
 class ApprovalExpired(Event, frozen=True, kw_only=True):
-    """Nobody answered in time; who asked waits no longer."""
+    """The request was not answered in time; the agent stopped waiting."""
 
     approval: str
 
@@ -97,7 +99,7 @@ ApprovalEvent = ApprovalRequested | ApprovalGranted | ApprovalDenied | ApprovalE
 
 
 class ApprovalStatus(StrEnum):
-    """Where a question stands."""
+    """The status of a request."""
 
     PENDING = "pending"
     GRANTED = "granted"
@@ -106,12 +108,12 @@ class ApprovalStatus(StrEnum):
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """A question as folded so far. `asked_at`, `answered_at` and `expires` are log times in ns;
-    `by` answered it, `because` is why, `label` that of the answer.
+    """A request as folded so far. `asked_at`, `answered_at` and `expires` are log times in ns; `by`
+    answered it, `because` is the reason, `label` the label of the answer.
 
     Attributes:
-        asked: What was asked.
-        given: The answer on record; `standing` also knows whether the time is up.
+        asked: The request.
+        given: The answer on record; `standing` also takes the timeout into account.
     """
 
     asked: ApprovalRequested
@@ -124,41 +126,42 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """What it is known by."""
+        """The request's id."""
         return self.asked.approval
 
     @property
     def expires(self) -> int:
-        """The log time from which on no answer counts, in ns."""
+        """The log time from which on an answer is ignored, in ns."""
         return self.asked_at + self.asked.timeout_ms * 1_000_000
 
     def standing(self, now: int) -> ApprovalStatus:
-        """Where it stands at a log time in ns."""
+        """Return the status at a log time in ns."""
         if self.given is ApprovalStatus.PENDING and now >= self.expires:
             return ApprovalStatus.EXPIRED
         return self.given
 
 
 class ApprovalsState(msgspec.Struct, kw_only=True):
-    """The questions of a run by id, in the order they were asked."""
+    """The requests of a run by id, in order."""
 
     version: int = 0
     requests: dict[str, Approval] = msgspec.field(default_factory=dict)
 
     def copy(self) -> ApprovalsState:
-        """A state that can be folded on without changing this one; O(requests), shallow."""
+        """Return a copy that can be folded on without changing this one; O(requests), shallow."""
         return ApprovalsState(version=self.version, requests=dict(self.requests))
 
 
 def initial(version: int = 0) -> ApprovalsState:
-    """The state before the first event; in a fork that follows its parent's `version`. Nothing of
-    the parent's is taken over: its grants were given for its calls.
+    """Return the state before the first event; in a fork it follows its parent's `version`.
+
+    A fork takes over no request of its parent: the grants were given for the parent's calls.
     """
     return ApprovalsState(version=version)
 
 
 def fold(state: ApprovalsState, events: Iterable[Event], by: By = By()) -> ApprovalsState:  # noqa: B008 -- By is frozen
-    """The state after more events of one commit; the given one is left as it is."""
+    """Return the state after more events of one commit; the given state is not changed."""
     state = state.copy()
     for each in events:
         evolve(state, each, by)
@@ -190,8 +193,8 @@ def evolve(state: ApprovalsState, event: Event, by: By) -> None:
 
 
 def _answered(state: ApprovalsState, event: Answer, given: ApprovalStatus, by: By) -> None:
-    """Take an answer that came while the question stood, from somebody else than who asked; any
-    other one does not count, whoever wrote it.
+    """Apply an answer that was stored while the request was pending, by another than the requesting
+    agent; all others are ignored.
     """
     found = state.requests.get(event.approval)
     if found is None or found.asked.agent in (event.by, by.author):
@@ -208,7 +211,7 @@ def _answered(state: ApprovalsState, event: Answer, given: ApprovalStatus, by: B
 
 
 def find(state: ApprovalsState, approval: str) -> Approval:
-    """A question by id. Raises Refused."""
+    """Return a request by id. Raises Refused."""
     try:
         return state.requests[approval]
     except KeyError:
@@ -217,8 +220,8 @@ def find(state: ApprovalsState, approval: str) -> Approval:
 
 
 def decide(state: ApprovalsState, command: ApprovalEvent, now: int) -> Sequence[ApprovalEvent]:
-    """The events that a command leads to at a log time in ns; none where it is so already, or where
-    the same question stands. Raises Refused, BadName, BadValue.
+    """Return the events of a command at a log time in ns; none where it changes nothing, or where
+    the same request is pending. Raises Refused, BadName, BadValue.
     """
     match command:
         case ApprovalRequested():
@@ -239,8 +242,10 @@ def _request(
         remedy = f"give {TIMEOUT_MS_MIN / 1_000:g} s to {TIMEOUT_MS_MAX / 1_000:,.0f} s"
         raise BadValue("timeout of an approval", f"{command.timeout_ms / 1_000:g} s", remedy)
     if len(state.requests) >= REQUESTS_MAX:
-        fact = f"the run has asked for {REQUESTS_MAX:,}"
-        raise BadValue("approvals", fact, "begin another run, or allow what need not be asked")
+        fact = f"the run already requested {REQUESTS_MAX:,}"
+        raise BadValue(
+            "approvals", fact, "begin another run, or allow the calls that need no approval"
+        )
     if command.approval in state.requests:
         return ()
     same = same_call(state, command.agent, command.call, command.fingerprint)
@@ -254,8 +259,8 @@ def _answer(state: ApprovalsState, command: Answer, now: int) -> Sequence[Approv
     found = find(state, command.approval)
     if command.by == found.asked.agent:
         message = (
-            f"approval {found.id} was asked for by agent {command.by!r}, who may not answer it: "
-            "let somebody else"
+            f"approval {found.id} was requested by agent {command.by!r}, who may not answer it: "
+            "let another person answer"
         )
         raise Refused(message)
     given = (
@@ -272,7 +277,7 @@ def _answer(state: ApprovalsState, command: Answer, now: int) -> Sequence[Approv
 
 
 def same_call(state: ApprovalsState, agent: str, call: str, fingerprint: str) -> list[Approval]:
-    """The questions about one call of an agent, in the order they were asked."""
+    """Return the requests about one call of an agent, in order."""
     return [
         each
         for each in state.requests.values()
@@ -281,10 +286,11 @@ def same_call(state: ApprovalsState, agent: str, call: str, fingerprint: str) ->
 
 
 def usable(step: Step | None, approval: str) -> bool:
-    """Whether a grant may still let a call run, whose step this is (None: it has none yet).
+    """Return whether a grant may still let a call run; `step` is the call's step (None: it has none
+    yet).
 
-    The intent of an attempt uses it; it is used up when the call has had its effect, or may have
-    had it. One that surely had none, or was interrupted, may try again under the same grant.
+    The intent of an attempt uses the grant; it is used up once the call had, or may have had, its
+    effect. A call that certainly had none, or was interrupted, may try again under the same grant.
     """
     if step is None or approval not in step.approvals:
         return True

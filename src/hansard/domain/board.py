@@ -1,18 +1,18 @@
 """Shared state: one key of a run's board, written by all of its agents. One aggregate a key.
 
 Names, events, state, evolve, decide. The events are the storage format: a tag never changes its
-meaning, a field is only added with a default. Who wrote an event is its commit's actor; `role` is
-the role of that agent. Values are plain JSON in the form of `hansard.domain.values`, large ones a
-blob reference. `anew` says that what stood before had expired when the event was decided: it counts
-as if it had been removed.
+meaning, a field is only added with a default. The writer of an event is its commit's actor; `role`
+is that agent's role. Values are plain JSON in the form of `hansard.domain.values`, large ones a
+blob reference. `anew` is true if the earlier value had expired when the event was decided: it is
+then treated as removed.
 
 The version of a key is that of the event of its stream that changed it last; 0 where it is absent.
-What kind of thing a key holds is fixed by its first write, until it is removed.
+The kind of a key is fixed by its first write, until it is removed.
 
-Expiry: a value put at log time T with a time to live of L is there at every point whose log time is
-before T + L, and absent from then on. The log's time of a point is that of the newest commit up
+Expiry: a value put at log time T with a time to live of L exists at every point whose log time is
+before T + L, and is absent from then on. The log's time of a point is that of the newest commit up
 to it (a point that is a time is that time); the log's time of a write is that of the newest commit
-that its writer had seen when it decided. No process's own clock counts.
+that its writer had seen when it decided. No process's own clock is used.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import NULL
 from hansard.domain.values import SAFE_INT, dump
 
-# Merges that commute: whatever order their values come in, the same value stands in the end.
+# Merges that commute: the result does not depend on the order of the values.
 #
 # Each is the join of a semilattice (commutative, associative, and a value joined twice counts
 # once), over plain JSON values:
 #
 # max, min    of two numbers, or of two texts by code points
 # union       of two objects: every key of both; two objects under one key are joined in turn; an
-# object stands before what is none; of two others the later in RFC 8785 form stands
+#             object wins over a value of another type; of two others the later in RFC 8785 form
+#             wins
 
 
 class Merge(StrEnum):
-    """How a value is merged into what stands."""
+    """The ways to merge a value into the current one."""
 
     MAX = "max"
     MIN = "min"
@@ -57,7 +58,7 @@ NAMES = tuple(each.value for each in Merge)
 
 
 def check_merge(name: str, value: Any) -> None:
-    """Raise BadValue unless a merge of this name takes the value."""
+    """Check that a merge of this name accepts the value. Raises BadValue."""
     if name not in NAMES:
         raise BadValue("merge", f"{name!r:.80} is no merge", f"use {', '.join(NAMES)}")
     if name == "union":
@@ -68,8 +69,8 @@ def check_merge(name: str, value: Any) -> None:
 
 
 def check_pair(name: str, current: Any, value: Any) -> None:
-    """Raise BadValue unless two values that `check` passed can be merged: numbers do not compare
-    with texts.
+    """Check that two values that `check_merge` accepted can be merged: numbers and texts cannot be
+    compared. Raises BadValue.
     """
     if name != "union" and (type(current) is str) != (type(value) is str):
         fact = f"{value!r:.80} cannot be compared with {current!r:.80}"
@@ -77,14 +78,16 @@ def check_pair(name: str, current: Any, value: Any) -> None:
 
 
 def joined(name: str, one: Any, other: Any) -> Any:
-    """The two values merged."""
+    """Return the two values merged."""
     if name == "union":
         return _union(one, other)
     return max(one, other) if name == "max" else min(one, other)
 
 
 def _is_object(value: Any) -> bool:
-    """Whether a plain value is an object of the caller's, and not the tagged form of another."""
+    """Return whether a plain value is an object of the caller, not the tagged form of another
+    value.
+    """
     return type(value) is dict and not any(key[:1] == "$" for key in value)
 
 
@@ -104,11 +107,11 @@ def _union(one: Any, other: Any) -> Any:
 
 
 VIEWS = "view "
-"""What the keys begin with under which it is kept what views were served to a role."""
+"""Prefix of the keys under which the views served to a role are kept."""
 
 RESERVED = ("budget ", "team ", VIEWS)
-"""Prefixes that no key may have: budgets (`hansard.domain.budget`), the team's tasks and messages
-(`hansard.domain.team`) and views (`hansard.domain.access`) are kept under such keys.
+"""Prefixes that no agent's key may have: budgets (`hansard.domain.budget`), the team's tasks and
+messages (`hansard.domain.team`) and views (`hansard.domain.access`) are kept under such keys.
 """
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -120,7 +123,7 @@ ITEMS_MAX = 10_000
 """Most items of a list, a set or an object: every reader takes all of them."""
 
 INLINE_BYTES_MAX = 4 * 1024 * 1024
-"""Largest state of a key, in bytes of JSON; what is a blob counts as its reference."""
+"""Largest state of a key, in bytes of JSON; a blob counts as its reference."""
 
 LABELS_MAX = 32
 LABEL_LENGTH_MAX = 200
@@ -130,7 +133,7 @@ TTL_MS_MAX = 10 * 366 * 24 * 3_600_000
 
 
 def key_name(key: object) -> str:
-    """A key that agents may write, checked. Raises BadName."""
+    """Return a key that agents may write, checked. Raises BadName."""
     name = checked_name("key", key)
     if name.startswith(RESERVED):
         text = " or ".join(map(repr, RESERVED))
@@ -140,7 +143,7 @@ def key_name(key: object) -> str:
 
 
 class KeyKind(StrEnum):
-    """What a key holds."""
+    """The kind of a key's content."""
 
     VALUE = "value"
     LIST = "list"
@@ -153,8 +156,8 @@ class KeyKind(StrEnum):
 
 @event("board.put.v1")
 class ValuePut(Event, frozen=True, kw_only=True):
-    """A value replaced what stood. `expected` is the version its writer went by (0: absent); None
-    says that it went by none.
+    """A value replaced the current one. `expected` is the version that its writer had read (0:
+    absent); None: the write was unconditional.
     """
 
     value: msgspec.Raw
@@ -184,7 +187,7 @@ class AmountAdded(Event, frozen=True, kw_only=True):
 
 @event("board.included.v1")
 class ItemIncluded(Event, frozen=True, kw_only=True):
-    """A set holds an item. Items are equal where their RFC 8785 forms are."""
+    """An item was added to a set. Items are equal where their RFC 8785 forms are."""
 
     item: msgspec.Raw
     role: str
@@ -193,7 +196,7 @@ class ItemIncluded(Event, frozen=True, kw_only=True):
 
 @event("board.discarded.v1")
 class ItemDiscarded(Event, frozen=True, kw_only=True):
-    """A set no longer holds an item."""
+    """An item was removed from a set."""
 
     item: msgspec.Raw
     role: str
@@ -202,7 +205,7 @@ class ItemDiscarded(Event, frozen=True, kw_only=True):
 
 @event("board.merged.v1")
 class ValueMerged(Event, frozen=True, kw_only=True):
-    """A value was merged into what stood; `merge` as in `hansard.domain.board`."""
+    """A value was merged into the current one; `merge` as in `hansard.domain.board`."""
 
     merge: str
     value: msgspec.Raw
@@ -220,7 +223,9 @@ class KeyRemoved(Event, frozen=True, kw_only=True):
 
 @event("board.checked.v1")
 class KeyChecked(Event, frozen=True, kw_only=True):
-    """A transaction that had read this key at a version was committed with it so. No change."""
+    """A transaction that had read this key at a version was committed while it was unchanged. No
+    change.
+    """
 
     role: str
     expected: int
@@ -233,8 +238,8 @@ BoardEvent = Write | KeyChecked
 
 
 class By(msgspec.Struct, frozen=True):
-    """What the commit around an event says: who, the log's time in ns, the event's id, and the
-    commit's label.
+    """Facts of the commit around an event: its author, the log's time in ns, the event's id, and
+    the commit's label.
     """
 
     author: str = ""
@@ -246,17 +251,17 @@ class By(msgspec.Struct, frozen=True):
 class BoardState(Brief, msgspec.Struct, kw_only=True):
     """A key at a version of its stream. The fold owns its state: `copy()` before changing it.
 
-    `kind` is None where the key is absent; `changed` is its version. Only the field of the kind
-    counts: `value` (value, max, min, union), `items` (list), `members` (set, in RFC 8785 form) or
-    `total`. `size` is what the fields hold in bytes. `expires` is a log time in ns. `label` is the
-    join of the labels of all commits that what stands follows from; None is public and trusted.
+    `kind` is None where the key is absent; `changed` is its version. Only the field of the kind is
+    used: `value` (value, max, min, union), `items` (list), `members` (set, in RFC 8785 form) or
+    `total`. `size` is the size of the fields in bytes. `expires` is a log time in ns. `label` is
+    the join of the labels of all commits that the content follows from; None is public and trusted.
 
     Attributes:
-        version: Of the key's stream.
+        version: The version of the key's stream.
         author: The agent that changed it last.
         role: That agent's role.
-        event: The id of the event that did.
-        labels: Texts by name, as `put` was given them.
+        event: The id of the event that changed it last.
+        labels: Texts by name, as passed to `put`.
     """
 
     version: int = 0
@@ -275,20 +280,20 @@ class BoardState(Brief, msgspec.Struct, kw_only=True):
     label: Label | None = None
 
     def copy(self) -> BoardState:
-        """A state that can be folded on without changing this one; O(items), shallow."""
+        """Return a copy that can be folded on without changing this one; O(items), shallow."""
         return msgspec.structs.replace(self, items=list(self.items), members=set(self.members))
 
     def absent(self, now: int) -> bool:
-        """Whether the key is not there at a log time in ns: never put, removed or expired."""
+        """Return whether the key is absent at a log time in ns: never put, removed or expired."""
         return self.kind is None or (self.expires is not None and now >= self.expires)
 
     def version_at(self, now: int) -> int:
-        """The version of what is there at a log time; 0 for nothing."""
+        """Return the version of the content at a log time; 0 if the key is absent."""
         return 0 if self.absent(now) else self.changed
 
     @property
     def expiry(self) -> datetime | None:
-        """When it expires, in UTC, to a microsecond; no later than a date can be."""
+        """The time of expiry, in UTC, to a microsecond; at most the latest time of a datetime."""
         if self.expires is None:
             return None
         try:
@@ -298,7 +303,7 @@ class BoardState(Brief, msgspec.Struct, kw_only=True):
 
     @property
     def plain(self) -> Any:
-        """What the key holds, as plain JSON values; None where it is absent."""
+        """The key's content, as plain JSON values; None where it is absent."""
         match self.kind:
             case None:
                 return None
@@ -315,11 +320,11 @@ class BoardState(Brief, msgspec.Struct, kw_only=True):
 
 
 class BoardConflict(HansardError):
-    """A write went by a version of a key that no longer stands; nothing was written.
+    """A write expected a version of a key that is no longer the current one; nothing was written.
 
     `expected` and `found` are versions (0: absent), `mine` and `theirs` short texts of the values,
-    `author` and `event` say who wrote what stands, by which event. An ordinary outcome: read the
-    key and decide again, or give `put` a `resolve=`.
+    `author` and `event` the writer and the event of the current value. This is an ordinary outcome:
+    read the key and decide again, or give `put` a `resolve=`.
     """
 
     def __init__(self, key: str, expected: int, found: int, mine: str, theirs: BoardState) -> None:
@@ -345,18 +350,18 @@ class BoardConflict(HansardError):
 
 
 def short(plain: Any) -> str:
-    """A value as JSON that fits an error's text."""
+    """Write a value as JSON that fits an error's text."""
     text = msgspec.json.encode(plain).decode()
     return text if len(text) <= SHORT else f"{text[:SHORT]}... ({len(text):,} characters)"
 
 
 def initial() -> BoardState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return BoardState()
 
 
 def fold(state: BoardState, events: Iterable[Event], by: By = By()) -> BoardState:  # noqa: B008 -- By is frozen
-    """The state after more events of one commit; the given one is left as it is."""
+    """Return the state after more events of one commit; the given state is not changed."""
     state = state.copy()
     for each in events:
         evolve(state, each, by)
@@ -364,8 +369,9 @@ def fold(state: BoardState, events: Iterable[Event], by: By = By()) -> BoardStat
 
 
 def evolve(state: BoardState, event: Event, by: By) -> None:
-    """Fold one event into a state that the caller owns. Raises Refused, BadValue (a merge of what
-    cannot be merged).
+    """Fold one event into a state that the caller owns.
+
+    Raises Refused, and BadValue for a merge of values that cannot be merged.
     """
     state.version += 1
     match event:
@@ -417,7 +423,7 @@ def _begin(state: BoardState, kind: KeyKind, *, anew: bool) -> None:
 
 
 def form(item: msgspec.Raw) -> str:
-    """A set's item in RFC 8785 form."""
+    """Return a set's item in RFC 8785 form."""
     return canonical(msgspec.json.decode(item)).decode()
 
 
@@ -431,7 +437,7 @@ def _member(state: BoardState, item: str, *, inside: bool) -> None:
 
 
 def merged(state: BoardState, event: ValueMerged, *, first: bool) -> msgspec.Raw:
-    """What a merge leaves, in RFC 8785 form: 1 and 1.0 are one number, whichever came first.
+    """Return the result of a merge, in RFC 8785 form: 1 and 1.0 are one number, in any order.
 
     Raises BadValue.
     """
@@ -445,8 +451,9 @@ def merged(state: BoardState, event: ValueMerged, *, first: bool) -> msgspec.Raw
 
 
 def restored(kind: KeyKind, plain: Any, version: int) -> BoardState:
-    """The state of a key from what it holds: `plain` of it is `plain`. For values out of the log
-    that are to be written on (a transaction's own reads).
+    """Build the state of a key from its content: `plain` of the result is `plain`.
+
+    For values of the log that are written further (a transaction's own reads).
     """
     state = BoardState(version=version, kind=kind, changed=version)
     match kind:
@@ -467,13 +474,13 @@ def restored(kind: KeyKind, plain: Any, version: int) -> BoardState:
     return state
 
 
-# What may be written to a key after what was written, and how much
+# The writes that a key accepts after earlier ones, and their limits
 
 
 def decide(key: str, state: BoardState, command: BoardEvent, now: int) -> Sequence[BoardEvent]:
-    """The events that a write leads to at a log time in ns; none where it is so already.
+    """Return the events of a write at a log time in ns; none where it changes nothing.
 
-    Raises BoardConflict, Refused (another kind of thing stands there), BadValue (too much).
+    Raises BoardConflict, Refused (the key is of another kind), BadValue (a limit is exceeded).
     """
     absent = state.absent(now)
     expired = absent and state.kind is not None
@@ -500,8 +507,8 @@ def decide(key: str, state: BoardState, command: BoardEvent, now: int) -> Sequen
 
 
 def _formed(command: Write) -> Write:
-    """What is compared by its RFC 8785 form is recorded in it, so that equal values are equal texts
-    to whoever reads the record.
+    """Return the command with its value in RFC 8785 form where values are compared in it, so that
+    equal values are equal texts in the record.
     """
     match command:
         case ItemIncluded() | ItemDiscarded():
@@ -513,7 +520,7 @@ def _formed(command: Write) -> Write:
 
 
 def _commuting(key: str, kind: KeyKind | None, state: BoardState, command: Write) -> bool:
-    """Whether a write that needs no expectation changes anything."""
+    """Return whether an unconditional write changes anything."""
     match command:
         case AmountAdded():
             _fits(key, kind, KeyKind.COUNTER)
@@ -553,9 +560,11 @@ def _expect(key: str, state: BoardState, expected: int | None, now: int, mine: s
         raise BoardConflict(key, expected, found, mine, state)
 
 
-def _fits(key: str, kind: KeyKind | None, wanted: KeyKind) -> None:
-    if kind is not None and kind is not wanted:
-        message = f"key {key!r} holds a {kind}, not a {wanted}: remove it first, or use another key"
+def _fits(key: str, kind: KeyKind | None, expected: KeyKind) -> None:
+    if kind is not None and kind is not expected:
+        message = (
+            f"key {key!r} holds a {kind}, not a {expected}: remove it first, or use another key"
+        )
         raise Refused(message)
 
 
@@ -569,7 +578,7 @@ def _bound(key: str, before: int, more: int, items: int) -> None:
 
 
 def check_terms(key: str, command: ValuePut) -> None:
-    """Raise BadValue where a put's labels or time to live are none."""
+    """Check a put's labels and time to live. Raises BadValue."""
     if len(command.labels) > LABELS_MAX or any(
         len(text) > LABEL_LENGTH_MAX for pair in command.labels.items() for text in pair
     ):

@@ -1,4 +1,4 @@
-"""A conversation: what continues over several runs. A run belongs to at most one."""
+"""A conversation, which continues over several runs. A run belongs to at most one."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import msgspec
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 
-# A context window that grew too long: a summary stands for its earlier messages.
+# A context window that grew too long: a summary replaces its earlier messages.
 #
-# Nothing is taken away: the messages stay on record where they are, and the event says which of
-# them the summary stands for.
+# Nothing is removed: the messages stay on record in their place, and the event names those that the
+# summary replaces.
 
 T = TypeVar("T")
 
 SYSTEM = ("system", "developer")
-"""Roles of messages that are an agent's instructions: those at a window's begin stay."""
+"""Roles of messages that are an agent's instructions: those at the start of a window stay."""
 
 
 @event("context.compacted.v1")
 class ContextCompacted(Event, frozen=True, kw_only=True):
-    """From here on a summary stands in the context window for messages of before.
+    """A summary replaces earlier messages in the context window from here on.
 
     Attributes:
-        role: The role of the message that the summary is.
+        role: The role of the summary's message.
         summary: Its content, or a reference to it.
-        fingerprint: Which summary it is, for replay.
-        stands_for: Ids of the events that it stands for, in the order of the window: messages, of
-            earlier runs of the conversation, too, and a summary of before.
-        versions: Those of them that stand in this very stream: ranges of versions, first, last.
-        kept: Ids of the events that the window has beside it, in its order.
-        digest: Of what it stands for, as it would be sent to a model: of its canonical JSON.
-        tokens: How many the summary has; None where nobody counted.
-        tokens_before: How many the window had before; None where one of them is not known.
-        tokens_after: How many it has with the summary; None as before.
+        fingerprint: Identifies the summary in a replay.
+        stands_for: Ids of the events that it replaces, in the order of the window: messages, also
+            those of earlier runs of the conversation, and an earlier summary.
+        versions: Those of them in this very stream: ranges of versions, first, last.
+        kept: Ids of the other events in the window, in its order.
+        digest: Digest of the canonical JSON of the replaced content, as sent to a model.
+        tokens: Tokens of the summary; None if they were not counted.
+        tokens_before: Tokens of the window before; None if those of a message are unknown.
+        tokens_after: Tokens of the window with the summary; None as before.
         step: The step that made the summary.
     """
 
@@ -53,12 +53,12 @@ class ContextCompacted(Event, frozen=True, kw_only=True):
     step: int | None = None
 
     def stands_for_version(self, version: int) -> bool:
-        """Whether it stands for what is at a version of its own stream."""
+        """Return whether it replaces the event at a version of its own stream."""
         return any(first <= version <= last for first, last in self.versions)
 
 
 def ranges(versions: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Versions as ranges, first and last."""
+    """Return versions as ranges, first and last."""
     found: list[tuple[int, int]] = []
     for version in sorted(versions):
         if found and found[-1][1] == version - 1:
@@ -69,8 +69,8 @@ def ranges(versions: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 def replaced(window: Sequence[T], gone: Callable[[T], bool], summary: T) -> list[T]:
-    """A window with a summary in the place of the first of those that it stands for; at the begin
-    where they stand elsewhere, in earlier runs.
+    """Return a window with a summary in the place of the first message that it replaces; at the
+    start where all of them are in earlier runs.
     """
     places = [index for index, each in enumerate(window) if gone(each)]
     found = [each for each in window if not gone(each)]
@@ -79,8 +79,8 @@ def replaced(window: Sequence[T], gone: Callable[[T], bool], summary: T) -> list
 
 
 class Line(msgspec.Struct, frozen=True):
-    """What a decision on a window looks at, of each message: its role, whether it answers a call of
-    the one before it, and how many tokens it has; None where nobody counted.
+    """One message as a decision on a window sees it: its role, true if it answers a call of the
+    message before it, and its tokens; None if they were not counted.
     """
 
     role: str
@@ -90,14 +90,16 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """When a window is too long, and how many of its newest messages stay; None is no bound."""
+    """The length from which on a window is too long, and the number of its newest messages that
+    stay; None is no bound.
+    """
 
     keep: int
     messages: int | None = None
     tokens: int | None = None
 
     def check(self) -> None:
-        """Raises BadValue for what bounds nothing."""
+        """Check the bound. Raises BadValue for a value that is no whole number."""
         for name in ("keep", "messages", "tokens"):
             value = getattr(self, name)
             if name != "keep" and value is None:
@@ -110,12 +112,12 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 def dropped(window: Sequence[Line], bound: Bound) -> tuple[int, int] | None:
-    """Which of a window a summary is to stand for: from and up to before these places. None where
-    the window is within its bound.
+    """Return the range of a window that a summary is to replace: from and up to before these
+    indices.
 
-    Instructions at its begin stay, and so do the newest messages; an answer to a call stays with
-    that call. Raises Refused where nothing is left to drop, BadValue where tokens are bounded and
-    not counted.
+    None where the window is within its bound. Instructions at its start stay, and so do the newest
+    messages; an answer to a call stays with that call. Raises Refused where nothing is left to
+    drop, BadValue where tokens are bounded and not counted.
     """
     if not _too_long(window, bound):
         return None
@@ -153,14 +155,14 @@ def _too_long(window: Sequence[Line], bound: Bound) -> bool:
 
 
 def total(tokens: Iterable[int | None]) -> int | None:
-    """How many in all; None where that of one is not known."""
+    """Return the sum; None where the tokens of one message are unknown."""
     found = list(tokens)
     known = [each for each in found if each is not None]
     return sum(known) if len(known) == len(found) else None
 
 
 def check_free(stands_for: Iterable[str], taken: Iterable[str], by: str) -> None:
-    """Raises Refused where another agent's summary stands for some of these already."""
+    """Check that no other agent's summary replaces some of these messages. Raises Refused."""
     both = set(stands_for) & set(taken)
     if both:
         message = (

@@ -1,8 +1,8 @@
-"""An experiment: arms that are compared by what comes of their runs, stated before the data.
+"""An experiment: arms that are compared by the outcomes of their runs, planned before the data.
 
-Its stream outlives runs. A plan may be replaced while there are no data: another one is registered
-under the name, whole. From the first run on it stands: who wants another one then registers another
-experiment, so that a report always names the plan that its data were gathered under.
+Its stream outlives runs. A plan may be replaced, as a whole, while there are no data. From the
+first run on it is fixed: another plan needs another experiment, so that a report always names the
+plan under which its data were gathered.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ARMS_MAX = 100
 METRICS_MAX = 100
 
 WEIGHT_MAX = 1e9
-"""Largest weight of an arm: what shares are made of stays finite."""
+"""Largest weight of an arm: the sum of the weights stays finite."""
 
 TASK, RUN, CONVERSATION = "task", "run", "conversation"
-"""Units that a run has by itself; any other name is the caller's."""
+"""Units that every run has; any other name is the caller's."""
 
 
 class Better(StrEnum):
-    """Which direction of a metric is the good one, as far as its plan says it."""
+    """The better direction of a metric, as far as the plan states it."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -45,15 +45,15 @@ class Better(StrEnum):
 
 
 class StopRule(StrEnum):
-    """When it is looked at: once at the planned size, or at any time."""
+    """The time of analysis: once at the planned size, or at any time."""
 
     FIXED = "fixed"
     SEQUENTIAL = "sequential"
 
 
 class Missing(StrEnum):
-    """What a trial without a value counts as: the worst one, nothing, or what is worst for an arm
-    beside its baseline.
+    """The value of a trial without a score: the worst one, none, or the worst for an arm compared
+    with its baseline.
     """
 
     FAILURE = "failure"
@@ -62,14 +62,14 @@ class Missing(StrEnum):
 
 
 class PlannedArm(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is compared: a version of a prompt, a model, parameters. `weight` is its share of units,
-    beside those of the other arms.
+    """One arm of the comparison: a version of a prompt, a model, parameters. `weight` is its share
+    of units, relative to the other arms.
 
     Attributes:
-        name: What runs of it are recorded under.
-        prompt: Which version of a prompt.
-        model: Which model.
-        parameters: What else it is given, as a JSON object.
+        name: The name under which its runs are recorded.
+        prompt: The version of a prompt.
+        model: The model.
+        parameters: Its other parameters, as a JSON object.
     """
 
     name: str
@@ -80,13 +80,12 @@ class PlannedArm(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What arms are compared by; the first one decides. `smallest` is the least difference that
+    """A metric of the comparison; the first one decides. `smallest` is the smallest difference that
     matters, in the metric's own unit.
 
     Attributes:
-        name: What runs are scored by.
-        better: Which direction is the good one; `not stated` leaves it to the catalogue and to who
-            asks.
+        name: The name of the scores of runs.
+        better: The better direction; `not stated` leaves it to the catalogue and to the caller.
     """
 
     name: str
@@ -96,17 +95,16 @@ class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @event("experiment.registered.v1")
 class ExperimentRegistered(Event, frozen=True, kw_only=True):
-    """What is compared, by what, and how it is judged. The first arm is the baseline.
+    """The plan of the comparison and its analysis. The first arm is the baseline.
 
-    `arms` are what is compared, `metrics` what by; the first metric decides. `question` says in a
-    sentence what is to be found out. `alpha` is how often a difference may be found where there is
-    none, `stop` when it is looked at, `missing` what a task without a score counts as, and `salt`
-    is mixed into who is given which arm.
-    `unit` is what one arm is given to: task, run, conversation, or a name of the caller's.
-    `cluster` names the label of runs by which tasks hang together; empty where they do not.
-    `planned` is how many tasks are to be had, `trials` how often each is tried under each arm.
-    `exploratory` says that the data were seen before the plan. `because` says why it replaces the
-    plan before it; empty in a first one.
+    `arms` are compared by `metrics`; the first metric decides. `question` is the research question
+    in a sentence. `alpha` is the rate of false positives, `stop` the time of analysis, `missing`
+    the value of a task without a score, and `salt` is an input of the assignment of units to arms.
+    `unit` is the unit of assignment: task, run, conversation, or a name of the caller's. `cluster`
+    names the label of runs by which tasks are clustered; empty where they are not. `planned` is the
+    number of tasks, `trials` the number of trials of each under each arm. `exploratory` is true if
+    the data were seen before the plan. `because` is the reason for replacing the previous plan;
+    empty in a first one.
     """
 
     arms: tuple[PlannedArm, ...]
@@ -129,7 +127,7 @@ class ExperimentStopped(Event, frozen=True, kw_only=True):
     """No unit is assigned from here on.
 
     Attributes:
-        because: Why.
+        because: The reason.
     """
 
     because: str = ""
@@ -140,7 +138,7 @@ ExperimentEvent = ExperimentRegistered | ExperimentStopped
 
 class ExperimentState(Brief, msgspec.Struct):
     """An experiment at a `version`; `plan` is the newest one, None before it is registered;
-    `replaced` counts those before it; `stopped` is None while it is open.
+    `replaced` counts the earlier ones; `stopped` is None while it is open.
     """
 
     version: int = 0
@@ -150,12 +148,12 @@ class ExperimentState(Brief, msgspec.Struct):
 
 
 def initial() -> ExperimentState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return ExperimentState()
 
 
 def fold(state: ExperimentState, events: Iterable[Event]) -> ExperimentState:
-    """The state after more events; the given one is left as it is."""
+    """Return the state after more events; the given state is not changed."""
     state = msgspec.structs.replace(state)
     for each in events:
         state.version += 1
@@ -174,8 +172,9 @@ def fold(state: ExperimentState, events: Iterable[Event]) -> ExperimentState:
 
 
 def decide(state: ExperimentState, event: ExperimentEvent) -> Sequence[ExperimentEvent]:
-    """The events that stating one leads to; none where it is so already. Raises Refused, BadValue,
-    BadName.
+    """Return the events of a registration or a stop; none where it changes nothing.
+
+    Raises Refused, BadValue, BadName.
     """
     if isinstance(event, ExperimentRegistered):
         check(event)
@@ -199,8 +198,9 @@ def decide(state: ExperimentState, event: ExperimentEvent) -> Sequence[Experimen
 def replace(
     state: ExperimentState, plan: ExperimentRegistered, runs: Sequence[str]
 ) -> Sequence[ExperimentEvent]:
-    """The events that replacing a plan leads to; none where it is the same. `runs` are those that
-    have an arm of it. Raises Refused, BadValue, BadName.
+    """Return the events of replacing a plan; none where it is the same.
+
+    `runs` are the runs that have an arm of it. Raises Refused, BadValue, BadName.
     """
     check(plan)
     if state.plan is None:
@@ -209,25 +209,23 @@ def replace(
     if not differences(state.plan, plan):
         return ()
     if state.stopped is not None:
-        message = "it is stopped, and no run will be had under another plan: use another name"
+        message = "it is stopped, so no run can begin under another plan: use another name"
         raise Refused(message)
     if runs:
         message = (
-            f"{counted(len(runs), 'run')} of it began already ({shortened(runs)}), and a plan is "
-            "not replaced once there are data: register this one under another name"
+            f"{counted(len(runs), 'run')} of it already began ({shortened(runs)}), and a plan "
+            "cannot be replaced once there are data: register this one under another name"
         )
         raise Refused(message)
     return (plan,)
 
 
 def differences(stated: ExperimentRegistered, request: ExperimentRegistered) -> list[str]:
-    """What a plan says otherwise than the one that stands, a field each; none where they mean the
-    same.
-    """
+    """Return the differences between a plan and the registered one, one text a field."""
     before, after = (
         _plan_fields(stated),
         _plan_fields(request),
-    )  # arms and metrics of one alone differ by name
+    )  # an arm or metric in one plan only shows in the lists of names
     return [
         f"{name} {word}, not {after[name]}"
         for name, word in before.items()
@@ -236,7 +234,7 @@ def differences(stated: ExperimentRegistered, request: ExperimentRegistered) -> 
 
 
 def _plan_fields(plan: ExperimentRegistered) -> dict[str, str]:
-    """A plan's fields in words, those of each arm and metric apart."""
+    """Return a plan's fields as texts, with separate fields for each arm and metric."""
     fields: dict[str, Any] = {}
     for kind, parts in (("arm", plan.arms), ("metric", plan.metrics)):
         fields[f"{kind}s"] = [part.name for part in parts]
@@ -256,7 +254,7 @@ def _word(value: Any) -> str:
 
 
 def arm_of(name: str, plan: ExperimentRegistered, unit: str) -> PlannedArm:
-    """The arm that a unit has in an experiment: the same one for ever, each in its share.
+    """Return the arm of a unit in an experiment: always the same one, in proportion to the weights.
 
     The first 8 bytes of SHA-256 over salt, experiment and unit (each behind its length), as a
     fraction of 2^64, fall into one arm's part of the weights.
@@ -272,8 +270,10 @@ def arm_of(name: str, plan: ExperimentRegistered, unit: str) -> PlannedArm:
 
 
 def unit_of(plan: ExperimentRegistered, run: str, has: dict[str, str], given: str | None) -> str:
-    """What a run's arm is chosen for. `has` is its task and its conversation, as far as it has
-    them, `given` a unit as the caller names it. Raises BadValue.
+    """Return the unit for which a run's arm is chosen.
+
+    `has` is its task and its conversation, as far as it has them, `given` the caller's name of the
+    unit. Raises BadValue.
     """
     unit = {**has, RUN: run}.get(plan.unit) if plan.unit in (TASK, RUN, CONVERSATION) else given
     if not unit:
@@ -287,7 +287,7 @@ def unit_of(plan: ExperimentRegistered, run: str, has: dict[str, str], given: st
 
 
 def check(plan: ExperimentRegistered) -> None:
-    """Raise BadValue or BadName for what is no plan."""
+    """Check a plan. Raises BadValue or BadName."""
     for kind, names, most in (
         ("arm", [arm.name for arm in plan.arms], ARMS_MAX),
         ("metric", [metric.name for metric in plan.metrics], METRICS_MAX),

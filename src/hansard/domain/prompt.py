@@ -1,11 +1,11 @@
 """A prompt: its versions, the aliases that name them, and feedback. It outlives runs.
 
-A version is a text with the model and the parameters that it is meant for. It never changes: what
-is changed is a new version with a parent, a merge has two. An alias (`production`) is moved from
-version to version, and its history stays. A version that is retired can be read, and no more.
+A version is a text with its model and parameters. It never changes: a change is a new version with
+a parent, a merge has two. An alias (`production`) is moved from version to version, and its history
+stays. A retired version can only be read.
 
-A variable stands in the text as `{query}`; `{{query}}` stands for itself, and so does any other
-brace, so that a text may show JSON as it is.
+A variable is written in the text as `{query}`; `{{query}}` gives the literal `{query}`, and every
+other brace is literal, so that a text may show JSON as it is.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ KIND = "prompt"
 """The kind of its stream; its id is the prompt's name."""
 
 TEXT_BYTES_MAX = 64 * 1024
-"""Of a text, as the JSON that it is stored as: it stands in one event, whole."""
+"""Largest text, in bytes of its stored JSON: it is stored whole in one event."""
 
 PARENTS_MAX = 2
-"""Of a version: a merge has two."""
+"""Most parents of a version: a merge has two."""
 
 _VARIABLE = re.compile(r"\{\{[A-Za-z_]\w*\}\}|\{(?P<name>[A-Za-z_]\w*)\}", re.ASCII)
 
 
 @event("prompt.version_added.v1")
 class PromptVersionAdded(Event, frozen=True, kw_only=True):
-    """A version. `digest` is that of text, model and parameters; a `text` that is empty is not
-    known: an import had it from a source that does not tell.
+    """A version of the prompt. `digest` is that of text, model and parameters; an empty `text` is
+    unknown: an import had it from a source without texts.
 
     Attributes:
         version: Its number, from 1 in each prompt.
         text: The text, with its variables.
         digest: See `digest_of`.
-        model: The model that it is meant for; empty for any.
-        parameters: What else the model is given, as a JSON object.
-        parents: The versions that it was made of: none, one, or two for a merge.
-        feedback_applied: What was said of its parents that it answers.
-        because: Why it was made.
-        metrics: What its source claims of it, by name.
+        model: The model that it is written for; empty for any.
+        parameters: The model's other parameters, as a JSON object.
+        parents: The versions that it derives from: none, one, or two for a merge.
+        feedback_applied: The feedback on its parents that it answers.
+        because: The reason for the version.
+        metrics: The figures that its source claims for it, by name.
     """
 
     version: int
@@ -72,9 +72,9 @@ class PromptAliased(Event, frozen=True, kw_only=True):
 
     Attributes:
         alias: The alias.
-        version: Which version; None where it is taken away.
-        before: Which one it named; None where it is new.
-        because: Why.
+        version: The version; None where the alias is removed.
+        before: The version it named before; None where it is new.
+        because: The reason.
     """
 
     alias: str
@@ -86,13 +86,13 @@ class PromptAliased(Event, frozen=True, kw_only=True):
 
 @event("prompt.feedback_given.v1")
 class PromptFeedbackGiven(Event, frozen=True, kw_only=True):
-    """What somebody said of a version.
+    """Feedback on a version.
 
     Attributes:
-        version: Which one.
-        text: What was said: a rule's name (`too_verbose`) or a sentence.
-        rating: How satisfied they were, from 0 to 1; None where they did not say.
-        run: The run that it was said of; empty where of none.
+        version: The version.
+        text: The feedback: a rule's name (`too_verbose`) or a sentence.
+        rating: Satisfaction, from 0 to 1; None where there is no rating.
+        run: The run that the feedback is about; empty for none.
     """
 
     version: int
@@ -106,8 +106,8 @@ class PromptRetired(Event, frozen=True, kw_only=True):
     """A version is not to be used any more.
 
     Attributes:
-        version: Which one.
-        because: Why.
+        version: The version.
+        because: The reason.
     """
 
     version: int
@@ -118,12 +118,12 @@ PromptEvent = PromptVersionAdded | PromptAliased | PromptFeedbackGiven | PromptR
 
 
 class PromptConflict(HansardError):
-    """An alias was moved by somebody else meanwhile; nothing was written.
+    """An alias was moved by another writer in the meantime; nothing was written.
 
     Attributes:
-        alias: Which alias.
-        expected: The version that it was to name; None for none.
-        found: What stands there instead; None where it was taken away.
+        alias: The alias.
+        expected: The version that the writer had read; None for none.
+        found: The version that it names now; None where it was removed.
         wanted: The version that it was to be moved to.
     """
 
@@ -144,9 +144,9 @@ class PromptState(ArtifactState[PromptVersionAdded]):
     """A prompt at a `version` of its stream.
 
     Attributes:
-        aliases: The version that each names.
-        retired: Why, by version.
-        moves: What the aliases named in turn, the oldest first.
+        aliases: The version that each alias names.
+        retired: The reason for retiring, by version.
+        moves: The moves of all aliases, the oldest first.
         feedback: The feedback on its versions, the oldest first.
     """
 
@@ -179,8 +179,8 @@ fold = artifact.fold
 
 
 def decide(state: PromptState, event: PromptEvent) -> Sequence[PromptEvent]:
-    """Return the events that stating one leads to; none where it is so already. A version gets its
-    number and its digest here, and a parent where it has none: the newest one.
+    """Return the events of a statement; none where it changes nothing. A version gets its number
+    and its digest here, and a parent where it has none: the newest version.
 
     Raises Refused, PromptConflict, BadValue, BadName.
     """
@@ -213,9 +213,10 @@ def decide(state: PromptState, event: PromptEvent) -> Sequence[PromptEvent]:
 
 
 def equal_version(state: PromptState, event: PromptVersionAdded) -> int | None:
-    """Return the version that adding one leads to where it changes nothing: one that is equal,
-    where no parents are named; else a parent that is, or an equal one of the same parents. None
-    where it is new.
+    """Return an existing version that adding one would repeat; None where it is new.
+
+    Without parents, that is any equal version; with parents, an equal parent, or an equal version
+    of the same parents.
     """
     parents = event.parents
     digest = digest_of(event.text, event.model, event.parameters)
@@ -287,7 +288,7 @@ def _check_version(event: PromptVersionAdded) -> None:
 
 
 def check_name(name: object) -> str:
-    """A prompt's name, checked: a name without `@`, which is what a version stands behind. Raises
+    """Return a prompt's name, checked: it may not hold `@`, which separates a version. Raises
     BadName.
     """
     found = ids.name(KIND, name)
@@ -308,7 +309,7 @@ PROMPTS = ArtifactKind(
 
 
 def check_alias(alias: object) -> str:
-    """An alias, checked: no number, which is a version's. Raises BadName."""
+    """Return an alias, checked: a number is not allowed, since it is a version. Raises BadName."""
     found = ids.name("alias", alias)
     if "@" in found or found != found.strip() or found.isdecimal():
         raise BadName("alias", found[:80], "leave out '@' and spaces, and give no number alone")
@@ -316,8 +317,8 @@ def check_alias(alias: object) -> str:
 
 
 def split(reference: object) -> tuple[str, str]:
-    """`rag@production` or `rag@3` as the prompt's name and what it names; nothing for the newest.
-    Raises BadName.
+    """Split `rag@production` or `rag@3` into the prompt's name and the version or alias, empty for
+    the newest. Raises BadName.
     """
     text = ids.name("prompt reference", reference)
     name, at, which = text.partition("@")
@@ -330,7 +331,7 @@ def split(reference: object) -> tuple[str, str]:
 
 
 def looks_up(text: str) -> bool:
-    """Whether a text is a reference with a version or an alias, and no prompt itself."""
+    """Return whether a text is a reference with a version or an alias, and no prompt itself."""
     try:
         name, which = split(text)
     except BadName:
@@ -339,8 +340,8 @@ def looks_up(text: str) -> bool:
 
 
 def resolve(state: PromptState, which: str) -> int:
-    """The number of the version that a version, an alias, or nothing names (then the newest that is
-    not retired). Raises Refused.
+    """Return the number of the version that a version or an alias names; for an empty text, of the
+    newest that is not retired. Raises Refused.
     """
     if not which:
         usable = [number for number in state.versions if number not in state.retired]
@@ -366,7 +367,7 @@ def _is_number(which: str) -> bool:
 
 
 def demand_usable(state: PromptState, version: int) -> PromptVersionAdded:
-    """A version that is not retired. Raises Refused."""
+    """Return a version that is not retired. Raises Refused."""
     found = state.demand(version)
     if version in state.retired:
         why = f" ({state.retired[version]})" if state.retired[version] else ""
@@ -383,20 +384,24 @@ def _named(version: int | None) -> str:
 
 
 def digest_of(text: str, model: str, parameters: msgspec.Raw) -> str:
-    """The digest of a version: of its text, its model and its parameters in RFC 8785 form."""
+    """Return the digest of a version: of its text, its model and its parameters in RFC 8785
+    form.
+    """
     given = canonical(msgspec.json.decode(bytes(parameters)) or {})
     return digest(b"prompt", text.encode(), model.encode(), given)
 
 
 def variables(text: str) -> tuple[str, ...]:
-    """The variables of a text, in the order in which they come."""
+    """Return the variables of a text, in order of first occurrence."""
     found = (each["name"] for each in _VARIABLE.finditer(text))
     return tuple(dict.fromkeys(name for name in found if name))
 
 
 def filled_in(text: str, given: Mapping[str, Any]) -> str:
-    """A text with its variables' values: texts and numbers, put in as they are. Raises BadValue for
-    one that is missing, that the text does not have, or that is neither.
+    """Return a text with the values of its variables inserted.
+
+    Values are texts and numbers. Raises BadValue for one that is missing, unknown, or of another
+    type.
     """
     target = variables(text)
     has = f"its variables are {shortened(target)}" if target else "it has no variables"
@@ -419,15 +424,17 @@ def filled_in(text: str, given: Mapping[str, Any]) -> str:
 
 
 USES_MAX = 64
-"""Versions of prompts that a call is said to be given."""
+"""Most versions of prompts that are recorded for one call."""
 
 
 class PromptText(values.RecordedText):
-    """A version's text with its variables filled in. A call that is given it, itself or in a list,
-    a mapping or a record, has the version on record; a text that is made of it does not.
+    """A version's text with its variables filled in.
+
+    A call that has it among its arguments, itself or in a list, a mapping or a record, has the
+    version on record; a text derived from it does not.
 
     Attributes:
-        use: Which version it is of.
+        use: The version.
         label: The label of its prompt; None for public and trusted.
     """
 
@@ -437,24 +444,25 @@ class PromptText(values.RecordedText):
     label: Label | None
 
     def __new__(cls, text: str, use: PromptUse | None = None, label: Label | None = None) -> Self:
-        """A text that knows what it is of."""
+        """Create a text that knows its prompt version."""
         made = super().__new__(cls, text)
         made.use, made.label = use, label
         return made
 
     def fill(self, /, **variables: Any) -> PromptText:
-        """The text with its variables filled in. Raises BadValue for one that is missing, that it
-        does not have, or that is neither a text nor a number.
+        """Return the text with its variables filled in.
+
+        Raises BadValue for a variable that is missing, unknown, or neither a text nor a number.
         """
         return PromptText(filled_in(self, variables), self.use, self.label)
 
 
 _TEXTLESS = frozenset({str, bytes, int, float, bool, type(None)})
-"""What most arguments are: looked at first, for every call."""
+"""Types of most arguments: checked first, for every call."""
 
 
 def texts_in(value: object) -> list[PromptText]:
-    """The prompts' texts among a call's arguments, which are recordable."""
+    """Return the prompts' texts among a call's arguments, which are recordable."""
     if type(value) is dict and _TEXTLESS.issuperset(map(type, value.values())):
         return []
     found: list[PromptText] = []
@@ -478,7 +486,7 @@ def texts_in(value: object) -> list[PromptText]:
 
 
 def uses(given: Sequence[PromptText], besides: Sequence[PromptUse] = ()) -> tuple[PromptUse, ...]:
-    """The versions that some texts are of, each once."""
+    """Return the versions of some texts, each once."""
     if not (given or besides):
         return ()
     found = dict.fromkeys(besides)
@@ -487,7 +495,9 @@ def uses(given: Sequence[PromptText], besides: Sequence[PromptUse] = ()) -> tupl
 
 
 def checked(items: Sequence[PromptUse]) -> tuple[PromptUse, ...]:
-    """What a client says that a call was given. Raises BadName, BadValue."""
+    """Return the prompt versions that a client reports for a call, checked. Raises BadName,
+    BadValue.
+    """
     if len(items) > USES_MAX:
         raise BadValue("prompts", f"{len(items):,} of a call", f"give at most {USES_MAX}")
     for each in items:

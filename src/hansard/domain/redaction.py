@@ -1,10 +1,10 @@
-"""Secrets taken out of texts, of recorded values and of whole events.
+"""Removal of secrets from texts, recorded values and whole events.
 
-A `Redaction` knows the secrets of a program by name. A value that is a secret becomes
-`{"$secret": name}`; inside another text a secret becomes `<secret:name>`; a text field of an event
-that is a secret becomes `(secret name)`. What is replaced already is not replaced again.
+A `Redaction` knows the secrets of a program by name. A value that is a secret becomes `{"$secret":
+name}`; inside another text a secret becomes `<secret:name>`; a text field of an event that is a
+secret becomes `(secret name)`. A replacement is not replaced again.
 
-`hansard.bus.redacted_log` applies it to every commit before it is encoded, whatever wrote it.
+`hansard.bus.redacted_log` applies it to every commit before it is encoded, for every writer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.values import Plain, Scrub, Secret
 
 SECRET_LENGTH_MIN = 6
-"""Shortest text that is looked for inside other texts: shorter ones would match by chance."""
+"""Shortest text that is searched for inside other texts: shorter ones would match by chance."""
 
 GENERATED_FIELDS = frozenset(
     {
@@ -36,7 +36,7 @@ GENERATED_FIELDS = frozenset(
     }
 )
 """Fields that may hold an id, a digest or a time that Hansard generated. A pattern is not applied
-to a text there that has the form of one. A secret given as a text is looked for there, too.
+to a text there that has such a form. A secret given as a text is searched for there, too.
 """
 
 _GENERATED = re.compile(
@@ -64,8 +64,8 @@ class Redaction:
     """The secrets of a program, by name: texts, and patterns of texts."""
 
     def __init__(self, secrets: Iterable[tuple[str, str | re.Pattern[str]]]) -> None:
-        """`secrets` as `Redaction.of` checked them."""
-        # The longest first: the rest of a secret that begins with another one would be recorded.
+        """Take `secrets` as `Redaction.of` checked them."""
+        # Longest first: else the rest of a secret that begins with another one would be recorded.
         self.secrets = sorted(set(secrets), key=_longest_first)
         self._matchers = [(name, secret, _matcher(secret)) for name, secret in self.secrets]
         self._texts = [each for each in self._matchers if isinstance(each[1], str)]
@@ -75,9 +75,10 @@ class Redaction:
 
     @classmethod
     def of(cls, redact: Mapping[str, Any]) -> Redaction | None:
-        """The redaction of secrets by name, each a text or a compiled pattern; None for none.
+        """Build the redaction of secrets by name, each a text or a compiled pattern; None for no
+        secrets.
 
-        Raises BadName, and BadValue for what is neither, or too short to be looked for.
+        Raises BadName, and BadValue for another type, or a text that is too short to search for.
         """
         for name, secret in redact.items():
             ids.name("secret", name)
@@ -94,7 +95,7 @@ class Redaction:
         return cls(redact.items()) if redact else None
 
     def joined(self, other: Redaction | None) -> Redaction:
-        """The secrets of both."""
+        """Return a redaction of the secrets of both."""
         if other is None or set(other.secrets) <= set(self.secrets):
             return self
         return Redaction([*self.secrets, *other.secrets])
@@ -102,15 +103,15 @@ class Redaction:
     # ---------------------------------------------------------------- texts
 
     def __call__(self, text: str) -> str | Secret:
-        """A text without secrets, or the secret that it is."""
+        """Return a text without secrets, or the secret that it is."""
         return self._scrubbed(text, self._matchers)
 
     def text(self, text: str) -> str:
-        """A text without secrets, where nothing but a text can stand."""
+        """Return a text without secrets, for places that hold only a text."""
         return _as_text(self(text))
 
     def is_clean(self, value: object, field: str = "") -> bool:
-        """Whether no text of a value, a mapping or a sequence holds a secret."""
+        """Return whether no text of a value, a mapping or a sequence holds a secret."""
         if isinstance(value, str):
             return self._in(field, value) == value
         if isinstance(value, Mapping):
@@ -139,14 +140,14 @@ class Redaction:
         return text
 
     def _in(self, field: str, text: str) -> str | Secret:
-        """A text of a field, without secrets."""
+        """Return a text of a field, without secrets."""
         generated = field in GENERATED_FIELDS and _GENERATED.fullmatch(text)
         return self._scrubbed(text, self._texts if generated else self._matchers)
 
     @contextlib.contextmanager
     def in_errors(self) -> Iterator[None]:
-        """Take the secrets out of the errors of Hansard's own that are raised inside: they repeat
-        what was given.
+        """Remove the secrets from Hansard's own errors that are raised inside: they repeat
+        arguments.
         """
         try:
             yield
@@ -159,8 +160,8 @@ class Redaction:
             raise
 
     def _with_cut_ones(self) -> Redaction:
-        """This, and the beginnings of its texts from half of them on: an error shows no more than
-        the first 40 to 200 characters of a value.
+        """Return this redaction with the beginnings of its texts, from half of their length on,
+        added: an error shows at most the first 40 to 200 characters of a value.
         """
         cut = [
             (name, secret[:length])
@@ -173,11 +174,13 @@ class Redaction:
     # ---------------------------------------------------------------- events
 
     def may_hold(self, data: bytes) -> bool:
-        """Whether a JSON text has to be looked through: cheap, and False for most."""
+        """Return whether a JSON text has to be searched: cheap, and False for most."""
         return self._needles is None or any(each in data for each in self._needles)
 
     def fields(self, value: T, field: str = "") -> T:
-        """An event, or a part of one, without secrets; the same object where there are none."""
+        """Return an event, or a part of one, without secrets; the same object where there are
+        none.
+        """
         made: T = self._fields(value, field)
         return made
 
@@ -189,8 +192,8 @@ class Redaction:
             case msgspec.Raw():
                 made = self.raw(value, field)
             case msgspec.Struct():
-                told = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
-                pairs = [(name, key, getattr(value, name)) for name, key in told]
+                names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+                pairs = [(name, key, getattr(value, name)) for name, key in names]
                 news = {name: self.fields(each, key) for name, key, each in pairs}
                 if any(news[name] is not each for name, _, each in pairs):
                     made = msgspec.structs.replace(value, **news)
@@ -210,7 +213,7 @@ class Redaction:
         return made
 
     def raw(self, raw: msgspec.Raw, field: str = "") -> msgspec.Raw:
-        """A recorded value's JSON without secrets; the same object where there are none."""
+        """Return a recorded value's JSON without secrets; the same object where there are none."""
         if not bytes(raw):
             return raw
         plain = msgspec.json.decode(raw)
@@ -261,12 +264,14 @@ class Redaction:
         return {tag: base64.b64encode(found.encode(errors="surrogateescape")).decode()}
 
     def holds(self, data: bytes) -> bool:
-        """Whether a blob or a message, JSON or not, holds a secret."""
+        """Return whether a blob or a message, JSON or not, holds a secret."""
         return self.place_in(data) is not None
 
     def place_in(self, data: bytes) -> str | None:
-        """The field of a JSON text that holds a secret, empty for the whole; None where none does.
-        What is not JSON is looked through as one text.
+        """Return the field of a JSON text that holds a secret, empty for the whole; None where none
+        does.
+
+        Data that is not JSON is searched as one text.
         """
         if not self.may_hold(data):
             return None
@@ -278,10 +283,10 @@ class Redaction:
 
 
 def check_names(where: str, names: Mapping[str, object], scrub: Scrub | None) -> None:
-    """Raise BadValue for a name that holds a secret.
+    """Check that no name holds a secret. Raises BadValue.
 
     A text that is only read is recorded with the secret replaced. A name is part of an address (a
-    subject, a key, an id): replaced it would be another one, and two could become the same.
+    subject, a key, an id): a replaced name would be another name, and two could become the same.
     """
     if not isinstance(scrub, Redaction):
         return
@@ -291,13 +296,13 @@ def check_names(where: str, names: Mapping[str, object], scrub: Scrub | None) ->
 
 
 def holds_secret(where: str) -> BadValue:
-    """The error for a name with a secret in it. It does not repeat the secret."""
+    """Return the error for a name with a secret in it. It does not repeat the secret."""
     remedy = "leave the secret out of it: names are kept as they are, never replaced"
     return BadValue(where, "it holds a secret", remedy)
 
 
 def _difference(plain: Plain, clean: Plain) -> str | None:
-    """Where two JSON values differ first, by the fields that lead there; None where they do not."""
+    """Return the path of the first difference of two JSON values; None where they are equal."""
     if plain == clean:
         return None
     if type(plain) is dict and type(clean) is dict and plain.keys() == clean.keys():
@@ -318,7 +323,7 @@ def _longest_first(item: tuple[str, str | re.Pattern[str]]) -> tuple[int, str, s
 
 
 def _matcher(secret: str | re.Pattern[str]) -> re.Pattern[str]:
-    """What finds a secret inside of a text, which may be JSON itself."""
+    """Return the pattern that finds a secret inside a text, which may itself be JSON."""
     if isinstance(secret, re.Pattern):
         return secret
     forms = {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
@@ -326,7 +331,9 @@ def _matcher(secret: str | re.Pattern[str]) -> re.Pattern[str]:
 
 
 def _needles(secrets: Iterable[str | re.Pattern[str]]) -> list[bytes] | None:
-    """Bytes of which each JSON text with a secret has at least one; None where none are known."""
+    """Return bytes of which each JSON text with a secret has at least one; None where none are
+    known.
+    """
     found: list[bytes] = [b'"$bytes', b"\\u"]
     for secret in secrets:
         if not isinstance(secret, str) or json.dumps(secret)[1:-1] != secret or "/" in secret:

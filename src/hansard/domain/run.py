@@ -1,9 +1,9 @@
 """A run: one execution of a workflow by one or more agents. Its events are its `life` stream.
 
 A run is open while an agent is at work in it: one that took part (joined, or was resumed) and has
-not left. It ends when the last of them leaves, as the worst of its agents' ends; or when somebody
-says so, and then whoever is still at work counts no more. An agent that was killed never leaves: it
-is at work until it is resumed, or somebody ends the run.
+not left. It ends when the last of them leaves, with the worst outcome of its agents; or when a
+person ends it, and then agents still at work are ignored. An agent that was killed never leaves: it
+is at work until it is resumed, or the run is ended.
 
 Names, events, state, evolve, decide. The events are the storage format: a tag never changes its
 meaning, a field is only added with a default.
@@ -37,22 +37,23 @@ from hansard.domain.steps import (
     Verdict,
 )
 
-# The calls that an agent's program made last, by its stream: what a strict replay is to equal.
+# The calls that an agent's program made last, by its stream: a strict replay must equal them.
 #
-# A session records what it runs, and when it leaves, which of the earlier steps it was answered
-# from (`AgentLeft.answered`). Both together are the path that it went. What earlier sessions did,
-# and a later one with edited code no longer asked for, is on record and not on that path.
+# A session records the steps it runs, and when it leaves, the earlier steps that it replayed
+# (`AgentLeft.answered`). Both together are its path. Steps of earlier sessions that a later one
+# with edited code no longer requested are on record, but not on that path.
 
 Ranges = tuple[tuple[int, int], ...]
-"""Numbers of steps, rising: the first and the last of each row without a hole."""
+"""Numbers of steps, ascending: the first and the last of each range without a gap."""
 
 PURPOSE = "run"
-"""Of the sessions in which a program ran; another one settled a step, say."""
+"""The purpose of sessions in which a program ran; another session settled a step, for example."""
 
 
 class SessionPath(msgspec.Struct, frozen=True):
-    """The steps of a path, rising. `exact`: as its session has told; else what leads to the calls
-    that it recorded, where it was killed or is of a version that did not tell.
+    """The steps of a path, ascending. `exact`: as reported by its session; else the steps that lead
+    to the calls that it recorded, where it was killed or written by a version that did not report
+    them.
     """
 
     steps: tuple[int, ...] = ()
@@ -61,14 +62,14 @@ class SessionPath(msgspec.Struct, frozen=True):
 
 class _Session(msgspec.Struct):
     began: bool
-    """Whether it was the agent's first: nothing was on record to answer it."""
+    """True if it was the agent's first: no record existed to replay."""
     ran: set[int] = msgspec.field(default_factory=set)
     settled: set[int] = msgspec.field(default_factory=set)
     left: AgentLeft | None = None
 
 
 def ranges(numbers: Iterable[int]) -> Ranges:
-    """Numbers as ranges."""
+    """Return numbers as ranges."""
     found: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if found and found[-1][1] == number - 1:
@@ -78,14 +79,14 @@ def ranges(numbers: Iterable[int]) -> Ranges:
     return tuple(found)
 
 
-def within(told: Ranges, steps: Mapping[int, Step]) -> Iterator[int]:
-    """Those of some steps whose numbers lie in ranges."""
-    return (number for number in steps if any(low <= number <= high for low, high in told))
+def within(ranges: Ranges, steps: Mapping[int, Step]) -> Iterator[int]:
+    """Yield the numbers of those steps that lie in ranges."""
+    return (number for number in steps if any(low <= number <= high for low, high in ranges))
 
 
 def with_bodies(numbers: Iterable[int], steps: Mapping[int, Step]) -> set[int]:
-    """Steps, and those that were called in their bodies: with a composite that is answered, they
-    are. A body's steps come after it.
+    """Return the numbers of steps and of the calls in their bodies, which are replayed with a
+    composite step. The steps of a body follow it.
     """
     found = set(numbers)
     for number in sorted(steps):
@@ -95,8 +96,8 @@ def with_bodies(numbers: Iterable[int], steps: Mapping[int, Step]) -> set[int]:
 
 
 def newest(events: Iterable[Event], steps: Mapping[int, Step]) -> SessionPath:
-    """The path of the newest session that recorded a call or ended in order; `steps` are those of
-    the state after the events.
+    """Return the path of the newest session that recorded a call or ended in order; `steps` are
+    those of the state after the events.
     """
     for session in reversed(_sessions(events)):
         done = session.left is not None and session.left.outcome == "completed"
@@ -114,8 +115,8 @@ def newest(events: Iterable[Event], steps: Mapping[int, Step]) -> SessionPath:
 
 
 def _with(given: set[int], ran: set[int], steps: Mapping[int, Step]) -> set[int]:
-    """What a session ran, and what it was given; of an outcome that it took over to where the call
-    stands now, the new step.
+    """Return the steps that a session ran or replayed; for an outcome that it moved to the call's
+    current place, the new step.
     """
     calls = {steps[number].call for number in ran if number in steps}
     return ran | {number for number in given if steps[number].call not in calls}
@@ -154,7 +155,7 @@ def _take(session: _Session, event: Event) -> None:
 
 
 def _led(ran: set[int], steps: Mapping[int, Step]) -> set[int]:
-    """Steps, and those that their chains lead back to."""
+    """Return steps and their predecessors in their chains."""
     found: set[int] = set()
     ahead = list(ran)
     while ahead:
@@ -170,29 +171,30 @@ def _led(ran: set[int], steps: Mapping[int, Step]) -> set[int]:
 
 
 FORK_DEPTH_MAX = 100
-"""Longest line of forks of forks that is read through."""
+"""Longest line of forks of forks that is read."""
 
 
 class ForkEffects(StrEnum):
-    """What a fork does with tools that have effects."""
+    """The handling of tools with effects in a fork."""
 
     SHADOW = "shadow"
     LIVE = "live"
 
 
 class Chain(StrEnum):
-    """What of the call before it the fingerprint of a call holds."""
+    """The part of the previous call that a call's fingerprint includes."""
 
     RESULT = "result"
-    """The digest of its result: an equal result cuts a change off."""
+    """The digest of its result: after an equal result, a change has no further effect."""
     FULL = "full"
-    """Its fingerprint, and so that of every call before: a change invalidates all that follows."""
+    """The fingerprint, and so that of every earlier call: a change invalidates all later calls."""
 
 
 @event("run.started.v1")
 class RunStarted(Event, frozen=True, kw_only=True):
-    """A run began. `program` is what started it, as a label for people; it is never run. `chain` is
-    what its calls' fingerprints hold of the call before; in records of before, the result.
+    """A run began. `program` is the program that started it, as a label for people; it is never
+    run. `chain` is the part of the previous call that its calls' fingerprints include; the result
+    in older records.
     """
 
     workflow: str
@@ -203,21 +205,21 @@ class RunStarted(Event, frozen=True, kw_only=True):
 
 
 class Swap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a probe answers in a fork in the place of what is on record: each call of the tool with
-    these arguments returns what it returned to the parent, with another value at one place.
+    """The value that a probe substitutes in a fork: each call of the tool with these arguments
+    returns the parent's result with another value at one place.
 
     Attributes:
-        probe: The probe that the fork is of; all of its forks have the same.
-        path: The path as somebody gave it.
-        agent: The parent's agent whose call gave the value first.
+        probe: The probe of the fork; all of its forks have the same.
+        path: The path as the user gave it.
+        agent: The parent's agent whose call returned the value first.
         step: The number of that call in the parent.
-        tool: What was called.
-        arguments: The digest of the arguments that it was called with.
-        within: Where in its result the value stands: keys and indices from the outside in.
+        tool: The called tool.
+        arguments: The digest of the call's arguments.
+        within: The place of the value in its result: keys and indices from the outside in.
         before: The value on record, as JSON.
-        after: The value in its place. Equal to `before` in the fork that shows whether the program
-            decides again as it did.
-        live: Whether calls of a model run that the record does not answer.
+        after: The substituted value. Equal to `before` in the fork that shows whether the program
+            repeats its decision.
+        live: True if calls of a model that the record does not answer are run.
     """
 
     probe: str
@@ -234,15 +236,14 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @event("run.forked.v1")
 class RunForked(Event, frozen=True, kw_only=True):
-    """A run began as a fork: its streams go on where the parent's stood. `at` is the parent's
-    version vector, by stream name; streams not in it begin empty.
+    """A run began as a fork: its streams continue those of the parent. `at` is the parent's version
+    vector, by stream name; streams not in it begin empty.
 
     Attributes:
-        parent: The run that it went on from.
-        effects: Whether tools with effects run in it.
+        parent: The run that it continues.
+        effects: The handling of tools with effects.
         labels: Texts by name, to find the run by.
-        swap: What a probe answers in it in the place of what is on record; None where it is none of
-            a probe's.
+        swap: The value that a probe substitutes; None outside of a probe.
     """
 
     parent: str
@@ -262,15 +263,16 @@ class AgentJoined(Event, frozen=True, kw_only=True):
 
 @event("run.assigned.v1")
 class RunAssigned(Event, frozen=True, kw_only=True):
-    """The run is a trial of a task under an arm of an experiment; what is empty is not known.
+    """The run is a trial of a task under an arm of an experiment; empty fields are unknown.
 
-    `trial` counts from where the source counts (most from 0). `unit` is what the arm was chosen
-    for, `chosen` how: `hash` of the unit, or `caller`; empty where a source does not say.
+    `trial` counts from where the source counts (most from 0). `unit` is the unit that the arm was
+    chosen for, `chosen` the method: `hash` of the unit, or `caller`; empty where the source gives
+    none.
 
     Attributes:
-        experiment: Which one.
-        arm: Which of its arms.
-        task: What is tried.
+        experiment: The experiment.
+        arm: Its arm.
+        task: The task.
     """
 
     experiment: str = ""
@@ -283,13 +285,13 @@ class RunAssigned(Event, frozen=True, kw_only=True):
 
 @event("run.scored.v1")
 class RunScored(Event, frozen=True, kw_only=True):
-    """Somebody or something judged what came of the run: finite numbers by metric. `details` is
-    what else the judge said, as it was.
+    """A person or program scored the run's outcome: finite numbers by metric. `details` are the
+    judge's further remarks, verbatim.
 
     Attributes:
-        metrics: What was judged, by name.
-        by: Who judged.
-        because: Why.
+        metrics: The scores, by name.
+        by: The judge.
+        because: The reason.
     """
 
     metrics: dict[str, float]
@@ -308,13 +310,15 @@ class RunResumed(Event, frozen=True, kw_only=True):
 
 @event("run.agent_left.v1")
 class RunAgentLeft(Event, frozen=True, kw_only=True):
-    """An agent is no longer at work: written with the end of its own stream, which says the same.
-    `outcome`: completed, failed or cancelled. Records of before have no such events: there, who
-    began a run ended it.
+    """An agent is no longer at work: written with the end of its own stream, which records the
+    same.
+
+    `outcome`: completed, failed or cancelled. Older records have no such events: there, the session
+    that began a run ended it.
 
     Attributes:
-        agent: Who.
-        error: What ended it; None for none.
+        agent: The agent.
+        error: The error that ended it; None for none.
     """
 
     agent: str
@@ -324,7 +328,7 @@ class RunAgentLeft(Event, frozen=True, kw_only=True):
 
 @event("run.completed.v1")
 class RunCompleted(Event, frozen=True, kw_only=True):
-    """The run ended as it should; `because` is a word of somebody who says so."""
+    """The run ended as it should; `because` is the reason given by a person who ended it."""
 
     because: str = ""
 
@@ -332,7 +336,7 @@ class RunCompleted(Event, frozen=True, kw_only=True):
 @event("run.failed.v1")
 class RunFailed(Event, frozen=True, kw_only=True):
     """The run ended in an error; it can be resumed. `agent` is the one that failed where another
-    one left last: then `error` only says so.
+    one left last: then `error` only refers to it.
     """
 
     error: Failure
@@ -341,7 +345,7 @@ class RunFailed(Event, frozen=True, kw_only=True):
 
 @event("run.cancelled.v1")
 class RunCancelled(Event, frozen=True, kw_only=True):
-    """Somebody ended the run."""
+    """A person ended the run."""
 
     because: str = ""
 
@@ -361,7 +365,7 @@ RunEvent = (
 
 
 class RunStatus(StrEnum):
-    """Where a run stands. A run whose process died stays `open` until it is resumed."""
+    """The status of a run. A run whose process died stays `open` until it is resumed."""
 
     UNKNOWN = "unknown"
     OPEN = "open"
@@ -371,16 +375,18 @@ class RunStatus(StrEnum):
 
 
 class RunState(Brief, msgspec.Struct, kw_only=True):
-    """A run's life at a `version`, a count of its events: of which `workflow` and `program` it is,
-    its `status`, `conversation_id` and `labels`, the `error` of a failed one. `epochs` counts each
-    agent's sessions; `assigned` is its arm of an experiment, `judged` its scores.
-    `roster` is agent to role; `forked` says what it is a fork of.
-    `at_work` are the agents that an open run waits for, in the order they took part; `ends` how the
-    others left, in that order, as far as the life tells.
+    """A run's life at a `version`, a count of its events.
 
-    `label` is the one that it began under, as states keep labels: its id, workflow and labels are
-    part of whatever is written in it, so nothing of it is shown to who is not cleared for that.
-    `chain` is what its calls' fingerprints hold of the call before; a fork has its parent's.
+    `workflow` and `program` are those it executes, then its `status`, `conversation_id` and
+    `labels`, and the `error` of a failed one. `epochs` counts each agent's sessions; `assigned` is
+    its arm of an experiment, `judged` its scores. `roster` maps agent to role; `forked` names its
+    parent. `at_work` are the agents that an open run waits for, in the order they took part; `ends`
+    how the others left, in that order, as far as the life records it.
+
+    `label` is the one that it began under, in the form that states keep: its id, workflow and
+    labels are part of every event in it, so readers without that clearance see nothing of it.
+    `chain` is the part of the previous call that its calls' fingerprints include; a fork has its
+    parent's.
     """
 
     version: int = 0
@@ -402,7 +408,7 @@ class RunState(Brief, msgspec.Struct, kw_only=True):
 
     @property
     def missing(self) -> list[str]:
-        """The agents that the run is open for: at work, or killed. None where it has ended."""
+        """The agents that the run is open for: at work, or killed. Empty where it has ended."""
         return list(self.at_work) if self.status is RunStatus.OPEN else []
 
     @property
@@ -411,7 +417,7 @@ class RunState(Brief, msgspec.Struct, kw_only=True):
         return {metric: value for each in self.judged for metric, value in each.metrics.items()}
 
     def copy(self) -> RunState:
-        """A state that can be folded on without changing this one."""
+        """Return a copy that can be folded on without changing this one."""
         return msgspec.structs.replace(
             self,
             labels=dict(self.labels),
@@ -424,18 +430,18 @@ class RunState(Brief, msgspec.Struct, kw_only=True):
 
 
 def begun_under(state: RunState, events: Iterable[Event], label: Label | None) -> None:
-    """Take the label of a commit into a state that the caller owns: where it begins the run."""
+    """Apply the label of a commit that begins the run to a state that the caller owns."""
     if label is not None and any(isinstance(each, RunStarted | RunForked) for each in events):
         state.label = raised(state.label, label)
 
 
 def initial() -> RunState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return RunState()
 
 
 def fold(state: RunState, events: Iterable[Event]) -> RunState:
-    """The state after more events; the given one is left as it is."""
+    """Return the state after more events; the given state is not changed."""
     state = state.copy()
     for each in events:
         evolve(state, each)
@@ -513,7 +519,7 @@ def _ends(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> No
 
 
 def decide(state: RunState, event: RunEvent) -> Sequence[RunEvent]:
-    """The events that stating one leads to; none where it is so already. Raises Refused."""
+    """Return the events of a statement; none where it changes nothing. Raises Refused."""
     match event:
         case RunStarted() | RunForked():
             if state.status is not RunStatus.UNKNOWN and not _may_fork(state, event):
@@ -567,7 +573,7 @@ def _join(state: RunState, event: AgentJoined) -> Sequence[RunEvent]:
 
 def _demand(state: RunState, agent: str) -> None:
     if agent not in state.roster:
-        known = ", ".join(sorted(state.roster)) or "nobody"
+        known = ", ".join(sorted(state.roster)) or "no agent"
         message = f"agent {agent!r} is not in this run's roster ({known}): let it join first"
         raise Refused(message)
 
@@ -591,7 +597,7 @@ def _end(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> Seq
 
 
 def _leave(state: RunState, event: RunAgentLeft) -> Sequence[RunEvent]:
-    """An agent's leaving, and the run's end where it was the last one at work."""
+    """Return an agent's leaving, and the run's end where it was the last one at work."""
     _demand(state, event.agent)
     if event.agent not in state.at_work and state.ends.get(event.agent) == event:
         return ()
@@ -602,8 +608,10 @@ def _leave(state: RunState, event: RunAgentLeft) -> Sequence[RunEvent]:
 
 
 def _worst(state: RunState, last: str) -> RunEvent:
-    """How a run ends whose agents have all left, `last` the last of them: as the worst of their
-    ends. Of several that failed, the first counts: the others may have failed for it.
+    """Return the end of a run whose agents have all left, `last` the last of them: their worst
+    outcome.
+
+    Of several that failed, the first counts: the others may have failed because of it.
     """
     failed = [end for end in state.ends.values() if end.outcome == RunStatus.FAILED]
     if failed:

@@ -1,7 +1,7 @@
 """The state of an agent at a point, in one self-contained shape.
 
 Snapshots form a chain: it begins with the initial request, has one for each call's intent and one
-for its outcome, ends with the final state, and each names the one before (`Moment`). Their ids
+for its outcome, ends with the final state, and each names its predecessor (`Moment`). Their ids
 derive from stream and version, so the same point always has the same id, and any version has one.
 """
 
@@ -22,13 +22,13 @@ from hansard.domain.steps import Step, StepStatus
 
 
 class Outcome(StrEnum):
-    """How a call ended, as a snapshot says it.
+    """The outcome of a call in a snapshot.
 
     Attributes:
         SUCCESS: It returned.
-        ERROR: It raised; or somebody said that it did not happen.
+        ERROR: It raised; or it was settled as not done.
         BLOCKED: The gate refused it.
-        IN_DOUBT: Nobody knows whether it happened.
+        IN_DOUBT: It is unknown whether it happened.
     """
 
     SUCCESS = "success"
@@ -47,12 +47,12 @@ _OUTCOMES = {
 
 
 class ContextWindow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The messages in the provider's form, and their token counts as recorded, summed.
+    """The messages in the provider's form, and the sum of their recorded token counts.
 
     Attributes:
         messages: In the provider's form.
-        total_tokens: Their tokens, summed; None, and absent in JSON, where some are unknown.
-        uncounted: How many messages have tokens that nobody counted.
+        total_tokens: The sum of their tokens; None, and absent in JSON, where some are unknown.
+        uncounted: The number of messages whose tokens were not counted.
     """
 
     messages: list[dict[str, Any]]
@@ -61,12 +61,12 @@ class ContextWindow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SnapshotState(msgspec.Struct, frozen=True):
-    """What the agent had in mind.
+    """The agent's conversation, turn and context window.
 
     Attributes:
-        conversation_id: The conversation that it goes on with.
+        conversation_id: The conversation that it continues.
         turn_number: Turns of a user so far, those of earlier runs included.
-        context_window: What it is given next.
+        context_window: The messages of its next model call.
     """
 
     conversation_id: str | None
@@ -75,11 +75,11 @@ class SnapshotState(msgspec.Struct, frozen=True):
 
 
 class SnapshotResult(msgspec.Struct, frozen=True):
-    """How the call ended; `data` is the result, or the error's type and message.
+    """The outcome of the call; `data` is the result, or the error's type and message.
 
     Attributes:
-        status: What has become of the call.
-        execution_time_ms: How long it took; None where nobody measured.
+        status: The outcome.
+        execution_time_ms: The call's duration; None if it was not measured.
     """
 
     status: Outcome
@@ -91,8 +91,8 @@ class ToolExecution(msgspec.Struct, frozen=True):
     """The call; `result` is None before it ended.
 
     Attributes:
-        tool_name: What was called.
-        parameters: With which arguments, by name.
+        tool_name: The called tool.
+        parameters: Its arguments, by name.
     """
 
     tool_name: str
@@ -101,12 +101,12 @@ class ToolExecution(msgspec.Struct, frozen=True):
 
 
 class ResourceAccess(msgspec.Struct, frozen=True):
-    """A resource the agent had used by then.
+    """A resource that the agent had used at that point.
 
     Attributes:
-        uri: Which resource.
-        access_time: When, by the writer's clock.
-        operation: What was done with it.
+        uri: The resource.
+        access_time: The time of access, by the log's clock; None if it is unknown.
+        operation: The kind of access.
     """
 
     uri: str
@@ -115,11 +115,11 @@ class ResourceAccess(msgspec.Struct, frozen=True):
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True):
-    """The versions of what wrote the events, not of what reads them.
+    """The versions of the writer of the events, not of their reader.
 
     Attributes:
-        server_version: Of Hansard.
-        protocol_version: Of the record's format.
+        server_version: The version of Hansard.
+        protocol_version: The version of the record's format.
     """
 
     server_version: str
@@ -130,10 +130,10 @@ class Snapshot(Brief, msgspec.Struct, frozen=True, kw_only=True):
     """An agent's state at a point of its work."""
 
     snapshot_id: str
-    """A UUID, made of the agent's stream and the version: the same whenever it is asked for."""
+    """A UUID derived from the agent's stream and the version: equal for equal points."""
 
     moment: Moment
-    """Where in the agent's work it stands."""
+    """The place in the agent's work."""
 
     run: str
     """The run."""
@@ -148,33 +148,33 @@ class Snapshot(Brief, msgspec.Struct, frozen=True, kw_only=True):
     """The version of the agent's stream: `agent@version` is the same point."""
 
     parent_snapshot: str | None
-    """The id of the one before it; None: it is the agent's first."""
+    """The id of the previous snapshot; None: it is the agent's first."""
 
     timestamp: datetime
-    """Of the event, UTC."""
+    """The time of the event, UTC."""
 
     agent_state: SnapshotState
-    """What the agent had before it: conversation, turn, context window."""
+    """The agent's conversation, turn and context window."""
 
     tool_execution: ToolExecution | None
-    """The call that it stands before or after; None where `moment` is another."""
+    """The call before or after which the snapshot was taken; None for another `moment`."""
 
     resources_accessed: list[ResourceAccess]
-    """In the order of use."""
+    """The resources in the order of use."""
 
     metadata: SnapshotMetadata
-    """What wrote the events."""
+    """The versions of the writer of the events."""
 
 
 def snapshot_id(stream: AgentStream, version: int) -> str:
-    """The id of the snapshot at a version of a stream."""
+    """Return the id of the snapshot at a version of a stream."""
     return uuid8("snapshot", stream.run, stream.role, stream.agent, str(version))
 
 
 def snapshot(
     stream: AgentStream, state: AgentState, times: dict[int, datetime], timestamp: datetime
 ) -> Snapshot:
-    """The snapshot of a state. `times` are the log's times of versions, as far as known."""
+    """Build the snapshot of a state. `times` are the log's times of versions, as far as known."""
     with value_types.reading():
         return _snapshot(stream, state, times, timestamp)
 

@@ -1,8 +1,8 @@
 """Steps: one call an agent makes to the world, an intent and then an outcome.
 
-The events below are the storage format: a tag never changes its meaning, a field is only added
-with a default. `step` counts an agent's steps from 1; payloads (`arguments`, `result`, `items`)
-are JSON in the form of `hansard.domain.values`.
+The events below are the storage format: a tag never changes its meaning, a field is only added with
+a default. `step` counts an agent's steps from 1; payloads (`arguments`, `result`, `items`) are JSON
+in the form of `hansard.domain.values`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_ATTRIBUTES = msgspec.Raw(b"{}")
 
 
 class Effects(StrEnum):
-    """What a tool does to the world, and so what doubt about it means."""
+    """The effect of a tool on the world, which decides how a call in doubt is handled."""
 
     PURE = "pure"
     IDEMPOTENT = "idempotent"
@@ -32,7 +32,7 @@ class Effects(StrEnum):
 
 
 class Verdict(StrEnum):
-    """How a doubt or a divergence was settled."""
+    """The verdict on a call in doubt or a divergence."""
 
     HAPPENED = "happened"
     DID_NOT_HAPPEN = "did_not_happen"
@@ -41,12 +41,12 @@ class Verdict(StrEnum):
 
 
 class Withheld(StrEnum):
-    """How a fork answered for an effect that it withheld.
+    """The answer of a fork to a call whose effect it withheld.
 
     Attributes:
-        OUTCOME: With an outcome that is on record: its parent's, or its own of before.
-        SHADOW: By the tool's `shadow=`.
-        REFUSED: Not at all: the call raised `ShadowedEffect`.
+        OUTCOME: A recorded outcome: its parent's, or an earlier one of its own.
+        SHADOW: The tool's `shadow=`.
+        REFUSED: None: the call raised `ShadowedEffect`.
     """
 
     OUTCOME = "outcome"
@@ -67,10 +67,10 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
         arguments: As JSON, in the form of `hansard.domain.values`.
         module: The module of the class.
         attributes: By name, as JSON in the same form.
-        lost: What of the arguments (`args`) and attributes is not recorded.
+        lost: The arguments (`args`) and attributes that are not recorded.
         exceptions: Those of an exception group.
-        cause: What it was raised from.
-        notes: What was added to it.
+        cause: The exception it was raised from.
+        notes: The notes added to it.
     """
 
     type: str
@@ -85,24 +85,24 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The class's name and the text, where there is one."""
+        """The class's name, and the text if it is not empty."""
         return f"{self.type}: {self.message}" if self.message else self.type
 
     @property
     def is_answer(self) -> bool:
-        """Whether a remote tool answered with this error, so that the call had its outcome."""
+        """True if a remote tool answered with this error, so that the call had its outcome."""
         return self.type in ANSWERS and self.module.startswith("hansard.")
 
 
 @event("tool.declared.v1")
 class ToolDeclared(Event, frozen=True, kw_only=True):
-    """A tool as it stood when this agent first called it (again after each change). `gives` is the
-    label of what it tells, `takes` the highest confidentiality that it may be told of (empty: any).
+    """A tool's declaration when this agent first called it (again after each change). `gives` is
+    the label of its results, `takes` the highest confidentiality of its arguments (empty: any).
 
     Attributes:
         tool: Its name.
-        effects: What it does to the world.
-        version: As declared.
+        effects: Its effect on the world.
+        version: The declared version.
         source: A digest of the function's source text.
     """
 
@@ -115,11 +115,11 @@ class ToolDeclared(Event, frozen=True, kw_only=True):
 
 
 class Join(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A join of child scopes: from the `head` of the scope before it and the heads at the `ends` of
-    its children, in spawn order, follows the scope's next head (`hansard.domain.fingerprint`).
+    """A join of child scopes: the scope's next head follows from its `head` before and the heads at
+    the `ends` of its children, in spawn order (`hansard.domain.fingerprint`).
 
-    `times`: so many joins one after the other, of as many children each, none of which made a call.
-    Without ends, `head` is what came of more joins than are told.
+    `times`: the number of consecutive joins of as many children each, none of which made a call.
+    Without ends, `head` is the result of more joins than are recorded.
     """
 
     head: str
@@ -127,7 +127,7 @@ class Join(msgspec.Struct, frozen=True, omit_defaults=True):
     times: int = 1
 
     def result(self) -> str:
-        """The head after it."""
+        """Return the head after it."""
         head, ends = self.head, self.ends
         for _ in range(self.times if ends else 0):
             head = joined(head, list(ends))
@@ -136,16 +136,16 @@ class Join(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 JOIN_TIMES_MAX = 100_000
-"""Most joins that one `Join` tells."""
+"""Most joins that one `Join` represents."""
 
 
 class PromptUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A version of a prompt that a call was given.
+    """A version of a prompt that was among a call's arguments.
 
     Attributes:
         prompt: The prompt's name.
         version: The version.
-        alias: What it was asked for by; empty where by its number.
+        alias: The alias that it was requested by; empty for a number.
     """
 
     prompt: str
@@ -157,22 +157,22 @@ class PromptUse(msgspec.Struct, frozen=True, omit_defaults=True):
 class StepRequested(Event, frozen=True, kw_only=True):
     """The intent. `call` and `fingerprint` as in `hansard.domain.fingerprint`; `after` are the
     steps whose results its scope had seen last; `parent` the composite step around it; `key` the
-    idempotency key it is given; `call_id` what a model called it (`gen_ai.tool.call.id`);
-    `approval` the one that was asked for it and granted (`hansard.domain.approval`).
+    idempotency key passed to it; `call_id` the model's id of it (`gen_ai.tool.call.id`); `approval`
+    the granted one (`hansard.domain.approval`).
 
-    `joins` are those that the head before the call came of, each after those that it needs, less
-    what earlier steps of the agent have told. Older records have none.
+    `joins` are those that lead to the head before the call, each after those that it needs, without
+    those that earlier steps of the agent recorded. Older records have none.
 
-    `full` is what the fingerprint would be by the full chain, in a run whose chain is by results;
-    `by_result` the other way round. Empty where it is not known: in older records, and after the
-    items that a `resumable` loop skipped.
+    `full` is the fingerprint by the full chain, in a run whose chain is by results; `by_result` the
+    other way round. Empty where it is unknown: in older records, and after the items that a
+    `resumable` loop skipped.
 
     `prompts` are the versions of prompts among its arguments (`hansard.domain.prompt`).
 
-    `defaults` names the arguments that are no part of the call key, because they had the value that
-    the tool declares as their default. Older records have none: there every argument is part of it.
-    `instead_of` is the recorded effect that the call was about to repeat under another key, until
-    somebody chose what to do.
+    `defaults` names the arguments that are not part of the call key, because they had the value
+    that the tool declares as their default. Older records have none: there every argument is part
+    of it. `instead_of` is the recorded effect that the call was about to repeat under another key,
+    until a person decided.
     """
 
     step: int
@@ -200,14 +200,14 @@ class StepRequested(Event, frozen=True, kw_only=True):
 @event("step.attempted.v1")
 class StepAttempted(Event, frozen=True, kw_only=True):
     """An attempt failed and another follows: the intent of attempt `attempt + 1`. `approval` is the
-    one that was granted for it, where the one before was used up.
+    grant for it, where the earlier one was used up.
 
     Attributes:
         step: The step's number.
-        attempt: Which attempt failed, from 1.
-        error: How.
-        retry_in_ms: How long the next one waits.
-        duration_ms: How long this one took.
+        attempt: The attempt that failed, from 1.
+        error: Its error.
+        retry_in_ms: The wait before the next attempt.
+        duration_ms: The duration of this attempt.
     """
 
     step: int
@@ -220,7 +220,7 @@ class StepAttempted(Event, frozen=True, kw_only=True):
 
 @event("step.yielded.v1")
 class StepYielded(Event, frozen=True, kw_only=True):
-    """Items of a streamed result, as they came; `index` of the first, from 0."""
+    """Items of a streamed result, in order of arrival; `index` of the first, from 0."""
 
     step: int
     index: int
@@ -228,14 +228,14 @@ class StepYielded(Event, frozen=True, kw_only=True):
 
 
 class AnswerSource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The step of an earlier run whose answer a call was given.
+    """The step of an earlier run that answered a call.
 
     Attributes:
         run: Its run.
         agent: Its agent there.
         step: Its number there.
         event: The id of the event that holds the answer.
-        key: What it was found by (`hansard.domain.reuse.key_of`).
+        key: The key that it was found by (`hansard.domain.reuse.key_of`).
     """
 
     run: str
@@ -247,10 +247,10 @@ class AnswerSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @event("step.completed.v1")
 class StepCompleted(Event, frozen=True, kw_only=True):
-    """The outcome. `digest` is that of the result; `items` says how many of a stream; `closed`
-    that its reader stopped early; `reused` names the step whose outcome this is, `reused_from` the
-    step of an earlier run: then nothing ran here. `inexact` says why the result is not recorded
-    exactly, and what would make it so; empty where it is.
+    """The outcome. `digest` is that of the result; `items` the number of a stream's items; `closed`
+    is true if its reader stopped early; `reused` names the step whose outcome this is,
+    `reused_from` the step of an earlier run: then nothing ran here. `inexact` is the reason why the
+    result is not recorded exactly, and the remedy; empty where it is.
     """
 
     step: int
@@ -267,7 +267,7 @@ class StepCompleted(Event, frozen=True, kw_only=True):
 
 @event("step.failed.v1")
 class StepFailed(Event, frozen=True, kw_only=True):
-    """The call raised. `safe` says that the effect surely did not happen."""
+    """The call raised. `safe` is true if the effect certainly did not happen."""
 
     step: int
     error: Failure
@@ -288,8 +288,8 @@ class StepBlocked(Event, frozen=True, kw_only=True):
 
 @event("step.in_doubt.v1")
 class StepInDoubt(Event, frozen=True, kw_only=True):
-    """The call ended without telling whether its effect happened. `happened` says that it did, and
-    that only its result could not be recorded: `error` says why, and what it was.
+    """The call ended, and it is unknown whether its effect happened. `happened` is true if it did,
+    and only its result could not be recorded: `error` has the reason and the result.
     """
 
     step: int
@@ -300,13 +300,13 @@ class StepInDoubt(Event, frozen=True, kw_only=True):
 
 @event("step.withheld.v1")
 class StepWithheld(Event, frozen=True, kw_only=True):
-    """A fork withheld a call's effect; the tool did not run. It stands between the call's intent,
-    which has its tool and arguments, and what the call was answered with instead.
+    """A fork withheld a call's effect; the tool did not run. The event follows the call's intent,
+    which has its tool and arguments, and precedes the substituted answer.
 
     Attributes:
         step: The step's number.
-        how: What answered for it.
-        would: What the tool says that it does: the first line of its docstring.
+        how: The source of the answer.
+        would: The first line of the tool's docstring.
     """
 
     step: int
@@ -316,7 +316,7 @@ class StepWithheld(Event, frozen=True, kw_only=True):
 
 @event("step.settled.v1")
 class StepSettled(Event, frozen=True, kw_only=True):
-    """Somebody decided what is to be taken as true of a step."""
+    """A person or a policy decided the outcome of a step."""
 
     step: int
     verdict: Verdict
@@ -341,7 +341,7 @@ Outcome = StepCompleted | StepFailed | StepBlocked | StepInDoubt
 
 
 class StepStatus(StrEnum):
-    """Where a step stands."""
+    """The status of a step."""
 
     REQUESTED = "requested"
     COMPLETED = "completed"
@@ -357,47 +357,47 @@ KINDS_IN_RECORD = frozenset({"aggregate", "board", "memory", "team"})
 
 class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A step as folded so far. Versions are those of its events in the agent's stream. `approvals`
-    are those that its intents name, the newest last. `late`: its outcome came when its agent had
-    left. `happened` says of one in doubt that its effect happened, and only its result could not be
-    recorded.
+    are those that its intents name, the newest last. `late`: its outcome was recorded after its
+    agent had left. `happened`: the effect of a step in doubt happened, and only its result could
+    not be recorded.
 
     Attributes:
         number: Its number in the agent's stream, from 1.
-        tool: What was called.
-        effects: What that does to the world.
+        tool: The called tool.
+        effects: The tool's effect on the world.
         arguments: By name, as JSON in the form of `hansard.domain.values`.
         call: The call key.
         fingerprint: The call key and the result before it in its scope.
-        version: Of its first intent.
-        scope: The scope that it stands in, by its path.
+        version: The version of its first intent.
+        scope: The path of its scope.
         after: The steps whose results its scope had seen last.
         parent: The step in whose body it was called; None for none.
-        key: The idempotency key that the tool was given.
-        unordered: Whether nothing says what came before it.
+        key: The idempotency key that was passed to the tool.
+        unordered: True if it overlapped others, so that its predecessor is unknown.
         kind: `tool`, `model`, `resource` or `memory`.
         call_id: The provider's id of the call.
-        status: What has become of it.
-        attempts: Those that failed and were followed by another.
-        items: What a stream gave so far.
-        result: What came of it, as JSON in the form of `hansard.domain.values`.
-        error: How it failed.
-        digest: Of the result.
-        safe: Whether its error says that the effect did not happen.
+        status: Its status.
+        attempts: The failed attempts that were followed by another.
+        items: The items of a stream so far.
+        result: Its result, as JSON in the form of `hansard.domain.values`.
+        error: Its error.
+        digest: Digest of the result.
+        safe: True if its error means that the effect did not happen.
         rule: The rule of the gate that blocked it.
-        duration_ms: How long it took.
-        usage: What it used, by name.
-        streamed: Whether its result was told as items.
-        closed: Whether its stream's reader closed it before the end.
+        duration_ms: Its duration.
+        usage: Its use, by name.
+        streamed: True if its result was recorded as items.
+        closed: True if its stream's reader closed it before the end.
         reused: The step whose outcome it took; None for none.
         reused_from: The step of an earlier run whose answer it took; None for none.
-        verdict: What was said to be true of it.
-        settled_by: Who said so.
-        outcome_version: Of the event that ended it; None while it is open.
-        withheld: How its effect was withheld in a fork; None where it was not.
-        would: What the tool says that it would have done then.
-        defaults: The arguments that are no part of the call key: they were the declared defaults.
-        instead_of: The step in whose place it was called, by somebody's decision; None for none.
-        inexact: Why its result is not recorded exactly; empty where it is.
+        verdict: The verdict that settled it.
+        settled_by: The author of the verdict.
+        outcome_version: The version of the event that ended it; None while it is open.
+        withheld: The fork's answer in place of its effect; None where it was not withheld.
+        would: The tool's own description of the withheld effect.
+        defaults: The arguments that are not part of the call key: they had their default values.
+        instead_of: The step that it replaced, by a person's decision; None for none.
+        inexact: The reason why its result is not recorded exactly; empty where it is.
     """
 
     number: int
@@ -442,12 +442,12 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def is_of_world(self) -> bool:
-        """Whether the call itself does something to the world."""
+        """True if the call itself may have an effect on the world."""
         return self.effects not in (Effects.PURE, Effects.COMPOSITE)
 
     @property
     def is_external(self) -> bool:
-        """Whether the effect is outside the record: a mail, and not an entry of the board."""
+        """True if the effect is outside the record: a mail, not an entry of the board."""
         return self.is_of_world and self.kind not in KINDS_IN_RECORD
 
     @property
@@ -457,15 +457,15 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def is_open(self) -> bool:
-        """An intent without a known outcome."""
+        """True if the intent has no known outcome."""
         return self.status in (StepStatus.REQUESTED, StepStatus.IN_DOUBT)
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether its effect may or may not have happened.
+        """True if its effect may or may not have happened.
 
-        An error that does not exclude the effect leaves it open too, unless the remote tool
-        answered with that error, or the agent went on after it (`AgentState.in_doubt`).
+        An error that does not exclude the effect leaves it in doubt, too, unless the remote tool
+        answered with that error, or the agent continued after it (`AgentState.in_doubt`).
         """
         if not self.is_of_world or self.withheld is not None:
             return False
@@ -476,7 +476,7 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def may_have_happened(self) -> bool:
-        """Whether its effect happened in this run, or nobody knows that it did not."""
+        """True if its effect happened in this run, or may have happened."""
         if not self.is_of_world or self.withheld is not None or self.reused_from is not None:
             return False
         if self.status is StepStatus.FAILED:
@@ -485,7 +485,7 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def requested(event: StepRequested, version: int) -> Step:
-    """A new step from its intent."""
+    """Build a new step from its intent."""
     return Step(
         event.step,
         event.tool,
@@ -508,7 +508,7 @@ def requested(event: StepRequested, version: int) -> Step:
 
 
 def evolve(step: Step, event: StepEvent, version: int) -> Step:
-    """The step after one more of its events."""
+    """Return the step after one more of its events."""
     change = msgspec.structs.replace
     match event:
         case StepCompleted():
@@ -570,7 +570,7 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
 
 
 def _attempted(step: Step, event: StepAttempted) -> Step:
-    """The step when another attempt begins: nothing is known of it yet."""
+    """Return the step when another attempt begins: its outcome is unknown."""
     named = () if event.approval is None else (event.approval,)
     return msgspec.structs.replace(
         step,
@@ -609,11 +609,13 @@ def _settled(step: Step, event: StepSettled, version: int) -> Step:
             assert_never(event.verdict)
 
 
-# What may be said of a step after what was said: an outcome once, an attempt in its turn
+# The events that may follow on earlier ones of a step: one outcome, attempts in order
 
 
 def check(step: Step | None, event: StepEvent) -> bool:
-    """Whether an event is news to a step: False when it is already so. Raises Refused."""
+    """Return whether an event changes a step: False when the step already has it. Raises
+    Refused.
+    """
     if step is None:
         if isinstance(event, StepRequested):
             return True
@@ -633,7 +635,7 @@ def check(step: Step | None, event: StepEvent) -> bool:
         case StepWithheld():
             return step.withheld is not event.how and _withholds(step)
         case StepAttempted(attempt=at):
-            if at == step.attempt and step.closed:  # its reader had stopped early and wants more
+            if at == step.attempt and step.closed:  # its reader stopped early and now reads on
                 return True
             return at >= step.attempt and _follows(step, f"attempt {at}", due=at == step.attempt)
         case StepCompleted() | StepFailed() | StepBlocked() | StepInDoubt():
@@ -689,7 +691,7 @@ def _check_settlement(step: Step, event: StepSettled) -> bool:
     ):
         message = (
             f"step {step.number} ({step.tool}) is {step.status}, not in doubt: "
-            "only --reuse or --run-again can be said of it"
+            "settle it with --reuse or --run-again only"
         )
         raise Refused(message)
     if (
