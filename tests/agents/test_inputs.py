@@ -120,16 +120,16 @@ async def test_an_equal_value_of_two_steps_names_both(lab: Lab):
 
 
 WRONG = [
-    (0.93, "input 1: 0.93 is nothing that a call returned here; the nearest: 0.92 of ada#2 score"),
+    (0.93, "input 1: 0.93 was returned by no call here; the nearest: 0.92 of ada#2 score"),
     ("ann's jaz", 'nearest: "ann\'s jazz" of ada#1 profile'),
-    ({"name": "eve"}, '{"name":"eve"} is nothing that a call returned here'),
-    ("ada#9", "ada#9 is no step on record; its newest steps with one: "),
-    ("eve#1", '"eve#1" is nothing that a call returned here'),
+    ({"name": "eve"}, '{"name":"eve"} was returned by no call here'),
+    ("ada#9", "ada#9 is not a step on record; its newest steps with one: "),
+    ("eve#1", '"eve#1" was returned by no call here'),
     ("bob#7", "bob#7 has no outcome on record; its newest steps with one: bob#1"),
     ("plan@7", "key 'plan' has no version 7: it is at version 1"),
-    ("nowhere@1", "key 'nowhere' has no version 1: nobody has written it"),
-    ("plan", '"plan" is nothing that a call returned here'),
-    ("no such event", '"no such event" is nothing that a call returned here'),
+    ("nowhere@1", "key 'nowhere' has no version 1: it was never written"),
+    ("plan", '"plan" was returned by no call here'),
+    ("no such event", '"no such event" was returned by no call here'),
     (str(uuid4()), "no event or commit .* is on record"),
     ("01a202a2-d28d-71e8-a196-e7d64d5d822b", "no event or commit 01a202a2-.* is on record"),
     (object(), "a builtins.object cannot be recorded"),
@@ -167,7 +167,7 @@ async def test_a_part_of_too_many_results_is_refused(lab: Lab):
         profile, _, _ = tools(session)
         for n in range(21):
             await profile(f"p{n}")
-        with pytest.raises(hansard.BadValue, match="1 stands in the results of 21 steps; name the"):
+        with pytest.raises(hansard.BadValue, match="1 is part of the results of 21 steps"):
             await session.decide("Which?", selected="X", inputs=[1])
 
 

@@ -87,7 +87,7 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
                     f"use {SECRET}?", selected=SECRET, because=SECRET, alternatives=[SECRET],
                     inputs=[f"it is {SECRET}!"],
                 )  # fmt: skip
-                with pytest.raises(hansard.BadValue, match="nothing that a call returned") as told:
+                with pytest.raises(hansard.BadValue, match="returned by no call") as told:
                     await session.decide("which?", selected="x", inputs=[f"not {SECRET}"])
                 assert SECRET not in str(told.value)
                 await session.resource(f"https://x/?key={SECRET}", SECRET)

@@ -1,6 +1,6 @@
-"""What an agent states: messages, decisions, checkpoints, resources, hand-offs.
+"""Facts stated by an agent: messages, decisions, checkpoints, resources, hand-offs.
 
-Touches the agent's own stream, each statement once, and the streams of conversations.
-Gives the statements (`statements`), what a decision was made from (`inputs`), and the messages of a
-conversation over several runs (`conversations`).
+Writes to the agent's own stream, each statement once, and to the streams of conversations. Exports
+the statements (`statements`), the inputs of decisions (`inputs`), and the messages of a
+conversation across runs (`conversations`).
 """

@@ -1,4 +1,4 @@
-"""Conversations: turns and context over several runs."""
+"""Conversations: turns and context across several runs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from hansard.domain.payload import references
 
 
 class Conversation(Brief, msgspec.Struct, frozen=True):
-    """What a conversation held so far.
+    """Content of a conversation.
 
-    `messages` are all its messages in the provider's form, in the order of the record: ready to
-    be sent again with what comes next. `turns` counts the user's.
+    `messages` are all its messages in the provider's form, in the order of the record, ready to be
+    sent again together with the next one. `turns` counts the user's messages.
 
     Attributes:
         id: The conversation's id.
-        runs: Its runs, the oldest first.
+        runs: Its runs, oldest first.
         messages: All its messages, in the provider's form.
-        total_tokens: Of the messages whose tokens were counted.
-        window: What is sent to a model to go on: the messages, and summaries in the place of those
-            that were compacted.
+        total_tokens: Sum over the messages whose tokens were counted.
+        window: The context to continue with: the messages, with summaries in place of those that
+            were compacted.
     """
 
     id: str
@@ -43,12 +43,12 @@ class Conversation(Brief, msgspec.Struct, frozen=True):
 
     @property
     def turns(self) -> int:
-        """How many messages came from the user."""
+        """Number of messages from the user."""
         return sum(message["role"] == "user" for message in self.messages)
 
 
 async def conversation(workspace: Workspace, name: str, before: str | None = None) -> Conversation:
-    """A conversation by its id, up to before a run of it; an unknown one is empty."""
+    """Return a conversation by its id, up to before a run of it; an unknown one is empty."""
     found = await _runs(workspace, name)
     if before in found:
         found = found[: found.index(before)]
@@ -65,7 +65,7 @@ async def conversation(workspace: Workspace, name: str, before: str | None = Non
 
 
 class PlacedFact(msgspec.Struct, frozen=True):
-    """A message or a summary, by the id of its event, and where it stands."""
+    """A message or a summary, with its event's id and position."""
 
     id: str
     run: str
@@ -78,12 +78,12 @@ class PlacedFact(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """Its event's, as everywhere."""
+        """The event's address: position and index."""
         return f"{self.position}.{self.index}"
 
 
 def placed(commits: list[Stored]) -> list[PlacedFact]:
-    """The messages and summaries of a run, by every agent, in the order of the record."""
+    """Return the messages and summaries of a run, from all agents, in the order of the record."""
     found: list[PlacedFact] = []
     for stored in commits:
         stream = stored.stream
@@ -109,9 +109,10 @@ def placed(commits: list[Stored]) -> list[PlacedFact]:
 
 
 def standing(facts: list[PlacedFact]) -> list[PlacedFact]:
-    """The window that messages and summaries come to: each summary in the place of what it stands
-    for, the earliest first. One that stands for what is not there, or for what another one stands
-    for, changes nothing: whatever it stands for is there itself, or in that other one.
+    """Return the window that results from messages and summaries.
+
+    Each summary, oldest first, replaces what it summarises. A summary is ignored unless all that it
+    summarises is still in the window.
     """
     window = [each for each in facts if isinstance(each.fact, MessageAdded)]
     for summary in sorted(facts, key=lambda each: (each.position, each.index)):
@@ -127,14 +128,14 @@ def _in(gone: frozenset[str], each: PlacedFact) -> bool:
 
 
 async def earlier(workspace: Workspace, name: str, run: str) -> list[PlacedFact]:
-    """What a conversation held when a run of it began: messages and summaries of the runs before
-    it, as far as they were on record by then. A fork's is its first parent's.
+    """Return the messages and summaries of earlier runs of a conversation, as recorded when this
+    run began. A fork's are its first parent's.
     """
     return placed(await earlier_commits(workspace, name, run))
 
 
 async def earlier_commits(workspace: Workspace, name: str, run: str) -> list[Stored]:
-    """The commits of the runs of a conversation before one, up to where that began."""
+    """Return the commits of the conversation's earlier runs, as of the start of this run."""
     stored = await workspace.log.read(WorkspaceStream(KIND, name))
     joined = {event.run: each.position for each, event in _joins(stored)}
     while run not in joined:
@@ -159,7 +160,7 @@ def _joins(stored: list[Stored]) -> Iterator[tuple[Stored, RunJoined]]:
 
 
 async def turns(workspace: Workspace, name: str, run: str) -> int:
-    """How many messages the user had written before a run of the conversation."""
+    """Count the user's messages in the conversation's earlier runs."""
     count = 0
     for earlier in await _runs(workspace, name):
         if earlier == run:
@@ -176,7 +177,7 @@ async def _runs(workspace: Workspace, name: str) -> list[str]:
 
 
 def _added(commits: list[Stored]) -> list[MessageAdded]:
-    """A run's messages by every agent, in the order of the record."""
+    """Return a run's messages, from all agents, in the order of the record."""
     found = []
     for stored in commits:
         for recorded in stored.commit.events:
@@ -190,7 +191,7 @@ def _added(commits: list[Stored]) -> list[MessageAdded]:
 async def provider_form(
     workspace: Workspace, message: MessageAdded | ContextCompacted
 ) -> dict[str, Any]:
-    """A recorded message as it is sent to a model: role, content, and what else was given."""
+    """Return a recorded message as sent to a model: role, content, and its other fields."""
     if isinstance(message, ContextCompacted):
         return {"role": message.role, "content": await fetched(workspace, message.summary)}
     content = await fetched(workspace, message.content)
@@ -199,6 +200,6 @@ async def provider_form(
 
 
 async def fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
-    """The value behind a recorded payload, large parts fetched from the blobs."""
+    """Return the value of a recorded payload, with large parts fetched from the blob store."""
     plain = await drive_fetch(references.unpack(raw), workspace.blobs.get)
     return values.revive(plain)

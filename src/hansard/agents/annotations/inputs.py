@@ -1,12 +1,12 @@
-"""What a decision was made from, as a program states it, and the events that it came from.
+"""Inputs of a decision, as a program states them, resolved to their source events.
 
-An input is what the program has at hand: a value that a call returned, or a part of one; a step;
-an entry of the run's shared state; a view; or the id of an event or commit. What is recorded are
-ids of events. An input that is none of these is refused before anything is recorded.
+An input is whatever the program has at hand: a value that a call returned, or a part of one; a
+step; an entry of the run's shared state; a view; or the id of an event or commit. Ids of events are
+recorded. Any other input is rejected before anything is recorded.
 
-Values are found by what they are: the digest of a result is on record. So the same program states
-the same inputs in every mode. Looked through is what the agent had been given where it decides (see
-`Ledger.given`), then whatever else this session was given.
+Values are matched by content: the digest of each result is recorded. So the same program states the
+same inputs in every mode. The search covers first the results that the agent had received in the
+decision's scope (see `Ledger.given`), then all other results of this session.
 """
 
 from __future__ import annotations
@@ -50,29 +50,34 @@ from hansard.domain.steps import (
 from hansard.domain.values import Plain
 
 PARTS_MAX = 20
-"""A part of results that stands in more of them than this does not say where it came from."""
+"""Largest number of results that may contain a part; if more do, its source is ambiguous."""
 
 SHOWN_MAX = 3
-"""How many candidates an error names."""
+"""Number of candidates that an error lists."""
 
 WORDS_MAX = 60
 """Longest text of a value in an error, in characters."""
 
 LOOKED_MAX, LOOKED_BYTES_MAX = 200, 4_096
-"""How many of the newest steps an error looks for candidates in, and how large a result may be."""
+"""Number of newest steps that an error searches for candidates, and largest result searched, in
+bytes.
+"""
 
 BEFORE_MS, AFTER_MS = 2_000, 10_000
-"""How far around the time in an event's id its commit is looked for, in milliseconds: ids are made
-just before a commit is sent, by a clock that may be off the log's."""
+"""Search range around the time in an event's id, in milliseconds: ids are made just before a commit
+is sent, by a clock that may differ from the log's.
+"""
 
 AROUND_MAX = 20_000
-"""Most commits that are looked through around that time."""
+"""Largest number of commits that are searched around that time."""
 
 NEWEST_MAX = 50_000
-"""Most commits of the log that are looked through for an id of another run; some two seconds."""
+"""Largest number of the log's newest commits that are searched for an id of another run; this takes
+about two seconds.
+"""
 
 UNUSED_KEY = bytes(32)
-"""For hashed values where nothing but the ids of what a role sees is looked at."""
+"""Key for hashed values where only the ids of the events that a role sees are read."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _STEP = re.compile(r"(?P<agent>.+)#(?P<step>\d{1,9})", re.DOTALL)
@@ -85,11 +90,11 @@ _encoder = msgspec.json.Encoder()
 
 
 def stated(given: Iterable[Any]) -> list[Any]:
-    """A decision's inputs in a form that goes anywhere: texts as they are, all else as its kind and
-    what is needed of it. Raises BadValue.
+    """Return a decision's inputs in a portable form: texts unchanged, all else as its kind and
+    identifying fields. Raises BadValue.
     """
     if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
-        fact = f"inputs={given!r:.80} is no list of inputs"
+        fact = f"inputs={given!r:.80} is not a list of inputs"
         raise BadValue("decision", fact, "give a list, such as [profile, scores]")
     return [_stated(each, n) for n, each in enumerate(given, 1)]
 
@@ -111,21 +116,23 @@ def _stated(given: object, number: int) -> Any:
         case _ if aggregate_types.is_declared(type(given)):
             return _aggregate(given, number)
         case _:
-            values.plain(given, _where(number))  # what cannot be recorded is refused here already
+            values.plain(given, _where(number))  # rejects values that cannot be recorded
             return ["value", given]
 
 
 def _aggregate(given: Any, number: int) -> Any:
-    """An aggregate of the program's own, at the version that is on record."""
+    """Return an aggregate as an input, at its recorded version."""
     version = given.version - len(given.pending_events)
     if version < 1:
         fact = f"{aggregate_types.declared(type(given)).name} {given.id} was never saved"
-        raise BadValue(_where(number), fact, "save it before, or give what it was made from")
+        raise BadValue(
+            _where(number), fact, "save it first, or give the values that it was made from"
+        )
     return ["aggregate", aggregate_types.declared(type(given)).name, str(given.id), version]
 
 
 class _AvailableInputs:
-    """What an agent has been given where it decides: `near` in its scope, `handed` anywhere."""
+    """Results available to an agent at a decision: `near` in its scope, `handed` anywhere."""
 
     def __init__(
         self, agent: str, steps: Mapping[int, Step], near: list[int], handed: list[int]
@@ -146,12 +153,14 @@ class _AvailableInputs:
         return found
 
     def name(self, number: int) -> str:
-        """A step as errors name it."""
+        """Return a step's name for error messages."""
         return f"{self._agent}#{number} {self._steps[number].tool}"
 
     def returned(self, plain: Plain, where: str) -> list[int]:
-        """The steps that returned a value: those whose result it is, else those that it is a part
-        of; of the scope, else of the session. Raises BadValue for a part of too many.
+        """Return the steps that returned a value.
+
+        Prefers steps whose whole result is the value, then steps whose result contains it; in each
+        case, the scope's before the session's. Raises BadValue if too many results contain it.
         """
         marks = [digest(canonical(plain))]
         if type(plain) is list:  # the items of a stream
@@ -163,7 +172,7 @@ class _AvailableInputs:
         for numbers in self._all:
             found = [number for number in numbers if self._holds(self._steps[number], plain)]
             if len(found) > PARTS_MAX:
-                fact = f"{_words(plain)} stands in the results of {len(found)} steps"
+                fact = f"{_words(plain)} is part of the results of {len(found)} steps"
                 remedy = f"name the one that it comes from, as {self._agent}#{found[-1]}"
                 raise BadValue(where, fact, remedy)
             if found:
@@ -172,8 +181,8 @@ class _AvailableInputs:
 
     @staticmethod
     def _holds(step: Step, plain: Plain) -> bool:
-        """Whether a result has a value as a part. One that is kept by reference is not looked into,
-        but may be a part itself.
+        """Return whether a result contains a value. A blob reference is not followed, but may
+        itself be the part.
         """
         if step.status is not StepStatus.COMPLETED:
             return False
@@ -190,13 +199,13 @@ class _AvailableInputs:
         return False
 
     def versions(self, key: str) -> list[int]:
-        """The versions at which the agent came to know of a key, by what it read and wrote."""
+        """Return the versions of a key that the agent read or wrote."""
         steps = [self._steps[number] for number in self._near]
         items = [each for step in steps for each in _of_keys(step) if each.get("key") == key]
         return [each["version"] for each in items if each.get("version")]
 
     def served(self, mark: tuple[int, str]) -> list[str]:
-        """The events that say that a view was served, by what it showed."""
+        """Return the events that record the serving of a view with this content."""
         found: list[str] = []
         for number in (*self._all[0], *self._all[1]):
             step = self._steps[number]
@@ -207,8 +216,8 @@ class _AvailableInputs:
         return found
 
     def refuse(self, plain: Plain, where: str) -> NoReturn:
-        """Raise BadValue for a value that no call returned, naming those that are nearest to it."""
-        fact = f"{_words(plain)} is nothing that a call returned here"
+        """Raise BadValue for a value that no call returned, listing the nearest candidates."""
+        fact = f"{_words(plain)} was returned by no call here"
         nearest = [
             f"{_words(part)} of {self.name(number)}" for number, part in self._nearest(plain)
         ]
@@ -235,7 +244,7 @@ _SIMPLE = (str, int, float, bool, type(None))
 
 
 def _parts(plain: Plain) -> Iterator[Plain]:
-    """A value and all that is in it."""
+    """Yield a value and all its nested values."""
     yield plain
     inside: Iterable[Plain] = ()
     if type(plain) is dict:
@@ -257,7 +266,7 @@ def _same(one: Plain, other: Plain) -> bool:
 
 
 def _of_keys(step: Step) -> list[dict[str, Any]]:
-    """What an operation of the board told of each key; nothing for another step."""
+    """Return a board operation's result for each key; empty for any other step."""
     result = msgspec.json.decode(step.result) if step.kind == "board" else None
     if type(result) is not dict or "$blob" in result:
         return []
@@ -271,32 +280,32 @@ def _words(plain: Plain) -> str:
 
 
 class _One(msgspec.Struct, frozen=True):
-    """An input to be found: among what, and what errors call it."""
+    """An input to resolve: the candidates, and its name in error messages."""
 
     known: _AvailableInputs
     where: str
 
     def refuse(self, fact: str, remedy: str) -> NoReturn:
-        """Raise BadValue."""
+        """Raise BadValue for this input."""
         raise BadValue(self.where, fact, remedy)
 
 
 class Inputs:
-    """Finds the events that a session's inputs came from."""
+    """Resolves a session's inputs to their source events."""
 
     def __init__(self, engine: StepEngine) -> None:
         self._engine = engine
         self._ledger = engine.ledger
         self._outcomes: dict[str, dict[int, str]] = {}
-        """By agent, ids of its steps' outcomes, as they were read."""
+        """Event ids of step outcomes, by agent and step number, as read."""
         self._there: set[str] = set()
-        """Ids that were seen to be on record."""
+        """Event ids that are known to be recorded."""
 
     def found(self, given: Sequence[Any], scope: Scope) -> Flow[list[str]]:
-        """The ids of the events that inputs came from, in their order. An id is taken as it is: see
+        """Return the ids of the inputs' source events, in order. Ids are not checked here: see
         `demand`. Raises BadValue.
         """
-        with self._ledger.lock:  # what is given while this waits is none of it
+        with self._ledger.lock:  # results received while this waits do not count
             near = self._ledger.given(scope)
             handed = sorted(self._ledger.handed)
             known = _AvailableInputs(self._agent, WholeSteps(dict(self._steps)), near, handed)
@@ -321,8 +330,8 @@ class Inputs:
             case ["step", int(number), str(mark)]:
                 step = self._steps.get(number)
                 if step is None or step.fingerprint != mark:
-                    fact = f"step {number} is none of {self._agent} in this run"
-                    one.refuse(fact, "name the agent, too, as 'agent#number'")
+                    fact = f"step {number} is not a step of {self._agent} in this run"
+                    one.refuse(fact, "name the agent as well, as 'agent#number'")
                 return (yield from self._ended(one, [number]))
             case ["entry", str(key), int(version)]:
                 return (yield from self._entry(one, key, version))
@@ -331,7 +340,9 @@ class Inputs:
             case ["aggregate", str(name), str(aggregate_id), int(version)]:
                 return (yield from self._changed(one, name, aggregate_id, version))
             case _:
-                return one.refuse(f"{given!r:.80} is none", _REMEDY.format(agent=self._agent))
+                return one.refuse(
+                    f"{given!r:.80} is not an input", _REMEDY.format(agent=self._agent)
+                )
 
     # ------------------------------------------------------------ texts
 
@@ -357,7 +368,7 @@ class Inputs:
 
     def _is_agent(self, name: str) -> Flow[bool]:
         if name == self._agent or self._engine.settings.permit.is_limited:
-            return True  # for such a role, whoever it is: who is there is not for it to know
+            return True  # a limited role may not learn which agents exist
         life = yield Io(functools.partial(self._states.life, self._engine.stream.run))
         return name in life.roster
 
@@ -367,7 +378,9 @@ class Inputs:
         name = f"{agent}#{number}"
         if self._engine.settings.permit.is_limited:
             remedy = "give the id of an event that session.view() shows"
-            one.refuse(f"{name} is another agent's, whose numbers this role is not shown", remedy)
+            one.refuse(
+                f"{name} belongs to another agent, whose steps this role is not shown", remedy
+            )
         read = functools.partial(self._read_outcomes, agent)
         outcomes = self._outcomes.get(agent, {})
         if number not in outcomes:
@@ -381,14 +394,14 @@ class Inputs:
     # ------------------------------------------------------------ steps
 
     def _ended(self, one: _One, numbers: Sequence[int]) -> Flow[list[str]]:
-        """The ids of the outcomes of this agent's own steps."""
+        """Return the event ids of the outcomes of this agent's own steps."""
         for number in numbers:
             step = self._steps.get(number)
             if step is None or step.outcome_version is None or step.is_open:
                 name = f"{self._agent}#{number}"
                 ended = [n for n, step in self._steps.items() if not step.is_open][-SHOWN_MAX:]
                 known = ", ".join(map(one.known.name, ended)) or "none"
-                fact = f"{name} is no step" if step is None else f"{name} has no outcome"
+                fact = f"{name} is not a step" if step is None else f"{name} has no outcome"
                 one.refuse(f"{fact} on record", f"its newest steps with one: {known}")
         with self._ledger.lock:
             found = [self._ledger.ids.get(number) for number in numbers]
@@ -402,7 +415,7 @@ class Inputs:
         return ids
 
     async def _read_outcomes(self, agent: str) -> dict[int, str]:
-        """Ids of an agent's outcomes by step, the newest of each. Costs a read of its stream."""
+        """Return the event id of the newest outcome of each step of an agent. Reads its stream."""
         run = self._engine.stream.run
         life = await self._states.life(run)
         stream = AgentStream(run, life.roster[agent], agent)
@@ -423,14 +436,16 @@ class Inputs:
     # ------------------------------------------------------------ entries and views
 
     def _entry(self, one: _One, key: str, version: int) -> Flow[list[str]]:
-        """The event that wrote a version of a key."""
+        """Return the event that wrote a version of a key."""
         engine = self._engine
         try:
             key_name(key)
         except BadName as error:
-            one.refuse(f"{key!r:.80} is no key ({error})", _REMEDY.format(agent=self._agent))
+            one.refuse(f"{key!r:.80} is not a key ({error})", _REMEDY.format(agent=self._agent))
         if not engine.settings.permit.ask(reads(key)).allowed:
-            one.refuse(f"key {key!r:.80} is not one that this role reads", "read what it may first")
+            one.refuse(
+                f"key {key!r:.80} is not readable by this role", "give a key that it may read"
+            )
         read = functools.partial(
             self._states.commits, KeyStream(engine.stream.run, key), to=version
         )
@@ -440,14 +455,17 @@ class Inputs:
             self._there.add(event)
             return [event]
         newest = commits[-1].commit.last_version if commits else 0
-        text = f"it is at version {newest}" if newest else "nobody has written it"
+        text = f"it is at version {newest}" if newest else "it was never written"
         remedy = _REMEDY.format(agent=self._agent)
         return one.refuse(f"key {key!r:.80} has no version {version}: {text}", remedy)
 
     def _changed(self, one: _One, name: str, aggregate_id: str, version: int) -> Flow[list[str]]:
-        """The event that brought an aggregate to a version."""
+        """Return the event that brought an aggregate to a version."""
         if not self._engine.settings.permit.ask(rebuilds(name)).allowed:
-            one.refuse(f"{name} {aggregate_id:.80} is not one that this role gets", "get it first")
+            one.refuse(
+                f"{name} {aggregate_id:.80} is not readable by this role",
+                "give one that it may get",
+            )
         read = functools.partial(
             self._states.log.read, stream_of(aggregate_id), after=0, to=version
         )
@@ -455,12 +473,12 @@ class Inputs:
         event = _event_at(commits, version)
         if event is None:
             fact = f"{name} {aggregate_id} has no version {version} on record"
-            one.refuse(fact, "get it again, and give that")
+            one.refuse(fact, "get it again, and give the new one")
         self._there.add(event)
         return [event]
 
     def _view(self, one: _One, run: str, role: str, mark: tuple[int, str]) -> list[str]:
-        """The events that say that a view was served."""
+        """Return the events that record the serving of a view."""
         if (run, role) == (self._engine.stream.run, self._engine.stream.role):
             served = one.known.served(mark)
             if served:
@@ -472,10 +490,10 @@ class Inputs:
     # ------------------------------------------------------------ ids
 
     def demand(self, given: Sequence[str]) -> Flow[None]:
-        """Raise BadValue where an id is of nothing on record, or of what the role does not see.
+        """Raise BadValue for an id that is not recorded, or not visible to the role.
 
-        Costs two short reads of the log, mostly; for an id that an import brought along, of another
-        run, a look through the newest 50,000 commits.
+        Usually costs two short reads of the log; for an imported id of another run, a search of the
+        newest 50,000 commits.
         """
         with self._ledger.lock:
             self._there.update(self._ledger.ids.values())
@@ -509,7 +527,7 @@ class Inputs:
         head = await log.head()
         return await _among(log, target, max(0, head - NEWEST_MAX), head)
 
-    # ------------------------------------------------------------ what is known
+    # ------------------------------------------------------------ session state
 
     @property
     def _agent(self) -> str:
@@ -528,7 +546,7 @@ class Inputs:
 
 
 def _event_at(commits: Sequence[Stored], version: int) -> str | None:
-    """The id of the event with a version of its stream."""
+    """Return the id of the event with a version of its stream."""
     for stored in reversed(commits):
         if stored.commit.version <= version <= stored.commit.last_version:
             return stored.commit.events[version - stored.commit.version].id
@@ -536,14 +554,14 @@ def _event_at(commits: Sequence[Stored], version: int) -> str | None:
 
 
 def _holds(stored: Stored, target: str) -> bool:
-    """Whether a commit has this id, or one of its events."""
+    """Return whether a commit or one of its events has this id."""
     if target.encode() not in stored.body:
         return False
     return target in (stored.commit.id, *(event.id for event in stored.commit.events))
 
 
 async def _around(log: EventLog, target: str) -> bool:
-    """Whether an id is found around the time that it says it was made at."""
+    """Return whether an id is recorded around the time that it contains."""
     if target[14] != "7":
         return False
     made_ms = int(target[:8] + target[9:13], 16)

@@ -1,7 +1,7 @@
-"""What an agent states once: checkpoints, messages, decisions, resources, hand-offs.
+"""Facts that an agent states once: checkpoints, messages, decisions, resources, hand-offs.
 
-A fact is on record when one with the same fingerprint is: the same words at the same place in its
-scope's chain. Stating it again on resume records nothing.
+A fact counts as recorded if one with the same fingerprint is: the same content at the same place in
+its scope's chain. Stating it again on resume records nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from hansard.domain.payload import references
 from hansard.domain.redaction import check_names
 
 PROGRESS = "progress:"
-"""What the names of checkpoints that `resumable` makes begin with."""
+"""Prefix of the names of checkpoints that `resumable` records."""
 
 
 class Annotations:
@@ -51,17 +51,17 @@ class Annotations:
         self.engine = engine
         self._inputs = Inputs(engine)
         self._stated: set[str] = set()
-        """Fingerprints of what this session has stated, or skipped as done: what it has come to."""
+        """Fingerprints of the facts that this session has stated, or skipped as done."""
 
     def _plain(self, value: Any, where: str) -> Any:
         return values.plain(value, where, self.engine.settings.scrub)
 
     def _fields(self, what: str, **given: Any) -> list[Any]:
-        """What a statement is given, each field by itself. Raises BadValue, which names it."""
+        """Return a statement's fields as plain values. Raises BadValue, which names the field."""
         return [self._plain(value, f"{what}({name})") for name, value in given.items()]
 
     def _mark(self, scope: Scope, kind: str, content: Any) -> tuple[str, bool]:
-        """A fact's fingerprint, and whether it is on record."""
+        """Return a fact's fingerprint, and whether it is recorded."""
         ledger = self.engine.ledger
         with ledger.lock:
             base = fact_base(kind, scope.path, canonical(content))
@@ -73,7 +73,7 @@ class Annotations:
             return mark, known is not None
 
     def _is_known(self, scope: Scope, kind: str, content: Any) -> bool:
-        """Whether a fact is on record, without stating it."""
+        """Return whether a fact is recorded, without stating it."""
         ledger = self.engine.ledger
         with ledger.lock:
             base = fact_base(kind, scope.path, canonical(content))
@@ -82,17 +82,17 @@ class Annotations:
             return any(mark in ledger.state.known for mark in marks)
 
     def stated(self) -> list[StatedFact]:
-        """What this session has stated, in order; on resume the record may hold more."""
+        """Return this session's facts, in order; on resume the record may hold more."""
         with self.engine.ledger.lock:
             facts = self.engine.ledger.state.facts
             return [noted for noted in facts if noted.fact.fingerprint in self._stated]
 
     def plain(self, value: Any, where: str) -> Any:
-        """A value as it is recorded. Raises BadValue."""
+        """Return a value as it is recorded. Raises BadValue."""
         return self._plain(value, where)
 
     def compacted(self, fact: ContextCompacted, blobs: list[bytes]) -> Flow[None]:
-        """State a summary of messages, in the place of its step."""
+        """State a summary of messages, at its step's place in the chain."""
         scope = self.engine.scope("compact")
         mark, known = self._mark(scope, "compaction", [fact.role, fact.digest])
         if not known:
@@ -101,7 +101,7 @@ class Annotations:
             yield from self._note(scope, made, blobs)
 
     def skip_to(self, fact: Fact) -> None:
-        """Count what is on record up to a fact as stated: its statements are skipped."""
+        """Count all recorded facts up to this one as stated; their statements are skipped."""
         with self.engine.ledger.lock:
             for noted in self.engine.ledger.state.facts:
                 self._stated.add(noted.fact.fingerprint)
@@ -114,7 +114,7 @@ class Annotations:
             if size > payloads.EVENT_BYTES_MAX:
                 limit = f"{payloads.EVENT_BYTES_MAX:,}"
                 raise BadValue(
-                    fact.tag, f"{size:,} bytes of texts", f"keep them under {limit} in all"
+                    fact.tag, f"{size:,} bytes of texts", f"keep them under {limit} in total"
                 )
             yield from self.engine.outcomes.demand(states(fact.tag))
             if self.engine.settings.mode.reads_only:
@@ -151,7 +151,7 @@ class Annotations:
         return _text(self._plain(name, "checkpoint name"), "checkpoint name")
 
     def checkpoint_data(self, name: str) -> Flow[dict[str, Any] | None]:
-        """The data of the newest checkpoint of a name."""
+        """Return the data of the newest checkpoint of a name, or None."""
         self.engine.ledger.demand_open()
         saved = self.engine.ledger.state.checkpoints.get(self._checkpoint_name(name))
         if saved is None:
@@ -161,7 +161,7 @@ class Annotations:
         return data
 
     def latest_checkpoint(self) -> Flow[Checkpoint | None]:
-        """The newest checkpoint, of whatever name; None where there is none."""
+        """Return the newest checkpoint of any name, or None."""
         self.engine.ledger.demand_open()
         with self.engine.ledger.lock:
             facts = [noted.fact for noted in self.engine.ledger.state.facts]
@@ -185,9 +185,14 @@ class Annotations:
     ) -> Flow[None]:
         """State a decision.
 
-        alternatives: dicts or texts: id, score, reason, rejected_because. inputs: as
-        `hansard.agents.annotations.inputs.stated` gives them. threshold, confidence: finite
-        numbers. because: why.
+        Args:
+            question: The question that was decided.
+            selected: The option that was selected.
+            alternatives: Dicts or texts: id, score, reason, rejected_because.
+            inputs: As returned by `hansard.agents.annotations.inputs.stated`.
+            threshold: A finite number.
+            confidence: A finite number.
+            because: The reason.
         """
         given = list(inputs)
         fields = {
@@ -201,7 +206,7 @@ class Annotations:
         }
         plain = _plain_text(self._plain(fields, "decision"))
         scope = self.engine.scope("decide")
-        # Texts that are on record as they are: a decision of a version that took any text, too.
+        # Recorded unchanged, also for decisions of versions that accepted any text.
         is_old = len(plain["inputs"]) == len(given) and self._is_known(scope, "decision", plain)
         if given and not is_old:
             plain["inputs"] = yield from self._inputs.found(given, scope)
@@ -221,7 +226,7 @@ class Annotations:
     def message(
         self, role: str, content: Any, tokens: int | None, fields: dict[str, Any]
     ) -> Flow[None]:
-        """State a message; `label` among its fields is the message's own. Raises BadValue."""
+        """State a message; `label` among its fields is the message's own label. Raises BadValue."""
         label = parse(fields.pop("label", ""), "message label")
         if tokens is not None and (type(tokens) is not int or abs(tokens) > values.SAFE_INT):
             raise BadValue("message tokens", f"{tokens!r:.80}", "give a whole number or None")
@@ -244,7 +249,7 @@ class Annotations:
         yield from self._note(scope, fact, packed.blobs + (extra.blobs if fields else []))
 
     def resource(self, uri: str, operation: str) -> Flow[None]:
-        """State that a resource was used."""
+        """State the use of a resource."""
         plain = self._fields("resource", uri=uri, operation=operation)
         scope = self._inside("resource")
         mark, known = self._mark(scope, "resource", plain)
@@ -258,7 +263,9 @@ class Annotations:
             yield from self._note(scope, fact, [])
 
     def _inside(self, what: str) -> Scope:
-        """The scope here, a tool's body included: facts about a call may be stated in it."""
+        """Return the current scope, also inside a tool's body: facts about a call may be stated in
+        it.
+        """
         self.engine.ledger.demand_open()
         return current(self.engine.ledger) or self.engine.scope(what)
 
@@ -283,10 +290,11 @@ class Annotations:
             yield from self._note(scope, fact, packed.blobs)
 
     def context(self) -> Flow[list[dict[str, Any]]]:
-        """This run's part of the context window in the provider's message form, as this session has
-        stated it: a summary where messages were compacted.
+        """Return this run's part of the context window, as stated by this session, in the
+        provider's form.
 
-        On resume the record holds later messages, too; they come when they are stated again.
+        Compacted messages are replaced by their summary. On resume the record holds later messages,
+        too; they appear once they are stated again.
         """
         self.engine.ledger.demand_open()
         window = [noted.fact for noted in window_of(self.stated())]
@@ -294,8 +302,8 @@ class Annotations:
 
 
 def _plain_text(plain: Any) -> Any:
-    """Plain values of texts: one that is wholly a secret by the secret's name, and one with lone
-    surrogates with those escaped.
+    """Return texts without their plain-value wrappers: a secret by its name, lone surrogates
+    escaped.
     """
     match plain:
         case {"$secret": str(name)} if len(plain) == 1:
@@ -322,8 +330,8 @@ def _alternatives(given: Iterable[object]) -> Any:
 
 
 def messages_of(messages: Iterable[Fact], engine: StepEngine) -> Flow[list[dict[str, Any]]]:
-    """Recorded messages in the provider's form: role, content, and what else was given; a summary
-    as the message that it is.
+    """Return recorded messages in the provider's form: role, content and other fields; a summary as
+    a message.
     """
     out = []
     for message in messages:
@@ -341,11 +349,11 @@ def messages_of(messages: Iterable[Fact], engine: StepEngine) -> Flow[list[dict[
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A named stage, as it was put on record.
+    """A named stage, as recorded.
 
     Attributes:
-        name: The stage's.
-        data: What was given with it.
+        name: The stage's name.
+        data: The data recorded with it.
     """
 
     name: str
@@ -353,11 +361,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """How far a loop has come, recorded as checkpoints of its own: each has how many items are
-    done, a digest of them, and the results since the one before it.
+    """Progress of a loop, recorded as its own checkpoints.
 
-    Each item is a scope; skipping items puts the chain around them where it stood then, so that
-    the calls after the skipped ones find their records.
+    Each checkpoint has the number of items done, a digest of them, and the results since the
+    previous checkpoint. Each item is a scope; skipping items restores the surrounding chain as
+    recorded, so that the calls after the skipped items find their records.
     """
 
     def __init__(self, facts: Annotations, name: str, every: int) -> None:
@@ -376,12 +384,12 @@ class Progress:
         self._skipped = ""
 
     def begin(self) -> Flow[list[Any]]:
-        """Find what was done before; its results, in order."""
+        """Find the recorded progress; return its results, in order."""
         engine = self._facts.engine
         saved = engine.ledger.state.checkpoints.get(self._name)
         if saved is None or saved.scope != self._scope.path:
             return []
-        if engine.settings.mode.reads_only:  # a replay goes through all of it
+        if engine.settings.mode.reads_only:  # a replay runs every item
             return []
         results: list[Any] = []
         data: dict[str, Any] = {}
@@ -395,7 +403,7 @@ class Progress:
         return results
 
     def _saves(self) -> list[CheckpointSaved]:
-        """What is on record of this loop, the oldest first."""
+        """Return the recorded checkpoints of this loop, oldest first."""
         ledger = self._facts.engine.ledger
         with ledger.lock:
             facts = [noted.fact for noted in ledger.state.facts]
@@ -404,11 +412,11 @@ class Progress:
         return [each for each in saves if each.name == self._name and each.scope == path]
 
     def skips(self, item: object) -> Flow[bool]:
-        """Whether an item was done before; if not, what follows stands in its own scope.
+        """Return whether an item was done before; if not, enter the item's own scope.
 
-        Raises BadValue where the items are other ones than before.
+        Raises BadValue if the items differ from those done before.
         """
-        yield from ()  # it waits for nothing
+        yield from ()  # makes this a generator
         self._facts.engine.ledger.demand_open()
         content = canonical(values.plain(item, "item", self._facts.engine.settings.scrub))
         self._running = digest(self._running.encode(), content)
@@ -424,24 +432,24 @@ class Progress:
     def _other_items(self) -> NoReturn:
         raise BadValue(
             self._name,
-            f"the first {self._skip} items are not those that were done before",
+            f"the first {self._skip} items differ from those done before",
             "give the same items in the same order, or another name=",
         )
 
     def done(self, results: Sequence[Any] = ()) -> Flow[None]:
-        """An item is done. `results` are those since the last save, where this is one."""
+        """Mark an item as done. `results` are those since the last save, if this item saves."""
         self._scope.join([self._child])
         back(self._around)
         if self._done % self._every == 0:
             yield from self._save(results)
 
     def leave(self) -> Flow[None]:
-        """The loop is over, in whatever way."""
+        """Leave the loop, for any reason."""
         back(self._around)
-        yield from ()  # it waits for nothing
+        yield from ()  # makes this a generator
 
     def end(self, results: Sequence[Any] = ()) -> Flow[None]:
-        """All items are done. Raises BadValue where there were fewer than before."""
+        """Complete the loop. Raises BadValue if there were fewer items than before."""
         if self._done < self._skip:
             self._other_items()
         if self._done % self._every and self._done > self._skip:

@@ -1,5 +1,5 @@
-"""The context window of an agent: what its conversation held before this run, what it has stated
-itself, and the summaries that stand for what was compacted.
+"""Context window of an agent: its conversation before this run, its own messages, and the summaries
+in place of what was compacted.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ Form = dict[str, Any]
 """A message in the provider's form."""
 
 Count = Callable[[Form], int]
-"""How many tokens a message has."""
+"""Returns the number of tokens of a message."""
 
 ANSWERS = ("tool", "function")
 """Roles of messages that answer a call."""
 
 
 class Compaction(Brief, msgspec.Struct, frozen=True, kw_only=True):
-    """A context window after a summary took the place of its earlier messages.
+    """A context window after a summary replaced its earlier messages.
 
     Attributes:
         summary: The summary.
         window: The window now, in the provider's form.
-        dropped: What the summary stands for, whole, in the provider's form.
-        tokens_before: Of the window before; None where nobody counted those of each message.
-        tokens_after: Of the window now; None as before.
+        dropped: The messages that the summary replaced, in the provider's form.
+        tokens_before: Tokens of the window before; None unless those of each message are known.
+        tokens_after: Tokens of the window now; None likewise.
     """
 
     summary: str
@@ -66,7 +66,9 @@ class Compaction(Brief, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A part of a window. `version` is of the agent's stream, 0 for what stands in another run."""
+    """An entry of a window. `version` is that in the agent's stream, 0 for an entry of another
+    run.
+    """
 
     id: str
     version: int
@@ -74,7 +76,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class _Whole(msgspec.Struct, frozen=True):
-    """A part of a window with what it says: as it is recorded, and in the provider's form."""
+    """An entry of a window with its content: as recorded, and in the provider's form."""
 
     entry: _Entry
     plain: list[Any]
@@ -83,7 +85,7 @@ class _Whole(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A window that is too long, and which places of it a summary is to stand for."""
+    """A window over its bound, with the range of entries that a summary is to replace."""
 
     window: list[_Whole]
     start: int
@@ -93,27 +95,27 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def gone(self) -> list[_Whole]:
-        """What the summary is to stand for."""
+        """Entries that the summary is to replace."""
         return self.window[self.start : self.end]
 
     @property
     def messages(self) -> list[Form]:
-        """The same, in the provider's form."""
+        """The entries to replace, in the provider's form."""
         return [each.form for each in self.gone]
 
     @property
     def kept(self) -> list[_Whole]:
-        """What stays."""
+        """Entries that stay in the window."""
         return self.window[: self.start] + self.window[self.end :]
 
     def tokens_of(self, summary: str) -> int | None:
-        """How many tokens a summary has."""
+        """Return the number of tokens of a summary."""
         return _counted(self.count, {"role": self.role, "content": summary}, None)
 
     def check(self, summary: object) -> str:
-        """The summary. Raises BadValue for none, and for one that is longer than what it is of."""
+        """Return the summary. Raises BadValue if it is empty, or longer than what it replaces."""
         if not isinstance(summary, str) or not summary.strip():
-            raise BadValue("the summary", f"{summary!r:.80}", "return a text that says something")
+            raise BadValue("the summary", f"{summary!r:.80}", "return a non-empty text")
         many, unit = self.tokens_of(summary), "tokens"
         before = total(each.tokens for each in self.gone)
         if many is None or before is None:
@@ -123,9 +125,9 @@ class Plan(msgspec.Struct, frozen=True):
             raise BadValue(
                 "the summary",
                 f"it has {many:,} {unit}, and the "
-                f"{counted(len(self.gone), 'message')} that it stands for "
+                f"{counted(len(self.gone), 'message')} that it replaces "
                 f"have {before:,}",
-                "return a shorter one, or compact later, when there is more to sum up",
+                "return a shorter one, or compact later, when there is more to summarise",
             )
         return summary
 
@@ -143,7 +145,7 @@ class Windows:
         return self._engine.workspace
 
     def _before(self) -> Flow[list[PlacedFact]]:
-        """What the conversation held before this run. It is read once: it changes no more."""
+        """Return the conversation before this run. It is read once, since it no longer changes."""
         conversation = self._engine.ledger.state.conversation_id
         if conversation is None:
             return []
@@ -157,7 +159,9 @@ class Windows:
         return self._earlier or []
 
     def _entries(self, *, full: bool) -> Flow[list[_Entry]]:
-        """The window as this session has come to it; `full`: all messages, without summaries."""
+        """Return the window as this session has stated it; `full`: all messages, without
+        summaries.
+        """
         self._engine.ledger.demand_open()
         before = yield from self._before()
         if full:
@@ -191,8 +195,8 @@ class Windows:
         return found
 
     def window(self, *, full: bool, close: bool = True) -> Flow[list[Form]]:
-        """The window in the provider's form; `close`: with an answer to each call that has none and
-        can get none any more.
+        """Return the window in the provider's form; `close` adds an answer to each call that has
+        none and can no longer get one.
         """
         entries = yield from self._entries(full=full)
         whole = yield from self._whole(entries, None)
@@ -201,9 +205,9 @@ class Windows:
         return [each.form for each in whole]
 
     def planned(self, bound: Bound, count: Count | None, role: str) -> Flow[Plan | None]:
-        """What a summary is to stand for; None where the window is within its bound.
+        """Return the plan for a summary, or None if the window is within its bound.
 
-        Raises BadValue, and Refused where there is nothing to drop, or another agent compacted it.
+        Raises BadValue, and Refused if there is nothing to drop or another agent compacted it.
         """
         bound.check()
         entries = yield from self._entries(full=False)
@@ -227,7 +231,7 @@ class Windows:
         return plan
 
     def _ids(self) -> Flow[dict[int, str]]:
-        """The ids of this stream's events, by version."""
+        """Return the ids of this stream's events, by version."""
         stream = self._engine.stream
         commits: list[Stored] = yield Io(functools.partial(self._workspace.states.commits, stream))
         return {
@@ -237,7 +241,7 @@ class Windows:
         }
 
     def _demand_free(self, plan: Plan) -> Flow[None]:
-        """Raise Refused where another agent of the run has compacted some of it."""
+        """Raise Refused if another agent of the run has compacted some of the entries."""
         if self._engine.ledger.state.conversation_id is None:
             return
         stream = self._engine.stream
@@ -254,14 +258,16 @@ class Windows:
                             check_free(mine, event.stands_for, stored.stream.agent)
 
     def summarized(self, spec: ToolSpec, plan: Plan) -> Flow[str]:
-        """The summary, made by a step of its own, or as it is on record. Raises as any call."""
+        """Return the summary, from a step of its own or from the record. Raises as any call
+        does.
+        """
         call = self._engine.begin(spec, (plan.messages,), {})
         answered, value = self._engine.answer(call)
         summary: str = value if answered else (yield from self._engine.execute(call))
         return summary
 
     def compacted(self, plan: Plan, text: str) -> Flow[Compaction]:
-        """Put a summary on record with what it stands for."""
+        """Record a summary together with the ids of what it replaces."""
         if not self._engine.settings.mode.reads_only:
             yield from self._demand_free(plan)
         entries = yield from self._entries(full=False)
@@ -269,7 +275,7 @@ class Windows:
         if not all((each.entry.version or each.entry.id) in here for each in plan.gone):
             message = (
                 "another call of this session compacted some of these messages meanwhile: compact "
-                "in one place, after what it stands for was joined"
+                "in one place, after the calls that it covers have ended"
             )
             raise Refused(message)
         tokens = plan.tokens_of(text)
@@ -315,26 +321,27 @@ def _counted(count: Count | None, form: Form, recorded: int | None) -> int | Non
     found = count(form)
     if type(found) is not int or found < 0:
         raise BadValue(
-            "compact(count)", f"it gave {found!r:.80}", "return a whole number of tokens"
+            "compact(count)", f"it returned {found!r:.80}", "return a whole number of tokens"
         )
     return found
 
 
 def _characters(plain: Any) -> int:
-    """Of what is said: texts as they are, all else as JSON."""
+    """Count the characters of a message's content and fields: texts unchanged, all else as JSON."""
     _, content, fields = plain
     text = content if isinstance(content, str) else canonical(content).decode()
     return len(text) + (len(canonical(fields)) if fields else 0)
 
 
 NO_ANSWER = "[no answer: the run ended before this call was answered]"
-"""What stands for an answer that is not on record. It is sent to models, and not recorded."""
+"""Placeholder for an answer that is not recorded. It is sent to models, and not recorded."""
 
 
 def closed(window: Sequence[tuple[Form, bool]]) -> list[Form]:
-    """A window that providers take: each call of an assistant that no message answers before the
-    conversation goes on is given an answer that says so. Calls at the end that were made in this
-    run (True) stay open: the program is about to answer them.
+    """Return a window that providers accept.
+
+    Each assistant call without an answer before the conversation continues gets `NO_ANSWER`. Calls
+    at the end that were made in this run (True) stay open: the program is about to answer them.
     """
     made: list[Form] = []
     waiting: dict[str, bool] = {}
@@ -352,7 +359,7 @@ def closed(window: Sequence[tuple[Form, bool]]) -> list[Form]:
 
 
 def _called(form: Form) -> dict[str, bool]:
-    """The ids of the calls that a message makes, and whether each is a block of its content."""
+    """Return the ids of a message's calls, each with whether it is a content block."""
     found: dict[str, bool] = {}
     calls = form.get("tool_calls")
     for each in calls if isinstance(calls, list) else ():
@@ -365,7 +372,7 @@ def _called(form: Form) -> dict[str, bool]:
 
 
 def _answered(form: Form) -> list[Any]:
-    """The ids of the calls that a message answers."""
+    """Return the ids of the calls that a message answers."""
     if form["role"] in ANSWERS:
         return [form.get("tool_call_id")]
     return [each.get("tool_use_id") for each in _blocks(form) if each.get("type") == "tool_result"]
@@ -391,13 +398,13 @@ def _no_answers(waiting: dict[str, bool]) -> list[Form]:
 
 
 def _answers(form: Form) -> bool:
-    """Whether a message answers a call of the one before it."""
+    """Return whether a message answers a call of the message before it."""
     return bool(_answered(form))
 
 
 def summarizer(function: Callable[..., Any], plan: Plan) -> ToolSpec:
-    """The tool that makes a summary: as it was declared; what was not is `pure`, of a model. What
-    it returns is checked before it is on record. Raises ToolError, BadName.
+    """Return the tool that makes a summary, as declared; a plain function becomes a `pure` tool of
+    kind model. Its result is checked before it is recorded. Raises ToolError, BadName.
     """
     made = function if isinstance(function, Tool) else tool(effects="pure", kind="model")(function)
     if made.spec.is_stream:
