@@ -88,7 +88,7 @@ def test_a_function_may_be_a_rule():
     verdict = ask([no_bob, deny()], call(to="bob"))
     assert (verdict.allowed, verdict.rule, verdict.reason) == (False, "no_bob", "bob is away")
     assert not allowed(lambda asked: False)
-    assert ask([lambda asked: False], call()).reason == "<lambda> said no"
+    assert ask([lambda asked: False], call()).reason == "<lambda> denied the call"
     passing: list[Any] = [True, None, 0, [], {}]
     for said in passing:
         assert allowed(lambda asked, said=said: said)

@@ -1,6 +1,6 @@
-"""What a call must pass before it runs: permits, labels, the gate's rules, a person, budgets.
+"""Checks before a call runs: permits, labels, the gate's rules, approvals, budgets.
 
-Touches roles, approvals, budgets and labels on record; runs no tool.
-Gives the rules (`gate`), `permits`, `clearances`, `approvals`, `budgets`, declassification
-(`labels`), `refusals`. They are asked in order by `steps.gating`.
+Reads roles and labels, reads and writes approvals and budgets; runs no tool. Exports the rules
+(`gate`), `permits`, `clearances`, `approvals`, `budgets`, declassification (`labels`), `refusals`.
+`steps.gating` applies them in order.
 """

@@ -1,9 +1,9 @@
-"""Approvals at work: asked by a session before a call runs (`hansard.agents.steps.gating`), and
-answered by anybody else.
+"""Approvals: requested by a session before a call runs (`hansard.agents.steps.gating`), and
+answered by another party.
 
-The question stands in the log before anybody waits for its answer, so a session that is killed and
-resumed waits for the same one. What is waited for is followed in the log; when the time is up is
-decided by the log's time (`hansard.domain.approval`).
+The request is stored before anybody waits for its answer, so a session that is killed and resumed
+waits for the same request. Waiting follows the log; expiry is decided by the log's time
+(`hansard.domain.approval`).
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from hansard.domain.roles.authorize import Trust
 from hansard.state.replay import States
 
 STREAMS_MAX = 200
-"""Runs whose questions are read in one request."""
+"""Largest number of runs whose requests are read at once."""
 
 PAUSE_S = 0.25
-"""Shortest wait for an answer's time to be up, in seconds: this process's clock, by which that
-moment is guessed, may be ahead of the log's, by which it is decided.
+"""Shortest wait for a request's expiry, in seconds. The wait is computed with this process's clock,
+which may be ahead of the log's, and the log's time decides.
 """
 
 
 def stream_of(run: str) -> KeyStream:
-    """The stream of a run's approvals."""
+    """Return the stream of a run's approvals."""
     return KeyStream(run, approvals.KEY)
 
 
 class Approvals:
-    """The questions of one run, read on from what was read last. On the bus's loop."""
+    """Approval requests of one run, read incrementally. Runs on the bus's loop."""
 
     def __init__(self, states: States, run: str) -> None:
         self.stream = stream_of(run)
@@ -69,12 +69,12 @@ class Approvals:
         self._clock = Clock()
         self._known: ApprovalsState | None = None
         self._ahead_ns = 0
-        """How far the log's clock was ahead of this process's at the last own commit."""
+        """Lead of the log's clock over this process's at the last own commit, in ns."""
         self.label: Callable[[], Label | None] = lambda: None
-        """The label of who writes here, when it is asked for."""
+        """Returns the writer's current label."""
 
     async def state(self) -> ApprovalsState:
-        """They as they stand; not to be changed. A fork begins with none of its parent's."""
+        """Return the current requests; do not modify them. A fork starts without its parent's."""
         known = self._known
         if known is None:
             forked = await self._states.forked(self.stream.run)
@@ -87,11 +87,11 @@ class Approvals:
         return known
 
     async def log_time(self) -> int:
-        """The log's time now: that of its newest commit, in ns since 1970."""
+        """Return the log's time: that of its newest commit, in ns since 1970."""
         return (await self._log.at(await self._log.head())).stamp
 
     async def record(self, command: ApprovalEvent, actor: str | Actor) -> None:
-        """State something. Raises Refused, BadValue, and Conflict after 50 lost races."""
+        """Record a command. Raises Refused, BadValue, and Conflict after 50 lost races."""
 
         async def read() -> tuple[ApprovalsState, int]:
             return await self.state(), await self.log_time()
@@ -109,19 +109,19 @@ class Approvals:
             self._ahead_ns = await self.log_time() - time.time_ns()
 
     async def ask(
-        self, wanted: ApprovalRequested, actor: Actor, usable: Callable[[str], bool]
+        self, request: ApprovalRequested, actor: Actor, usable: Callable[[str], bool]
     ) -> Approval:
-        """The question about a call that still counts, asked now if there is none."""
-        found = await self._asked(wanted, usable)
+        """Return the call's request that is still valid, and record one if there is none."""
+        found = await self._valid(request, usable)
         if found is None:
-            await self.record(wanted, actor)
-            found = await self._asked(wanted, usable)
-        if found is None:  # what was asked long ago and had its answer a moment ago
-            message = f"approval of {wanted.tool}: it was asked and answered meanwhile: try again"
+            await self.record(request, actor)
+            found = await self._valid(request, usable)
+        if found is None:  # an older request was answered just now
+            message = f"approval of {request.tool}: it was answered meanwhile: try again"
             raise Refused(message)
         return found
 
-    async def _asked(
+    async def _valid(
         self, command: ApprovalRequested, usable: Callable[[str], bool]
     ) -> Approval | None:
         same = approvals.same_call(
@@ -136,7 +136,7 @@ class Approvals:
         return counts[-1] if counts else None
 
     async def wait(self, approval: str) -> Approval:
-        """Follow the run's questions until one is answered, or its time seems to be up."""
+        """Follow the run's requests until this one is answered or has probably expired."""
 
         async def look() -> str | None:
             current = approvals.find(await self.state(), approval).given
@@ -148,13 +148,13 @@ class Approvals:
         return approvals.find(await self.state(), approval)
 
     async def expire(self, approval: str, actor: Actor) -> Approval:
-        """Say that nobody answered in time; where an answer came after all, that stands."""
+        """Record the expiry of a request; an answer that was stored before it prevails."""
         await self.record(ApprovalExpired(approval=approval), actor)
         return approvals.find(await self.state(), approval)
 
 
 def folded(state: ApprovalsState, commits: Iterable[Stored]) -> ApprovalsState:
-    """The questions after more commits of their stream."""
+    """Return the requests after more commits of their stream."""
     state = state.copy()
     for stored in commits:
         for recorded in stored.commit.events:
@@ -164,12 +164,12 @@ def folded(state: ApprovalsState, commits: Iterable[Stored]) -> ApprovalsState:
 
 
 class ListedApproval(Brief, msgspec.Struct, frozen=True):
-    """A question of a workspace: of which run, and where it stands at the log's time now.
+    """An approval request of a workspace, with its run and status at the log's current time.
 
     Attributes:
         run: The run's id.
-        approval: The question, and what was answered.
-        standing: Where it stands: pending, granted, denied or expired.
+        approval: The request, and its answer.
+        standing: Its status: pending, granted, denied or expired.
     """
 
     run: str
@@ -178,7 +178,7 @@ class ListedApproval(Brief, msgspec.Struct, frozen=True):
 
 
 async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> list[ListedApproval]:
-    """The questions of all runs that ever asked, or of some runs, the oldest first."""
+    """Return the requests of all runs, or of some runs, oldest first."""
     targets = sorted(await workspace.log.runs(approvals.KEY) if runs is None else runs)
     head = await workspace.log.head()
     now = (await workspace.log.at(head)).stamp if head else 0
@@ -198,7 +198,7 @@ async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> lis
 
 
 async def find(workspace: Workspace, approval: str) -> ListedApproval:
-    """Find a question by its id, which tells its run. Raises NotFound."""
+    """Find a request by its id, which identifies its run. Raises NotFound."""
     runs = [run for run in await workspace.log.runs(approvals.KEY) if ids.is_marked(approval, run)]
     for each in await listed(workspace, runs) if runs else []:
         if each.approval.id == approval:
@@ -215,12 +215,13 @@ async def answer(
     because: str = "",
     role: str | None = None,
 ) -> Approval:
-    """Grant or deny what an agent asks; the question as it then stands.
+    """Grant or deny a request; return it with the answer.
 
-    by: who says so, not the agent that asked, nor who acts for it. Where it is another agent of
-    the run, or `role` is given and defined, that role must have `approve`; that it has not is on
-    record.
-    Raises Refused (it is answered already, or its time is up), NotFound, RoleRefused, BadName.
+    by: The approver: neither the requesting agent, nor anyone acting for it. If it is another agent
+    of the run, or `role` is given and defined, that role must have `approve`; a refusal is
+    recorded.
+
+    Raises Refused (already answered or expired), NotFound, RoleRefused, BadName.
     """
     actor = Actor.of(by)
     by = ids.name("by", actor.agent)
@@ -229,8 +230,8 @@ async def answer(
     asker = found.approval.asked.agent
     if asker != by and asker in actor.on_behalf_of:
         message = (
-            f"approval {approval} was asked for by agent {asker!r}, for whom {by!r} acts: "
-            "let somebody else answer it"
+            f"approval {approval} was requested by agent {asker!r}, for whom {by!r} acts: "
+            "another approver must answer it"
         )
         raise Refused(message)
     life = await workspace.states.life(found.run)
@@ -243,7 +244,7 @@ async def answer(
     await store.record(kind(approval=approval, by=by, because=because), actor)
     current = approvals.find(await store.state(), approval)
     given = ApprovalStatus.GRANTED if granted else ApprovalStatus.DENIED
-    if current.given is not given:  # it was stored after its time
+    if current.given is not given:  # stored after its expiry, or after another answer
         message = f"approval {approval} is {current.standing(await store.log_time()).value} already"
         raise Refused(message)
     return current

@@ -19,26 +19,28 @@ from hansard.domain.label import LOWEST, Label
 from hansard.state.replay import States
 
 TRIES_MAX = 200
-"""Most tries to count something: each one that is lost lets another agent's call through."""
+"""Largest number of attempts to count something; each lost race means that another agent's call was
+counted.
+"""
 
 
 Demand = Callable[[Label | None, str, str], Awaitable[None]]
-"""Raises Blocked where an agent may not be told of what is labelled so: the label, what it is, and
-the tool that is called.
+"""Raises Blocked if the agent is not cleared for a label; takes the label, a description of the
+labelled data, and the tool that is called.
 """
 
 
 class LogBudgets:
-    """Reserves and corrects in the log."""
+    """Reserves and corrects budgets in the log."""
 
     def __init__(
         self, log: EventLog, states: States, run: str, actor: str | Actor, clock: Clock
     ) -> None:
         self.label: Callable[[], Label | None] = lambda: None
-        """The agent's label, when it is asked for."""
+        """Returns the agent's current label."""
         self.demand: Demand | None = None
-        """Asked before a share is set aside, of an agent that is told only what its role may see;
-        what such an agent uses is at least nothing. None: it may be told all.
+        """Checked before a reservation by an agent with limited visibility, whose usage counts as
+        at least zero. None: the agent sees everything.
         """
         self._log = log
         self._states = states
@@ -48,7 +50,7 @@ class LogBudgets:
         self._known: dict[str, _Known] = {}
 
     async def reserve(self, budget: Budget, call: str) -> bool:
-        """Set a call's share aside; False where the limit does not allow it. Raises Blocked."""
+        """Reserve a call's share; return False if the limit does not allow it. Raises Blocked."""
         return await self._change(
             budget,
             lambda state: budgets.reserve(state, call, budget.reserve, budget.limit),
@@ -56,8 +58,10 @@ class LogBudgets:
         )
 
     async def spend(self, budget: Budget, call: str, amount: float) -> None:
-        """Replace a call's share by what it took."""
-        used = amount if self.demand is None else max(amount, 0.0)  # it gives others no room
+        """Replace a call's reservation by its actual usage."""
+        used = (
+            amount if self.demand is None else max(amount, 0.0)
+        )  # a negative amount would release others' share
         await self._change(budget, lambda state: budgets.spend(state, call, used))
 
     async def _change(
@@ -66,13 +70,15 @@ class LogBudgets:
         decide: Callable[[BudgetState], Sequence[Event] | None],
         demand: Demand | None = None,
     ) -> bool:
-        """By what is known, as long as that allows it: others may have given back since."""
+        """Decide on the known state, and again on the current state if that denies: others may have
+        released reservations.
+        """
         known = self._known.setdefault(budget.name, _Known())
-        if known.state.version and await self._tell(budget, known, decide, demand, fresh=False):
+        if known.state.version and await self._apply(budget, known, decide, demand, fresh=False):
             return True
-        return await self._tell(budget, known, decide, demand, fresh=True)
+        return await self._apply(budget, known, decide, demand, fresh=True)
 
-    async def _tell(
+    async def _apply(
         self,
         budget: Budget,
         known: _Known,
@@ -81,8 +87,8 @@ class LogBudgets:
         *,
         fresh: bool,
     ) -> bool:
-        """Count something; False where the limit does not allow it. `fresh`: read before the first
-        try, too.
+        """Count something; return False if the limit does not allow it. `fresh`: read before the
+        first attempt as well.
         """
         stream = KeyStream(self._run, budgets.key_of(budget.name))
         allowed = False
@@ -112,33 +118,37 @@ class LogBudgets:
         return allowed
 
     async def _read(self, stream: KeyStream, known: _Known) -> None:
-        """Take in what was counted since; all of it, parents' too, where nothing is known."""
+        """Read what was counted since; if nothing is known, read all, including the parents'
+        counts.
+        """
         if known.state.version:
             found = await self._log.read(stream, after=known.state.version)
         else:
             found = await self._states.commits(stream)
         for stored in found:
             if known.follow(stored.commit):
-                known.told = known.told.join(stored.commit.label)
+                known.read_label = known.read_label.join(stored.commit.label)
 
     async def _demand(self, budget: Budget, known: _Known, demand: Demand | None) -> None:
-        if demand is not None and known.told != known.demanded:
-            label = known.told
+        if demand is not None and known.read_label != known.demanded:
+            label = known.read_label
             await demand(label.stored, f"what is counted on budget {budget.name!r}", budget.name)
             known.demanded = label
 
 
 class _Known(msgspec.Struct):
-    """A budget as it was last read or written here; `told` is the label of what was read,
-    `demanded` that which the agent was found cleared for.
+    """A budget as last read or written here. `read_label` joins the labels of what was read,
+    `demanded` is the label that the agent was found cleared for.
     """
 
     state: BudgetState = msgspec.field(default_factory=BudgetState)
-    told: Label = LOWEST
+    read_label: Label = LOWEST
     demanded: Label | None = None
 
     def follow(self, commit: Commit) -> bool:
-        """Count a commit; False where it is counted: calls side by side read the same ones."""
+        """Apply a commit; return False if it was already applied: concurrent calls read the same
+        ones.
+        """
         if commit.version <= self.state.version:
             return False
         for event in revive_all([commit]):

@@ -1,9 +1,9 @@
-"""The gate: what a call must pass before it runs.
+"""The gate: checks before a call runs.
 
-Rules are asked in order; the first `allow`, `deny` or `ask_first` that matches decides, and what no
-rule matches is allowed (end with `deny()` to turn that around). Budgets hold whatever the rules
-say, over all processes of a run and after a resume: they are counted in the log, reserved before
-the call and corrected after it.
+Rules are checked in order; the first matching `allow`, `deny` or `ask_first` decides. A call that
+no rule matches is allowed (end the list with `deny()` to reverse that). Budgets apply whatever the
+rules decide, across all processes of a run and after a resume: they are counted in the log,
+reserved before the call and corrected after it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from hansard.domain.errors import BadValue
 from hansard.domain.roles.model import DOT, NONE, read, role_matches, tool_matches
 
 ALL = "**"
-"""The pattern of every tool: those whose names have dots, such as `board.put`, too."""
+"""Pattern of every tool, including those with dots in their names, such as `board.put`."""
 
 Condition = Callable[[Any], bool]
-"""Says of one argument's value whether it fits. A value it cannot judge does not fit."""
+"""Returns whether one argument's value matches. A value of the wrong type does not match."""
 
 
 class GateCall(msgspec.Struct, frozen=True):
-    """What a rule is asked about. `arguments` are the values the tool will get.
+    """A call that a rule decides on. `arguments` are the values that the tool will receive.
 
     Attributes:
-        tool: The tool.
-        arguments: The values that it will get, by name.
+        tool: The tool's name.
+        arguments: The values that it will receive, by name.
         run: The run's id.
-        agent: The agent.
+        agent: The agent's name.
         role: Its role.
-        effects: What the tool does to the world.
+        effects: The tool's effect policy.
     """
 
     tool: str
@@ -51,8 +51,8 @@ class GateCall(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the rules say: the rule that decided and, where it refused, why; `asks` is the rule that
-    wants a person's word first.
+    """Result of the rules: the rule that decided and, if it denied, the reason; `asks` is the rule
+    that requires an approval.
     """
 
     allowed: bool
@@ -62,15 +62,17 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class CallRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`allow(...)` or `deny(...)`. It matches a call whose tool and role fit the patterns, all of
-    whose `where` conditions hold, and not all of whose `unless` conditions hold.
+    """A rule made by `allow(...)` or `deny(...)`.
+
+    It matches a call whose tool and role match the patterns, if all `where` conditions hold and not
+    all `unless` conditions hold.
 
     Attributes:
-        allows: Whether it allows what it matches, or denies it.
-        tool: Of which tools, as a pattern.
-        role: Of which roles, as a pattern.
-        name: The rule's; what it says if empty.
-        reason: What the error says.
+        allows: True if it allows the calls that it matches, False if it denies them.
+        tool: Pattern of tools.
+        role: Pattern of roles.
+        name: The rule's name; a description of the rule if empty.
+        reason: The reason in the error message.
     """
 
     allows: bool
@@ -82,29 +84,30 @@ class CallRule(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
     def __post_init__(self) -> None:
-        """Raises BadValue."""
+        """Raise BadValue for an invalid pattern."""
         _check_patterns(self)
 
     def matches(self, call: GateCall) -> bool:
-        """Whether this rule is about a call."""
+        """Return whether this rule applies to a call."""
         return _fits(self, call)
 
     def title(self) -> str:
-        """The rule's name, or what it says."""
+        """Return the rule's name, or a description of the rule."""
         return self.name or _rule_text("allow" if self.allows else "deny", self)
 
 
 class AskFirst(msgspec.Struct, frozen=True, kw_only=True):
-    """`ask_first(...)`: a call that it matches, as a `CallRule` does, runs only once somebody
-    granted it (`hansard.domain.approval`). It waits for the answer for `timeout_s` seconds: a
-    question has always a bound, so that None is refused.
+    """A rule made by `ask_first(...)`: a matching call runs only after it was approved.
+
+    Calls match as for a `CallRule` (see `hansard.domain.approval`). The call waits up to
+    `timeout_s` seconds for the answer; a request always has a timeout, so None is rejected.
 
     Attributes:
-        tool: Of which tools, as a pattern.
-        role: Of which roles, as a pattern.
-        where: Conditions of arguments by name, all of which hold.
-        unless: Conditions of arguments by name: not where all of them hold.
-        name: The rule's; what it says if empty.
+        tool: Pattern of tools.
+        role: Pattern of roles.
+        where: Conditions of arguments by name; all must hold.
+        unless: Conditions of arguments by name; the rule does not apply if all hold.
+        name: The rule's name; a description of the rule if empty.
     """
 
     tool: str = ALL
@@ -115,7 +118,7 @@ class AskFirst(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Raises BadValue."""
+        """Raise BadValue for an invalid pattern or timeout."""
         _check_patterns(self)
         least, most = TIMEOUT_MS_MIN / 1_000, TIMEOUT_MS_MAX / 1_000
         if not _is_number(self.timeout_s) or not least <= self.timeout_s <= most:
@@ -123,11 +126,11 @@ class AskFirst(msgspec.Struct, frozen=True, kw_only=True):
             raise BadValue("ask_first", fact, f"give {least:g} to {most:,.0f} seconds")
 
     def matches(self, call: GateCall) -> bool:
-        """Whether this rule is about a call."""
+        """Return whether this rule applies to a call."""
         return _fits(self, call)
 
     def title(self) -> str:
-        """The rule's name, or what it says."""
+        """Return the rule's name, or a description of the rule."""
         return self.name or _rule_text("ask first", self)
 
 
@@ -136,7 +139,7 @@ def _is_of(rule: CallRule | AskFirst | Budget, call: GateCall) -> bool:
 
 
 def _check_patterns(rule: CallRule | AskFirst | Budget) -> None:
-    """Raises BadValue for what is no pattern."""
+    """Raise BadValue for an invalid pattern."""
     read(rule.tool, DOT, "tool")
     read(rule.role, NONE, "role")
 
@@ -158,16 +161,16 @@ def _rule_text(verb: str, rule: CallRule | AskFirst) -> str:
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit over all calls of a run whose tool and role fit.
+    """A limit over all calls of a run whose tool and role match.
 
     `unit` is `calls`, or the name of a usage figure that tools report (`input_tokens`, `cost`);
-    `reserve` is set aside before each call and replaced by what the call reports.
+    `reserve` is set aside before each call and replaced by the reported usage.
 
     Attributes:
-        name: The budget's, as `Blocked` names it.
-        limit: The most.
-        tool: Of which tools, as a pattern.
-        role: Of which roles, as a pattern.
+        name: The budget's name, used in `Blocked`.
+        limit: The largest allowed total.
+        tool: Pattern of tools.
+        role: Pattern of roles.
     """
 
     name: str
@@ -178,7 +181,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     role: str = "*"
 
     def __post_init__(self) -> None:
-        """Raises BadName, BadValue."""
+        """Raise BadName or BadValue for an invalid field."""
         ids.name("budget", self.name)
         _check_patterns(self)
         if not _is_number(self.limit) or math.isnan(self.limit):
@@ -188,11 +191,11 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             raise BadValue(f"reserve of budget {self.name!r}", repr(self.reserve), remedy)
 
     def matches(self, call: GateCall) -> bool:
-        """Whether this budget counts a call."""
+        """Return whether this budget counts a call."""
         return _is_of(self, call)
 
     def used(self, usage: Mapping[str, float]) -> float:
-        """What an ended call took: what it reported, else what was reserved."""
+        """Return a completed call's usage as reported, else as reserved."""
         if self.unit == "calls":
             return 1.0
         if self.unit == "tokens":
@@ -202,18 +205,18 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Budgets(Protocol):
-    """Where budgets are counted."""
+    """Port to the place where budgets are counted."""
 
     async def reserve(self, budget: Budget, call: str) -> bool:
-        """Set a call's share aside; False where the limit does not allow it."""
+        """Reserve a call's share; return False if the limit does not allow it."""
         ...
 
     async def spend(self, budget: Budget, call: str, amount: float) -> None:
-        """Replace a call's share by what it took."""
+        """Replace a call's reservation by its actual usage."""
 
 
 Check = Callable[[GateCall], "str | bool | None"]
-"""A rule in Python: a text refuses with that reason, False refuses, anything else passes on."""
+"""A rule in Python: a text denies with that reason, False denies, any other result passes on."""
 
 GateRule = CallRule | AskFirst | Budget | Check
 
@@ -221,49 +224,49 @@ _R = TypeVar("_R", CallRule, AskFirst, Budget)
 
 
 class _Calls(TypedDict, total=False):
-    """Which calls a rule is about."""
+    """Options that select a rule's calls."""
 
     role: str
-    """Of whom, as a pattern."""
+    """Pattern of roles."""
     where: Mapping[str, Condition]
-    """Conditions of arguments by name, all of which hold."""
+    """Conditions of arguments by name; all must hold."""
     unless: Mapping[str, Condition]
-    """Conditions of arguments by name: not where all of them hold."""
+    """Conditions of arguments by name; the rule does not apply if all hold."""
 
 
 class RuleOptions(_Calls, total=False):
-    """What `allow` and `deny` take besides the tool."""
+    """Options of `allow` and `deny` besides the tool."""
 
     name: str
-    """The rule's; what it says if not given."""
+    """The rule's name; by default a description of the rule."""
     reason: str
-    """What the error says."""
+    """The reason in the error message."""
 
 
 class AskOptions(_Calls, total=False):
-    """What `ask_first` takes besides the tool."""
+    """Options of `ask_first` besides the tool."""
 
     timeout_s: float
     """Seconds that the call waits for an answer."""
     name: str
-    """The rule's; what it says if not given."""
+    """The rule's name; by default a description of the rule."""
 
 
 class BudgetOptions(TypedDict, total=False):
-    """What `budget` takes besides its name and limit."""
+    """Options of `budget` besides its name and limit."""
 
     unit: str
     """`calls`, `tokens`, or one figure that tools report."""
     reserve: float
-    """Set aside before each call, and replaced by what it reports."""
+    """Set aside before each call, and replaced by the reported usage."""
     tool: str
-    """Of which calls, as a pattern of tools."""
+    """Pattern of tools whose calls count."""
     role: str
-    """Of which calls, as a pattern of roles."""
+    """Pattern of roles whose calls count."""
 
 
 def _made(kind: type[_R], where: str, given: Mapping[str, Any], fields: Mapping[str, Any]) -> _R:
-    """A rule. Raises BadOption for a field that there is not."""
+    """Build a rule. Raises BadOption for an unknown field."""
     known = [name for name in kind.__struct_fields__ if name not in given]
     check_options(where, fields, known)
     return kind(**given, **fields)
@@ -273,84 +276,85 @@ def allow(tool: str = ALL, **fields: Unpack[RuleOptions]) -> CallRule:
     """Allow calls of a tool.
 
     Args:
-        tool: Which, as a pattern (`send_*`); all of them if not given. Patterns are those of roles.
+        tool: Pattern of tools (`send_*`); all tools by default. Patterns are those of roles.
 
     Keyword Args:
-        role (str): Of whom, as a pattern.
-        where (Mapping): Conditions of arguments by name, all of which hold.
-        unless (Mapping): Conditions of arguments by name: not where all of them hold.
-        name (str): The rule's; what it says if not given.
+        role (str): Pattern of roles.
+        where (Mapping): Conditions of arguments by name; all must hold.
+        unless (Mapping): Conditions of arguments by name; the rule does not apply if all hold.
+        name (str): The rule's name; by default a description of the rule.
 
     Raises:
         BadOption: There is no such option; the message names the nearest.
-        BadValue: It is no pattern.
+        BadValue: The pattern is invalid.
     """
     return _made(CallRule, "allow", {"allows": True, "tool": tool}, fields)
 
 
 def deny(tool: str = ALL, **fields: Unpack[RuleOptions]) -> CallRule:
-    """Refuse calls of a tool: they raise `Blocked`.
+    """Deny calls of a tool: they raise `Blocked`.
 
     Args:
-        tool: Which, as a pattern (`send_*`); all of them if not given. Patterns are those of roles.
+        tool: Pattern of tools (`send_*`); all tools by default. Patterns are those of roles.
 
     Keyword Args:
-        role (str): Of whom, as a pattern.
-        where (Mapping): Conditions of arguments by name, all of which hold.
-        unless (Mapping): Conditions of arguments by name: not where all of them hold.
-        name (str): The rule's; what it says if not given.
-        reason (str): What the error says.
+        role (str): Pattern of roles.
+        where (Mapping): Conditions of arguments by name; all must hold.
+        unless (Mapping): Conditions of arguments by name; the rule does not apply if all hold.
+        name (str): The rule's name; by default a description of the rule.
+        reason (str): The reason in the error message.
 
     Raises:
         BadOption: There is no such option; the message names the nearest.
-        BadValue: It is no pattern.
+        BadValue: The pattern is invalid.
     """
     return _made(CallRule, "deny", {"allows": False, "tool": tool}, fields)
 
 
 def ask_first(tool: str = ALL, **fields: Unpack[AskOptions]) -> AskFirst:
-    """Have somebody asked before calls of a tool run.
+    """Require approval before calls of a tool run.
 
     Args:
-        tool: Which, as a pattern (`send_*`); all of them if not given. Patterns are those of roles.
+        tool: Pattern of tools (`send_*`); all tools by default. Patterns are those of roles.
 
     Keyword Args:
-        role (str): Of whom, as a pattern.
-        where (Mapping): Conditions of arguments by name, all of which hold.
-        unless (Mapping): Conditions of arguments by name: not where all of them hold.
-        name (str): The rule's; what it says if not given.
-        timeout_s (float): Seconds that the call waits for an answer, at least 0.1; an hour if not
-            given. A question has always a bound: neither None nor 0 is one.
+        role (str): Pattern of roles.
+        where (Mapping): Conditions of arguments by name; all must hold.
+        unless (Mapping): Conditions of arguments by name; the rule does not apply if all hold.
+        name (str): The rule's name; by default a description of the rule.
+        timeout_s (float): Seconds that the call waits for an answer, at least 0.1; an hour by
+            default. A request always has a timeout: neither None nor 0 is allowed.
 
     Raises:
         BadOption: There is no such option; the message names the nearest.
-        BadValue: `timeout_s` is out of its bounds.
+        BadValue: The pattern is invalid, or `timeout_s` is out of range.
     """
     return _made(AskFirst, "ask_first", {"tool": tool}, fields)
 
 
 def budget(name: str, limit: float, **fields: Unpack[BudgetOptions]) -> Budget:
-    """Limit what a run may use, over all its processes and after a resume.
+    """Limit the usage of a run, across all its processes and after a resume.
 
     Args:
-        name: The budget's, as `Blocked` names it.
-        limit: The most.
+        name: The budget's name, used in `Blocked`.
+        limit: The largest allowed total.
 
     Keyword Args:
-        unit (str): `calls`; `tokens`, all figures that end so; or one figure that tools report
-            (`input_tokens`, `cost`).
-        reserve (float): Set aside before each call, and replaced by what it reports; 1.
-        tool, role (str): Of which calls, as patterns.
+        unit (str): `calls`; `tokens`, the sum of all figures that end in it; or one figure that
+            tools report (`input_tokens`, `cost`).
+        reserve (float): Set aside before each call, and replaced by the reported usage; by
+            default 1.
+        tool, role (str): Patterns of the calls that count.
 
     Raises:
         BadOption: There is no such option; the message names the nearest.
-        BadName, BadValue: The name is not one, or a number is none.
+        BadName, BadValue: The name or a number is invalid.
     """
     return _made(Budget, "budget", {"name": name, "limit": limit}, fields)
 
 
 def path_under(*roots: str | os.PathLike[str]) -> Condition:
-    """A file path inside one of some folders, links and `..` resolved."""
+    """Match a file path inside one of some folders, with links and `..` resolved."""
     resolved = [os.path.realpath(root) for root in roots]
 
     def holds(value: Any) -> bool:
@@ -368,9 +372,10 @@ def path_under(*roots: str | os.PathLike[str]) -> Condition:
 
 
 def host_in(*hosts: str) -> Condition:
-    """A URL whose host is one of some; `.example.org` stands for every host under it.
+    """Match a URL by its host; `.example.org` matches every host under it.
 
-    A URL with a backslash, a space or a control character fits none: clients disagree on its host.
+    A URL with a backslash, a space or a control character never matches: clients disagree on its
+    host.
     """
 
     def holds(value: Any) -> bool:
@@ -380,17 +385,17 @@ def host_in(*hosts: str) -> Condition:
 
 
 def at_most(limit: float) -> Condition:
-    """A number not over a limit. NaN and what is not a number do not fit."""
+    """Match a number not above a limit. NaN and other values do not match."""
     return lambda value: _is_number(value) and value <= limit
 
 
 def at_least(limit: float) -> Condition:
-    """A number not under a limit. NaN and what is not a number do not fit."""
+    """Match a number not below a limit. NaN and other values do not match."""
     return lambda value: _is_number(value) and value >= limit
 
 
 def one_of(*choices: object) -> Condition:
-    """A value that equals one of some, in type too."""
+    """Match a value that equals one of some, including its type."""
     return lambda value: any(type(value) is type(item) and value == item for item in choices)
 
 
@@ -405,7 +410,7 @@ def _all_hold(conditions: Mapping[str, Condition], arguments: Mapping[str, Any])
 
 
 def ask(rules: Sequence[GateRule], call: GateCall) -> Verdict:
-    """What the rules say of a call; budgets are for the session to reserve."""
+    """Return the rules' verdict on a call; budgets are reserved by the session."""
     for rule in rules:
         if isinstance(rule, Budget):
             continue
@@ -421,9 +426,9 @@ def ask(rules: Sequence[GateRule], call: GateCall) -> Verdict:
         if inspect.isawaitable(verdict):
             if inspect.iscoroutine(verdict):
                 verdict.close()
-            fact = "it gives something to await, which says neither yes nor no"
+            fact = "it returns an awaitable, which is not a verdict"
             raise BadValue(f"gate rule {name_of(rule)!r:.80}", fact, "give a plain function")
         if isinstance(verdict, str) or verdict is False:
             name = name_of(rule)
-            return Verdict(allowed=False, rule=name, reason=verdict or f"{name} said no")
+            return Verdict(allowed=False, rule=name, reason=verdict or f"{name} denied the call")
     return Verdict(allowed=True, rule="")

@@ -1,8 +1,8 @@
-"""Declassification: lowering the label of an agent, of a key, or of what a principal carries from
-run to run, on record with who answers for it.
+"""Declassification: lowering the label of an agent, a key, or a principal, recorded with its
+approver.
 
-Whoever runs this process may do it, in a name; who acts in a role that is defined needs one that
-may approve. What was recorded before keeps its label.
+Any process may do it in a name; a caller acting in a defined role needs the permission to approve.
+Events recorded before keep their labels.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from hansard.state.replay import RunView
 
 
 class Lowering(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose label is lowered, of an agent or of a key of a run, or of a principal; to what, such as
-    `untrusted`, or to public and trusted; who answers for it and why; and the role that the
-    approver acts in, if any.
+    """Request to lower the label of an agent or key of a run, or of a principal: the new label
+    (such as `untrusted`; by default public and trusted), the approver, the reason, and the role
+    that the approver acts in, if any.
     """
 
     agent: str | None = None
@@ -46,22 +46,23 @@ class Lowering(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Lowered = tuple[Label, Append]
-"""What the label was, and the commit that lowers it."""
+"""The previous label, and the commit that lowers it."""
 
 
 async def declassify(workspace: Workspace, run: str | None, request: Lowering) -> Label:
-    """Lower the label of an agent, a key or a principal; what it was.
+    """Lower the label of an agent, a key or a principal; return the previous label.
 
-    An agent's takes its next epoch, so that a session still at work is fenced, and a principal's
-    ends its sessions: what they were shown they may not have said yet. Raises Refused where it
-    would not lower the label, RoleRefused where the role may not approve, NotFound, BadName,
-    BadValue, and Conflict after 50 lost races.
+    Lowering an agent's label takes its next epoch, which fences a session still at work; lowering a
+    principal's ends its sessions. Both may hold data that was not yet recorded.
+
+    Raises Refused if the label would not be lowered, RoleRefused if the role may not approve,
+    NotFound, BadName, BadValue, and Conflict after 50 lost races.
     """
     _check(run, request)
     approver = ids.name("approver", request.approver)
     target = parse(request.to, "to")
     if not recordable(request.because, None).strip():
-        raise BadValue("because", "it is empty", "say why it may be lowered")
+        raise BadValue("because", "it is empty", "give the reason for lowering the label")
     because = workspace.text(request.because)
     if request.role is not None:
         permit = await permits.read(workspace, request.role)
@@ -107,11 +108,13 @@ async def declassify(workspace: Workspace, run: str | None, request: Lowering) -
 
 
 def _check(run: str | None, request: Lowering) -> None:
-    """Raise BadValue for a label of nobody, of several, or of a run that is not named."""
+    """Raise BadValue unless exactly one target is named, with a run for an agent or a key."""
     given = {kind: getattr(request, kind) for kind in ("agent", "key", "principal")}
     if sum(name is not None for name in given.values()) != 1:
         fact = ", ".join(f"{kind}={name!r:.80}" for kind, name in given.items())
-        raise BadValue("declassify", fact, "give an agent, a key or a principal, one of them")
+        raise BadValue("declassify", fact, "give exactly one of agent, key and principal")
     if (run is None) != (request.principal is not None):
-        remedy = "an agent or a key is one of a run, a principal is of none: give run= or leave it"
+        remedy = (
+            "an agent or a key belongs to a run, a principal does not: give run= or leave it out"
+        )
         raise BadValue("declassify", f"run={run!r:.80}", remedy)

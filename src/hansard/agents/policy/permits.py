@@ -1,8 +1,8 @@
-"""What a session may do, by the rules of its role as they stood when it was opened.
+"""Permissions of a session, by the rules of its role at the time it was opened.
 
-A role that was never defined in the workspace is a name and nothing else: its agents may do all.
-One that is defined may do what its rules say, one that was withdrawn nothing: see
-`hansard.domain.roles.authorize`. What is refused is on record before the error is raised.
+A role that was never defined in the workspace is only a name: its agents may do everything. A
+defined role permits what its rules allow, a withdrawn role nothing: see
+`hansard.domain.roles.authorize`. A refusal is recorded before the error is raised.
 """
 
 from __future__ import annotations
@@ -38,55 +38,57 @@ from hansard.domain.team.task import TeamState
 from hansard.domain.team.task_rules import Claim
 from hansard.state.replay import States
 
-# Labels at work: who may be told of what, by the roles' clearances as they stand now.
+# Labels: access to labelled data by the roles' current clearances.
 #
-# A role that was never defined in the workspace is a name and nothing else: its agents are cleared
-# for all. One that is defined is cleared for what its rules say, one that was withdrawn for what is
-# public. Nothing is read for what has no label.
+# A role that was never defined in the workspace is only a name: its agents are cleared for
+# everything. A defined role is cleared as its rules state, a withdrawn role for public data only.
+# Nothing is read for data without a label.
 
 RULE = "label"
-"""What refusals for a label's sake are known by."""
+"""Rule name of refusals because of a label."""
 
 LABEL = "label"
-"""What is refused where a principal may not open a run, for what it carries."""
+"""Operation name of the refusal when a principal's label prevents it from opening a run."""
 
 
 async def clearance_of(log: EventLog, role: str) -> Confidentiality:
-    """A role's clearance now. Raises UnknownEvent where a newer version wrote of it."""
+    """Return a role's current clearance. Raises UnknownEvent if a newer version wrote its rules."""
     last = await log.last(WorkspaceStream(MODEL_KIND, role))
     if last is None:
         return Confidentiality.SECRET
-    event = revive(last.commit.events[-1])  # each says the whole of a role's rules
+    event = revive(last.commit.events[-1])  # each event holds all of a role's rules
     return clearance(event) if isinstance(event, RoleDefined) else Confidentiality.PUBLIC
 
 
 class Clearances:
-    """The clearances of a workspace's roles, as an agent of a run meets them. On the bus's loop."""
+    """Clearances of a workspace's roles, for one agent of a run. Runs on the bus's loop."""
 
     def __init__(self, states: States, stream: AgentStream) -> None:
         self._states = states
         self._stream = stream
 
     async def of(self, role: str) -> Confidentiality:
-        """A role's clearance now. Raises UnknownEvent where a newer version wrote of it."""
+        """Return a role's current clearance. Raises UnknownEvent if a newer version wrote its
+        rules.
+        """
         return await clearance_of(self._states.log, role)
 
     async def mine(self) -> Confidentiality:
-        """The clearance of the agent's own role."""
+        """Return the clearance of the agent's own role."""
         return await self.of(self._stream.role)
 
     async def role_of(self, agent: str) -> str | None:
-        """The role of an agent of the run; None for one that has not joined it."""
+        """Return the role of an agent of the run, or None if it has not joined."""
         return (await self._states.life(self._stream.run)).roster.get(agent)
 
     async def claim(self, state: TeamState, command: Claim) -> Claim:
-        """A claim of a task by an agent of the role, with what it is cleared for."""
+        """Return the claim with the role's clearance, if any task's label requires one."""
         if all(is_public(task.label) for task in state.tasks.values()):
             return command
         return msgspec.structs.replace(command, cleared=await self.mine())
 
     async def demand(self, label: Label | None, what: str, tool: str) -> None:
-        """Raise Blocked where the agent's role is not cleared for what is labelled so."""
+        """Raise Blocked if the agent's role is not cleared for the label."""
         if is_public(label):
             return
         cleared = await self.mine()
@@ -94,8 +96,8 @@ class Clearances:
             raise Blocked(RULE, _above(label, what, self._stream.role, cleared), tool)
 
     async def receives(self, label: Label, role: str | None, agent: str | None) -> str:
-        """Why a role or agent may not be told what is labelled so; empty where it may. An agent
-        that has not joined yet is asked for its clearance when it reads.
+        """Return the reason that a role or agent is not cleared for the label; empty if it is. An
+        agent that has not joined yet is checked when it reads.
         """
         if is_public(label):
             return ""
@@ -113,7 +115,7 @@ class Clearances:
 
 
 def is_public(label: Label | None) -> bool:
-    """Whether everybody is cleared for what is labelled so."""
+    """Return whether every role is cleared for the label."""
     return label is None or label.confidentiality is LOWEST.confidentiality
 
 
@@ -125,7 +127,7 @@ def _above(label: Label, what: str, role: str, cleared: Confidentiality) -> str:
 
 
 def remedy(label: Label, role: str) -> str:
-    """What to ask for where a role is not cleared for what is labelled so."""
+    """Return the remedy for a role that is not cleared for the label."""
     target = label.confidentiality.value
     return (
         f'ask for: clearance = "{target}" in [roles.{role}], or for a declassification by somebody '
@@ -138,91 +140,90 @@ BUDGET, SAVE, REBUILD = "budget", "save", "rebuild"
 PROMPT, ACTIONS, EXPERIENCES = "prompt", "actions", "experiences"
 SEE_FILE, CHANGE_FILE = "file", "change"
 VIEW = "view"
-"""What may be refused; besides, what a role is trusted with: see `Trust`."""
+"""Kinds of operations that may be refused, besides the kinds of trust: see `Trust`."""
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What an operation needs: to put an event of a kind on record, to read a key of shared state
-    or to write it, to claim tasks of a role, to count on a budget, to read prompts, action
-    caches or experiences, to be shown a role's view, or to be trusted with something.
-    """
+    """A permission that an operation needs: its kind, and the name that it is for."""
 
     what: str
     name: str
 
 
 def states(tag: str) -> Need:
-    """To put an event of a kind on record."""
+    """Return the need to record an event of a type."""
     return Need(KIND, tag)
 
 
 def reads(key: str) -> Need:
-    """To read a key."""
+    """Return the need to read a key of the board."""
     return Need(READ, key)
 
 
 def writes(key: str) -> Need:
-    """To write a key."""
+    """Return the need to write a key of the board."""
     return Need(KEY, key)
 
 
 def claims(role: str) -> Need:
-    """To claim tasks that are meant for a role."""
+    """Return the need to claim tasks that are meant for a role."""
     return Need(TASK, role)
 
 
 def counts(budget: str) -> Need:
-    """To have calls counted on a budget of the run."""
+    """Return the need to count calls on a budget of the run."""
     return Need(BUDGET, budget)
 
 
 def saves(aggregate: str) -> Need:
-    """To save aggregates of a name."""
+    """Return the need to save aggregates of a type."""
     return Need(SAVE, aggregate)
 
 
 def rebuilds(aggregate: str) -> Need:
-    """To get aggregates of a name."""
+    """Return the need to get aggregates of a type."""
     return Need(REBUILD, aggregate)
 
 
 def prompts() -> Need:
-    """To read prompts."""
+    """Return the need to read prompts."""
     return Need(PROMPT, "prompts")
 
 
 def actions() -> Need:
-    """To read action caches."""
+    """Return the need to read action caches."""
     return Need(ACTIONS, "action caches")
 
 
 def experiences() -> Need:
-    """To read experiences."""
+    """Return the need to read experiences."""
     return Need(EXPERIENCES, "experiences")
 
 
 def sees_file(space: str, path: str) -> Need:
-    """To see a file of memory."""
+    """Return the need to see a file of memory."""
     return Need(SEE_FILE, behind_space(space, path))
 
 
 def changes_file(space: str, path: str) -> Need:
-    """To change a file of memory."""
+    """Return the need to change a file of memory."""
     return Need(CHANGE_FILE, behind_space(space, path))
 
 
 def views(role: str) -> Need:
-    """To be shown a role's view."""
+    """Return the need to see a role's view."""
     return Need(VIEW, role)
 
 
 def trusts(trust: Trust, name: str) -> Need:
-    """To be trusted with something, of which thing."""
+    """Return the need for a kind of trust in a named thing."""
     return Need(trust.value, name)
 
 
 class Permit(msgspec.Struct, frozen=True):
-    """What a role may do. `enforced` is False for one that was never defined: it may do all."""
+    """Permissions of a role. `enforced` is False for a role that was never defined: it may do
+    everything.
+    """
 
     role: str = ""
     rules: RoleDefined | None = None
@@ -230,16 +231,16 @@ class Permit(msgspec.Struct, frozen=True):
 
     @property
     def rule(self) -> str:
-        """What its refusals are known by."""
+        """Rule name of the role's refusals."""
         return f"role {self.role}"
 
     @property
     def is_limited(self) -> bool:
-        """Whether there may be something that the role is not to know of."""
+        """True if parts of the record may be hidden from the role."""
         return self.enforced and (self.rules is None or not sees_all(self.rules))
 
     def ask(self, need: Need) -> Permission:
-        """Whether something is allowed."""
+        """Return the decision on a need, with its reason."""
         if not self.enforced:
             return Permission(allowed=True)
         match need.what:
@@ -277,7 +278,7 @@ class Permit(msgspec.Struct, frozen=True):
                 return authorize.may_be_trusted(self.rules, Trust(need.what))
 
     def because(self, permission: Permission) -> str:
-        """Why something is refused, and what to ask for."""
+        """Return the reason for a refusal, and the permission to request."""
         ask_for, name = permission.ask_for, choices.key(self.role)
         match permission.where:
             case "may":
@@ -285,11 +286,11 @@ class Permit(msgspec.Struct, frozen=True):
             case "sees":
                 ask_for = f"[[roles.{name}.sees]] with nothing but {ask_for}"
             case _:
-                pass  # a word on what to do
+                pass  # a remedy as a sentence
         return f"{permission.because}; ask for: {ask_for}"
 
     def refusal(self, need: Need) -> AgentRefused | None:
-        """What is put on record of something that is not allowed; None where it is."""
+        """Return the refusal to record, or None if the need is allowed."""
         permission = self.ask(need)
         if permission.allowed:
             return None
@@ -297,7 +298,7 @@ class Permit(msgspec.Struct, frozen=True):
         return AgentRefused(what=need.what, name=need.name, rule=self.rule, because=because)
 
     def demand(self, need: Need) -> None:
-        """Raise RoleRefused for what is not allowed, where no agent's stream is there for it."""
+        """Raise RoleRefused for a need that is not allowed, if no agent's stream can record it."""
         refusal = self.refusal(need)
         if refusal is not None:
             raise refused(refusal)
@@ -307,7 +308,7 @@ FREE = Permit()
 
 
 def viewable(permit: Permit, defined: Mapping[str, RoleDefined]) -> list[str]:
-    """Of roles that have rules those whose views a role may be shown, its own first."""
+    """Return the defined roles whose views a role may see, its own first."""
     others = [
         name
         for name, rules in defined.items()
@@ -319,21 +320,21 @@ def viewable(permit: Permit, defined: Mapping[str, RoleDefined]) -> list[str]:
 
 
 def refused(refusal: AgentRefused) -> RoleRefused:
-    """What is on record of a refusal as the error."""
+    """Convert a recorded refusal to its error."""
     return RoleRefused(refusal.what, refusal.name, refusal.rule, refusal.because)
 
 
 async def read(workspace: Workspace, role: str, *, restricted: bool = False) -> Permit:
-    """A role's permit as of now; `restricted` enforces one that was never defined, too.
+    """Read a role's current permit; `restricted` also enforces a role that was never defined.
 
-    Raises BadName, and UnknownEvent where a newer version wrote of it: nothing is then allowed.
+    Raises BadName, and UnknownEvent if a newer version wrote its rules: nothing is allowed then.
     """
     found = await roles.read(workspace, role)
     return Permit(role, found.rules, enforced=restricted or found.version > 0)
 
 
 async def demand(workspace: Workspace, permit: Permit, need: Need, by: str | Actor) -> None:
-    """Raise RoleRefused where a role does not allow what somebody wants, put on record before."""
+    """Raise RoleRefused for a need that the role does not allow, after recording the refusal."""
     refusal = permit.refusal(need)
     if refusal is not None:
         await note(workspace, by, permit.role, refusal.what, refusal.because)
@@ -343,7 +344,7 @@ async def demand(workspace: Workspace, permit: Permit, need: Need, by: str | Act
 async def note(
     workspace: Workspace, by: str | Actor, role: str, operation: str, because: str
 ) -> None:
-    """Put on record that somebody was refused something. Raises Conflict after 50 lost races."""
+    """Record that a principal was refused an operation. Raises Conflict after 50 lost races."""
     name = Actor.of(by).agent
     known = await workspace.log.last(WorkspaceStream(principal.KIND, name)) is not None
     stream = WorkspaceStream(access.KIND, name if known else access.STRANGER)
