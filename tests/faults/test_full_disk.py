@@ -297,7 +297,7 @@ def test_a_file_that_finds_no_room_is_not_there_in_part(disk: Disk, record, call
     assert told.code == 2
     assert re.search(FULL, told.err)
     assert str(path) in told.err
-    assert "make room there, or give another place with -o" in told.err
+    assert "free some space, or give another place with -o" in told.err
     assert path.read_text() == "what stood there"
     assert {each.name for each in disk.folder.iterdir()} == {"file", "filler"}
     disk.free()
@@ -367,10 +367,10 @@ def test_a_search_that_finds_no_room_says_so(disk: Disk, call_there):
     ("code", "said"),
     [
         (errno.ENOSPC, "is full"),
-        (errno.EDQUOT, "the quota on the disk of '/x/y' is used up: make room"),
+        (errno.EDQUOT, "the quota on the disk of '/x/y' is used up: free some space"),
         (errno.EROFS, "is mounted read-only: mount it for writing"),
-        (errno.EACCES, "may not be written to by user"),
-        (errno.EPERM, "may not be written to by user"),
+        (errno.EACCES, "is not writable for user"),
+        (errno.EPERM, "is not writable for user"),
         (errno.EIO, "fails: see the system's log"),
         (errno.EMFILE, "cannot be written"),
     ],

@@ -1,7 +1,7 @@
-"""What this process has put on record, in its log: a line an event, once it is acknowledged.
+"""Log lines about this process's own events, one per event once it is acknowledged.
 
-A line is called as the event's tag is, without its version: `step in doubt` of `step.in_doubt.v1`.
-Its fields say where (`docs/logs.md`); what was said, given or returned is never among them.
+A line is named after the event's tag without its version: `step in doubt` for `step.in_doubt.v1`.
+Its fields locate the event (`docs/logs.md`); messages, arguments and results are never included.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ AT_INFO = frozenset(
         "step.blocked.v1",
     }
 )
-"""What an operator wants to read of every day; all else is at debug."""
+"""Events logged at info, for operators; all others are logged at debug."""
 
 FIELDS = ("step", "tool", "effects", "rule", "verdict", "by", "outcome", "role", "agent")
-"""Of an event's own fields those that are names or numbers of ours, never words of somebody."""
+"""Event fields that may be logged: names and numbers of ours, never users' texts."""
 
 
 def acknowledged(workspace: str, stored: Stored) -> None:
-    """Log a commit's events. It costs a look at the level where nobody listens."""
+    """Log a commit's events. Costs one check of the level if the logger is silent."""
     if not _enabled(logging.INFO):
         return
     commit = stored.commit
@@ -48,7 +48,7 @@ def acknowledged(workspace: str, stored: Stored) -> None:
 
 
 def named(tag: str) -> str:
-    """What a line of an event is called."""
+    """Return the name of an event's log line."""
     return tag.rpartition(".v")[0].replace(".", " ").replace("_", " ")
 
 
@@ -68,7 +68,7 @@ def _where(workspace: str, stream: StreamId, commit: Commit) -> dict[str, Any]:
 def _of_event(recorded: Recorded) -> dict[str, Any]:
     try:
         event = revive(recorded)
-    except HansardError:  # of a newer version: its bytes stand, and nothing of them is said
+    except HansardError:  # an event of a newer version: not logged
         return {}
     found = {name: getattr(event, name, None) for name in FIELDS}
     error = getattr(event, "error", None)

@@ -1,10 +1,9 @@
-"""Sends the joint writes of one process: those that wait while others are on their way go together.
+"""Sends the joint writes of one process in shared atomic batches.
 
-An atomic batch costs the broker about the same however many commits it has, and it takes one at a
-time. So what the sessions of a process write at once goes as one batch, each transaction still its
-own. A write may follow another that is not acknowledged yet: it is stored behind it or not at all.
-
-Everything here runs on the bus's loop.
+An atomic batch costs the broker about the same whatever its number of commits, and the broker takes
+one at a time. So writes that wait while a batch is in flight go together in the next one, each
+transaction still atomic on its own. A write may follow another that is not acknowledged yet: it is
+stored behind it or not at all. Everything here runs on the bus's loop.
 """
 
 from __future__ import annotations
@@ -22,23 +21,28 @@ from hansard.bus.log import Append, EventLog, Stored
 from hansard.bus.portal import own_task
 
 COMMITS_MAX = 512
-"""Most commits sent at once, but for a larger transaction, which goes alone: half of what a batch
-takes, so that whoever waits for it does not wait long."""
+"""Most commits sent at once: half of a batch's limit, which bounds the wait for it. A larger
+transaction is sent alone.
+"""
 
 BYTES_MAX = 2 * 1024 * 1024
-"""Most event data sent at once, with the same exception: a quarter of what a batch takes."""
+"""Most event data sent at once: a quarter of a batch's limit. A larger transaction is sent alone.
+"""
 
 GATHER_SHARE_MAX = 0.5
-"""Longest wait for those who were just told to come back with more, as a share of what the last
-batch took: 8 writers then go in one batch, not in two by turns, which takes twice as long."""
+"""Longest wait for more writes from callers of the last batch, as a share of the time it took. 8
+writers then share one batch; as two alternating batches they take twice as long.
+"""
 
 GATHER_MAX = 16
-"""So many are worth a batch of their own: while it is sent, the others make up their minds."""
+"""Number of waiting writes worth a batch of their own; while it is sent, other callers decide."""
 
 
 class Ticket(msgspec.Struct, eq=False):
-    """A joint write on its way. `after` are those that it follows; `stored` gives its commits, or
-    why it failed. `took_s` is how long the try took that it lost in, 0.0 where it was not sent.
+    """A joint write in flight.
+
+    `after` are the writes that it follows; `stored` resolves to its commits or its error. `took_s`
+    is the duration of the attempt that lost a race, 0.0 if it was not sent.
     """
 
     log: EventLog
@@ -50,23 +54,23 @@ class Ticket(msgspec.Struct, eq=False):
 
     @property
     def failed(self) -> bool:
-        """Whether it is over and was not acknowledged."""
+        """True if it ended without an acknowledgement."""
         future = self.stored
         return future.done() and (future.cancelled() or future.exception() is not None)
 
     @property
     def size(self) -> int:
-        """The bytes of its events' data."""
+        """The size of its events' data, in bytes."""
         return sum(len(bytes(it.data)) for each in self.appends for it in each.commit.events)
 
     def succeed(self, commits: list[Stored]) -> None:
-        """Tell whoever waits, if anybody does."""
-        self.after = ()  # else a busy key would keep all that was ever written to it
+        """Resolve the future, if a caller still waits."""
+        self.after = ()  # else a busy key would hold all its earlier writes in memory
         if not self.stored.done():
             self.stored.set_result(commits)
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever waits, if anybody does."""
+        """Fail the future, if a caller still waits."""
         self.after = ()
         if not self.stored.done():
             self.stored.set_exception(error)
@@ -74,7 +78,7 @@ class Ticket(msgspec.Struct, eq=False):
 
 
 class JointSender:
-    """Puts joint writes into batches, in the order in which they come."""
+    """Groups joint writes into batches, in the order of submission."""
 
     def __init__(self) -> None:
         self._waiting: deque[Ticket] = deque()
@@ -84,12 +88,14 @@ class JointSender:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits, and nothing is on its way."""
+        """True if nothing waits and nothing is in flight."""
         return self._sending is None
 
     def put(self, log: EventLog, appends: Sequence[Append], after: Sequence[Ticket]) -> Ticket:
-        """Have a transaction sent. Where one that it follows fails, it fails with Conflict; else as
-        `EventLog.append_all` says. Those that it follows must have been put before it.
+        """Send a transaction.
+
+        If one that it follows fails, it fails with Conflict; otherwise as `EventLog.append_all`.
+        The ones that it follows must have been submitted before.
         """
         ticket = Ticket(log, appends, after, asyncio.get_running_loop().create_future())
         self._waiting.append(ticket)
@@ -110,12 +116,12 @@ class JointSender:
                     await self._gather(len(group), time.perf_counter() - began_s)
         finally:
             self._sending = None
-            for ticket in (*group, *self._waiting):  # of those that are not over the loop ends
+            for ticket in (*group, *self._waiting):  # unresolved when the loop ends
                 ticket.stored.cancel()
             self._waiting.clear()
 
     async def _gather(self, sent: int, took_s: float) -> None:
-        """Wait a little where several write: until as many are there as there were."""
+        """Wait briefly until as many writers wait as in the last batch."""
         self._wanted = min(GATHER_MAX, sent + len(self._waiting))
         if 1 < self._wanted > len(self._waiting):
             self._enough.clear()
@@ -123,7 +129,7 @@ class JointSender:
                 await asyncio.wait_for(self._enough.wait(), took_s * GATHER_SHARE_MAX)
 
     def _take(self) -> list[Ticket]:
-        """Those that go together, less those that cannot go any more."""
+        """Take the writes of the next batch, and fail those that can no longer be stored."""
         group: list[Ticket] = []
         commits = size = 0
         while self._waiting:
@@ -149,15 +155,15 @@ class JointSender:
                 stored = [await log.append_all(group[0].appends)]
             else:
                 stored = await log.append_groups([each.appends for each in group])
-        except Exception as error:  # noqa: BLE001 -- told to whoever waits
+        except Exception as error:  # noqa: BLE001 -- passed to the waiters
             self._failed(group, error, time.perf_counter() - began_s)
         else:
             for ticket, commits in zip(group, stored, strict=True):
                 ticket.succeed(commits)
 
     def _failed(self, group: list[Ticket], error: Exception, took_s: float) -> None:
-        """Tell those of a group whose failure is certain, and send the others again. Who follows
-        one that failed is found when its turn comes.
+        """Fail the writes of a group that certainly failed, and queue the others again. A write
+        that follows a failed one is failed when its turn comes.
         """
         again: list[Ticket] = []
         for ticket in group:
@@ -170,14 +176,14 @@ class JointSender:
                 ticket.fail(AppendUnknown(*unknown, error.why))
             else:
                 again.append(ticket)
-        if len(again) == len(group):  # which of them it is about is not known: each for itself
+        if len(again) == len(group):  # no culprit is known: send each alone
             for ticket in again:
                 ticket.alone = True
         self._waiting.extendleft(reversed(again))
 
 
 def _lost(ticket: Ticket, error: Exception) -> bool:
-    """Whether it is this one that lost a race."""
+    """Return whether this write is the one that lost a race."""
     return isinstance(error, Conflict) and any(
         (each.stream, each.commit.version) == (error.stream, error.version)
         for each in ticket.appends

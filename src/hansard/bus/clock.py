@@ -1,4 +1,4 @@
-"""Where time and identity come from: the edge hands both to the domain, which knows neither."""
+"""Time and identity, which the edge passes into the domain."""
 
 from __future__ import annotations
 
@@ -28,47 +28,43 @@ def os_user() -> str:
 
 
 OS_USER = os_user()
-"""The default of `by=`: who approves, settles or changes something, for the record."""
+"""Return the default of `by=`: the principal that approves, settles or changes something."""
 
 
-# Long work on the loop, in slices: others go on in between.
+# Long work on the loop, in slices, with other tasks in between.
 #
-# Decoding and judging a whole run takes the longer the longer the run is. Where one loop serves
-# many, that is done in slices of half a millisecond, at most one in each turn of the loop,
-# however many are at it. Between two slices, others who have something to do go on, for up to
-# `YIELDED_S` and `YIELDED_MAX` turns: so a request of another, which needs some ten turns, is
-# held up by a slice or two each time that it waits for the broker, and not by one a turn; and the
-# long work has a part of the loop that does not depend on how much others want of it.
+# Decoding and checking a run takes time in proportion to its length. If one loop serves many
+# callers, such work runs in slices of half a millisecond, at most one in each turn of the loop,
+# however many callers do it. Between two slices, other tasks with work run for up to `YIELDED_S`
+# and `YIELDED_MAX` turns: a request that needs about ten turns is then delayed by a slice or two
+# each time it waits for the broker, and not by one each turn; and the long work keeps a share of
+# the loop that does not depend on the others' load.
 #
-# Long work that `rests` (one piece of many that somebody wants at once) leaves the loop alone after
-# each slice for a millisecond besides.
+# Long work that `rests` (one of many pieces that a caller requests at once) also leaves the loop
+# idle for a millisecond after each slice.
 
 SLICE_S = 0.0005
-"""So long the loop is kept from others at a time, in seconds."""
+"""Longest time that a slice keeps the loop from other tasks, in seconds."""
 
 IDLE_S = 0.0001
-"""A turn of the loop in which nobody else had anything to do is shorter than this, in seconds."""
+"""A loop turn shorter than this, in seconds, had no work for other tasks."""
 
 YIELDED_MAX = 20
 YIELDED_S = 0.001
-"""So many turns of the loop, and so many seconds, the next slice waits for others: it comes in any
-case.
-"""
+"""Longest wait before the next slice, in loop turns and in seconds."""
 
 REST_S = 0.001
-"""So long the loop is left alone after a slice of long work that rests, in seconds: there are few
-timers that are finer.
-"""
+"""Pause after a slice of resting work, in seconds; few timers are finer."""
 
 rests: ContextVar[bool] = ContextVar("rests", default=False)
-"""Whether the long work of this context rests between its slices."""
+"""True if the long work of this context also pauses between its slices."""
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
 class Slices:
-    """One piece of work: use it in `async with`, and await `pause` after each small step; nothing
-    else may be awaited inside.
+    """One piece of work: use it in `async with`, and await `pause` after each small step; await
+    nothing else inside.
     """
 
     def __init__(self) -> None:
@@ -86,11 +82,11 @@ class Slices:
 
     @property
     def over(self) -> bool:
-        """Whether it is time to `pause`."""
+        """True if it is time to `pause`."""
         return time.perf_counter() >= self._until
 
     async def pause(self) -> None:
-        """Let others go on, for as long as they have something to do, up to a bound."""
+        """Yield to other tasks for as long as they have work, up to a bound."""
         self._give_back()
         if rests.get():
             await asyncio.sleep(REST_S)
@@ -115,8 +111,8 @@ class Slices:
 
 
 def _real() -> type[datetime]:
-    """Return Python's own class, also while what mocks clocks in tests has put another in its place
-    (a class of a metaclass of its own).
+    """Return Python's own datetime class, even while a test library has replaced it (by a class
+    with its own metaclass).
     """
     return next(kind for kind in datetime.__mro__ if type(kind) is type)
 
@@ -130,7 +126,9 @@ def _new_id() -> str:
 
 
 class MockedClock(CallerError):
-    """The clock of this process is mocked: no broker can be waited for by it, no event dated."""
+    """This process's clock is mocked: waits for a broker would not end, and events would get wrong
+    times.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -141,21 +139,23 @@ class MockedClock(CallerError):
 
 
 def demand_real_clock() -> None:
-    """Raise MockedClock where waits would not end in time, or times could not be read back."""
+    """Raise MockedClock if waits would not end in time, or if times could not be decoded."""
     away_s = time.monotonic() - time.clock_gettime(time.CLOCK_MONOTONIC)
     if abs(away_s) > MOCKED_S_MIN or _IMPORTED_WHILE_MOCKED:
         raise MockedClock
 
 
 _IMPORTED_WHILE_MOCKED = _real() is not datetime
-"""Then the fields of events are of a class that nobody can decode."""
+"""True if `datetime` was replaced when this module was imported: event fields would then have a
+class that cannot be decoded.
+"""
 
 MOCKED_S_MIN = 1.0
-"""Two readings of one clock are this close, whatever the machine does in between."""
+"""Largest difference between two readings of one clock, however busy the machine is."""
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """The writer's clock and its source of UUIDv7 ids. Tests give their own."""
+    """The writer's clock and its source of UUIDv7 ids. Tests pass their own."""
 
     now: Callable[[], datetime] = _now
     new_id: Callable[[], str] = _new_id

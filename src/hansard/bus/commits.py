@@ -24,10 +24,10 @@ from hansard.domain.quarantined import Quarantined
 # ------------------------------ commits and events to bytes and back
 #
 # The body of a message is JSON in a fixed field order, and is read back exactly. Each decode
-# asserts that body and subject agree. Old event versions are lifted to the newest one.
+# checks that body and subject agree. Old event versions are upcast to the newest one.
 
 UPCAST_STEPS_MAX = 32
-"""Longest chain of upcasters; more is a circle."""
+"""Longest chain of upcasters; a longer one is a cycle."""
 
 _encoder = msgspec.json.Encoder()
 _commit = msgspec.json.Decoder(Commit)
@@ -35,14 +35,14 @@ _decoders: dict[type[Event], msgspec.json.Decoder[Any]] = {}
 
 
 def encode(stream: StreamId, commit: Commit) -> bytes:
-    """A commit as the exact bytes to store."""
+    """Encode a commit to the exact bytes to store."""
     if commit.stream is None and subjects.is_digested(stream):
         commit = msgspec.structs.replace(commit, stream=stream)
     return _encoder.encode(commit)
 
 
 def decode(subject: str, body: bytes) -> tuple[StreamId, Commit]:
-    """The stream and commit of a stored message. Raises Corrupt where body and subject differ."""
+    """Decode a stored message's stream and commit. Raises Corrupt if body and subject differ."""
     stream, version = subjects.parse(subject)
     try:
         commit = _commit.decode(body)
@@ -63,21 +63,21 @@ def decode(subject: str, body: bytes) -> tuple[StreamId, Commit]:
 
 
 def record(event: Event, event_id: str) -> Recorded:
-    """A domain event as it is stored."""
+    """Encode a domain event for storage."""
     return Recorded(event.tag, event_id, msgspec.Raw(_encoder.encode(event)))
 
 
 def revive(recorded: Recorded) -> Event:
-    """The domain event behind a stored one, upcast to today's version.
+    """Decode a stored event to a domain event, upcast to the current version.
 
-    Raises UnknownEvent for a tag of a newer version, Corrupt for data that is not its event's.
+    Raises UnknownEvent for a tag of a newer version, Corrupt for data that does not fit the tag.
     """
     where = f"event {recorded.id}"
     if recorded.enc is not None:
         raise UnknownEvent(f"{recorded.type} (encrypted with {recorded.enc.alg})", where)
     cls = REGISTRY.get(recorded.type)
     if cls is None and recorded.type == Quarantined.tag:
-        cls = Quarantined  # not registered: no log holds one
+        cls = Quarantined  # not registered, since it is never stored
     try:
         if cls is not None and recorded.type not in UPCASTERS:
             decoder = _decoders.get(cls)
@@ -107,15 +107,15 @@ def _upcast(recorded: Recorded, where: str) -> Event:
 
 
 def revive_all(commits: Iterable[Commit]) -> list[Event]:
-    """The domain events of commits, in order."""
+    """Decode the domain events of commits, in order."""
     return [revive(recorded) for commit in commits for recorded in commit.events]
 
 
-# What a recorded payload refers to, fetched by whoever has the blobs.
+# Blobs that a recorded payload refers to.
 
 
 async def drive_fetch(fetch: Fetch, get: Callable[[str, int], Awaitable[bytes]]) -> Any:
-    """As the domain's `run_fetch`, where a blob has to be waited for. Raises as `get`."""
+    """Run a domain fetch like `run_fetch`, awaiting each blob. Raises as `get`."""
     try:
         request = next(fetch)
         while True:
@@ -140,7 +140,7 @@ def new_commit(
     epoch: int = 0,
     label: Label | None = None,
 ) -> Commit:
-    """A commit of events, with ids and time; `label` is the writer's."""
+    """Create a commit of events, with ids and time; `label` is the writer's."""
     return Commit(
         id=clock.new_id(),
         version=version,
@@ -153,7 +153,7 @@ def new_commit(
 
 
 def enveloped(append: Append) -> tuple[Append, bytes]:
-    """The append as it is stored (with its stream's name where a subject cannot carry it), and its
+    """Return the append as stored (with its stream's name if the subject cannot carry it), and its
     body. Raises TooLarge.
     """
     commit = append.commit
@@ -173,7 +173,7 @@ def _fitting(commit: Commit, stream: StreamId, body: bytes) -> bytes:
 
 
 def transaction(appends: Sequence[Append]) -> list[Append]:
-    """The appends with `tx` filled in; equal commits give equal transactions.
+    """Return the appends with `tx` filled in; equal commits give equal transactions.
 
     Raises TooLarge (over 1,000), BadValue (one stream twice).
     """
@@ -190,7 +190,7 @@ def transaction(appends: Sequence[Append]) -> list[Append]:
 
 
 def transactions(groups: Sequence[Sequence[Append]]) -> list[Append]:
-    """The appends of several transactions, one after the other; one commit alone has no `tx`.
+    """Return the appends of several transactions in order; a single commit has no `tx`.
 
     Raises TooLarge (over 1,000), BadValue (one stream twice in a transaction).
     """
@@ -203,7 +203,7 @@ def transactions(groups: Sequence[Sequence[Append]]) -> list[Append]:
 
 
 def wholes(appends: Iterable[Append]) -> Iterator[list[Append]]:
-    """What goes together: each commit alone, those of one transaction at once. Raises TooLarge."""
+    """Yield each single commit, and the commits of each transaction together. Raises TooLarge."""
     whole: list[Append] = []
     for append in appends:
         tx = append.commit.tx
@@ -218,9 +218,8 @@ def wholes(appends: Iterable[Append]) -> Iterator[list[Append]]:
 
 
 def torn(before: Tx | None, now: Tx | None) -> tuple[str, str]:
-    """How a commit's place in a transaction does not follow on that of the commit before it in the
-    log (None: it is in none, or there is no commit): what the one before lacks, and what this one
-    does; nothing where it follows.
+    """Return how a commit breaks the transaction order of the log: what the previous commit lacks,
+    and what this one lacks; empty texts if it is in order. None: no transaction, or no commit.
     """
     due = None
     if before is not None and before.index + 1 < before.count:
@@ -236,13 +235,13 @@ def torn(before: Tx | None, now: Tx | None) -> tuple[str, str]:
 def stored_from(
     position: int, stamp: int, subject: str, body: bytes, origin: Origin | None = None
 ) -> Stored:
-    """A message of the log as a commit. Raises Corrupt."""
+    """Decode a message of the log to a commit. Raises Corrupt."""
     stream, commit = decode(subject, body)
     return Stored(position, stamp, stream, commit, body, origin)
 
 
 def check_versions(stream: StreamId, commits: Iterable[Stored], version: int) -> None:
-    """Raise Corrupt unless the commits' versions go on without a hole from `version`."""
+    """Raise Corrupt unless the commits' versions continue without a gap from `version`."""
     for stored in commits:
         if stored.commit.version != version:
             raise Corrupt(
@@ -254,13 +253,13 @@ def check_versions(stream: StreamId, commits: Iterable[Stored], version: int) ->
 
 
 def first_version(commits: Sequence[Stored], after: int, *, inside: bool) -> int:
-    """The version that commits read after another must begin with."""
+    """Return the version that the first of the commits read must have."""
     return commits[0].commit.version if inside and commits else after + 1
 
 
 def check_each(commits: Iterable[Stored]) -> None:
-    """Raise Corrupt unless each stream's versions go on without a hole, from 1 where the stream
-    outlives runs. In a run that is a fork they go on from the parent's, see `check_begins`.
+    """Raise Corrupt unless each stream's versions continue without a gap, from 1 for a stream that
+    outlives runs. In a fork they continue from the parent's; see `check_begins`.
     """
     following: dict[StreamId, int] = {}
     for stored in commits:
@@ -272,8 +271,8 @@ def check_each(commits: Iterable[Stored]) -> None:
 
 
 def check_begins(commits: Iterable[Stored], at: Mapping[str, int]) -> None:
-    """Raise Corrupt unless each stream's first commit follows on the version that it had where its
-    run was forked (`at`, by the stream's name), and is version 1 where it had none.
+    """Raise Corrupt unless each stream's first commit follows the version that it had at the fork's
+    cut (`at`, by stream name), or is version 1 if it had none.
     """
     begun: set[StreamId] = set()
     for stored in commits:
@@ -283,24 +282,26 @@ def check_begins(commits: Iterable[Stored], at: Mapping[str, int]) -> None:
 
 
 def is_stand_in(stored: Stored) -> bool:
-    """Whether a commit stands for a message that does not fit: its version proves nothing."""
+    """Return whether a commit replaces a message that does not fit: its version proves nothing."""
     return any(recorded.type == quarantined.TAG for recorded in stored.commit.events)
 
 
 def until(commits: Iterable[Stored], position: int) -> list[Stored]:
-    """The commits up to a position, less every transaction that ends after it.
+    """Return the commits up to a position, without any transaction that ends after it.
 
-    A transaction's commits have consecutive positions, so each tells where the whole ends.
+    A transaction's commits have consecutive positions, so each determines its last one.
     """
     return [stored for stored in commits if whole_at(stored) <= position]
 
 
 def whole_at(stored: Stored) -> int:
-    """The position from which on a commit counts: where its transaction ends, else its own."""
+    """Return the position from which a commit counts: the last one of its transaction, else its
+    own.
+    """
     tx = stored.commit.tx
     return stored.position if tx is None else stored.position - tx.index + tx.count - 1
 
 
 def position_of(stored: Stored) -> int:
-    """The key to sort commits by."""
+    """Return the key that sorts commits by position."""
     return stored.position

@@ -1,18 +1,18 @@
-"""What can go wrong on the bus, told apart by who must act.
+"""Errors of the bus, grouped by who must act.
 
     BusError
-    ├── TooLarge            the caller: a commit that does not fit even with its payloads as blobs
-    ├── ReadOnly            the caller: a data directory that can only be read
-    ├── Contradiction       the caller: a stream or server that exists with other settings
-    ├── NotFound            the caller: a run, stream, blob or point that is not there
+    ├── TooLarge            the caller: a commit does not fit even with its payloads as blobs
+    ├── ReadOnly            the caller: the data directory can only be read
+    ├── Contradiction       the caller: a stream or server exists with other settings
+    ├── NotFound            the caller: a run, stream, blob or point does not exist
     ├── Conflict            a lost race: another commit has that version; carries the winner
     ├── Fenced              a lost race: another session holds a later epoch; never retried
     ├── AppendUnknown       the world: the broker did not answer; the commit may be stored or not
     ├── StoreGone           the world: the embedded broker's files were deleted, moved or replaced
     ├── Unreachable         the world: no connection to the broker
-    │   ├── NotWritable     the world: the disk of the embedded broker takes nothing (it is full)
+    │   ├── NotWritable     the world: the embedded broker's disk refuses writes (it is full)
     │   ├── Closed          the caller: the connection was closed
-    │   └── ReplicaBehind   the world: no replica that has come far enough answered in time
+    │   └── ReplicaBehind   the world: no replica that is up to date answered in time
     └── BrokerError         the world: the broker answered with an error of its own
 
 A record that contradicts itself is `hansard.domain.errors.Corrupt`.
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from hansard.bus.log import Stored
     from hansard.domain.ids import StreamId
 
-# What to say of a disk that takes nothing, and how to see whether it does again.
+# Messages for a disk that refuses writes, and checks whether it accepts them again.
 #
-# The words hold for whatever is written: the broker's store, tables, exports, credentials.
+# Used for all files: the broker's store, tables, exports, credentials.
 
 ROOM_BYTES_MIN = 8 * 1024 * 1024
-"""Less than this is no room: the largest transaction would fill it again at once."""
+"""Free space below this, in bytes, counts as a full disk: the largest transaction would fill it
+again.
+"""
 
 _REFUSALS = (
     errno.ENOSPC,
@@ -49,15 +51,15 @@ _REFUSALS = (
 )
 _TEXTS = (
     *((code, os.strerror(code).lower()) for code in _REFUSALS),
-    (errno.ENOSPC, "database or disk is full"),  # these two are SQLite's
+    (errno.ENOSPC, "database or disk is full"),  # this one and the next are SQLite's
     (errno.EIO, "disk i/o error"),
 )
 
 
 def code_of(cause: OSError | str) -> int:
-    """Which refusal of the disk an error is, or a sentence of another program is about; 0: none.
+    """Return the disk's errno for an OSError or another program's message; 0 if it is none.
 
-    Go and DuckDB quote the operating system's words, in upper or lower case.
+    Go and DuckDB quote the operating system's text, in upper or lower case.
     """
     if isinstance(cause, OSError):
         return cause.errno if cause.errno in _REFUSALS else 0
@@ -66,19 +68,19 @@ def code_of(cause: OSError | str) -> int:
 
 
 def explained(path: Path | str, cause: OSError | str) -> str:
-    """The fact and the remedy, for a path that could not be written."""
+    """Describe why a path could not be written, and the remedy."""
     where = repr(os.fspath(path))
     match code_of(cause):
         case errno.ENOSPC:
-            return f"the disk of {where} is full{_free(path)}: make room there"
+            return f"the disk of {where} is full{_free(path)}: free some space"
         case errno.EDQUOT:
             return (
-                f"the quota on the disk of {where} is used up: make room there, or have it raised"
+                f"the quota on the disk of {where} is used up: free some space, or have it raised"
             )
         case errno.EROFS:
             return f"the disk of {where} is mounted read-only: mount it for writing again"
         case errno.EACCES | errno.EPERM:
-            return f"{where} may not be written to by user {os.getuid()}: give back the rights"
+            return f"{where} is not writable for user {os.getuid()}: restore the permissions"
         case errno.EIO:
             return (
                 f"the disk of {where} fails: see the system's log, move the files to a sound disk"
@@ -88,7 +90,7 @@ def explained(path: Path | str, cause: OSError | str) -> str:
 
 
 def _free(path: Path | str) -> str:
-    """How much is free there, as far as the system tells: of the nearest folder that is there."""
+    """Describe the free space of the nearest existing folder, as far as the system reports it."""
     place = Path(path)
     for folder in (place, *place.parents):
         with contextlib.suppress(OSError):
@@ -99,8 +101,8 @@ def _free(path: Path | str) -> str:
 
 
 def look(folder: Path) -> None:
-    """Raise OSError where a disk tells that it is full (less than ROOM_BYTES_MIN, or no file more)
-    or read-only. Costs a microsecond; a quota, say, is not seen.
+    """Raise OSError if the disk reports that it is full (less than ROOM_BYTES_MIN, or no inode) or
+    read-only. Costs a microsecond; does not detect a quota.
     """
     found = os.statvfs(folder)
     code = errno.EROFS if found.f_flag & os.ST_RDONLY else 0
@@ -111,7 +113,7 @@ def look(folder: Path) -> None:
 
 
 def try_room(folder: Path) -> None:
-    """Raise OSError unless a file of ROOM_BYTES_MIN can be written in a folder now."""
+    """Raise OSError unless a file of ROOM_BYTES_MIN bytes can be written in a folder now."""
     import tempfile  # noqa: PLC0415 -- half of what a supervisor would load, for a disk that was full
 
     look(folder)
@@ -125,10 +127,10 @@ def try_room(folder: Path) -> None:
 
 
 class Anchors:
-    """Folders held open, so that one can see whether their paths still lead to them.
+    """Folders held open, to detect whether their paths still lead to them.
 
-    While a folder is held, its inode is not given to another: one that was deleted and made again
-    is told from it.
+    While a folder is held, its inode is not reused: a folder that was deleted and created again has
+    a different one.
     """
 
     def __init__(self) -> None:
@@ -143,9 +145,9 @@ class Anchors:
             self._held[path] = fd, (found.st_dev, found.st_ino)
 
     def lost(self, folder: Path | str | None = None) -> str | None:
-        """What became of the folder, or of any that is held; None: it is where it was.
+        """Describe how the folder, or any held one, was lost; None if it is in place.
 
-        Costs some 2 us a folder. Raises OSError where the disk does not tell.
+        Costs about 2 us a folder. Raises OSError if the disk cannot be read.
         """
         for path in (os.fspath(folder),) if folder is not None else tuple(self._held):
             held = self._held.get(path)
@@ -156,11 +158,11 @@ class Anchors:
             except (FileNotFoundError, NotADirectoryError):
                 return f"{path!r} was deleted or moved"
             if (found.st_dev, found.st_ino) != held[1]:
-                return f"another folder stands at {path!r}"
+                return f"another folder is now at {path!r}"
         return None
 
     def close(self) -> None:
-        """Let go of all."""
+        """Close all held folders."""
         held, self._held = self._held, {}
         for fd, _ in held.values():
             os.close(fd)
@@ -174,21 +176,23 @@ class TooLarge(BusError):
     """A commit that does not fit even with its payloads as blobs; nothing was written.
 
     Attributes:
-        size: Bytes that it has.
-        limit: Bytes that it may have.
+        size: Its size, in bytes.
+        limit: The limit, in bytes.
     """
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
             f"{what} has {size:,} bytes, the limit is {limit:,}: "
-            "split it, or hand large values over by reference"
+            "split it, or pass large values by reference"
         )
         self.size = size
         self.limit = limit
 
 
 class ReadOnly(BusError):
-    """A data directory that cannot be written is only read; nothing was written. `path` is it."""
+    """A data directory that is not writable, opened for reading; nothing was written. `path` is its
+    path.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -200,11 +204,11 @@ class ReadOnly(BusError):
 
 
 class Contradiction(BusError):
-    """A stream or server that exists with settings other than the ones asked for.
+    """A stream or server that exists with settings other than those requested.
 
     Attributes:
-        what: What exists.
-        differences: By setting: what it has, and what was asked for.
+        what: The stream or server.
+        differences: By setting: the existing and the requested value.
     """
 
     def __init__(self, what: str, differences: dict[str, tuple[object, object]]) -> None:
@@ -218,10 +222,10 @@ class Contradiction(BusError):
 
 
 class NotFound(BusError):
-    """A run, stream, blob or point that is not there.
+    """A run, stream, blob or point that does not exist.
 
     Attributes:
-        what: What is not there.
+        what: Its description.
     """
 
     def __init__(self, what: str, remedy: str) -> None:
@@ -232,15 +236,14 @@ class NotFound(BusError):
 class Conflict(BusError):
     """Another commit has that version, or a condition does not hold; nothing was written.
 
-    `winner` is the commit that stands there (None where only a condition failed and nothing
-    under it could be read). An ordinary outcome: read what is new, decide again, append again.
-    Where that was done as often as it may be, `tries` says how often.
+    An ordinary outcome: read what is new, decide again, append again.
 
     Attributes:
         stream: The stream.
         version: The version that is taken.
-        winner: The commit that stands there, or None.
-        tries: Races that were lost one after the other, this one included.
+        winner: The commit that has that version; None if only a condition failed and no commit
+            under it could be read.
+        tries: Races lost in a row, this one included, when the retries are used up.
     """
 
     def __init__(
@@ -260,12 +263,12 @@ class Conflict(BusError):
 
 
 class Fenced(BusError):
-    """Another session took over this agent's stream; this session is over and wrote nothing.
+    """Another session took over this agent's stream; this session ended and wrote nothing.
 
     Attributes:
         stream: The agent's stream.
-        epoch: This session's.
-        newer: The one that has begun.
+        epoch: This session's epoch.
+        newer: The newer session's epoch.
     """
 
     def __init__(self, stream: StreamId, epoch: int, newer: int) -> None:
@@ -281,15 +284,15 @@ class Fenced(BusError):
 class AppendUnknown(BusError):
     """The broker did not answer in time: the commit may be stored or not. Start no effect.
 
-    Reading the stream later tells: look for `commit_id` at `version`. Absence is no proof while
-    the connection that sent it may still deliver it.
+    Read the stream later and look for `commit_id` at `version`. Its absence is no proof while the
+    connection that sent it may still deliver it.
 
     Attributes:
         stream: The stream.
-        version: The version that was to be written.
+        version: The version to be written.
         commit_id: The commit's id.
-        waited_s: Seconds that were waited.
-        why: What else is known.
+        waited_s: Time waited, in seconds.
+        why: Further details.
     """
 
     def __init__(
@@ -324,8 +327,10 @@ class Unreachable(BusError):
 
 
 class NotWritable(Unreachable):
-    """The disk of the embedded broker takes nothing: it is full, read-only, broken. Nothing was
-    written. What is tried again goes on by itself once the cause is removed.
+    """The embedded broker's disk refuses writes: it is full, read-only or broken. Nothing was
+    written.
+
+    Retried writes continue once the cause is removed.
 
     Attributes:
         path: The data directory.
@@ -343,10 +348,10 @@ class NotWritable(Unreachable):
 
 
 class StoreGone(BusError):
-    """The embedded broker's files were deleted, moved or replaced while they were in use.
+    """The embedded broker's files were deleted, moved or replaced while in use.
 
-    What was acknowledged before went with them; what is written after it is not on record, also
-    where the broker acknowledged it.
+    Commits acknowledged before are lost with them; later writes are not on record, even if the
+    broker acknowledged them.
 
     Attributes:
         path: The data directory.
@@ -355,7 +360,7 @@ class StoreGone(BusError):
     def __init__(self, path: Path, fact: str) -> None:
         super().__init__(
             f"the data directory {str(path)!r} is not the one that was opened ({fact}): nothing is "
-            "recorded any more; put it back, or connect again to go on with what stands there now"
+            "recorded any more; put it back, or connect again to use the folder that is there now"
         )
         self.path = path
 
@@ -373,15 +378,14 @@ class Closed(Unreachable):
 
 
 class ReplicaBehind(Unreachable):
-    """No replica that has come as far as a read must reach answered in time; nothing was read.
+    """No replica that has reached a read's position answered in time; nothing was read.
 
-    Only on streams with several replicas. `wanted` is the position to be reached, `reached` the
-    furthest that an answer reached.
+    Only on streams with several replicas.
 
     Attributes:
         stream: The stream's name.
-        wanted: The position to be reached.
-        reached: The furthest that an answer reached.
+        wanted: The position that the read must reach.
+        reached: The furthest position of any answer.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Locks on files and folders (flock), by open descriptors.
 
-A lock is held until the last descriptor that shares it is closed, that of a child which inherited
-it, too; so whoever is killed lets go. docs/decisions/0007 says why no library does this.
+A lock is held until the last descriptor that shares it is closed, including one inherited by a
+child; a killed process releases it. docs/decisions/0007 explains why no library is used.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import BinaryIO
 from hansard.bus import errors
 from hansard.domain.errors import BadValue, CallerError
 
-# Files that are there whole or not at all, and only their owner may read.
+# Files that are written atomically, and that only their owner may read.
 
 PRIVATE_FILE = 0o600
-"""What comes out of a record is as private as the record."""
+"""Mode of files written from a record, which are as private as the record."""
 
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Unwritable(CallerError):
-    """A file cannot be written where it was asked for; nothing was changed there."""
+    """A file cannot be written at the requested path; nothing was changed there."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         why = error.strerror or str(error)
@@ -51,11 +51,12 @@ def _direct(path: Path) -> Generator[BinaryIO]:
 
 @contextmanager
 def whole(path: Path) -> Generator[BinaryIO]:
-    """Write a file beside its place, and move it there at the end.
+    """Write a file under a temporary name, and move it into place at the end.
 
-    An error or a kill leaves what was there before; a kill also a hidden file beside it. The mode
-    is 0600, whatever stood there. What a link names is replaced, not the link; what is no regular
-    file (a device, a pipe) is written as it is. Raises Unwritable.
+    After an error or a kill the previous file is intact; a kill may leave a hidden temporary file
+    beside it. The mode is 0600, whatever it was before. The target of a symbolic link is replaced,
+    not the link; a path that is no regular file (a device, a pipe) is written directly. Raises
+    Unwritable.
     """
     path = path.resolve()
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -84,13 +85,13 @@ def whole(path: Path) -> Generator[BinaryIO]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file as `whole` does. Raises Unwritable."""
+    """Write a file atomically, as `whole` does. Raises Unwritable."""
     with whole(path) as file:
         file.write(data)
 
 
 def read_bounded(path: Path, bytes_max: int, remedy: str) -> bytes:
-    """Read a file from outside, of at most so many bytes. Raises BadValue."""
+    """Read an external file of at most so many bytes. Raises BadValue."""
     try:
         with path.open("rb") as file:
             raw = file.read(bytes_max + 1)
@@ -103,7 +104,7 @@ def read_bounded(path: Path, bytes_max: int, remedy: str) -> bytes:
 
 
 def read_text(path: Path, bytes_max: int, remedy: str) -> str:
-    """Read a file of UTF-8 from outside, of at most so many bytes. Raises BadValue."""
+    """Read an external UTF-8 file of at most so many bytes. Raises BadValue."""
     try:
         return read_bounded(path, bytes_max, remedy).decode()
     except UnicodeDecodeError as error:
@@ -111,7 +112,9 @@ def read_text(path: Path, bytes_max: int, remedy: str) -> str:
 
 
 def take(fd: int, *, shared: bool = False) -> bool:
-    """Try to lock an open file; whether it is held now. Raises OSError where there are no locks."""
+    """Try to lock an open file, and return whether it is held. Raises OSError if the file system
+    has no locks.
+    """
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -120,8 +123,8 @@ def take(fd: int, *, shared: bool = False) -> bool:
 
 
 def take_by(deadline: float, fd: int, pause_s: float, *, shared: bool = False) -> bool:
-    """As `take`, until it is held or the deadline (time.monotonic) is over, at least once; flock
-    has no timeout of its own. Blocks.
+    """Retry `take` until the lock is held or the deadline (time.monotonic) has passed, at least
+    once; flock has no timeout of its own. Blocks.
     """
     while not take(fd, shared=shared):
         if time.monotonic() >= deadline:
@@ -131,7 +134,7 @@ def take_by(deadline: float, fd: int, pause_s: float, *, shared: bool = False) -
 
 
 def release(fd: int) -> None:
-    """Unlock and close. Closing alone would leave the lock with a child forked meanwhile."""
-    with contextlib.suppress(OSError):  # there are no locks where it stands
+    """Unlock and close. Closing alone would leave the lock with a child forked in between."""
+    with contextlib.suppress(OSError):  # its file system has no locks
         fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)

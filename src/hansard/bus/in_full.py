@@ -1,7 +1,7 @@
-"""Commits with their values in full, for who reads a log in its order, from wherever in it.
+"""Commits with their values in full, for a reader that starts anywhere in the log.
 
-An agent's events are looked at only once one of them refers to earlier ones: what came before it is
-then read from the log, through the parents of a fork.
+An agent's earlier events are read only once an event refers to them: from the log, through the
+parents of a fork.
 """
 
 from __future__ import annotations
@@ -24,37 +24,36 @@ from hansard.domain.payload.parts import MARK
 from hansard.domain.run import FORK_DEPTH_MAX, RunForked
 
 LINES_MAX = 256
-"""Most agents whose values are kept, with up to 256 Ki characters put together of each; of others
-they are read again."""
+"""Most agents whose values are kept, each up to 256 Ki characters joined; others are read again."""
 
 LINES_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of them, as they are recorded; the newest agent's are kept whatever their size."""
+"""Most bytes kept of them, as recorded; the newest agent's are kept whatever their size."""
 
 
 class Past(Protocol):
-    """Where an agent's past is read from."""
+    """A source of an agent's past commits."""
 
     async def past(self, stream: StreamId) -> list[Stored]:
-        """A stream's own commits, by version; what cannot be read is a stand-in."""
+        """Return a stream's own commits, by version; unreadable ones are stand-ins."""
         ...
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A value that refers to what is not there: the event's index in its commit, and why."""
+    """A value that refers to a missing one: the event's index in its commit, and the reason."""
 
     index: int
     reason: str
 
 
 class InFull:
-    """Puts values in full into commits that are given in the order of the log."""
+    """Expands values in commits that are passed in the order of the log."""
 
     def __init__(self, source: Past) -> None:
         self._source = source
         self._lines: OrderedDict[tuple[str, str], PartsLine] = OrderedDict()
 
     async def ready(self, message: RawMessage) -> None:
-        """Read what a message's commit may refer to, before `commit` is given it."""
+        """Read what a message's commit may refer to, before it is passed to `commit`."""
         if MARK not in message.body or message.fault is not None:
             return
         try:
@@ -64,7 +63,7 @@ class InFull:
         if type(stream) is not AgentStream or (stream.run, stream.agent) in self._lines:
             return
         line = PartsLine()
-        with contextlib.suppress(Corrupt):  # a hole: what it hid is told as missing
+        with contextlib.suppress(Corrupt):  # a gap: values in it are reported as missing
             await self._read(line, stream, commit.version - 1, 0)
         self._lines[stream.run, stream.agent] = line
         self._bound()
@@ -83,7 +82,7 @@ class InFull:
                 _note(line, stored.commit, to)
 
     async def _begin(self, stream: AgentStream) -> tuple[str, int]:
-        """The run that a stream goes on from, and the version; nothing where it is no fork."""
+        """Return the run and version that a stream continues from; empty if it is no fork."""
         for stored in await self._source.past(RunStream(stream.run)):
             try:
                 event = revive(stored.commit.events[0])
@@ -101,7 +100,9 @@ class InFull:
             total -= gone.bytes
 
     def commit(self, stream: StreamId, commit: Commit) -> tuple[Commit, list[Fault]]:
-        """A commit with its values in full, and those that cannot be: they stay as they are."""
+        """Return a commit with its values in full, and the values that cannot be: they stay as they
+        are.
+        """
         if type(stream) is not AgentStream:
             return commit, []
         line = self._lines.get((stream.run, stream.agent))
@@ -119,7 +120,7 @@ def _note(line: PartsLine, commit: Commit, to: int) -> None:
 
 
 def commit_in_full(line: PartsLine, commit: Commit) -> tuple[Commit, list[Fault]]:
-    """A commit that was noted, with its values in full, and those that cannot be."""
+    """Return a noted commit with its values in full, and the values that cannot be."""
     faults: list[Fault] = []
     made: list[Recorded] = []
     for index, recorded in enumerate(commit.events):
@@ -130,7 +131,7 @@ def commit_in_full(line: PartsLine, commit: Commit) -> tuple[Commit, list[Fault]
             except Corrupt as error:
                 faults.append(Fault(index, f"{error.where}: {error.fact}"))
             else:
-                recorded = msgspec.structs.replace(recorded, data=msgspec.Raw(data))  # noqa: PLW2901 -- the event as it is told
+                recorded = msgspec.structs.replace(recorded, data=msgspec.Raw(data))  # noqa: PLW2901 -- the event with its values in full
         made.append(recorded)
     if all(new is old for new, old in zip(made, commit.events, strict=True)):
         return commit, faults
@@ -138,13 +139,13 @@ def commit_in_full(line: PartsLine, commit: Commit) -> tuple[Commit, list[Fault]
 
 
 class RunInFull:
-    """As `InFull`, for a run's history that is at hand from its first commit, parents' included."""
+    """Expands values like `InFull`, in a run's history that is complete, with its parents'."""
 
     def __init__(self) -> None:
         self._lines: dict[str, PartsLine] = {}
 
     def commit(self, stream: StreamId, commit: Commit) -> Commit:
-        """A commit with its values in full; what cannot be stays as it is."""
+        """Return a commit with its values in full, apart from those that cannot be expanded."""
         if type(stream) is not AgentStream:
             return commit
         line = self._lines.setdefault(stream.agent, PartsLine())

@@ -1,18 +1,18 @@
-"""The port: what an event log is, whatever stores it.
+"""The port of an event log, whatever stores it.
 
-An `EventLog` keeps the commits of one workspace in one order. It promises: a commit is stored
-whole or not at all; a version of a stream is written once; what was acknowledged is read by every
-later read; every reader sees one order.
+An `EventLog` keeps the commits of one workspace in one order. It promises: a commit is stored whole
+or not at all; a version of a stream is written once; every later read includes what was
+acknowledged; every reader sees one order.
 
-A read up to a position holds all that stands up to there, however the position was learned; a read
-of what is newest holds all that was acknowledged to anybody before it began. So it is on any number
-of replicas: where one lags, the read waits for a while (some 15 s), then raises ReplicaBehind,
-which says the position wanted, how far the answers went, and how the servers stand. The second
-promise rests on the word of the log's leader, which counts while it heard of a quorum within 3 s: a
-server that was stopped and goes on is not believed, nor is one that answers while nobody leads.
+A read up to a position includes all commits up to it, however the position was learned; a read of
+the newest state includes all that was acknowledged to any client before it began. This holds for
+any number of replicas: if one lags, the read waits (about 15 s), then raises ReplicaBehind with the
+target position, the position reached, and the servers' states. The second promise relies on the
+log's leader, which is trusted while it heard from a quorum within 3 s: a server that was paused and
+continues is not trusted, nor is one that answers while there is no leader.
 
 It does not promise that an append whose answer was lost did not happen (see `AppendUnknown`), nor
-how long an acknowledgement survives a power cut (see `durability`).
+that an acknowledged commit survives a power cut (see `durability`).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from hansard.domain.ids import StreamId
 
 # The port: large payloads outside the log, addressed by the hash of their bytes.
 #
-# A blob is stored before the event that names it and is readable only through an event one may see.
-# It may be erased, which an event may not: then `get` raises NotFound.
+# A blob is stored before the event that names it, and is readable only through an event that the
+# reader may see. Unlike an event it may be erased: then `get` raises NotFound.
 
 BLOB_BYTES_MIN = 64 * 1024
-"""Payloads over this go to a blob; smaller ones stay in their event."""
+"""Payloads over this size, in bytes, go to a blob; smaller ones stay in their event."""
 
 
 FETCHED_BYTES_MAX = 16 * 1024 * 1024
-"""Of blobs that are fetched with one request, unless one alone is larger."""
+"""Most bytes of blobs fetched with one request, unless a single blob is larger."""
 
 T = TypeVar("T")
 
@@ -47,26 +47,26 @@ class Blobs(Protocol):
     """The blobs of one workspace."""
 
     async def put(self, data: bytes) -> str:
-        """Store bytes; returns their SHA-256 in hex when all of it is acknowledged.
+        """Store bytes; return their SHA-256 in hex once all of them are acknowledged.
 
-        Storing the same bytes again changes nothing, and completes what a killed writer began.
-        Cancelling it may leave a part, which is harmless. Raises BrokerError, Unreachable.
+        Storing the same bytes again changes nothing, and completes a killed writer's upload.
+        Cancelling may leave a part, which is harmless. Raises BrokerError, Unreachable.
         """
         ...
 
     async def get(self, sha256: str, size: int) -> bytes:
-        """The bytes behind a hash. Raises NotFound, Corrupt, Unreachable."""
+        """Return the bytes with a hash. Raises NotFound, Corrupt, Unreachable."""
         ...
 
     async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
-        """The bytes behind several hashes, by hash, in as few requests as there may be; all of them
-        are in memory at once. Raises as `get`.
+        """Return the bytes with several hashes, by hash, in as few requests as possible; all are in
+        memory at once. Raises as `get`.
         """
         ...
 
 
 def verified(sha256: str, size: int, data: bytes) -> bytes:
-    """The data, if it is what its hash and size say. Raises Corrupt."""
+    """Return the data if it matches its hash and size. Raises Corrupt."""
     if len(data) != size:
         raise Corrupt(f"blob {sha256}", f"it has {len(data):,} bytes, not {size:,}")
     actual = hashlib.sha256(data).hexdigest()
@@ -75,29 +75,30 @@ def verified(sha256: str, size: int, data: bytes) -> bytes:
     return data
 
 
-# The port: snapshots, derived and outside the log, kept and thrown away at will.
+# The port: snapshots, derived from the log and stored outside it; may be deleted at any time.
 
 
 class Snapshots(Protocol):
-    """Where a workspace's snapshots are kept, by subject."""
+    """The snapshots of a workspace, by subject."""
 
     async def put(self, subject: str, data: bytes) -> bool:
-        """Send a snapshot; False if it was not sent. Nobody waits for it to be stored."""
+        """Send a snapshot without waiting for it to be stored; return False if it was not sent."""
         ...
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Those of the snapshots that exist, by subject."""
+        """Return the snapshots that exist, by subject."""
         ...
 
 
 COMMIT_BYTES_MAX = 256 * 1024
-"""Largest body of a commit, in bytes. Far below the megabyte that brokers take, headers included;
-larger payloads belong into blobs."""
+"""Largest body of a commit, in bytes: far below the megabyte that brokers take with headers. Larger
+payloads go to blobs.
+"""
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a copied commit stood in the log it came from: that log's workspace, its position
-    there, and that log's time of it (ISO 8601 in UTC, to the ns).
+    """Origin of a copied commit: the other log's workspace, the position there, and that log's time
+    (ISO 8601 in UTC, to the ns).
     """
 
     log: str
@@ -106,13 +107,13 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """A commit as it stands in the log.
+    """A commit as stored in the log.
 
     `position` orders the workspace (the JetStream sequence). `stamp` is the log's own time of the
-    commit, in ns since 1970 (UTC): the only time that decides anything; it is 0 in what an append
-    returns where the acknowledgement does not carry it (JetStream's does not): read the commit to
-    learn it. `body` is the exact stored bytes that `commit` was decoded from. `origin` says where
-    a copied commit came from; it is kept beside the record, not in it.
+    commit, in ns since 1970 (UTC), and the only time that decides anything. It is 0 in the result
+    of an append if the acknowledgement does not carry it (JetStream's does not); read the commit to
+    get it. `body` is the exact stored bytes that `commit` was decoded from. `origin` locates the
+    source of a copied commit; it is stored beside the commit, not in it.
     """
 
     position: int
@@ -129,48 +130,48 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 def utc(stamp: int) -> datetime:
-    """A time of the log's, in ns since 1970, cut to microseconds."""
+    """Return a time of the log's, given in ns since 1970, truncated to microseconds."""
     seconds, ns = divmod(stamp, 1_000_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=ns // 1_000)
 
 
 class AtPosition(msgspec.Struct, frozen=True):
-    """Up to and with this position."""
+    """Up to and including this position."""
 
     position: int
 
 
 class AtTime(msgspec.Struct, frozen=True):
-    """Up to and with this log time, in ns since 1970 (UTC)."""
+    """Up to and including this log time, in ns since 1970 (UTC)."""
 
     stamp: int
 
 
 UpTo = AtPosition | AtTime | None
-"""Where a read ends; None is the newest. A transaction that is cut by it is left out whole."""
+"""End of a read; None for the newest. A transaction cut by it is left out as a whole."""
 
 
 class VersionFree(msgspec.Struct, frozen=True):
-    """Expect nothing but that the commit's version is not written yet. Always checked."""
+    """Expect only that the commit's version is not written yet, which is always checked."""
 
 
 class NothingUnder(msgspec.Struct, frozen=True):
-    """Expect besides that the agent has no stream in this run under any role."""
+    """Expect also that the agent has no stream in this run under any role."""
 
     run: str
     agent: str
 
 
 class StreamAt(msgspec.Struct, frozen=True):
-    """Expect besides that another stream's newest commit has this position (0: it has none)."""
+    """Expect also that another stream's newest commit has this position (0: it has none)."""
 
     stream: StreamId
     position: int
 
 
 class NotYet(msgspec.Struct, frozen=True):
-    """Expect besides that another stream does not have this version yet: that nobody has gone on
-    from the one before it. Costs the broker less than `StreamAt`: there is nothing to read.
+    """Expect also that another stream does not have this version yet, so that it was not continued.
+    Cheaper for the broker than `StreamAt`: there is nothing to read.
     """
 
     stream: StreamId
@@ -178,8 +179,8 @@ class NotYet(msgspec.Struct, frozen=True):
 
 
 class LivesAt(msgspec.Struct, frozen=True):
-    """Expect besides that the newest commit of all runs' lives has this position (0: there is no
-    run): that no run was begun, and none went on, since they were read.
+    """Expect also that the newest commit of all runs' lives has this position (0: there is no run),
+    so that no run was begun or continued since they were read.
     """
 
     position: int
@@ -189,23 +190,23 @@ Expected = VersionFree | NothingUnder | StreamAt | NotYet | LivesAt
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """All streams of a kind that outlives runs: every role, every price."""
+    """All streams of a kind that outlives runs, such as roles or prices."""
 
     name: str
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """The exact bytes of a commit of another log, and where it stood there."""
+    """The exact bytes of a commit of another log, and its place there."""
 
     body: bytes
     origin: Origin
 
 
 class Append(msgspec.Struct, frozen=True):
-    """One commit to append to one stream. Its version says what it follows.
+    """One commit to append to one stream, at its version.
 
-    `copied` is given for a commit that was brought from another log: `commit` must be what its
-    bytes say, and those bytes are stored.
+    `copied` is set for a commit of another log: `commit` must be decoded from its bytes, and those
+    bytes are stored.
     """
 
     stream: StreamId
@@ -215,7 +216,7 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class EventLog(Protocol):
-    """The commits of one workspace. See the module for what it promises."""
+    """The commits of one workspace. The module's docstring lists its promises."""
 
     @property
     def workspace(self) -> str:
@@ -224,16 +225,16 @@ class EventLog(Protocol):
 
     @property
     def durability(self) -> str:
-        """`strict` (an ack means on disk; with several replicas, on the disks of a quorum),
+        """`strict` (acknowledged means on disk; with several replicas, on the disks of a quorum),
         `relaxed` (at most about 14 ms unsynced), `memory`, or `unknown`.
         """
         ...
 
     async def append(self, append: Append) -> Stored:
-        """Append one commit; returns it as stored.
+        """Append one commit; return it as stored.
 
-        Safe to cancel only in the sense that the outcome is then unknown. Raises Conflict,
-        AppendUnknown, Unreachable (nothing was sent), TooLarge, BrokerError.
+        If cancelled, the outcome is unknown. Raises Conflict, AppendUnknown, Unreachable (nothing
+        was sent), TooLarge, BrokerError.
         """
         ...
 
@@ -245,19 +246,20 @@ class EventLog(Protocol):
         ...
 
     async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
-        """Append several transactions at once, one after the other: all of them or none (1,000
-        commits in all). Each is as `append_all` has it; one may go on with a stream of one before.
+        """Append several transactions at once, in order: all of them or none (1,000 commits in
+        all).
 
-        For who has many to write, as a store may take them faster. Raises as `append_all`.
+        Each is as in `append_all`; one may continue a stream of an earlier one. Stores may be
+        faster with groups than with single transactions. Raises as `append_all`.
         """
         ...
 
     async def append_bulk(self, appends: Iterable[Append]) -> int:
-        """Append many commits in order, at bulk speed; returns how many were new.
+        """Append many commits in order, at bulk speed; return how many were new.
 
-        For imports: a commit that stands there already with the same id is passed over, so that
-        a killed import goes on. Not atomic as a whole, but a transaction (commits of one `tx`, one
-        after the other) goes whole or not at all. Raises Conflict at the first commit whose version
+        For imports: a commit that is already stored with the same id is skipped, so that a killed
+        import can be continued. Not atomic as a whole, but a transaction (consecutive commits of
+        one `tx`) is stored whole or not at all. Raises Conflict at the first commit whose version
         another commit has; all before it are stored.
         """
         ...
@@ -271,107 +273,109 @@ class EventLog(Protocol):
         up_to: UpTo = None,
         inside: bool = False,
     ) -> list[Stored]:
-        """One stream's commits with versions in (after, to], in order.
+        """Read one stream's commits with versions in (after, to], in order.
 
-        `after` must be the last version of a commit, `to` may be inside one (that commit is then
-        returned whole). An unknown stream gives []. Raises Corrupt where a version is missing.
-        With `inside`, `after` may be inside a commit, too, which is then left out: whoever says so
-        compares the first version with what it follows.
+        `after` must be the last version of a commit; `to` may be inside one (that commit is then
+        returned whole). An unknown stream gives []. Raises Corrupt if a version is missing. With
+        `inside`, `after` may be inside a commit, too, which is then left out; the caller compares
+        the first version with the one that it follows.
         """
         ...
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
-        """Several streams as one consistent read, by position."""
+        """Read several streams as one consistent read, by position."""
         ...
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """All streams of a run as one consistent read, by position. Forks: only its own commits."""
+        """Read all streams of a run as one consistent read, by position. Of a fork: only its own
+        commits.
+        """
         ...
 
     async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """The streams of a run's shared state and budgets as one consistent read, by position."""
+        """Read a run's shared state and budgets as one consistent read, by position."""
         ...
 
     async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
-        """All streams of a kind that outlives runs as one consistent read, by position."""
+        """Read all streams of a kind that outlives runs as one consistent read, by position."""
         ...
 
     async def end(self, up_to: UpTo) -> int:
-        """The position where a read up to a point ends; that of the newest commit for None."""
+        """Return the position where a read up to a point ends; the newest commit's for None."""
         ...
 
     async def last(self, stream: StreamId) -> Stored | None:
-        """The newest commit of a stream."""
+        """Return the newest commit of a stream."""
         ...
 
     async def at(self, position: int) -> Stored:
-        """The commit at a position. Raises NotFound."""
+        """Return the commit at a position. Raises NotFound."""
         ...
 
     async def runs(self, key: str | None = None) -> list[str]:
-        """The ids of all runs, in no order; with `key` of those whose board has ever had it."""
+        """Return the ids of all runs, unordered; with `key` only those whose board ever had it."""
         ...
 
     async def head(self) -> int:
-        """The newest position; 0 for an empty log."""
+        """Return the newest position; 0 for an empty log."""
         ...
 
     def follow(
         self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
     ) -> AsyncIterator[Stored]:
-        """Every commit after a position, in order, without gap or repeat, across reconnects; with
-        `of`, those of one stream alone, or of all streams of a kind that outlives runs.
+        """Follow every commit after a position, in order, without gap or repeat, across reconnects.
 
-        Ends after `until` where given, else goes on for ever; with `of`, at the latest with such a
-        commit at or beyond it. What is not written yet is waited for. Close it with `aclose()`.
-        Raises Corrupt if `after` is beyond the head: what was read there is no longer in the log;
-        and where what is up to `until` is gone from it.
+        With `of`, only the commits of one stream, or of all streams of a kind that outlives runs.
+        Ends after `until` if given (with `of`, at the latest with such a commit at or beyond it),
+        else never; waits for commits not written yet. Close it with `aclose()`. Raises Corrupt if
+        `after` is beyond the head (commits read before are gone from the log), or if commits up to
+        `until` are gone.
         """
         ...
 
 
 class AppendsHere(Protocol):
-    """What some logs can do besides: append in the thread that asks, which waits, and without the
-    loop.
-    """
+    """Optional ability of a log: append in the calling thread, which blocks, without the loop."""
 
     def append_here(self, append: Append) -> Stored | None:
-        """Append one commit; None if that cannot be done now: then it is not stored by this.
+        """Append one commit; return None if that is not possible now, and nothing was stored.
 
-        Raises AppendUnknown at once where no answer came, and StoreGone, TooLarge and ReadOnly. An
-        interrupted one may be stored.
+        Raises AppendUnknown at once if no answer arrived, and StoreGone, TooLarge and ReadOnly. An
+        interrupted append may be stored.
         """
         ...
 
     async def append_again(self, append: Append, tried_s: float) -> Stored:
-        """As `EventLog.append`, of a commit that may be stored since `tried_s` by the monotonic
-        clock, or is yet to be: the time that was waited already counts.
+        """Append as `EventLog.append` does a commit that may be stored since `tried_s` (monotonic
+        clock); the time already waited counts.
         """
         ...
 
 
 def appends_here(log: EventLog) -> AppendsHere | None:
-    """The log, if it can do that; one that stands before another cannot because that can."""
+    """Return the log if it can append in the calling thread, else None. A forwarding log can if the
+    log behind it can.
+    """
     return cast("AppendsHere", log) if hasattr(type(log), "append_here") else None
 
 
 class ReadsBack(Protocol):
-    """What some logs can do besides: say how readers are given what was just written."""
+    """Optional ability of a log: return just-written commits as readers will get them."""
 
     async def as_read(self, commits: list[Stored]) -> list[Stored]:
-        """Commits of one stream, in order, as a read gives them."""
+        """Return commits of one stream, in order, as a read returns them."""
         ...
 
 
 def as_read(log: EventLog) -> ReadsBack | None:
-    """The log, if it can do that."""
+    """Return the log if it has `as_read`, else None."""
     return cast("ReadsBack", log) if hasattr(type(log), "as_read") else None
 
 
 def in_parts(
     needed: Iterable[tuple[T, Sequence[tuple[str, int]]]],
 ) -> Iterator[tuple[list[T], list[tuple[str, int]]]]:
-    """Things that need blobs, so many at once as FETCHED_BYTES_MAX allows, with those blobs."""
+    """Yield items that need blobs in groups of up to FETCHED_BYTES_MAX, with those blobs."""
     things: list[T] = []
     named: dict[tuple[str, int], None] = {}
     size = 0

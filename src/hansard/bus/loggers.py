@@ -1,8 +1,7 @@
-"""Loggers for a library: silent below a warning until the program says otherwise.
+"""Loggers for a library: silent below a warning unless the program configures logging.
 
-structlog's own default prints everything to stdout, which belongs to whoever uses this package. It
-is imported when there is something to log: with what it brings along, that is half of the time that
-a first `connect` would take.
+structlog's own default prints to stdout, which belongs to the program. structlog is imported on the
+first log line: importing it would take half the time of a first `connect`.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def logger(name: str) -> BoundLogger:
-    """A structlog logger over the standard library's; fields become a record's `extra`."""
+    """Return a structlog logger over the standard library's; fields become a record's `extra`."""
     return cast("BoundLogger", _Later(name))
 
 
 def unexpected(error: BaseException) -> dict[str, str]:
-    """What a line says of an error that nobody expected: its type, and where it was raised.
+    """Return the fields of a log line for an unexpected error: its type, and where it was raised.
 
-    Not its message, nor the lines of a traceback: what somebody gave may stand in either.
+    Neither its message nor traceback lines: both may contain users' data.
     """
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
@@ -35,7 +34,7 @@ def unexpected(error: BaseException) -> dict[str, str]:
 
 
 class _Later:
-    """A logger that is made when it is used."""
+    """A logger that is created on first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -47,11 +46,11 @@ class _Later:
                 return None
             return getattr(_made(self._name), method)(*given, **fields)
 
-        return say  # also to who only passes it on, and may never say anything
+        return say  # also for a caller that only passes it on and may never log
 
 
 _QUIET = {"debug": logging.DEBUG, "info": logging.INFO}
-"""What nobody hears unless the program says so: nothing is imported for it."""
+"""Levels that are silent by default: nothing is imported for them."""
 
 
 @cache

@@ -1,20 +1,20 @@
-"""High-water marks: how far a log was, recorded outside of the log.
+"""High-water marks: the extent of a log, recorded outside of the log.
 
 A log that lost its beginning, its end or a part in between looks like a shorter log, and an older
-copy like an older log: neither says so itself. So each reader that reads a log in order keeps a
-mark: the newest position, the number of commits up to it, and a rolling digest of them. The
-supervisor of an embedded server keeps one per workspace (see `hansard.broker.marker`); the
-tables and each published generation of them carry one.
+copy like an older log: neither is visible in the log itself. So each reader that reads a log in
+order keeps a mark: the newest position, the number of commits up to it, and a rolling digest of
+them. The supervisor of an embedded server keeps one per workspace (see `hansard.broker.marker`);
+the tables and each published generation of them carry one.
 
-A log is compared with a mark as a whole (`loss`). Nothing is ever deleted from a log, so its last
-position minus its number of messages is the number of positions that it lost, wherever they were;
-that number may not exceed the mark's. The message at the mark must be the one that was read there.
+`loss` compares a log with a mark. Nothing is ever deleted from a log, so its last position minus
+its number of messages is the number of lost positions, wherever they are; that number may not
+exceed the mark's. The message at the mark must be the one that was read there.
 
-    <data dir>/marks/<workspace>.json           a Kept: what the supervisor has seen on the disk
+    <data dir>/marks/<workspace>.json           a Kept: what the supervisor saw on the disk
     <data dir>/marks/<workspace>.json.damaged   one that could not be read
 
-A mark may lag behind the log and never leads it: what it knows was on the disk. It is a tool
-against accidents. Who may write the broker's files may write the marks, too.
+A mark may lag behind the log and never leads it: it covers only messages that were on the disk. It
+protects against accidents: a process that can write the broker's files can write the marks, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LOG = re.compile(r"hansard_log-(?P<workspace>.+)")
 
 
 class Counted(Protocol):
-    """Where a reader of a log stands, and how many messages it counted up to there."""
+    """A log reader's position, and the number of messages it counted up to there."""
 
     @property
     def position(self) -> int:
@@ -60,18 +60,19 @@ class Counted(Protocol):
 
     @property
     def messages(self) -> int:
-        """How many messages were read up to it."""
+        """Number of messages read up to it."""
         ...
 
     @property
     def chain(self) -> str | None:
-        """Their rolling digest; None where they were not counted."""
+        """Their rolling digest; None if they were not digested."""
         ...
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """The extent of a stream by its server's own figures: `messages` from position `first` to
-    `last`. `accepted` is how many missing positions an operator accepted (ACCEPTED).
+    """A stream's extent as its server reports it: `messages` from position `first` to `last`.
+
+    `accepted` is the number of missing positions that an operator accepted (ACCEPTED).
     """
 
     first: int = 0
@@ -94,21 +95,22 @@ class Extent(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> int:
-        """How many positions up to the last one hold no message; of a sound log none."""
+        """Number of positions up to the last one without a message; 0 for a sound log."""
         return self.last - self.messages
 
     def gone_since(self, counted: Counted) -> int:
-        """How many messages that a reader counted in order the log does not hold any more."""
-        if counted.chain is None:  # by a version that did not count them
+        """Return how many messages that a reader counted in order are gone from the log."""
+        if counted.chain is None:  # published by a version that did not digest them
             return 0
         return max(0, self.missing - (counted.position - counted.messages))
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a log was: `count` messages up to `position`; `chain` is the rolling digest of those
-    up to `chained`, which is `position` unless more was written than could be read meanwhile.
-    `before` is the rolling digest without the message at `chained`: with it, that one message can
-    be checked alone.
+    """The extent of a log when it was read: `count` messages up to `position`.
+
+    `chain` is the rolling digest up to `chained`, which is `position` unless messages were written
+    faster than they could be read. `before` is the rolling digest without the message at `chained`:
+    with it, that one message can be checked alone.
     """
 
     stream: str
@@ -119,35 +121,36 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     before: str = ""
 
     def then(self, position: int, subject: str, body: bytes) -> Mark:
-        """The mark after the next message."""
+        """Return the mark after the next message."""
         chain = link(self.chain, position, subject, body)
         return Mark(self.stream, position, self.count + 1, position, chain, self.chain)
 
     @property
     def missing(self) -> int:
-        """How many positions up to the mark held no message."""
+        """Number of positions up to the mark without a message."""
         return self.position - self.count
 
     @property
     def checkable(self) -> bool:
-        """Whether the message at `chained` can be checked alone: marks of before it could cannot,
-        except for the first message.
+        """True if the message at `chained` can be checked alone; marks of older versions allow it
+        only for the first message.
         """
         return bool(self.chain) and (bool(self.before) or self.chained == 1)
 
     def holds(self, message: Newest | None) -> bool:
-        """Whether the message at `chained` is the one that was read there."""
+        """Return whether the message at `chained` is the one that was read there."""
         if message is None:
             return False
         return link(self.before, self.chained, *message) == self.chain
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The record that the supervisor of an embedded server keeps of one workspace.
+    """The record that an embedded server's supervisor keeps of one workspace.
 
-    `blobs` is the newest sequence of the stream of blobs. `late` says why it began in the middle:
-    it does not know what was lost before. `lost` is the loss that it found; it stays until the log
-    agrees with the mark again.
+    `blobs` is the newest sequence of the blob stream. `late` explains why the mark began in the
+    middle: earlier losses are unknown to it. `lost` is the loss found; it remains until the log
+        agrees with the
+    mark again.
     """
 
     mark: Mark
@@ -160,7 +163,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A mark, and who kept it, in words; `aside` is what else there is to say of a loss."""
+    """A mark, and its owner's description; `aside` is a further remark for a loss."""
 
     who: str
     mark: Mark
@@ -172,8 +175,8 @@ class Damaged(Exception):
 
 
 def link(chain: str, position: int, subject: str, body: bytes) -> str:
-    """The rolling digest after one more message: SHA-256 over the one before (nothing at first),
-    the position as eight bytes, the subject, a line feed and the exact stored body.
+    """Return the rolling digest after one more message: SHA-256 over the previous one (empty at
+    first), the position as eight bytes, the subject, a line feed and the exact stored body.
     """
     before = bytes.fromhex(chain) + position.to_bytes(8, "big")
     return hashlib.sha256(before + subject.encode() + b"\n" + body).hexdigest()
@@ -183,12 +186,12 @@ def link(chain: str, position: int, subject: str, body: bytes) -> str:
 
 
 def path_of(data_dir: Path, workspace: str) -> Path:
-    """Where a workspace's mark is kept. Raises BadName."""
+    """Return the path of a workspace's mark. Raises BadName."""
     return data_dir / "marks" / f"{workspace_name(workspace)}.json"
 
 
 def workspaces(data_dir: Path) -> set[str]:
-    """Those that have a mark there. Raises OSError."""
+    """Return the workspaces that have a mark. Raises OSError."""
     try:
         with os.scandir(data_dir / "marks") as found:
             names = [entry.name for entry in found]
@@ -198,7 +201,7 @@ def workspaces(data_dir: Path) -> set[str]:
 
 
 def read(data_dir: Path, workspace: str) -> Kept | None:
-    """What is kept; None where nothing is. Raises Damaged, OSError."""
+    """Read a workspace's mark; None if there is none. Raises Damaged, OSError."""
     path = path_of(data_dir, workspace)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Kept)
@@ -209,7 +212,7 @@ def read(data_dir: Path, workspace: str) -> Kept | None:
 
 
 def write(data_dir: Path, workspace: str, kept: Kept) -> None:
-    """Replace what is kept, at once and on the disk. Raises OSError."""
+    """Replace a workspace's mark, synced to disk. Raises OSError."""
     path = path_of(data_dir, workspace)
     path.parent.mkdir(mode=PRIVATE_DIR, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
@@ -222,8 +225,8 @@ def write(data_dir: Path, workspace: str, kept: Kept) -> None:
 
 
 def begin_missing(data_dir: Path, store: Path, durability: str) -> None:
-    """Before a server starts: begin a mark, and say that it is late, for each workspace that the
-    store has files of and that has none. So a later one is of a workspace that is new.
+    """Begin a mark, flagged as late, for each workspace in the store that has none. Called before a
+    server starts, so that a mark begun later is of a new workspace.
     """
     for workspace in _workspaces(store):
         why = "the log was there before there were marks, or its mark was removed"
@@ -239,12 +242,12 @@ def begin_missing(data_dir: Path, store: Path, durability: str) -> None:
 
 
 def files_of(store: Path, stream: str) -> Path | None:
-    """The folder of a stream in an embedded server's store, if it holds messages."""
+    """Return the folder of a stream in an embedded server's store, if it holds messages."""
     return next((each for each in _folders(store, stream) if any(_sizes(each / "msgs"))), None)
 
 
 def workspace_of(stream: str) -> str | None:
-    """The workspace whose log a stream is; None for any other stream."""
+    """Return the workspace whose log a stream is; None for any other stream."""
     found = _LOG.fullmatch(stream)
     with contextlib.suppress(BadName):
         return workspace_name(found["workspace"]) if found is not None else None
@@ -252,7 +255,7 @@ def workspace_of(stream: str) -> str | None:
 
 
 def _workspaces(store: Path) -> Iterator[str]:
-    """Those that the store has messages of."""
+    """Yield the workspaces with messages in the store."""
     for folder in _folders(store):
         workspace = workspace_of(folder.name)
         if workspace is not None and any(_sizes(folder / "msgs")):
@@ -260,8 +263,8 @@ def _workspaces(store: Path) -> Iterator[str]:
 
 
 def _folders(store: Path, stream: str | None = None) -> Iterator[Path]:
-    """Those of all streams, or those of one, which are found by their name: a server has as many
-    streams as it likes.
+    """Yield the folders of all streams, or of one, found by name since a server may have any number
+    of streams.
     """
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for account in (store / "jetstream").iterdir():
@@ -279,32 +282,34 @@ def _sizes(folder: Path) -> Iterator[int]:
                 yield path.stat().st_size
 
 
-# ---------------------------------------------------------------- what they prove
+# ---------------------------------------------------------------- comparison with a log
 
 
 class Witness(msgspec.Struct, frozen=True):
-    """What a data directory knows of its embedded server's workspaces, apart from the server."""
+    """Evidence of an embedded server's workspaces, kept outside of the server."""
 
     data_dir: Path
 
     @classmethod
     def of(cls, data_dir: str | Path) -> Witness:
-        """That of a folder, which need not be there."""
+        """Return the witness of a folder, which need not exist."""
         return cls(Path(data_dir).absolute())
 
     def kept(self, workspace: str) -> Kept | None:
-        """The mark; None where none can be read, which `check` tells."""
+        """Return the mark; None if it cannot be read, which `check` reports."""
         try:
             return read(self.data_dir, workspace)
         except (Damaged, OSError):
             return None
 
     def files(self, stream: str) -> Path | None:
-        """The folder that holds messages of a stream."""
+        """Return the folder that holds messages of a stream."""
         return files_of(self.data_dir / "nats", stream)
 
     def hidden(self, workspace: str, stream: str, folder: Path) -> Corrupt:
-        """The server does not offer a stream whose messages are there."""
+        """Return the error for a stream that the server does not offer though its messages are on
+        disk.
+        """
         return Corrupt(
             f"workspace {workspace!r}",
             f"the broker does not offer its stream {stream!r}, and {str(folder)!r} holds messages "
@@ -315,25 +320,25 @@ class Witness(msgspec.Struct, frozen=True):
         )
 
     def remedy(self, workspace: str) -> str:
-        """What to do about a loss."""
+        """Describe the remedy for a loss."""
         return remedy(path_of(self.data_dir, workspace))
 
 
 def loss(
     kept: Kept | None, log: Extent, blobs: int, newest: Newest | None, gaps: str = ""
 ) -> str | None:
-    """What a log and the blobs that end at `blobs` lost, compared with their mark; None where it is
-    nothing.
+    """Describe the loss of a log, and of the blobs that end at `blobs`, against their mark; None if
+    there is none.
 
-    `kept` is the mark as it was before the log was asked, since it moves on; without one no
-    position may be missing. `newest` is the message at the mark's `chained` position, None where
-    the server has none there. `gaps` names the missing positions, where that is known.
+    `kept` is the mark as read before the log, since it advances; without one no position may be
+    missing. `newest` is the message at the mark's `chained` position, None if the server has none
+    there. `gaps` names the missing positions, if known.
     """
     if kept is None:
         return _fewer(log, log.accepted, gaps)
     mark = kept.mark
     if not mark.position and kept.late is not None:
-        return kept.lost  # it was begun just now, and takes the log as it finds it
+        return kept.lost  # it was begun just now, and accepts the log as found
     found = (
         _shorter(kept, log)
         or _fewer(log, max(mark.missing, log.accepted), gaps)
@@ -342,7 +347,7 @@ def loss(
     )
     if found is not None or kept.lost is None:
         return found
-    # Whether the blobs are there again cannot be seen, nor the log of a mark of an older version.
+    # Blobs that were restored cannot be detected, nor the log of an older version's mark.
     return None if mark.checkable and not kept.lost.startswith(_BLOBS) else kept.lost
 
 
@@ -387,7 +392,7 @@ def _other(kept: Kept, newest: Newest | None) -> str | None:
 
 
 def blobs_short_of(kept: Kept, last: int) -> str | None:
-    """Describe what is missing of the blobs that end at `last`; None where nothing is."""
+    """Describe what is missing of the blobs that end at `last`; None if nothing is."""
     if last >= kept.blobs:
         return None
     return (
@@ -397,7 +402,7 @@ def blobs_short_of(kept: Kept, last: int) -> str | None:
 
 
 def remedy(path: Path) -> str:
-    """What to do about a loss; `path` is the mark's file."""
+    """Describe the remedy for a loss; `path` is the mark's file."""
     store = path.parent.parent / "nats"
     return (
         "Stop every program that uses the data directory and restore the broker's files from a "
@@ -412,9 +417,9 @@ OUTSIDE_REMEDY = (
     "Stop what writes and restore the broker's store from a backup that has them. To continue with "
     "what is left: nats stream edit {stream} --metadata {key}={missing}"
 )
-"""What to do about a loss of an outside broker, which no mark is kept of."""
+"""Remedy for a loss of an outside broker, for which no mark is kept."""
 
 
 def when(moment: datetime) -> str:
-    """A time as people read it, UTC."""
+    """Format a time for people, in UTC."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

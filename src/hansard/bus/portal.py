@@ -1,7 +1,7 @@
-"""The sync twin's way to the bus: one event loop in one daemon thread per process.
+"""The sync client's bridge to the bus: one event loop in one daemon thread per process.
 
-Rebuilt after a fork, since threads do not survive one. Refused inside a running loop, where it
-would block that loop: the async client is the remedy.
+Rebuilt after a fork, since threads do not survive one. Refused inside a running event loop, which
+it would block: the async client is the remedy.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Any, TypeVar
 
 from hansard.bus.errors import BusError
 
-# Tasks that belong to the bus: the end of a program's event loop does not cancel them.
+# Tasks of the bus, which the shutdown of a program's event loop does not cancel.
 #
-# `asyncio.run` cancels all tasks of its loop at once, and so does a usual handler of SIGTERM. If
-# the tasks of the connection were among them, a program that is being cancelled could not record
-# how its run ends. They end when the broker is closed: by the record, or else as the loop shuts
-# down.
+# `asyncio.run` cancels all tasks of its loop at once, and so does a usual SIGTERM handler. If the
+# connection's tasks were among them, a cancelled program could not record the end of its run. They
+# end when the broker is closed: by the record, or else as the loop shuts down.
 
 T = TypeVar("T")
 
@@ -34,7 +33,7 @@ def own_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 
 def disown(task: asyncio.Task[Any] | None) -> None:
-    """Remove a task from those that `asyncio.all_tasks` lists, by which a loop's end finds them."""
+    """Hide a task from `asyncio.all_tasks`, which a loop's shutdown cancels."""
     if task is not None:
         asyncio._unregister_task(task)  # noqa: SLF001 -- documented for those who extend asyncio
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 -- as `asyncio.gather` does
@@ -75,11 +74,11 @@ class OtherLoop(BusError):
 
 
 class Arrival:
-    """A result that an event loop gives and a thread waits for.
+    """A result that an event loop sets and a thread waits for.
 
-    It is no `concurrent.futures.Future`: that holds a lock in Python code, and an exception of a
-    signal handler (Ctrl-C, a soft time limit) that hits the waiting thread there leaves it locked.
-    The loop would wait for it for ever. Here the loop never waits.
+    It is not a `concurrent.futures.Future`: that holds a lock in Python code, and an exception of a
+    signal handler (Ctrl-C, a soft time limit) that hits the waiting thread there leaves it locked,
+    so the loop would block forever. Here the loop never waits.
     """
 
     __slots__ = ("_error", "_gate", "_is_done", "_task", "_value")
@@ -97,16 +96,16 @@ class Arrival:
         return self._is_done
 
     def cancelled(self) -> bool:
-        """Return False: whoever waits wants the result."""
+        """Return False: the caller still waits for the result."""
         return False
 
     def set_result(self, value: Any) -> None:
-        """Give the result."""
+        """Set the result."""
         self._value = value
         self._arrived()
 
     def set_exception(self, error: BaseException) -> None:
-        """Give the error."""
+        """Set the error."""
         self._error = error
         self._arrived()
 
@@ -118,13 +117,13 @@ class Arrival:
         """Wait for the result. Raises the error."""
         if not self._is_done:
             self._gate.acquire()
-            self._gate.release()  # for another thread that waits
+            self._gate.release()  # for the next waiting thread
         if self._error is not None:
             raise self._error
         return self._value
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Start what gives the result. On the loop."""
+        """Start the work on the loop, and resolve this with its result."""
         self._task = asyncio.get_running_loop().create_task(work)
         self._task.add_done_callback(self._take)
 
@@ -136,7 +135,7 @@ class Arrival:
             self.set_result(task.result())
 
     def cancel(self) -> None:
-        """Cancel what gives the result. On the loop."""
+        """Cancel the work. On the loop."""
         if self._task is not None:
             self._task.cancel()
 
@@ -149,7 +148,7 @@ def arriving(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) ->
 
 
 class Portal:
-    """A loop in a thread."""
+    """An event loop in a thread."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -172,7 +171,7 @@ class Portal:
 
     def release(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that closes what was opened on the loop. A forked child closes nothing:
-        it would be its parent's.
+        it would close its parent's.
         """
         if os.getpid() == self.pid:
             self.run(work)
@@ -180,7 +179,9 @@ class Portal:
             work.close()
 
     def watch(self, work: Coroutine[Any, Any, T]) -> T:
-        """Like `run`, for what only looks: whatever ends the wait here, cancels it there, too."""
+        """Run a read-only coroutine as `run` does, but cancel it if the wait ends early for any
+        reason.
+        """
         self._accept(work)
         arrival = arriving(work, self.loop)
         try:
@@ -198,10 +199,10 @@ class Portal:
             raise
 
     def refuse(self) -> None:
-        """Raise SyncInLoop or AfterFork where `run` would.
+        """Raise SyncInLoop or AfterFork if `run` would.
 
-        While the interpreter shuts down the loop's thread is gone, and nothing may wait for it. All
-        that runs then are finalizers, of generators above all: a GeneratorExit ends them quietly.
+        During interpreter shutdown the loop's thread is gone, and nothing may wait for it. Only
+        finalizers run then, mostly of generators: a GeneratorExit ends them quietly.
         """
         if sys.is_finalizing():
             raise GeneratorExit
@@ -210,19 +211,19 @@ class Portal:
             raise AfterFork(self.pid)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Have something called on the loop, in the order of posting. Raises AfterFork."""
+        """Schedule a call on the loop, in the order of posting. Raises AfterFork."""
         if os.getpid() != self.pid:
             raise AfterFork(self.pid)
         self.loop.call_soon_threadsafe(call)
 
     def future(self) -> Arrival:
-        """Return what the loop resolves and a thread waits for."""
+        """Return a result that the loop resolves and a thread waits for."""
         return Arrival()
 
 
 class LoopPortal(Portal):
-    """The way from a thread of its own to a loop that runs already: that of an async program, which
-    waits for the thread.
+    """The bridge from a worker thread to a running loop of an async program that waits for the
+    thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -233,7 +234,9 @@ class LoopPortal(Portal):
         self._is_ended = False
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """As `Portal.run`. Raises CancelledError once the program waits no more."""
+        """Run a coroutine as `Portal.run` does. Raises CancelledError once the program no longer
+        waits.
+        """
         self._accept(work)
         with self._lock:
             if self._is_ended:
@@ -244,7 +247,7 @@ class LoopPortal(Portal):
         return found
 
     def end(self) -> None:
-        """Cancel what runs, and take nothing more."""
+        """Cancel what runs, and accept nothing more."""
         with self._lock:
             self._is_ended = True
             if self._running is not None:
@@ -277,7 +280,7 @@ _portal: Portal | None = None
 
 
 def portal() -> Portal:
-    """This process's portal."""
+    """Return this process's portal."""
     global _portal  # noqa: PLW0603 -- one per process by design
     with _lock:
         if _portal is None or _portal.pid != os.getpid():

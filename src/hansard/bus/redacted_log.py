@@ -1,8 +1,8 @@
-"""The one place where secrets are taken out of what is stored, whatever wrote it.
+"""The one place where secrets are removed from what is stored, whatever wrote it.
 
-A `RedactedLog` stands before a workspace's log and scrubs each commit before it is encoded; a
-`RedactedBlobs` before its blobs refuses one that holds a secret, since its address is its digest.
-A workspace of a program that redacts nothing has neither.
+A `RedactedLog` wraps a workspace's log and scrubs each commit before it is encoded; a
+`RedactedBlobs` wraps its blobs and refuses one that holds a secret, since its address is its
+digest. A program without redaction has neither.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _encoder = msgspec.json.Encoder()
 
 
 def redacted(log: EventLog, redaction: Redaction) -> EventLog:
-    """The log, with the secrets taken out of what is appended."""
+    """Return the log, wrapped to remove the secrets from what is appended."""
     here = appends_here(log) is not None and as_read(log) is not None
     return (_RedactedHere if here else RedactedLog)(log, redaction)
 
 
 class ForwardingLog:
-    """A log that stands before another one, and is read as that one is."""
+    """A log that wraps another one and forwards reads to it."""
 
     def __init__(self, base: EventLog) -> None:
         self.base = base
@@ -40,7 +40,7 @@ class ForwardingLog:
 
     @property
     def durability(self) -> str:
-        """As the port says."""
+        """See `EventLog.durability`."""
         return self.base.durability
 
     async def read(
@@ -52,49 +52,49 @@ class ForwardingLog:
         up_to: UpTo = None,
         inside: bool = False,
     ) -> list[Stored]:
-        """As the port says."""
+        """See `EventLog.read`."""
         return await self.base.read(stream, after=after, to=to, up_to=up_to, inside=inside)
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
-        """As the port says."""
+        """See `EventLog.read_streams`."""
         return await self.base.read_streams(streams, up_to)
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """As the port says."""
+        """See `EventLog.read_run`."""
         return await self.base.read_run(run, up_to)
 
     async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """As the port says."""
+        """See `EventLog.read_boards`."""
         return await self.base.read_boards(run, up_to)
 
     async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
-        """As the port says."""
+        """See `EventLog.read_kind`."""
         return await self.base.read_kind(kind, up_to)
 
     async def end(self, up_to: UpTo) -> int:
-        """As the port says."""
+        """See `EventLog.end`."""
         return await self.base.end(up_to)
 
     async def last(self, stream: StreamId) -> Stored | None:
-        """As the port says."""
+        """See `EventLog.last`."""
         return await self.base.last(stream)
 
     async def at(self, position: int) -> Stored:
-        """As the port says."""
+        """See `EventLog.at`."""
         return await self.base.at(position)
 
     async def runs(self, key: str | None = None) -> list[str]:
-        """As the port says."""
+        """See `EventLog.runs`."""
         return await self.base.runs(key)
 
     async def head(self) -> int:
-        """As the port says."""
+        """See `EventLog.head`."""
         return await self.base.head()
 
     def follow(
         self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
     ) -> AsyncIterator[Stored]:
-        """As the port says."""
+        """See `EventLog.follow`."""
         return self.base.follow(after, until=until, of=of)
 
 
@@ -106,72 +106,72 @@ class RedactedLog(ForwardingLog):
         self.redaction = redaction
 
     async def append(self, append: Append) -> Stored:
-        """As the port says."""
+        """See `EventLog.append`."""
         return await self.base.append(scrubbed(append, self.redaction))
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """As the port says."""
+        """See `EventLog.append_all`."""
         return await self.base.append_all([scrubbed(each, self.redaction) for each in appends])
 
     async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
-        """As the port says."""
+        """See `EventLog.append_groups`."""
         clean = [[scrubbed(each, self.redaction) for each in group] for group in groups]
         return await self.base.append_groups(clean)
 
     async def append_bulk(self, appends: Iterable[Append]) -> int:
-        """As the port says."""
+        """See `EventLog.append_bulk`."""
         return await self.base.append_bulk(scrubbed(each, self.redaction) for each in appends)
 
 
 class _RedactedHere(RedactedLog):
-    """The same before a log that can append in the thread that asks."""
+    """The same over a log that can append in the calling thread."""
 
     def append_here(self, append: Append) -> Stored | None:
-        """As the port says."""
+        """See `AppendsHere.append_here`."""
         here = appends_here(self.base)
         return here.append_here(scrubbed(append, self.redaction)) if here is not None else None
 
     async def append_again(self, append: Append, tried_s: float) -> Stored:
-        """As the port says."""
+        """See `AppendsHere.append_again`."""
         here = appends_here(self.base)
         if here is None:
             return await self.append(append)
         return await here.append_again(scrubbed(append, self.redaction), tried_s)
 
     async def as_read(self, commits: list[Stored]) -> list[Stored]:
-        """As the port says."""
+        """See `ReadsBack.as_read`."""
         reads = as_read(self.base)
         return await reads.as_read(commits) if reads is not None else commits
 
 
 class RedactedBlobs:
-    """Blobs that take none that holds a secret."""
+    """Blobs that refuse one that holds a secret."""
 
     def __init__(self, base: Blobs, redaction: Redaction) -> None:
         self.base = base
         self._redaction = redaction
 
     async def put(self, data: bytes) -> str:
-        """As the port says. Raises BadValue for a blob that holds a secret."""
+        """See `Blobs.put`. Raises BadValue for a blob that holds a secret."""
         if self._redaction.holds(data):
             fact = "it holds a secret, and nothing was stored"
             raise BadValue(f"a blob of {len(data):,} bytes", fact, "leave the secret out of it")
         return await self.base.put(data)
 
     async def get(self, sha256: str, size: int) -> bytes:
-        """As the port says."""
+        """See `Blobs.get`."""
         return await self.base.get(sha256, size)
 
     async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
-        """As the port says."""
+        """See `Blobs.get_all`."""
         return await self.base.get_all(blobs)
 
 
 def scrubbed(append: Append, redaction: Redaction) -> Append:
-    """An append without secrets; the same object where there are none.
+    """Return an append without secrets; the same object if there are none.
 
-    Raises BadValue where a secret stands in what cannot be replaced: a stream's name, who wrote the
-    commit and for whom, its correlation, the exact bytes of a copied commit.
+    Raises BadValue for a secret in a field that cannot be replaced: a stream's name, the writer of
+    the commit and its principals, the correlation, the exact bytes of a copied commit.
     """
     commit = append.commit
     _check_envelope(append, commit, redaction)
@@ -220,6 +220,6 @@ def _scrubbed_data(recorded: Recorded, redaction: Redaction) -> msgspec.Raw:
     try:
         revive(made)
     except Corrupt:
-        fact = "a secret stands in a field that cannot be replaced"
+        fact = "a field that cannot be replaced holds a secret"
         raise BadValue(recorded.type, fact, "leave the secret out of it") from None
     return made.data

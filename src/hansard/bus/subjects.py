@@ -1,8 +1,8 @@
-"""Every subject, stream and durable name, made in one place.
+"""Every subject, stream and durable name, built in one place.
 
-A name becomes one subject token by a reversible encoding: `[A-Za-z0-9_-]` is kept, every other
-byte of its UTF-8 is written `=XX`. A token over 128 characters becomes `==` and the SHA-256 of
-the name; the name itself then stands in the commit's body.
+A name becomes one subject token by a reversible encoding: `[A-Za-z0-9_-]` is kept, every other byte
+of its UTF-8 is written `=XX`. A token over 128 characters becomes `==` and the SHA-256 of the name;
+the commit's body then holds the name itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RESERVED_KIND = "run"
 
 @lru_cache(maxsize=4_096)
 def token(name: str) -> str:
-    """A name as one subject token."""
+    """Encode a name as one subject token."""
     if _PLAIN.fullmatch(name):
         return name
     raw = name.encode()
@@ -39,7 +39,7 @@ def token(name: str) -> str:
 
 
 def untoken(text: str) -> str:
-    """The name behind a token; a digest token stays as it is. Raises ValueError."""
+    """Decode a token to its name; a digest token stays as it is. Raises ValueError."""
     if "=" not in text:
         return text
     if not _TOKEN.fullmatch(text):
@@ -53,7 +53,7 @@ def untoken(text: str) -> str:
 
 @lru_cache(maxsize=8_192)
 def is_digested(stream: StreamId) -> bool:
-    """Whether the subject carries a digest in place of one of the stream's names."""
+    """Return whether the subject carries a digest instead of one of the stream's names."""
     match stream:
         case RunStream(run):
             names: tuple[str, ...] = (run,)
@@ -74,13 +74,13 @@ def workspace_prefix(workspace: str) -> str:
 
 
 def run_prefix(workspace: str, run: str) -> str:
-    """What every subject of a run begins with."""
+    """Return the prefix of every subject of a run."""
     return f"hansard.{workspace}.run.{token(run)}"
 
 
 @lru_cache(maxsize=8_192)
 def prefix(workspace: str, stream: StreamId) -> str:
-    """What every subject of a stream begins with: all but the version."""
+    """Return the prefix of every subject of a stream: all but the version."""
     match stream:
         case RunStream(run):
             return f"{run_prefix(workspace, run)}.life"
@@ -98,32 +98,32 @@ def prefix(workspace: str, stream: StreamId) -> str:
 
 
 def subject(workspace: str, stream: StreamId, version: int) -> str:
-    """The subject of the commit whose first version is `version`."""
+    """Return the subject of the commit whose first version is `version`."""
     return f"{prefix(workspace, stream)}.{version}"
 
 
 def boards(workspace: str, run: str) -> str:
-    """The filter over every commit of a run's shared state."""
+    """Return the filter for every commit of a run's shared state."""
     return f"{run_prefix(workspace, run)}.board.>"
 
 
 def all_lives(workspace: str) -> str:
-    """The filter over every commit of every run's life."""
+    """Return the filter for every commit of every run's life."""
     return f"hansard.{workspace}.run.*.life.*"
 
 
 def all_of_key(workspace: str, key: str) -> str:
-    """The filter over every commit of one key of every run's shared state."""
+    """Return the filter for every commit of one key of every run's shared state."""
     return f"hansard.{workspace}.run.*.board.{token(key)}.*"
 
 
 def all_of_kind(workspace: str, kind: str) -> str:
-    """The filter over every commit of the streams of a kind that outlives runs."""
+    """Return the filter for every commit of the streams of a kind that outlives runs."""
     return f"hansard.{workspace}.{token(kind)}.>"
 
 
 def any_role(workspace: str, run: str, agent: str) -> str:
-    """The filter over an agent's streams in a run under every role."""
+    """Return the filter for an agent's streams in a run under every role."""
     return f"{run_prefix(workspace, run)}.agent.*.{token(agent)}.>"
 
 
@@ -144,7 +144,7 @@ def _stream_of(text: str) -> StreamId:
 
 
 def parse(text: str) -> tuple[StreamId, int]:
-    """The stream and first version that a subject names. Raises Corrupt."""
+    """Parse the stream and first version that a subject names. Raises Corrupt."""
     head, _, version = text.rpartition(".")
     try:
         number = int(version)
@@ -157,52 +157,54 @@ def parse(text: str) -> tuple[StreamId, int]:
 
 
 def live(text: str) -> str:
-    """Where the stream republishes what it accepted under `text`."""
+    """Return the subject on which the stream republishes what it accepted under `text`."""
     return f"live.{text}"
 
 
 def log_stream(workspace: str) -> str:
-    """The JetStream stream that holds a workspace's commits."""
+    """Return the name of the JetStream stream with a workspace's commits."""
     return f"hansard_log-{workspace}"
 
 
 def blob_stream(workspace: str) -> str:
-    """The JetStream stream that holds a workspace's large payloads."""
+    """Return the name of the JetStream stream with a workspace's large payloads."""
     return f"hansard_blob-{workspace}"
 
 
 def blob_subject(workspace: str, sha256: str, chunk: int) -> str:
-    """The subject of one chunk of a blob, from 0."""
+    """Return the subject of one chunk of a blob, from 0."""
     return f"hansard_blob.{workspace}.{sha256}.{chunk}"
 
 
 def snapshot_stream(workspace: str) -> str:
-    """The JetStream stream that holds a workspace's snapshots; it may be deleted at will."""
+    """Return the name of the JetStream stream with a workspace's snapshots; it may be deleted at
+    any time.
+    """
     return f"hansard_snap-{workspace}"
 
 
 def snapshot_prefix(workspace: str, stream: StreamId, layout: str) -> str:
-    """What the subjects of a stream's snapshots begin with; `layout` names the state's shape."""
+    """Return the prefix of a stream's snapshot subjects; `layout` names the state's shape."""
     return f"hansard_snap.{workspace}.{layout}.{prefix(workspace, stream).split('.', 2)[2]}"
 
 
 def requests(workspace: str, role: str, principal: str) -> str:
-    """What the subjects of a restricted principal's requests to the service begin with."""
+    """Return the prefix of the subjects of a restricted principal's requests to the service."""
     return f"{all_requests(workspace)}.{token(role)}.{token(principal)}"
 
 
 def all_requests(workspace: str) -> str:
-    """What the subjects of every request to a workspace's service begin with."""
+    """Return the prefix of the subjects of every request to a workspace's service."""
     return f"svc.{workspace}"
 
 
 def restricted_inbox(token_id: str) -> str:
-    """The inbox of whoever holds a token, by its public id: no other login may read there, and it
-    lies outside of `_INBOX.>`, where trusted ones do.
+    """Return the inbox of a token's holder, by its public id: no other login may read there, and it
+    lies outside `_INBOX.>`, where trusted logins receive.
     """
     return f"_INBOX_{token_id}"
 
 
 def is_inbox(text: str) -> bool:
-    """Whether that is the inbox of a restricted login."""
+    """Return whether a subject is the inbox of a restricted login."""
     return _RESTRICTED_INBOX.fullmatch(text) is not None

@@ -1,8 +1,8 @@
-"""When something was, and who says so.
+"""The times of events, each with the clock that gave it.
 
-Three clocks tell when something was: the log's own, that of the log a copied commit came from,
-and what the source of an imported event claims. They are told with their name and never mixed up.
-Of an imported event whose source says nothing, only the moment of the import is known.
+There are three clocks: the log's own, that of the log a copied commit was read from, and the source
+of an imported event. A time is always reported with its clock; times of different clocks are never
+mixed. If the source of an imported event gives no time, only that of the import is known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hansard.domain.integrity.authorship import IMPORTER
 
 
 class Clock(StrEnum):
-    """Who says when something was."""
+    """The clock that gave a time."""
 
     LOG = "log"
     ORIGIN = "origin"
@@ -29,15 +29,15 @@ class Clock(StrEnum):
 
 
 class Time(msgspec.Struct, frozen=True):
-    """A time as programs are told it: `at` is None where nobody knows."""
+    """A time for programs: `at` is None if it is unknown."""
 
     at: str | None
     clock: Clock
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """When something was, as its clock says it: ISO 8601, for `occurred_at` as the source wrote it
-    (what has no zone there has none here).
+    """An event's time by its clock: ISO 8601; for `occurred_at` as the source wrote it (without a
+    zone if the source gave none).
     """
 
     at: str
@@ -45,7 +45,7 @@ class EventTime(msgspec.Struct, frozen=True):
 
     @property
     def moment(self) -> datetime | None:
-        """As a time, in UTC where it has a zone; None where the source wrote something else."""
+        """The datetime, in UTC if it has a zone; None if the source's text is no time."""
         try:
             found = datetime.fromisoformat(self.at)
             return found.astimezone(UTC) if found.tzinfo else found
@@ -54,25 +54,27 @@ class EventTime(msgspec.Struct, frozen=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether it says when something happened, and not just when it was imported."""
+        """True if it is the time of the event, not only of its import."""
         return self.clock is not Clock.IMPORT
 
     @property
     def time(self) -> Time:
-        """For programs."""
+        """The time for programs."""
         return Time(self.at if self.is_known else None, self.clock)
 
     @property
     def kind(self) -> tuple[bool, bool] | None:
-        """Which kind of time it is, of those that cannot be compared; None where it is no time of
-        what happened.
+        """The kind of time, among kinds that cannot be compared; None if it is not the event's own
+        time.
         """
         moment = self.moment if self.is_known else None
         return None if moment is None else (self.clock is Clock.OCCURRED_AT, moment.tzinfo is None)
 
 
 def earlier(found: EventTime, ms: float) -> EventTime:
-    """So long before a log's time; what a source says stays as it is, and so does an import."""
+    """Return the time `ms` milliseconds before a log's time; a source's or an import's time is
+    unchanged.
+    """
     moment = found.moment
     if found.clock not in {Clock.LOG, Clock.ORIGIN} or moment is None or not ms:
         return found
@@ -83,14 +85,14 @@ def earlier(found: EventTime, ms: float) -> EventTime:
 
 
 def time_of(stored: Stored, recorded: Recorded) -> EventTime:
-    """When an event was: as its source says, else as `time_stored`."""
+    """Return the time of an event: its source's, else as `time_stored`."""
     if recorded.occurred_at is not None:
         return EventTime(recorded.occurred_at, Clock.OCCURRED_AT)
     return time_stored(stored)
 
 
 def time_stored(stored: Stored) -> EventTime:
-    """When a commit was stored: in the log it was copied from, else in this one."""
+    """Return the time a commit was stored: in the log it was copied from, else in this one."""
     at = stored.origin.at if stored.origin is not None else stored.time.isoformat()
     if is_imported(stored):
         return EventTime(at, Clock.IMPORT)
@@ -98,26 +100,27 @@ def time_stored(stored: Stored) -> EventTime:
 
 
 def is_imported(stored: Stored) -> bool:
-    """Whether an importer wrote a commit, so that log time and writer's clock are the import's.
+    """Return whether an importer wrote a commit, so that log time and writer's clock are the
+    import's.
 
-    An importer writes on behalf of somebody; an agent that is called like it does not.
+    An importer writes on behalf of another principal; an agent of the same name does not.
     """
     actor = stored.commit.actor
     return actor.agent == IMPORTER and bool(actor.on_behalf_of)
 
 
 def own(run: str, history: Sequence[Stored]) -> Sequence[Stored]:
-    """A run's own commits, without those before a fork's cut; all where it has none yet."""
+    """Return a run's own commits, without those before a fork's cut; all if it has none yet."""
     return [stored for stored in history if run_of(stored.stream) == run] or history
 
 
 def began(history: Sequence[Stored]) -> EventTime:
-    """When the first commit was; of an import the first time that its source tells, if any."""
+    """Return the time of the first commit; of an import the source's first time, if any."""
     return _first(list(times(history)))
 
 
 def last(history: Sequence[Stored]) -> EventTime:
-    """When the newest commit was; of an import the last time that its source tells, if any."""
+    """Return the time of the newest commit; of an import the source's last time, if any."""
     return _first(list(times(history))[::-1])
 
 
@@ -128,22 +131,22 @@ def _first(found: list[EventTime]) -> EventTime:
 
 
 def times(history: Iterable[Stored]) -> Iterator[EventTime]:
-    """When each event was, in their order."""
+    """Yield the time of each event, in order."""
     for stored in history:
         for recorded in stored.commit.events:
             yield time_of(stored, recorded)
 
 
 def imported(found: Iterable[EventTime]) -> EventTime | None:
-    """The import of which nobody knows when its events were; None where all are known."""
+    """Return the import time of events whose own times are unknown; None if all are known."""
     return next((each for each in found if not each.is_known), None)
 
 
 class Beginning:
-    """When a run began, by each clock that can be compared with it.
+    """The beginning of a run, by each kind of clock.
 
-    What logs say is one kind of time, what a source says with a zone another, without a third;
-    each begins with the first event that has it. A fork begins with the run it goes on from.
+    Times of logs are one kind, a source's with a zone another, without a zone a third; each begins
+    with the first event that has it. A fork begins with the run it was forked from.
     """
 
     def __init__(self, history: Iterable[Stored]) -> None:
@@ -153,7 +156,7 @@ class Beginning:
                 self.first.setdefault(found.kind, found)
 
     def offset_ms(self, found: EventTime) -> float | None:
-        """How long after the beginning something was, in ms; None where nobody can tell."""
+        """Return the offset from the beginning, in ms; None if the times cannot be compared."""
         key, moment = found.kind, found.moment
         first = self.first[key].moment if key in self.first else None
         if first is None or moment is None:

@@ -1,4 +1,4 @@
-"""Waiting for what the log will say: it is followed, never asked again and again.
+"""Waiting for a state of the log: the log is followed, never polled.
 
 Everything here runs on the bus's loop, and may be cancelled at any time.
 """
@@ -13,7 +13,7 @@ from hansard.bus.log import EventLog, Stored
 from hansard.domain.ids import StreamId
 
 READY, OVER, TIMEOUT = "ready", "over", "timeout"
-"""What a wait may come to: it is so; it can never be so any more; the time is up."""
+"""Results of a wait: the state is reached; it can never be reached; the time is up."""
 
 
 async def until(
@@ -23,10 +23,10 @@ async def until(
     timeout_s: float | None,
     of: StreamId | None = None,
 ) -> str:
-    """Follow the log, or one stream of it, until `look` says something; it is asked now, and after
-    what concerns it.
+    """Follow the log, or one stream of it, until `look` returns a result; it is called at once, and
+    after each commit that `concerns` it.
     """
-    after = await log.head()  # before the first look: what comes between the two is followed
+    after = await log.head()  # before the first `look`, so that no commit between the two is missed
     verdict = await look()
     if verdict is not None:
         return verdict

@@ -1,14 +1,13 @@
-"""One writer of one stream: at most one commit in flight, what waits is merged into the next.
+"""One writer of one stream: at most one commit in flight; waiting events are merged into the next.
 
-This is also the speed of an agent with parallel tools: while one commit is on its way, whatever
-else the agent has to say becomes one commit after it.
+This gives parallel tools of an agent their speed: while one commit is in flight, all further events
+of the agent become one commit after it. If nothing is in flight and a thread waits for its events,
+that thread sends them itself, if the log can (`AppendsHere`): this saves two thread switches and a
+turn of the loop. Any outcome but an acknowledgement is handled by the loop: the same commit, by its
+id.
 
-Where nothing is on its way and a thread waits for what it has to say, that thread sends it itself,
-if the log can (`AppendsHere`): two changes of thread and a turn of the loop less. Whatever comes of
-that but an acknowledgement is the loop's again: the same commit, by its id.
-
-A decision over several streams takes a turn in the same queue (`take_turn`): while it has it, it
-alone sends what is for this stream.
+A decision over several streams takes a turn in the same queue (`take_turn`): during it, only that
+decision writes to this stream.
 """
 
 from __future__ import annotations
@@ -43,26 +42,27 @@ MERGE_EVENTS_MAX = 500
 """Most events merged into one commit: a reader folds a commit in one go."""
 
 NOTIFIED_AT_ONCE = 8
-"""So many of those who wait for one commit are told in one turn of the loop: where one loop serves
-many, others go on in between."""
+"""Most waiters of one commit notified in one turn of the loop, so that a loop that serves many can
+run other tasks in between.
+"""
 
 
 class Pending(Protocol):
-    """A future of either kind: the loop resolves it, whoever asked waits for it."""
+    """A future of either kind: the loop resolves it, and the caller waits for it."""
 
     def set_result(self, result: Any, /) -> None:
-        """Give the answer."""
+        """Set the result."""
 
     def set_exception(self, exception: Any, /) -> None:
-        """Give the error."""
+        """Set the error."""
 
     def cancelled(self) -> bool:
-        """Whether nobody waits any more."""
+        """Return whether the caller no longer waits."""
         ...
 
 
 Post = Callable[[Callable[[], None]], None]
-"""Has something called on the loop, in the order of posting."""
+"""Schedules a call on the loop, in the order of posting."""
 
 
 class _Entry(msgspec.Struct):
@@ -70,18 +70,18 @@ class _Entry(msgspec.Struct):
     size: int
     done: Pending | None
     turn: asyncio.Future[None] | None = None
-    """Done when the decision that waits for it may send; then there are no events."""
+    """Resolved when the decision that waits for it may write; then there are no events."""
     label: Label | None = None
     sent: Append | None = None
-    """The commit as it was tried already: it goes as it is, and alone."""
+    """The commit of an earlier attempt: it is sent unchanged, and alone."""
     tried_s: float | None = None
-    """When that attempt began which may have stored it, by the monotonic clock."""
+    """Start of the attempt that may have stored it, by the monotonic clock."""
     merged: Sequence[_Entry] = ()
-    """The other entries whose events are in that commit, too."""
+    """The other entries whose events are in that commit."""
 
 
 def _size(recorded: Recorded) -> int:
-    """The bytes that an event adds to a commit's body, at most."""
+    """Return the bytes that an event adds to a commit's body, at most."""
     return len(bytes(recorded.data)) + len(recorded.type) + 80
 
 
@@ -90,7 +90,7 @@ def _sum(recorded: Sequence[Recorded]) -> int:
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a writer puts on each commit besides its events."""
+    """Metadata that a writer puts on each commit."""
 
     actor: Actor
     epoch: int = 0
@@ -99,24 +99,24 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 PUT_IDS_MAX = 64
-"""Decisions that are remembered as queued: one may be handed over again after an interruption."""
+"""Most decisions remembered as queued, since one may be handed over again after an interruption."""
 
 
 class HandOver:
-    """A lock that a signal handler cannot enter while its own thread holds it: it gets an error, in
-    place of waiting for itself.
+    """A lock that a signal handler cannot enter while its own thread holds it: it raises instead of
+    waiting for itself.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
 
     def alone(self) -> threading.RLock:
-        """Return the lock, to be entered by `with`: no exception of a signal handler can come
-        between that and the block, as it could in a method of ours. Raises RuntimeError.
+        """Return the lock, to be entered by `with`: unlike a method of ours, a signal handler
+        cannot raise between that and the block. Raises RuntimeError.
         """
         if self._lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 -- as Condition asks
             message = (
-                "a signal handler used a session that its thread is handing events over for: "
+                "a signal handler used a session that it interrupted while handing over events: "
                 "set a flag in the handler, and use the session after it"
             )
             raise RuntimeError(message)
@@ -124,24 +124,25 @@ class HandOver:
 
 
 class Held:
-    """The events of one decision that whoever waits for them is to send. Its `result` is that of a
-    future, but that the wait does the work.
+    """The events of one decision, sent by the thread that waits for them. `result` is that of a
+    future, except that waiting does the work.
     """
 
     def __init__(self, writer: StreamWriter, entry: _Entry, done: Arrival) -> None:
         self.entry = entry
         self.done = done
         self.thread = 0
-        """Who sends it."""
+        """Id of the sending thread."""
         self.sent: Append | None = None
         self.tried_s: float | None = None
-        """As of an entry, which is given them when it is left to the loop and not before: once it
-        is the loop's, they are not to change."""
+        """See `_Entry.tried_s`; set only when the events are left to the loop: once the loop owns
+        them, they do not change.
+        """
         self._writer = writer
 
     def result(self) -> Any:
-        """The Stored commit. Raises as the log's `append`. Whoever is interrupted here has it
-        written all the same, as with what is written by the loop.
+        """Return the Stored commit. Raises as the log's `append`. If the caller is interrupted
+        here, the events are still written, as those sent by the loop.
         """
         if not self.done.done():
             self._writer.send_held(self)
@@ -149,13 +150,15 @@ class Held:
 
 
 class StreamWriter:
-    """Appends to one stream in the order of `put`. `recorded`, `hold`, `post` and `send_held` are
-    for any thread, the rest is for the loop's.
+    """Appends to one stream in the order of `put`.
 
-    After an error (fenced, unknown, unreachable, or one that nobody foresaw) the writer is over:
-    `lost` says why, and every later `put` fails with it, because the versions it would claim are
-    no longer its own. Whoever waits is told in every case. `label` is that of the newest commit:
-    no commit has a lower one than those before it.
+    `recorded`, `hold`, `post` and `send_held` may be called from any thread, the rest from the
+    loop's.
+
+    After an error (fenced, unknown, unreachable or unexpected) the writer is closed: `lost` holds
+    the error, and every later `put` fails with it, because the versions it would claim are no
+    longer its own. Every waiter is notified. `label` is that of the newest commit: no commit has a
+    lower label than an earlier one.
     """
 
     def __init__(
@@ -169,8 +172,8 @@ class StreamWriter:
         written: Callable[[Stored], None] | None = None,
         post: Post = lambda call: call(),
     ) -> None:
-        """`written` is given each commit once it is acknowledged, in order, in any thread: it must
-        be quick. `post` is for a writer that other threads use, too.
+        """`written` is called with each acknowledged commit, in order, in any thread: it must be
+        quick. `post` is for a writer that other threads use, too.
         """
         self.stream = stream
         self.version = version
@@ -184,32 +187,33 @@ class StreamWriter:
         self._queue: deque[_Entry] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._turn: asyncio.Future[None] | None = None
-        """That of the decision which sends now."""
+        """Resolved when the decision that writes now ends its turn."""
         self._sending: Append | None = None
         self._sent_s = 0.0
         self._here = appends_here(log)
         self._lock = HandOver()
         self._coming = 0
-        """How much was posted to the loop and has not arrived there."""
+        """Number of calls posted to the loop and not arrived there."""
         self._held: Held | None = None
+        """The events left to a waiting thread and not sent yet."""
         self._held_id = ""
         self._put_ids: deque[str] = deque(maxlen=PUT_IDS_MAX)
-        """The first event of each of the last decisions that were left to a thread, or queued."""
-        """What is to be sent by whoever waits for it, and is not yet."""
+        """The first event of each of the last decisions left to a thread, or queued."""
         self._holder: Held | None = None
-        """What is being sent so."""
+        """The events that a thread is sending."""
 
     def demand_free(self) -> None:
-        """Raise RuntimeError in a signal handler that came while its thread hands something over:
-        nothing may be decided that cannot be written.
+        """Raise RuntimeError in a signal handler that interrupted its thread's hand-over: nothing
+        may be decided that cannot be written.
         """
         with self._lock.alone():
             pass
 
     def recorded(self, event: Event) -> Recorded:
-        """An event as it is stored, for `put`. From any thread.
+        """Encode an event for `put`. May be called from any thread.
 
-        Raises BadValue for one that could not be read back, TooLarge for one that no commit holds.
+        Raises BadValue for one that could not be read back, TooLarge for one that does not fit a
+        commit.
         """
         try:
             made = record(event, self._clock.new_id())
@@ -226,9 +230,8 @@ class StreamWriter:
         done: Pending | None,
         label: Label | None = None,
     ) -> None:
-        """Queue the events of one decision; `done` gets the Stored commit or the error.
-
-        A decision that no commit holds becomes several, in order; `done` is for the last.
+        """Queue the events of one decision; `done` gets the Stored commit or the error. A decision
+        too large for one commit becomes several, in order; `done` is for the last.
         """
         if self.lost is not None:
             if done is not None and not done.cancelled():
@@ -245,15 +248,15 @@ class StreamWriter:
         self._enqueue(_Entry(tuple(held), _sum(held), done, label=label))
 
     def put_again(self, recorded: Sequence[Recorded], label: Label | None) -> None:
-        """Queue the events of a decision whose hand-over an exception of a signal handler cut off,
-        unless they arrived.
+        """Queue the events of a decision whose hand-over was interrupted by a signal handler's
+        exception, unless they arrived.
         """
         if recorded[0].id != self._held_id and recorded[0].id not in self._put_ids:
             self.put(recorded, None, label=label)
 
     def hold(self, recorded: Sequence[Recorded], done: Arrival, label: Label | None) -> Held | None:
-        """Leave the events of one decision to whoever waits for them; None where something else is
-        to be written first, or the log cannot do that.
+        """Leave the events of one decision to the thread that waits for them; return None if other
+        events must be written first, or the log cannot do it.
         """
         size = _sum(recorded)
         if self._here is None or size > MERGE_BYTES_MAX:
@@ -263,16 +266,16 @@ class StreamWriter:
             if self._coming or self._queue or going or self.lost is not None:
                 return None
             held = Held(self, _Entry(tuple(recorded), size, done, label=label), done)
-            # Two stores without a call: no signal handler runs between them.
+            # Two assignments without a call: no signal handler runs between them.
             self._held_id = recorded[0].id
             self._held = held
             return held
 
     def post(self, put: Callable[[], None]) -> None:
-        """Have `put` called on the loop, after what is held: the loop sends that, too."""
+        """Schedule `put` on the loop, after held events, which the loop sends, too."""
         with self._lock.alone():
             held, self._held = self._held, None
-            # A thread that says something new sends nothing any more: it was interrupted.
+            # A thread that hands over new events was interrupted while it sent the held ones.
             stopped = self._holder
             if stopped is not None and stopped.thread == threading.get_ident():
                 self._holder = None
@@ -291,8 +294,8 @@ class StreamWriter:
         self._post(arrived)
 
     def send_held(self, held: Held) -> None:
-        """Send what is held, in this thread; or leave it to the loop, if it is the loop's by now,
-        or the log cannot tell what came of it.
+        """Send held events in this thread; or leave them to the loop, if it has taken them over or
+        the log cannot determine the outcome.
         """
         entry, stored, lost = held.entry, None, None
         try:
@@ -304,8 +307,8 @@ class StreamWriter:
             sent = self._next(entry.events, entry.label)
             held.tried_s = time.monotonic()
             held.sent = sent
-            # A signal handler may have said something in between: then the loop has the events, and
-            # another commit of them, unless it was given this one.
+            # A signal handler may have recorded events in between: then the loop has the events,
+            # and builds another commit of them unless it gets this one.
             if self._holder is not held:
                 return
             stored = self._here.append_here(sent)
@@ -315,11 +318,11 @@ class StreamWriter:
             pass
         except HansardError as error:
             lost = error
-        finally:  # of anything else, as what a signal handler raises, the loop has the commit
+        finally:  # after any other exception, such as a signal handler's, the loop gets the commit
             self._give_back(held, stored, lost)
 
     def _give_back(self, held: Held, stored: Stored | None, lost: Exception | None) -> None:
-        """The loop may write again; also what was sent in vain, if it was."""
+        """Let the loop write again, and give it the events whose sending failed, if any."""
         with self._lock.alone():
             if self._holder is not held:
                 return
@@ -341,16 +344,18 @@ class StreamWriter:
             self._post(self._start)
 
     def _leave(self, held: Held) -> None:
-        """Leave what was held to the loop, with the commit that may have been sent."""
+        """Leave held events to the loop, with the commit that may have been sent."""
         held.entry.sent, held.entry.tried_s = held.sent, held.tried_s
         self._queue.appendleft(held.entry)
 
     # ------------------------------------------------------------ decisions over several streams
 
     def take_turn(self) -> asyncio.Future[None]:
-        """Queue a decision over several streams: the future is done when its turn has come, and
-        fails with what the writer was lost to. From then on until `end_turn` it alone writes to
-        this stream, by the methods below. Its last commit of the stream must have been stored.
+        """Queue a decision over several streams.
+
+        The future resolves when its turn begins, and fails with the error that closed the writer.
+        Until `end_turn` only that decision writes to this stream, by the methods below. Its last
+        commit of the stream must have been stored.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.lost is None:
@@ -362,14 +367,14 @@ class StreamWriter:
     def end_turn(
         self, turn: asyncio.Future[None], decision: asyncio.Task[Stored], done: Pending
     ) -> None:
-        """Go on with what is queued, and give `done` the decision's result. A decision that failed
-        or was cut off ends the writer.
+        """Continue with the queue, and give `done` the decision's result. A decision that failed or
+        was interrupted closes the writer.
         """
         if self._turn is turn:
             self._turn = None
         error = None if decision.cancelled() else decision.exception()
         if decision.cancelled() or not isinstance(error, Exception | None):
-            error = self.lost = self._unknown()  # the loop ends, or a signal handler raised
+            error = self.lost = self._unknown()  # the loop ended, or a signal handler raised
         elif error is not None and error is not self.lost:
             self.lost = error
             self._log_lost(error)
@@ -385,7 +390,7 @@ class StreamWriter:
 
     def next_commit(self, events: Sequence[Recorded], label: Label | None = None) -> Append:
         """Return this stream's next commit, which has at least this label, to be sent with others;
-        `stored` takes the ticket that sends it. After a lost race make another one.
+        `stored` takes the ticket that sends it. After a lost race request another one.
         """
         mine = self._next(events, label)
         self.label, self._sending = mine.commit.label, mine
@@ -408,11 +413,11 @@ class StreamWriter:
         return await self._append_one(self._next(events, label))
 
     async def append_beside(self, append: Append) -> Stored:
-        """Append a commit to another stream, provided that nobody goes on in this one until it is
-        stored: a writer that was fenced cannot, however late what it sent arrives.
+        """Append a commit to another stream, provided that this stream is not continued until it is
+        stored.
 
-        Raises Fenced, and as the log's `append`: a Conflict over the other stream may be met with
-        another commit.
+        A fenced writer cannot do so, however late its message arrives. Raises Fenced, and as the
+        log's `append`: a Conflict over the other stream may be retried with another commit.
         """
         expected = NotYet(self.stream, self.version + 1)
         try:
@@ -427,11 +432,11 @@ class StreamWriter:
         with self._lock.alone():
             self._queue.append(entry)
             if self._holder is not None:
-                return  # who sends has the rest sent after it
+                return  # the sender starts the pump afterwards
         self._start()
 
     def _start(self) -> None:
-        """Have what is queued sent."""
+        """Start sending the queue."""
         if self._holder is not None or self._pump is not None or self._turn is not None:
             return
         if self._queue and self._queue[0].turn is not None:
@@ -443,8 +448,9 @@ class StreamWriter:
             self._pump.add_done_callback(self._ended)
 
     def _ended(self, pump: asyncio.Task[None]) -> None:
-        """A loop that ends may cancel the pump before its first step: its `finally` never ran. An
-        exception of a signal handler, which runs in whatever the loop does, ends the pump alone.
+        """Handle the end of the pump. A loop that ends may cancel it before its first step, so that
+        its `finally` never runs; an exception of a signal handler, which runs in any code on the
+        loop, ends the pump alone.
         """
         if pump is self._pump:
             self._pump = None
@@ -464,7 +470,7 @@ class StreamWriter:
                 batch = self._take()
                 try:
                     stored = await self._append(batch)
-                except Exception as error:  # noqa: BLE001 -- told to whoever waits
+                except Exception as error:  # noqa: BLE001 -- passed to the waiters
                     self.lost = error
                     self._log_lost(error)
                     self._fail(batch)
@@ -472,7 +478,7 @@ class StreamWriter:
                     self.lost = self._unknown()
                     self._fail(batch)
                     raise
-                except BaseException:  # of a signal handler
+                except BaseException:  # raised by a signal handler
                     self._put_back(batch)
                     raise
                 else:
@@ -484,7 +490,7 @@ class StreamWriter:
                 self._queue.clear()
 
     def _put_back(self, batch: list[_Entry]) -> None:
-        """Have the next pump send what an exception cut off: the same commit, if there is one."""
+        """Let the next pump send what an exception interrupted: the same commit, if any."""
         first, *merged = batch
         if self._sending is None:
             self._queue.extendleft(reversed(batch))
@@ -517,7 +523,7 @@ class StreamWriter:
         return await self._append_one(self._next(events, label))
 
     def _next(self, events: Sequence[Recorded], label: Label | None) -> Append:
-        """The commit that is to be sent now. It changes nothing, so that it may be made in vain."""
+        """Return the next commit to send. Changes nothing, so that it may be discarded."""
         commit = Commit(
             id=self._clock.new_id(),
             version=self.version + 1,
@@ -532,7 +538,7 @@ class StreamWriter:
         return Append(self.stream, commit)
 
     async def _append_one(self, mine: Append, tried_s: float | None = None) -> Stored:
-        """Append a commit of this stream alone; `tried_s` as of its entry."""
+        """Append a commit of this stream alone; `tried_s` as in its entry."""
         self.label, self._sending = mine.commit.label, mine
         self._sent_s = tried_s if tried_s is not None else time.monotonic()
         try:
@@ -547,7 +553,9 @@ class StreamWriter:
         return stored
 
     def _went_on(self, stored: Stored) -> None:
-        """A commit of the stream is stored. One that was sent again may be known to be."""
+        """Take in that a commit of the stream is stored. One that was sent again may be known
+        already.
+        """
         if stored.commit.last_version <= self.version:
             return
         self.version = stored.commit.last_version
@@ -555,8 +563,8 @@ class StreamWriter:
             self._written(stored)
 
     def _demand_mine(self, conflict: Conflict) -> None:
-        """Raise Fenced where a race was lost to a later session of the agent, and Conflict over
-        this stream where somebody else has gone on in it.
+        """Raise Fenced if a race was lost to a later session of the agent, and Conflict over this
+        stream if another writer continued it.
         """
         winner = conflict.winner
         if winner is None or winner.stream != self.stream:
@@ -567,7 +575,7 @@ class StreamWriter:
             raise Conflict(self.stream, self.version + 1, winner) from conflict
 
     def _log_lost(self, error: Exception) -> None:
-        """Say that this writer writes no more, and whose stream it was."""
+        """Close the writer, naming the stream's new owner."""
         _log.info(
             "fenced" if isinstance(error, Fenced) else "writer stopped",
             workspace=self.log.workspace,
@@ -585,7 +593,7 @@ class StreamWriter:
 
 
 async def _tell(batch: list[_Entry], stored: Stored) -> None:
-    """Tell those who wait for a commit; all of them, also where the loop ends."""
+    """Notify all waiters of a commit, also when the loop ends."""
     waiting = [entry.done for entry in batch if entry.done is not None]
     left = iter(waiting)
     try:
