@@ -70,7 +70,7 @@ def test_an_agent_joins_once_in_one_role():
 def test_only_who_is_on_the_roster_resumes_and_only_onwards():
     """An epoch never goes back; resuming opens an ended run again."""
     a_run().given(started).when(resumed).then_raises(
-        Refused, saying="not in this run's roster (nobody)"
+        Refused, saying="not in this run's roster (no agent)"
     )
     a_run().given(started, joined, completed).when(resumed).then_state(
         status=RunStatus.OPEN, epochs={"ada": 2}

@@ -75,7 +75,7 @@ async def test_a_check_in_python_stops_before_the_effect_by_its_name(
             (raises, "it raised ZeroDivisionError"),
             (no_barbara, "Barbara is not invited"),
             (loops, "it gave no answer within 1 s"),
-            (number, "it gave a int, not a text"),
+            (number, "it returned a int, not a text"),
         ):
             run, told = await done(record, page, address, experience, checks=[check])
             assert not told.success
@@ -142,7 +142,7 @@ async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_d
 
         async def freely(guide):
             assert guide.task == journeys.TASK
-            assert "no_booking: it said no" in guide.stopped
+            assert "no_booking: it returned False" in guide.stopped
             assert guide.done == ["search"]
             await tools["book"]("Linz")
 
@@ -335,7 +335,7 @@ async def test_tools_that_are_no_pages_are_called_again_under_checks(data_dir, w
                 tools=tools,
                 checks=[few_seats],
             )
-            assert (told.success, told.error) == (False, "few_seats: it said no")
+            assert (told.success, told.error) == (False, "few_seats: it returned False")
             assert booked == [("Linz", 4)]
 
 

@@ -134,7 +134,7 @@ def test_a_failed_doing_teaches_no_action():
     assert told.failed == (bad.source, bad.source)
     assert told.procedure == learned(*EIGHT).procedure
     [alone] = distil.distilled([bad])
-    with pytest.raises(BadValue, match="no doing of it succeeded"):
+    with pytest.raises(BadValue, match="no demonstration of it succeeded"):
         experiences.made("nothing", alone)
 
 

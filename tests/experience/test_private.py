@@ -139,7 +139,7 @@ def test_a_secret_is_a_whole_argument():
     ]
     [told] = distil.distilled(doings)
     made = experiences.made("greet", told).confirmed()
-    with pytest.raises(BadValue, match="is a secret, and stands within a text of press"):
+    with pytest.raises(BadValue, match="is a secret, and is part of a text of press"):
         Guard(made.procedure, made.checks, {"greet": hansard.Secret("who")})
 
 

@@ -1,6 +1,6 @@
-"""The action cache: what a run did, as a file that is done again without a model.
+"""The action cache: the actions of a run, as a file that is replayed without a model.
 
-Pure: it may touch what else is in `hansard.domain`. It gives the file's form, its versions and its
-slots for values that differ from run to run (`cache`), the ways in which an element is looked for
-again (`locators`), and the versions of a cache in the record (`kept`).
+Pure: it may import the rest of `hansard.domain`. It defines the file's form, its versions and its
+slots for values that differ from run to run (`cache`), the ways to find an element again
+(`locators`), and the versions of a cache in the record (`kept`).
 """

@@ -1,7 +1,7 @@
-"""The action cache's form: its entries, how a file of it is read, and its versions.
+"""The action cache's file: its entries, its reader, and its versions.
 
-A file is bytes from outside: what it says is checked before anything is done with it. Files of
-HyperAgent (`steps`, `actionParams`) are read, too.
+A file is bytes from outside: its content is checked before it is used. Files of HyperAgent
+(`steps`, `actionParams`) are read, too.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ FORMAT = "hansard.actions.v1"
 FILE_BYTES_MAX = 16 * 1024 * 1024
 ACTIONS_MAX = 10_000
 XPATH_CHARACTERS_MAX = 4_096
-"""Of an xpath: a browser needs seconds for one of a megabyte."""
+"""Longest xpath: a browser needs seconds to evaluate one of a megabyte."""
 
 FUNCTIONS_MAX = 16
-"""Of brackets and `//` in an xpath: each multiplies what the browser has to look at."""
+"""Most brackets and `//` in an xpath: each multiplies the nodes that the browser examines."""
 
 ACT, GOTO, EXTRACT, TOOL = "actElement", "goToUrl", "extract", "tool"
 RELOAD, BACK, FORWARD = "refreshPage", "pageBack", "pageForward"
@@ -33,7 +33,9 @@ TYPES = (ACT, EXTRACT, TOOL, *OF_PAGE)
 """The types of actions that are replayed."""
 
 _NOTHING_TO_REPLAY = ("complete", "thinking", "wait", "extract", "analyzePdf")
-"""HyperAgent's types that did nothing to a page. A replay waits for what actions changed."""
+"""HyperAgent's types that did nothing to a page. A replay itself waits for the changes of
+actions.
+"""
 
 METHODS: dict[str, tuple[int, str]] = {
     "click": (0, "once"),
@@ -47,7 +49,7 @@ METHODS: dict[str, tuple[int, str]] = {
     "hover": (0, "idempotent"),
     "scrollToElement": (0, "idempotent"),
 }
-"""What is done to an element: how many arguments it takes, and its effects where nobody says."""
+"""Methods on an element: the number of arguments, and the effects where the entry declares none."""
 
 _ALIASES = {"selectOptionFromDropdown": "selectOption"}
 
@@ -56,28 +58,28 @@ Argument = str | dict[str, str]
 
 
 class ElementTargets(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """By what else than its xpath an element is found.
+    """The ways to find an element other than its xpath.
 
     Attributes:
         role: Its role, as the accessibility tree has it.
         name: Its name there.
         label: The text of its `<label>`.
-        placeholder: That of its field.
+        placeholder: The placeholder of its field.
         test_id: Its `data-testid`.
-        text: What it says, of at most 80 characters.
+        text: Its text, at most 80 characters.
         path: The xpath from the nearest element above (or itself) that has an id.
-        css: A path of tags through open shadow roots, for what no xpath reaches.
+        css: A path of tags through open shadow roots, for elements that no xpath reaches.
         tag: The element's, in lower case.
         id: The element's own `id`.
-        alone: Whether no other element had its role and name.
-        row: Of one of several that are called the same, or have no name: what its row says, of at
-            most 80 characters, without what can be pressed or filled in there.
-        depth: How many levels above the element its row is; 0 where not known.
+        alone: True if no other element had its role and name.
+        row: For one of several elements with the same name, or without a name: the text of its row,
+            at most 80 characters, without controls and fields.
+        depth: Levels from the element up to its row; 0 where unknown.
         key: The text in the row that holds a slot: where it is equal, the rest may differ.
-        place: Where no row tells it from the others: its place among them, with a digest of what
-            they say; `none` where all say the same, so that nothing tells them apart.
-        mark: Of one of several without a name: a digest of its markup, an icon's say.
-        look: A digest of all that its role and name come of; empty where a slot is in them.
+        place: For one of several elements with equal rows: its index among them, with a digest of
+            their texts; `none` where all texts are equal, so that it cannot be identified.
+        mark: For one of several elements without a name: a digest of its markup, such as an icon's.
+        look: A digest of the sources of its role and name; empty where a slot is in them.
     """
 
     role: str = ""
@@ -100,16 +102,16 @@ class ElementTargets(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
     @property
     def in_row(self) -> str:
-        """By what its row is known; empty where it needs none, or none is on record."""
+        """The text that identifies its row; empty where it needs none, or none is on record."""
         return "" if self.alone else self.row or self.key
 
 
 class PageMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where an action was done.
+    """The place of an action.
 
     Attributes:
-        address: The page's, as a pattern: digits and values of its query are `*`.
-        digest: Of roles and names of the accessibility tree, without what fields hold.
+        address: The page's address, as a pattern: digits and values of its query are `*`.
+        digest: Digest of the accessibility tree's roles and names, without the content of fields.
         frame: The address of the frame, as a pattern; empty in the page itself.
     """
 
@@ -119,13 +121,13 @@ class PageMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class ActionCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What must hold after an action.
+    """A condition that must hold after an action.
 
     Attributes:
         kind: `url`, `text` (of the element at `xpath`), `visible` (a text on the page) or
-            `filled` (the field holds what it was given).
-        value: The address as a pattern, or the text; of `filled` empty.
-        xpath: Of `text`: the element.
+            `filled` (the field holds the value that was entered).
+        value: The address as a pattern, or the text; empty for `filled`.
+        xpath: For `text`: the element.
     """
 
     kind: str
@@ -137,23 +139,23 @@ class CachedAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """An entry: one action that succeeded.
 
     Attributes:
-        step_index: Its place, from 0.
-        instruction: What was to be done, in words.
-        element_id: Frame index and backend node id, `0-12`, as they were then.
-        method: What was done to the element; of a tool its name.
+        step_index: Its index, from 0.
+        instruction: The instruction, in words.
+        element_id: Frame index and backend node id at that time, `0-12`.
+        method: The method on the element; for a tool its name.
         arguments: Texts, or secrets by name.
         frame_index: 0 is the page itself.
         xpath: The element's, normalised.
         action_type: One of `TYPES`.
-        success: Whether it was done.
-        message: What came of it, or why not.
-        targets: By what else the element is found.
-        page: Where it was done.
-        changed: What it changed: `address`, `page` or nothing.
-        effects: As of its step.
-        checks: What must hold afterwards.
-        action_params: Of a tool: its arguments by name.
-        optional: Whether nothing is to be done where its element is not there.
+        success: True if it succeeded.
+        message: The result, or the error.
+        targets: Other ways to find the element.
+        page: The place of the action.
+        changed: Its change: `address`, `page` or empty.
+        effects: The effects of its step.
+        checks: Conditions that must hold afterwards.
+        action_params: For a tool: its arguments by name.
+        optional: True if it is skipped where its element is absent.
     """
 
     step_index: int
@@ -176,12 +178,12 @@ class CachedAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class ActionsEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the run ended.
+    """The end of the run.
 
     Attributes:
-        success: Whether its last action succeeded.
-        error: What went wrong, if anything.
-        duration: Seconds that the actions took in all.
+        success: True if its last action succeeded.
+        error: Its error, if any.
+        duration: Seconds that the actions took in total.
     """
 
     success: bool
@@ -190,16 +192,16 @@ class ActionsEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ActionChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A version: one entry was found again elsewhere.
+    """A version: one entry was found elsewhere.
 
     Attributes:
         version: The file's, from 2.
-        at: When, UTC.
-        by: Who: an agent, a model's tool, a person.
-        why: What did not match any more.
-        step_index: Which entry.
-        before: It as it was.
-        after: It as it is from then on.
+        at: The time, UTC.
+        by: The author: an agent, a model's tool, a person.
+        why: The part that did not match any more.
+        step_index: The entry.
+        before: The entry before.
+        after: The entry from then on.
     """
 
     version: int
@@ -216,13 +218,13 @@ class ActionCache(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     Attributes:
         actions: In order.
-        final_state: How the run ended that they are of.
+        final_state: The end of the recorded run.
         format: `hansard.actions.v1`.
         run: The run's id.
-        slots: Names of the values that a replay is given: `{{name}}` in arguments and targets.
+        slots: Names of the values that a replay fills in: `{{name}}` in arguments and targets.
         version: From 1; each change has the next.
         history: The changes.
-        name: What it is kept by in the record that it was read from; empty in a file.
+        name: Its name in the record that it was read from; empty in a file.
     """
 
     actions: list[CachedAction]
@@ -236,7 +238,7 @@ class ActionCache(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 def encode(cache: ActionCache) -> bytes:
-    """The file: indented, a line at the end, equal for equal caches."""
+    """Encode the file: indented, with a final newline, equal for equal caches."""
     return msgspec.json.format(msgspec.json.encode(cache), indent=2) + b"\n"
 
 
@@ -260,7 +262,7 @@ def loaded(raw: bytes, where: str, bytes_max: int, remedy: str) -> Any:
 
 
 def formed(read: Any, kind: type[T], form: str, where: str) -> T:
-    """Return what a file holds, which names its format. Raises BadValue."""
+    """Return the content of a file that names its format. Raises BadValue."""
     found = read.get("format") if isinstance(read, dict) else type(read).__name__
     if found != form:
         fact = f"its format is {found!r:.80}, not {form!r}"
@@ -272,7 +274,7 @@ def formed(read: Any, kind: type[T], form: str, where: str) -> T:
 
 
 def checked(cache: ActionCache, where: str = "the action cache") -> ActionCache:
-    """A cache whose entries can be replayed, failures left out. Raises BadValue."""
+    """Return a cache whose entries can be replayed, without failed ones. Raises BadValue."""
     if len(cache.actions) > ACTIONS_MAX:
         fact = f"{len(cache.actions):,} actions, more than {ACTIONS_MAX:,}"
         raise BadValue(where, fact, "split the run")
@@ -311,7 +313,7 @@ def _entry(entry: CachedAction, where: str) -> CachedAction:
 
 
 def check_xpath(xpath: str, where: str) -> None:
-    """Raise BadValue for one that a browser would take long over."""
+    """Check that a browser can evaluate an xpath quickly. Raises BadValue."""
     if len(xpath) > XPATH_CHARACTERS_MAX:
         fact = f"an xpath of {len(xpath):,} characters, more than {XPATH_CHARACTERS_MAX:,}"
         raise BadValue(where, fact, "name the element by its targets")
@@ -362,7 +364,9 @@ def _of_hyperagents_step(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def healed(cache: ActionCache, after: CachedAction, *, at: str, by: str, why: str) -> ActionCache:
-    """The next version: an entry is found elsewhere now. Raises BadValue for no entry of it."""
+    """Return the next version, with an entry that was found elsewhere. Raises BadValue for an
+    unknown entry.
+    """
     before = _entry_of(cache, after.step_index)
     version = cache.version + 1
     change = ActionChange(
@@ -378,7 +382,9 @@ def healed(cache: ActionCache, after: CachedAction, *, at: str, by: str, why: st
 
 
 def reverted(cache: ActionCache, to: int, *, at: str, by: str, why: str) -> ActionCache:
-    """What an earlier version said, as the next version. Raises BadValue for no such version."""
+    """Return the content of an earlier version as the next version. Raises BadValue for an unknown
+    version.
+    """
     if not 1 <= to < cache.version:
         fact = f"version {to} of a file at version {cache.version}"
         raise BadValue("revert", fact, f"give 1 to {cache.version - 1}")
@@ -405,10 +411,10 @@ def _with(
     return made
 
 
-# Slots: `{{name}}` in the place of values of the task; a replay is given others.
+# Slots: `{{name}}` in the place of the task's values; a replay fills in others.
 
 UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-"""Han and kana, as in a set of a regular expression: written without spaces between words."""
+"""Han and kana, as a set in a regular expression: written without spaces between words."""
 LETTER = rf"[^\W{UNSPACED}]"
 """A letter or digit of a script that has spaces between words."""
 
@@ -430,8 +436,10 @@ def _checked(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def replacing(params: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a function that puts slots in the place of values, the longer first, where these are
-    whole words. Raises BadValue for what is no name or no value of a slot.
+    """Return a function that replaces values by slots, longer values first, where they are whole
+    words.
+
+    Raises BadValue for an invalid name or value of a slot.
     """
     ordered = sorted(_checked(params).items(), key=lambda pair: (-len(pair[1]), pair[0]))
     if not ordered:
@@ -458,7 +466,7 @@ def _called(targets: ElementTargets, change: Callable[[str], str]) -> ElementTar
 
 
 def _texts(entry: CachedAction, change: Callable[[str], str]) -> CachedAction:
-    """An entry with its arguments and the texts of its targets changed."""
+    """Return an entry with its arguments and the texts of its targets changed."""
     arguments = [change(each) if isinstance(each, str) else each for each in entry.arguments]
     targets = _called(entry.targets, change) if entry.targets is not None else None
     checks = [msgspec.structs.replace(each, value=change(each.value)) for each in entry.checks]
@@ -484,10 +492,10 @@ def _within(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def with_slots(cache: ActionCache, params: Mapping[str, str]) -> ActionCache:
-    """The cache with each value of `params` as a slot of its name, the longer values first.
+    """Return the cache with each value of `params` as a slot of its name, longer values first.
 
-    Raises BadValue where a text already holds what looks like a slot of that name, and for a value
-    that is in nothing that is done.
+    Raises BadValue where a text already holds the text of such a slot, and for a value that no
+    action uses.
     """
     replace = replacing(params)
 
@@ -506,7 +514,7 @@ def with_slots(cache: ActionCache, params: Mapping[str, str]) -> ActionCache:
 
 
 def _demand_used(cache: ActionCache, besides: Collection[str]) -> None:
-    """Raise BadValue for a slot whose value would change nothing of what is done, nor to what."""
+    """Check that the value of every slot changes an action or its element. Raises BadValue."""
     used: set[str] = set()
     for each in cache.actions:
         acts = msgspec.structs.replace(each, instruction=None, message="")
@@ -519,9 +527,10 @@ def _demand_used(cache: ActionCache, besides: Collection[str]) -> None:
 
 
 def compared(cache: ActionCache, other: ActionCache) -> ActionCache:
-    """The cache with a slot wherever another run of the same actions had another argument.
+    """Return the cache with a slot for every argument that differs in another run of the same
+    actions.
 
-    Raises BadValue where the two did not do the same, in the same order.
+    Raises BadValue where the two runs did not do the same, in the same order.
     """
     if [_did(each) for each in cache.actions] != [_did(each) for each in other.actions]:
         fact = f"{len(cache.actions)} actions here and {len(other.actions)} there are not the same"
@@ -537,7 +546,7 @@ def compared(cache: ActionCache, other: ActionCache) -> ActionCache:
 
 
 def _differing(mine: Any, theirs: Any) -> Iterator[str]:
-    """The texts that stand elsewhere as another text. Raises BadValue for another difference."""
+    """Yield the texts that differ between two values. Raises BadValue for another difference."""
     if isinstance(mine, dict) and isinstance(theirs, dict) and mine.keys() == theirs.keys():
         for key, value in mine.items():
             yield from _differing(value, theirs[key])
@@ -558,8 +567,10 @@ def _did(entry: CachedAction) -> tuple[object, ...]:
 def filled(
     cache: ActionCache, params: Mapping[str, str], besides: Collection[str] = ()
 ) -> list[CachedAction]:
-    """The entries with values in the place of slots. Raises BadValue for one without a value, for
-    a value without a slot, and for a slot that changes nothing, except those in `besides`.
+    """Return the entries with their slots filled in.
+
+    Raises BadValue for a slot without a value, for a value without a slot, and for a slot that
+    changes nothing, except those in `besides`.
     """
     value = _checked(params)
     missing = [name for name in cache.slots if name not in value]
@@ -578,8 +589,8 @@ def filled(
 
 
 def _by_slots(entry: CachedAction) -> CachedAction:
-    """An entry whose element is found by what holds a slot alone, where something does: its other
-    names are of the recorded value's element, or of every one.
+    """Return an entry whose element is found by its slotted fields alone, where it has any: its
+    other fields describe the recorded value's element, or every element.
     """
     targets = entry.targets
     slotted = {
@@ -599,13 +610,13 @@ def _by_slots(entry: CachedAction) -> CachedAction:
 
 
 def templated(entry: CachedAction, params: Mapping[str, str]) -> CachedAction:
-    """An entry that was found with values, with slots in their place again."""
+    """Return an entry that was found with values, with slots in their place again."""
     return _texts(entry, replacing(params))
 
 
 def templated_targets(
     every: Iterable[ElementTargets], params: Mapping[str, str]
 ) -> list[ElementTargets]:
-    """What elements are called, with slots in the place of values."""
+    """Return elements' names and texts with slots in the place of values."""
     replace = replacing(params)
     return [_called(each, replace) for each in every]

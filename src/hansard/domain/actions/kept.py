@@ -1,8 +1,8 @@
-"""An action cache that is kept in the record by name: its versions, who looked at them. It outlives
-runs.
+"""An action cache that is kept in the record by name: its versions and reviews. It outlives runs.
 
-A version is a whole cache, or an entry of the one before that was found elsewhere (a heal), or an
-earlier version again. None ever changes. A heal is a model's word until somebody has looked at it.
+A version is a whole cache, or an entry of the previous one that was found elsewhere (a heal), or an
+earlier version again. None ever changes. A heal is made by a model, and counts as unreviewed until
+a person reviews it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class ActionsSaved(Event, frozen=True, kw_only=True):
     Attributes:
         version: Its number, from 1 in each cache.
         cache: The cache, as its file has it; a large one by reference (`$blob`).
-        digest: Of it, in RFC 8785 form.
-        because: Why.
-        run: The run that it is of; empty where none is known.
+        digest: Digest of the cache in RFC 8785 form.
+        because: The reason.
+        run: The recorded run; empty where it is unknown.
     """
 
     version: int
@@ -43,15 +43,14 @@ class ActionsSaved(Event, frozen=True, kw_only=True):
 
 @event("actions.healed.v1")
 class ActionsHealed(Event, frozen=True, kw_only=True):
-    """An entry was found elsewhere, and the action done to what was found succeeded: that is the
-    next version.
+    """An entry was found elsewhere, and its action succeeded there: the next version.
 
     Attributes:
         version: Its number.
         before: The version that was replayed.
         entry: The entry's `stepIndex`.
         after: The entry from now on.
-        because: What did not match any more.
+        because: The part that did not match any more.
         run: The run of the replay.
     """
 
@@ -69,8 +68,8 @@ class ActionsReverted(Event, frozen=True, kw_only=True):
 
     Attributes:
         version: Its number.
-        to: Which one it is again.
-        because: Why.
+        to: The earlier version.
+        because: The reason.
     """
 
     version: int
@@ -80,11 +79,11 @@ class ActionsReverted(Event, frozen=True, kw_only=True):
 
 @event("actions.looked_at.v1")
 class ActionsLookedAt(Event, frozen=True, kw_only=True):
-    """Somebody looked at all versions up to one, and lets them stand.
+    """A person reviewed all versions up to one, and accepts them.
 
     Attributes:
-        version: The newest that was looked at.
-        because: What was found.
+        version: The newest reviewed version.
+        because: The result of the review.
     """
 
     version: int
@@ -99,7 +98,7 @@ class ActionsState(ArtifactState[ActionsVersion]):
     """An action cache at a `version` of its stream.
 
     Attributes:
-        looked_at: The newest version that somebody reviewed; 0 for none.
+        looked_at: The newest reviewed version; 0 for none.
     """
 
     looked_at: int = 0
@@ -120,8 +119,9 @@ fold = artifact.fold
 
 
 def chain(state: ActionsState, version: int) -> tuple[ActionsSaved, list[ActionsHealed]]:
-    """What a version is made of: a whole cache, and the heals after it, the oldest first. Raises
-    Refused where there is no such version.
+    """Return the parts of a version: a whole cache, and the heals after it, the oldest first.
+
+    Raises Refused for an unknown version.
     """
     heals: list[ActionsHealed] = []
     at = version
@@ -143,9 +143,9 @@ def chain(state: ActionsState, version: int) -> tuple[ActionsSaved, list[Actions
 
 
 def decide(state: ActionsState, event: ActionsEvent) -> Sequence[ActionsEvent]:
-    """Return the events that stating one leads to; none where it is so already. A version gets its
-    number here. A heal of a version that is not the newest any more is made on the newest one,
-    where that has the same entry still; else it is dropped, as a later change takes precedence.
+    """Return the events of a statement; none where it changes nothing. A version gets its number
+    here. A heal of an older version is applied to the newest one, where that has the same entry
+    still; else it is dropped, since a later change takes precedence.
 
     Raises Refused.
     """
@@ -183,7 +183,7 @@ def _healed(state: ActionsState, event: ActionsHealed, number: int) -> Sequence[
 
 
 def made_of(state: ActionsState, version: int) -> tuple[str, dict[int, CachedAction]]:
-    """What a version says: its whole cache's digest, and the entries that were healed since."""
+    """Return the content of a version: its whole cache's digest, and the entries healed since."""
     base, heals = chain(state, version)
     return base.digest, {heal.entry: heal.after for heal in heals}
 

@@ -1,7 +1,7 @@
-"""The ways in which an element is looked for again, in their order.
+"""The ways to find an element again, in their order.
 
-Each is a selector of playwright's (`xpath=...`), or a role, label ... with a text. Exactly one
-match counts, and what is found must be of the recorded kind: `contradicts` says why it is not.
+Each is a selector of playwright's (`xpath=...`), or a role, label ... with a text. Only a single
+match is accepted, and the element must be of the recorded kind: `contradicts` gives the difference.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from hansard.domain.actions.cache import CachedAction, ElementTargets
 
 VARIANTS_MAX = 24
-"""Variants of an xpath that are tried: a path of ordinary depth has fewer."""
+"""Most variants of an xpath that are tried: a path of ordinary depth has fewer."""
 
 _STEP = re.compile(r"/{1,2}[^/\[\]]+(?:\[(?:[^\[\]'\"]|'[^']*'|\"[^\"]*\")*\])*")
 _INDEX = re.compile(r"\[\d+\]$")
@@ -30,10 +30,10 @@ class ElementLocator(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         strategy: `xpath`, `variant` or the target's: `role`, `label`, `path` ...
-        selector: Of `xpath`, `variant`, `path` and `css`: what playwright's `locator` takes.
-        value: Else the text; of `role` the name.
-        role: Of `role` and `row`; a row without it is of an element that has no name.
-        row: Of `row`: what the row of the element says.
+        selector: For `xpath`, `variant`, `path` and `css`: the argument of playwright's `locator`.
+        value: For the others the text; for `role` the name.
+        role: For `role` and `row`; a row without it is of an element that has no name.
+        row: For `row`: the text of the element's row.
     """
 
     strategy: str
@@ -44,14 +44,16 @@ class ElementLocator(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def said(self) -> str:
-        """It in words."""
+        """The locator in words."""
         within = f" in the row {self.row!r}" if self.row else ""
         return f"{self.selector or f'{self.role} {self.value!r}'.strip()}{within}"
 
 
 def normalized(xpath: str) -> str:
-    """An xpath as it is recorded: no prefix, no text node at its end, tags in lower case where it
-    is a plain path, and an index at each step of it.
+    """Return an xpath as it is recorded.
+
+    It has no prefix and no text node at its end; a plain path has tags in lower case, and an index
+    at each step.
     """
     xpath = _TEXT_STEP.sub("", xpath.strip().removeprefix("xpath="))
     steps = _steps(xpath)
@@ -61,8 +63,10 @@ def normalized(xpath: str) -> str:
 
 
 def variants(xpath: str, below_id: str = "") -> list[str]:
-    """Other xpaths for the same element, the likelier first: from the nearest id, without what
-    tests texts, an index less, from the last step on, then all indices of the later half.
+    """Return other xpaths for the same element, the likelier first.
+
+    They start from the nearest id, leave out tests of texts, then one index, from the last step on,
+    then all indices of the later half.
     """
     made: list[str] = []
     plain = _TEXT_TEST.sub("", _TEXT_STEP.sub("", xpath))
@@ -91,7 +95,7 @@ def _steps(xpath: str) -> list[str]:
 
 
 def locators(entry: CachedAction) -> Iterator[ElementLocator]:
-    """All ways to look for an entry's element, in their order."""
+    """Yield all ways to look for an entry's element, in their order."""
     targets = entry.targets or ElementTargets()
     if entry.xpath:
         yield ElementLocator(strategy="xpath", selector=f"xpath={entry.xpath}")
@@ -122,14 +126,14 @@ def _by_targets(targets: ElementTargets) -> Iterator[ElementLocator]:
 
 
 def another_row(recorded: ElementTargets, found: ElementTargets) -> str:
-    """Why an element that was found is not in the recorded row; empty where it may be."""
+    """Return the reason why an element is not in the recorded row; empty where it may be."""
     if recorded.in_row and recorded.in_row != found.row and not _same_id(recorded, found):
         return f"its row says {found.row!r}, not {recorded.in_row!r}"
     return ""
 
 
 def _another_place(recorded: ElementTargets, found: ElementTargets) -> str:
-    """Why an element of a list whose row does not tell it apart is not the recorded one."""
+    """Return the reason why one of several elements with equal rows is not the recorded one."""
     if recorded.alone or _same_id(recorded, found):
         return ""
     if recorded.place == "none":
@@ -149,19 +153,19 @@ def _placed(targets: ElementTargets) -> str:
 
 
 def _same_id(recorded: ElementTargets, found: ElementTargets) -> bool:
-    """Whether both have an id that is no number of a row, and the only one of the page."""
+    """Return whether both have the same id, without digits, unique in the page."""
     own = recorded.id
     only = f'//*[@id="{own}"]' == found.path
     return bool(own) and own == found.id and only and not any(map(str.isdigit, own))
 
 
 def contradicts(recorded: ElementTargets | None, found: ElementTargets) -> str:
-    """Why an element that was found is not the recorded one; empty where it may be.
+    """Return the reason why an element is not the recorded one; empty where it may be.
 
-    Of several that are called the same, or have no name, what tells them apart must be equal: a
-    list may be in another order, or hold another row there. An equal test id settles the rest.
-    Else tag and role must be equal, and of what it is called (name, label, placeholder, text)
-    something must be, where the record has any of it.
+    For one of several elements with the same name, or without a name, the fields that identify it
+    must be equal: a list may be in another order, or hold another row there. An equal test id
+    decides the rest. Else tag and role must be equal, and at least one of name, label, placeholder
+    and text, where the record has any of them.
     """
     if recorded is None:
         return ""

@@ -1,6 +1,6 @@
-"""Experience: what runs and people's demonstrations teach the next run, without a model.
+"""Experience: knowledge from runs and people's demonstrations for the next run, without a model.
 
-Pure: it may touch what else is in `hansard.domain`. It gives what a task's text says (`wording`),
-what was shown (`demonstration`), the graph that is distilled from it (`procedure`, `distil`), the
-check functions that guard it (`checks`), and all of it as files (`experience`).
+Pure: it may import the rest of `hansard.domain`. It defines the wording of a task (`wording`), the
+graph that is distilled from demonstrations (`procedure`, `distil`), the check functions that guard
+it (`checks`), and all of it as files (`experience`, `bundle`) and in the record (`kept`).
 """

@@ -1,9 +1,9 @@
-"""A bundle: one file in which a version of an experience travels.
+"""A bundle: one file that holds a version of an experience for transfer.
 
 A tar archive (POSIX.1-1988 ustar) of plain files, not compressed: `manifest.json`, `signature.json`
 where it is signed, and the experience's files under `experience/`. Equal contents make equal bytes,
-and what is not byte for byte as it would be written is none, so that nothing can be hidden between
-its files. Files are texts, and nothing of them is run. Pure.
+and a file that differs in any byte from that form is refused, so that nothing can be hidden between
+its files. Files are texts, and none of them is run. Pure.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ FORMAT = "hansard.bundle.v1"
 MANIFEST, SIGNATURE, FOLDER = "manifest.json", "signature.json", "experience/"
 
 BUNDLE_BYTES_MAX = 32 * 1024 * 1024
-"""Of a bundle: it is not compressed, so this is what it comes to, too."""
+"""Largest bundle; it is not compressed, so this is also the size of its content."""
 
 FILES_MAX = 100
-"""Of a bundle."""
+"""Most files of a bundle."""
 
 PATH_BYTES_MAX = 100
-"""Of a path in a bundle: what a header of the archive holds."""
+"""Longest path in a bundle: the limit of the archive's header."""
 
 SCRIPTS = "scripts/"
-"""Files under it are kept as data, and never run."""
+"""Prefix of files that are kept as data, and never run."""
 
 HIDDEN_FINDINGS = 5
-"""Places that a refusal names."""
+"""Most places that a refusal names."""
 
 _BLOCK = 512
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
@@ -58,7 +58,7 @@ class FileFact(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bytes: Its size.
-        sha256: Of it, hexadecimal.
+        sha256: Its SHA-256, hexadecimal.
     """
 
     bytes: int
@@ -66,16 +66,16 @@ class FileFact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a bundle says of itself.
+    """The manifest of a bundle.
 
     Attributes:
         format: `hansard.bundle.v1`.
-        name: The experience's.
+        name: The experience's name.
         version: Its number where it was published.
         digest: SHA-256 of its files in RFC 8785 form, hexadecimal.
         files: By path.
         sources: The runs that it was distilled from.
-        license: Under which terms: an SPDX expression, or words.
+        license: Its license: an SPDX expression, or words.
         key: The public key that signs it, hexadecimal; empty for none.
     """
 
@@ -90,7 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who vouches for the manifest, and with it for all files: Ed25519 (RFC 8032) of `signed`.
+    """The signature of the manifest, and with it of all files: Ed25519 (RFC 8032) of `signed`.
 
     Attributes:
         key: The public key, hexadecimal.
@@ -102,14 +102,14 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):
-    """A bundle that was read, and is whole.
+    """A bundle that was read and is complete.
 
     Attributes:
-        manifest: What it says of itself.
+        manifest: Its manifest.
         content: The experience's files, text by path.
-        experience: What was learned.
-        signature: Of its manifest; None where it names no key. Nobody has verified it here.
-        sha256: Of the whole file, hexadecimal.
+        experience: The experience.
+        signature: Of its manifest; None where it names no key. It has not been verified here.
+        sha256: SHA-256 of the whole file, hexadecimal.
     """
 
     manifest: Manifest
@@ -120,7 +120,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def manifest(version: int, content: Mapping[str, str], license_: str, key: str) -> Manifest:
-    """What a bundle of a version says of itself. Raises BadValue where the files are none."""
+    """Return the manifest of a version. Raises BadValue for files that are no experience."""
     experience = _read(content)
     return Manifest(
         format=FORMAT,
@@ -134,14 +134,14 @@ def manifest(version: int, content: Mapping[str, str], license_: str, key: str) 
     )
 
 
-def signed(told: Manifest) -> bytes:
-    """What is signed: the format's name, and the manifest as it stands in the bundle."""
-    return f"{FORMAT}\n".encode() + _encoded(told)
+def signed(manifest: Manifest) -> bytes:
+    """Return the signed bytes: the format's name, and the manifest as written in the bundle."""
+    return f"{FORMAT}\n".encode() + _encoded(manifest)
 
 
-def write(told: Manifest, content: Mapping[str, str], signature: Signature | None) -> bytes:
-    """The bundle: equal for equal contents."""
-    files = {MANIFEST: _encoded(told)}
+def write(manifest: Manifest, content: Mapping[str, str], signature: Signature | None) -> bytes:
+    """Return the bundle: equal for equal contents."""
+    files = {MANIFEST: _encoded(manifest)}
     if signature is not None:
         files[SIGNATURE] = _encoded(signature)
     files |= {f"{FOLDER}{path}": text.encode() for path, text in sorted(content.items())}
@@ -149,10 +149,12 @@ def write(told: Manifest, content: Mapping[str, str], signature: Signature | Non
 
 
 def read(raw: bytes, where: str = "the bundle") -> Bundle:
-    """A bundle, checked whole: each file is the one of the manifest, and there is no other.
+    """Read a bundle and check all of it: each file is the one of the manifest, and there is no
+    other.
 
     Raises:
-        BadValue: It is none, was changed, holds what may not travel, or is too large.
+        BadValue: It is no bundle, was changed, holds content that may not be published, or is too
+            large.
     """
     files = _files(raw, where)
     for name in (MANIFEST, *([SIGNATURE] if SIGNATURE in files else [])):
@@ -191,8 +193,8 @@ def _read(content: Mapping[str, str], where: str = "the experience") -> Experien
     return experiences.read({path: text.encode() for path, text in content.items()}, where)
 
 
-def _content(files: Mapping[str, bytes], told: Manifest, where: str) -> dict[str, str]:
-    """The experience's files, each as the manifest says."""
+def _content(files: Mapping[str, bytes], manifest: Manifest, where: str) -> dict[str, str]:
+    """Return the experience's files, each checked against the manifest."""
     content = {}
     for name, raw in files.items():
         path = name.removeprefix(FOLDER)
@@ -200,13 +202,13 @@ def _content(files: Mapping[str, bytes], told: Manifest, where: str) -> dict[str
             path in experiences.FILES or path.startswith(SCRIPTS)
         ):
             raise BadValue(where, f"{name!r:.120} is no file of a bundle", "do not install it")
-        if told.files.get(path) != _fact(raw):
+        if manifest.files.get(path) != _fact(raw):
             raise _changed(where, f"{path!r:.120} is not the file that the manifest names")
         try:
             content[path] = raw.decode()
         except UnicodeDecodeError as error:
             raise BadValue(where, f"{path!r:.120} is no UTF-8: {error}", "texts travel") from None
-    missing = sorted(told.files.keys() - content.keys())
+    missing = sorted(manifest.files.keys() - content.keys())
     if missing:
         raise _changed(where, f"{missing[0]!r:.120} is missing")
     return content
@@ -242,7 +244,7 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
 
 
 def _header(path: str, size: int) -> bytes:
-    """A plain file's: nobody's, of no time."""
+    """Return the header of a plain file without owner or time."""
     fields = (
         path.encode().ljust(100, b"\0"),
         b"0000644\0" + b"0000000\0" * 2,
@@ -267,7 +269,7 @@ _KINDS = {
 
 
 def _files(raw: bytes, where: str) -> dict[str, bytes]:
-    """The files of an archive that has none but plain ones, in places of their own."""
+    """Return the files of an archive that holds only plain files with distinct names."""
     if len(raw) > BUNDLE_BYTES_MAX:
         fact = f"{len(raw):,} bytes, more than {BUNDLE_BYTES_MAX:,}"
         raise BadValue(where, fact, "distil the experience again, from fewer runs")
@@ -278,7 +280,7 @@ def _files(raw: bytes, where: str) -> dict[str, bytes]:
             raise BadValue(where, f"more than {FILES_MAX} files", "do not install it")
         folded = path.casefold()
         if folded in known:
-            fact = f"two files are called {path!r:.120}, but for large and small letters"
+            fact = f"two files are called {path!r:.120}, apart from upper and lower case"
             raise BadValue(where, fact, "do not install it")
         known.add(folded)
         files[path] = raw[at : at + size]
@@ -286,7 +288,7 @@ def _files(raw: bytes, where: str) -> dict[str, bytes]:
 
 
 def _members(raw: bytes, where: str) -> Iterator[tuple[str, int, int]]:
-    """Path, size and place of each file. Raises BadValue for what is none."""
+    """Yield path, size and offset of each file. Raises BadValue for anything else."""
     at = 0
     while raw[at : at + _BLOCK] != bytes(_BLOCK):
         header = raw[at : at + _BLOCK]
@@ -310,29 +312,30 @@ def _members(raw: bytes, where: str) -> Iterator[tuple[str, int, int]]:
         at = begin + size + -size % _BLOCK
 
 
-# ------------------------------------------------------------ what may not travel
+# ------------------------------------------------------------ content that may not be published
 
 
-def demand_clean(told: Manifest, content: Mapping[str, str]) -> None:
-    """Raise BadValue where files or manifest hold what looks like a secret or a personal value:
-    e-mail addresses, phone and card numbers, IBANs, keys (`hansard.domain.placeholders`).
+def demand_clean(manifest: Manifest, content: Mapping[str, str]) -> None:
+    """Check that files and manifest hold no secret or personal value. Raises BadValue.
+
+    Those are e-mail addresses, phone and card numbers, IBANs, keys (`hansard.domain.placeholders`).
     """
     findings = [
         f"{kind.lower()} in {path}"
-        for path, text in (*content.items(), (MANIFEST, _encoded(told).decode()))
+        for path, text in (*content.items(), (MANIFEST, _encoded(manifest).decode()))
         for kind in _found(path, text)
     ]
     if findings:
         first = "; ".join(dict.fromkeys(findings[: 20 * HIDDEN_FINDINGS]))
         remedy = (
-            "distil it from runs in which that differs, so that it is a slot, or give it as a "
-            "secret; what is found where is said, its value is not"
+            "distil it from runs in which the value differs, so that it is a slot, or pass it as "
+            "a secret; this error never repeats the values"
         )
-        raise BadValue("publish", f"it holds what may not travel: {first:.600}", remedy)
+        raise BadValue("publish", f"it holds secret or personal values: {first:.600}", remedy)
 
 
 def _found(path: str, text: str) -> Iterator[str]:
-    """The kinds of what may not travel that are in a file, each with its field."""
+    """Yield the kinds of secrets and personal values in a file, each with its field."""
     if not path.endswith(".json"):
         yield from _kinds(text, placeholders.DETECTORS)
         return
@@ -355,7 +358,9 @@ def _kinds(text: str, names: Iterable[str]) -> list[str]:
 
 
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
-    """Every text and whole number in a JSON value, with the name of its field; names, too."""
+    """Yield every text and whole number in a JSON value, with the name of its field; also the
+    names.
+    """
     waiting: list[tuple[str, Any]] = [(field, value)]
     while waiting:
         name, each = waiting.pop()
@@ -377,7 +382,9 @@ def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
 
 
 def constants(experience: Experience) -> list[str]:
-    """What every doing fills in alike: it travels, and only a person can say whether it may."""
+    """Return the arguments that are the same in every demonstration: they are published, and a
+    person must decide whether they may be.
+    """
     filled = [
         argument
         for node in experience.procedure.nodes

@@ -1,7 +1,8 @@
-"""Check functions: small, pure, no model. They say whether an action may be done, and was.
+"""Check functions: small, pure, without a model. They decide whether an action may be done, and
+was.
 
-As data they travel with an experience (`checks.json`); what is not a known kind of check is refused
-when it is read, never passed over. A failed one stops before the effect.
+As data they belong to an experience (`checks.json`); a file with an unknown kind of check is
+refused when it is read. A failed check stops before the effect.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FORMS = {
     "german_date": "%d.%m.%Y",
     "long_date": "%B %d, %Y",
 }
-"""The forms by name, as `datetime.strptime` has them. Of `1/2/2017` the first is the month."""
+"""The date formats by name, as `datetime.strptime` has them. In `1/2/2017` the month is first."""
 
 
 def _date(text: str) -> date | None:
@@ -49,7 +50,9 @@ def _date(text: str) -> date | None:
 
 
 def forms_of(name: str, value: str) -> dict[str, str]:
-    """A value in its other forms, by the names of their slots; empty where it has none."""
+    """Return a value in its other date formats, by the names of their slots; empty where it is no
+    date.
+    """
     found = _date(value)
     if found is None:
         return {}
@@ -58,14 +61,14 @@ def forms_of(name: str, value: str) -> dict[str, str]:
 
 
 def base_of(slot: str, slots: Iterable[str]) -> str:
-    """The slot that another one is a form of; empty where it is none's."""
+    """Return the slot that another one is a form of; empty where there is none."""
     known = set(slots)
     bases = (slot.removesuffix(f"_{form}") for form in FORMS if slot.endswith(f"_{form}"))
     return next((base for base in bases if base in known), "")
 
 
 def with_forms(slots: Iterable[str], params: Mapping[str, str | Secret]) -> dict[str, str | Secret]:
-    """Values, and those of slots that are another form of one of them."""
+    """Return the values, with those of slots that are another form of one of them."""
     made = dict(params)
     for slot in slots:
         base = base_of(slot, params)
@@ -83,11 +86,11 @@ TEXT_CHARACTERS_MAX = 4_096
 
 
 class PreconditionCheck(msgspec.Struct, frozen=True, kw_only=True, tag="precondition"):
-    """Before a node: exactly one element is its own, of the recorded kind.
+    """Before a node: exactly one element matches, and it is of the recorded kind.
 
     Attributes:
-        name: The check's.
-        node: Which.
+        name: The check's name.
+        node: The node.
     """
 
     name: str
@@ -95,15 +98,15 @@ class PreconditionCheck(msgspec.Struct, frozen=True, kw_only=True, tag="precondi
 
 
 class ArgumentCheck(msgspec.Struct, frozen=True, kw_only=True, tag="argument", omit_defaults=True):
-    """Before a node: its arguments are the recorded ones, with the values of this doing.
+    """Before a node: its arguments are the recorded ones, with the values of this execution.
 
     Attributes:
-        name: The check's.
-        node: Which.
-        characters_max: Of each argument.
-        host_in: Of a URL: the hosts; `.example.org` stands for every host under it.
-        path_under: Of a path: the folders that it may be in, `..` resolved by its text. Links are
-            not: the gate's `path_under` asks the disk.
+        name: The check's name.
+        node: The node.
+        characters_max: Most characters of each argument.
+        host_in: For a URL: the permitted hosts; `.example.org` matches every host under it.
+        path_under: For a path: the permitted folders, `..` resolved by its text. Links are not
+            resolved: the gate's `path_under` reads the disk.
     """
 
     name: str
@@ -117,18 +120,18 @@ class FlowCheck(msgspec.Struct, frozen=True, kw_only=True, tag="flow"):
     """Before each action: an edge of the graph leads to it, within its bound.
 
     Attributes:
-        name: The check's.
+        name: The check's name.
     """
 
     name: str
 
 
 class PostconditionCheck(msgspec.Struct, frozen=True, kw_only=True, tag="postcondition"):
-    """After a node: the field holds what was filled in.
+    """After a node: the field holds the value that was filled in.
 
     Attributes:
-        name: The check's.
-        node: Which.
+        name: The check's name.
+        node: The node.
     """
 
     name: str
@@ -136,12 +139,12 @@ class PostconditionCheck(msgspec.Struct, frozen=True, kw_only=True, tag="postcon
 
 
 class InvariantCheck(msgspec.Struct, frozen=True, kw_only=True, tag="invariant"):
-    """Before and after every action: the page is where the doings were.
+    """Before and after every action: the page is at a host of the demonstrations.
 
     Attributes:
-        name: The check's.
-        hosts: Of the page; empty for a file, None for any.
-        frames: Indexes of frames in which anything is done.
+        name: The check's name.
+        hosts: The hosts of the page; empty for a file, None for any.
+        frames: Indexes of the frames with actions.
     """
 
     name: str
@@ -150,10 +153,10 @@ class InvariantCheck(msgspec.Struct, frozen=True, kw_only=True, tag="invariant")
 
 
 class CompleteCheck(msgspec.Struct, frozen=True, kw_only=True, tag="complete"):
-    """At the end: the procedure may end where it stands.
+    """At the end: the procedure may end at the current node.
 
     Attributes:
-        name: The check's.
+        name: The check's name.
     """
 
     name: str
@@ -175,15 +178,15 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the page when a check is asked: told by the one who is to act.
+    """The facts of the page for a check, as reported by the program that acts.
 
     Attributes:
         url: The page's address.
-        done: How many actions had been done when it was looked at: an older look is stale.
-        frame: In which frame.
-        matches: How many elements are what is to be acted on.
-        element: What the one is called.
-        value: What the field holds; None where it is none.
+        done: The number of actions done when the page was read: an older reading is stale.
+        frame: The index of the frame.
+        matches: The number of elements that match the action's target.
+        element: The names and texts of the matching element.
+        value: The content of the field; None for another element.
     """
 
     url: str
@@ -195,12 +198,12 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an action is not done, or a doing is not at its end.
+    """A failed check: an action is not done, or an execution is not at its end.
 
     Attributes:
         check: The check's name.
         kind: `precondition`, `argument` ...
-        why: In words.
+        why: The reason, in words.
     """
 
     check: str
@@ -209,12 +212,12 @@ class CheckFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard:
-    """Asks the checks of one doing, with its values.
+    """Runs the checks of one execution, with its values.
 
     Args:
-        procedure: What may be done.
-        checks: Those that a person confirmed.
-        params: The values of the slots; a secret stands for a whole argument alone.
+        procedure: The permitted actions.
+        checks: The checks that a person confirmed.
+        params: The values of the slots; a secret may only be a whole argument.
 
     Raises:
         BadValue: A slot has no value, or one that changes nothing, a check names no node, or a
@@ -231,10 +234,10 @@ class Guard:
         self.done = 0
 
     def before(self, node: str, situation: Situation) -> CheckFailure | None:
-        """Why a node may not be done now; None where it may."""
+        """Return the failed check if a node may not be done now; None where it may."""
         if situation.done != self.done:
             why = (
-                f"the page was looked at after "
+                f"the page was read after "
                 f"{counted(situation.done, 'action')}, and {self.done} were done"
             )
             return CheckFailure(check="fresh", kind="precondition", why=why)
@@ -245,7 +248,7 @@ class Guard:
         return None
 
     def after(self, node: str, situation: Situation) -> CheckFailure | None:
-        """What does not hold after a node was done; the walk goes on to it."""
+        """Return the failed check after a node was done; advances to the node."""
         self.walk = self.walk.stepped(self.procedure, node)
         self.done += 1
         for check in self.checks:
@@ -255,11 +258,11 @@ class Guard:
         return None
 
     def asked(self, when: str, node: str) -> list[Check]:
-        """The checks that are asked `before` a node, `after` it, or at the `end`."""
+        """Return the checks that are run `before` a node, `after` it, or at the `end`."""
         return [each for each in self.checks if _is_asked(each, when, node)]
 
     def complete(self) -> CheckFailure | None:
-        """Why a doing may not end here; None where it may."""
+        """Return the failed check if an execution may not end here; None where it may."""
         for check in self.checks:
             why = self.walk.refusal(self.procedure, END)
             if isinstance(check, CompleteCheck) and why:
@@ -323,17 +326,17 @@ class Guard:
 
 
 def _is_under(value: str, folders: tuple[str, ...]) -> bool:
-    """Whether a path is one of some folders, or in one."""
+    """Return whether a path is one of some folders, or in one."""
     path = posixpath.normpath(value)
     roots = [posixpath.normpath(each).rstrip("/") for each in folders]
     return "\0" not in value and any(path == each or path.startswith(f"{each}/") for each in roots)
 
 
 def other_than(recorded: ElementTargets | None, found: ElementTargets) -> str:
-    """Why an element is not the recorded one; empty where it is.
+    """Return the reason why an element is not the recorded one; empty where it is.
 
-    Beside what a replay asks (`contradicts`), an id or a path that all doings agree on must be
-    equal where nothing else names the element.
+    In addition to the rules of a replay (`contradicts`), an id or a path that all demonstrations
+    share must be equal where nothing else identifies the element.
     """
     if recorded is None:
         return "nothing says which element it is"
@@ -352,10 +355,10 @@ def other_than(recorded: ElementTargets | None, found: ElementTargets) -> str:
 
 
 def proposed(procedure: Procedure, hosts: Iterable[str] | None = None) -> tuple[Check, ...]:
-    """Checks that all doings of a procedure passed: for a person to confirm.
+    """Propose checks that all demonstrations of a procedure passed, for a person to confirm.
 
-    `hosts` are those of the pages; without them those that the actions have, and any where one has
-    none.
+    `hosts` are those of the pages; without them the hosts that the actions have, and any host where
+    one of them has none.
     """
     places = [each.action.page for each in procedure.nodes]
     if hosts is None and all(places):
@@ -384,14 +387,14 @@ def _places(hosts: tuple[str, ...] | None) -> str:
 
 
 def kind(check: Check) -> str:
-    """A check's kind: `precondition` ..."""
+    """Return a check's kind: `precondition` ..."""
     return str(check.__struct_config__.tag)
 
 
 def checked(
     checks: Sequence[Check], procedure: Procedure, where: str = "checks"
 ) -> tuple[Check, ...]:
-    """Checks that name nodes of the procedure, each once. Raises BadValue."""
+    """Check that checks name nodes of the procedure, and have distinct names. Raises BadValue."""
     if len(checks) > CHECKS_MAX:
         raise BadValue(where, f"{len(checks):,} checks, more than {CHECKS_MAX:,}", "give fewer")
     names = [each.name for each in checks]
@@ -408,7 +411,7 @@ def checked(
 
 
 def encode(checks: Sequence[Check]) -> bytes:
-    """The file `checks.json`: indented, equal for equal checks."""
+    """Encode the file `checks.json`: indented, equal for equal checks."""
     file = _File(format=FORMAT, checks=tuple(checks))
     return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"
 
@@ -421,7 +424,7 @@ def decode(raw: bytes, procedure: Procedure, where: str = "checks.json") -> tupl
 
 
 def _texts_in(given: object) -> Iterator[str]:
-    """The texts in a tool's arguments, however deep."""
+    """Yield the texts in a tool's arguments, at any depth."""
     if isinstance(given, str):
         yield given
     elif isinstance(given, dict):
@@ -470,8 +473,10 @@ def _slot(name: str) -> str:
 
 
 def _hidden(action: CachedAction, secrets: Mapping[str, Secret]) -> CachedAction:
-    """An action whose arguments are secrets where their slots are. Raises BadValue for a secret
-    that is part of another text: that would be what an element is called, and be looked for.
+    """Return an action with secrets as arguments where their slots are.
+
+    Raises BadValue for a secret that is part of another text: that text may be an element's name,
+    which is searched for in the page.
     """
     if not secrets:
         return action
@@ -487,7 +492,7 @@ def _hidden(action: CachedAction, secrets: Mapping[str, Secret]) -> CachedAction
     text = msgspec.json.encode(msgspec.structs.replace(changed, instruction=None)).decode()
     for slot in slots:
         if slot in text:
-            fact = f"{slot} is a secret, and stands within a text of {action.method or 'an action'}"
+            fact = f"{slot} is a secret, and is part of a text of {action.method or 'an action'}"
             raise BadValue("params", fact, "a secret is a whole argument; give this one as a text")
     made: CachedAction = changed
     return made
@@ -508,8 +513,8 @@ def _elsewhere(check: InvariantCheck, now: Situation) -> str:
 
 # Check functions in Python: small and pure by contract, they do not leave the workspace.
 #
-# A function that raises, answers with something else, or does not answer in time has not said
-# that an action may be done: the check failed, by its name.
+# A function that raises, returns another type, or does not return in time has not permitted the
+# action: the check failed, by its name.
 
 CheckKind = Literal["precondition", "argument", "flow", "invariant", "postcondition", "complete"]
 KINDS: tuple[str, ...] = get_args(CheckKind)
@@ -521,26 +526,26 @@ WHEN = {
     "postcondition": ("after",),
     "complete": ("end",),
 }
-"""When a kind is asked: before an action, after it, at the end."""
+"""The times when a kind of check is run: before an action, after it, at the end."""
 
 WHY_CHARACTERS_MAX = 300
 NAME_CHARACTERS_MAX = 100
 
 
 class CheckedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check function is asked about.
+    """The input of a check function.
 
     Attributes:
         node: The procedure's node; `end` at the end.
-        instruction: What it does, in words.
+        instruction: The instruction, in words.
         method: `click`, `fill` ..., or a tool's name.
-        arguments: With the values of this doing; a secret stands as `secret NAME`.
-        given: Of a tool, its arguments by name.
-        params: The slots' values; a secret stands as `secret NAME`.
+        arguments: With the values of this execution; a secret is written as `secret NAME`.
+        given: For a tool, its arguments by name.
+        params: The slots' values; a secret is written as `secret NAME`.
         url: The page's address.
-        frame: In which frame.
-        matches: How many elements are what is to be acted on.
-        element: What the one is called.
+        frame: The index of the frame.
+        matches: The number of elements that match the action's target.
+        element: The names and texts of the matching element.
         done: The nodes that were done, in order.
     """
 
@@ -561,9 +566,9 @@ class CheckFunction(msgspec.Struct, frozen=True, kw_only=True):
     """A check in Python. Made by `hansard.actions.check_function`.
 
     Attributes:
-        name: The check's.
-        kind: When it is asked: see `CheckedStep`.
-        function: Gives None, True or an empty text where an action may be done, else why not.
+        name: The check's name.
+        kind: The kind, which decides when it is run: see `check_function`.
+        function: Returns None, True or an empty text where an action may be done, else the reason.
     """
 
     name: str
@@ -571,30 +576,30 @@ class CheckFunction(msgspec.Struct, frozen=True, kw_only=True):
     function: Callable[[CheckedStep], Any]
 
     def __call__(self, step: CheckedStep) -> Any:
-        """What the function says."""
+        """Return the function's result."""
         return self.function(step)
 
     def failure(self, step: CheckedStep) -> CheckFailure | None:
-        """Why an action may not be done; None where it may. Never raises."""
+        """Return the failed check if an action may not be done; None where it may. Never raises."""
         return self.failed(self.why(step))
 
     def failed(self, why: str) -> CheckFailure | None:
-        """The failure that a reason is; None for none."""
+        """Return a reason as a failed check; None for an empty reason."""
         if not why:
             return None
         return CheckFailure(check=self.name, kind=self.kind, why=why[:WHY_CHARACTERS_MAX])
 
     def why(self, step: CheckedStep) -> str:
-        """Why not, in words; empty where nothing is against it. Never raises."""
+        """Return the reason against an action, in words; empty for none. Never raises."""
         try:
             text = self.function(step)
-        except BaseException as error:  # noqa: BLE001 -- whatever it raises, it has not agreed
+        except BaseException as error:  # noqa: BLE001 -- any error is a failed check
             return f"it raised {type(error).__name__}: {error}"
         if text is None or text is True:
             return ""
         if text is False:
-            return "it said no"
-        return text if isinstance(text, str) else f"it gave a {type(text).__name__}, not a text"
+            return "it returned False"
+        return text if isinstance(text, str) else f"it returned a {type(text).__name__}, not a text"
 
 
 def check_function(
@@ -602,16 +607,17 @@ def check_function(
 ) -> Callable[[Callable[[CheckedStep], Any]], CheckFunction]:
     """Make a check of a plain function: small, pure, without a model.
 
-    It is given a `actions.CheckedStep` and says why the action may not be done: a text, or False;
-    None, True or an empty text let it be done. It has a second; one that raises has failed.
+    The function takes a `actions.CheckedStep` and returns the reason why the action may not be
+    done, as a text, or False; None, True or an empty text permit it. It has one second; one that
+    raises has failed.
 
     Args:
-        kind: When it is asked: `precondition`, `argument` and `flow` before an action, `invariant`
-            before and after each, `postcondition` after it, `complete` at the end.
-        name: The check's; the function's own if not given.
+        kind: The time of the check: `precondition`, `argument` and `flow` before an action,
+            `invariant` before and after each, `postcondition` after it, `complete` at the end.
+        name: The check's name; by default the function's own.
 
     Raises:
-        BadValue: There is no such kind, it has no name, or the function cannot be called at once.
+        BadValue: The kind is unknown, the check has no name, or the function is not a plain one.
     """
     if kind not in KINDS:
         like = nearest(str(kind), KINDS)
@@ -638,7 +644,9 @@ def check_function(
 def named_functions(
     checks: Sequence[Check], functions: Sequence[object]
 ) -> tuple[CheckFunction, ...]:
-    """Functions with names of their own, beside checks that are data. Raises BadValue."""
+    """Return functions whose names differ from each other and from checks that are data. Raises
+    BadValue.
+    """
     taken = {each.name for each in checks}
     kept: list[CheckFunction] = []
     for each in functions:

@@ -1,11 +1,11 @@
-"""Distilling: from doings of one kind of task to a script with slots and a procedure. Pure.
+"""Distilling: from demonstrations of one kind of task to a script with slots and a procedure. Pure.
 
-An action of one doing and one of another are the same node where method and arguments are equal
-and their elements are called the same, with slots in the place of the task's values. By what an
-element is called is decided by what doings have in common: a name that each page makes again names
-nothing. Calls of tools are the same node where they are the same call, the first of that tool, the
-second ...; what differs in their arguments is a slot of its own. The same doings give the same
-procedure, whatever their order within one kind.
+Actions of two demonstrations are the same node where method and arguments are equal and their
+elements have the same name, with slots in the place of the task's values. The name of an element is
+chosen from those that demonstrations have in common: a name that each page generates identifies
+nothing. Calls of a tool are the same node where they have the same index among the calls of that
+tool; differing arguments become slots of their own. The same demonstrations give the same
+procedure, in any order within one kind.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class ShownAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """One action, and the page before it.
 
     Attributes:
-        action: What was done.
-        present: Elements that were there before it, its own included; empty where not known.
+        action: The action.
+        present: The elements of the page before it, its own included; empty where unknown.
     """
 
     action: CachedAction
@@ -57,15 +57,15 @@ class ShownAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Demonstration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One doing of a task.
+    """One performance of a task.
 
     Attributes:
-        task: What was asked for, in words.
+        task: The task, in words.
         actions: In order.
-        success: Whether the task was done.
-        source: The run's id, or what else names it.
-        seconds: What it took.
-        params: Values that are slots, by the slot's name; the same names for every doing.
+        success: True if the task was done.
+        source: The run's id, or another name.
+        seconds: Its duration.
+        params: Values that are slots, by the slot's name; the same names for every demonstration.
     """
 
     task: str
@@ -83,26 +83,28 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 DEMONSTRATIONS_MAX = 10_000
 SUPPORT_MIN = 0.05
-"""Of the doings that an action must be in, beside one other: less is a slip of the hand."""
+"""Least share of the demonstrations that an action must be in, and at least two; a rarer one is a
+mistake.
+"""
 
 _CALLED = ("test_id", "name", "label", "placeholder", "text", "id", "mark", "path", "css", "tag")
-"""By what an element is called, the better first; a name goes with its role."""
+"""The fields that name an element, the better first; a name goes with its role."""
 
 _CHANCE = 0.05
 _SLOT_CHARACTERS_MAX = 56
 
 JSON = "$json"
-"""The only key of an argument that is a slot and no text: the slot's value is its JSON."""
+"""The only key of an argument whose slot holds no text: the slot's value is the argument's JSON."""
 
 Key = tuple[str, ...]
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A doing that a procedure does not have.
+    """A demonstration that a procedure does not include.
 
     Attributes:
-        source: Which.
-        why: What it did that no other did.
+        source: The demonstration.
+        why: The action that no other demonstration has.
     """
 
     source: str
@@ -110,16 +112,16 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Distilled(msgspec.Struct, frozen=True, kw_only=True):
-    """What doings of one kind of task teach, without a model.
+    """The result of distilling demonstrations of one kind of task, without a model.
 
     Attributes:
-        wording: How the task is said.
-        sources: The doings that succeeded.
+        wording: The wording of the task.
+        sources: The demonstrations that succeeded.
         failed: Those that did not: no action is taken from them.
         script: Level 2: the path that was taken most often, with slots; None if there is no
             procedure.
-        procedure: Level 3; None where no two doings have a path in common.
-        left_out: Doings that the procedure does not have.
+        procedure: Level 3; None where no two demonstrations have a path in common.
+        left_out: Demonstrations that the procedure does not include.
     """
 
     wording: Wording
@@ -133,17 +135,18 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
 def distilled(
     demonstrations: Sequence[Demonstration], *, support_min: float = SUPPORT_MIN
 ) -> list[Distilled]:
-    """Return what doings teach, by kind of task, the kinds in the order of their first doing.
+    """Distil demonstrations, one result a kind of task, in the order of their first demonstration.
 
     Args:
-        demonstrations: The doings.
-        support_min: Of the doings that an action must be in, beside one other; 0 leaves none out.
+        demonstrations: The demonstrations.
+        support_min: Least share of the demonstrations that an action must be in, and at least two;
+            0 leaves none out.
 
     Raises:
-        BadValue: There is no doing, or too many, or the `params` of one do not fit.
+        BadValue: There is no demonstration, or too many, or the `params` of one do not fit.
     """
     if not 0 < len(demonstrations) <= DEMONSTRATIONS_MAX:
-        fact = f"{len(demonstrations):,} doings"
+        fact = f"{len(demonstrations):,} demonstrations"
         raise BadValue("distil", fact, f"give 1 to {DEMONSTRATIONS_MAX:,}")
     _demand_params(demonstrations)
     by_kind = kinds([each.slotted for each in demonstrations])
@@ -171,7 +174,7 @@ def _kind(demonstrations: Sequence[Demonstration], support_min: float) -> Distil
 
 
 def _demand_params(demonstrations: Sequence[Demonstration]) -> None:
-    """Raise BadValue where doings have other slots, or a value of one is nowhere in it."""
+    """Check that demonstrations have the same slots, and use every value. Raises BadValue."""
     first = demonstrations[0]
     for each in demonstrations:
         where = f"params[{each.source!r:.80}]"
@@ -201,7 +204,7 @@ def _demand_params(demonstrations: Sequence[Demonstration]) -> None:
 
 
 def _demand_alike(demonstrations: Sequence[Demonstration], common: Wording) -> None:
-    """Raise BadValue where the given slots are at other places in one task than in another."""
+    """Check that the given slots have the same order in all tasks. Raises BadValue."""
     names = demonstrations[0].params
     shared = [name for name in common.parts[1::2] if name in names]
     orders = [
@@ -217,8 +220,10 @@ def _demand_alike(demonstrations: Sequence[Demonstration], common: Wording) -> N
 
 
 def demand_apart(demonstrations: Sequence[Demonstration], common: Wording) -> None:
-    """Raise BadValue where a slot of the task holds several values, which actions have one by one:
-    comparing sentences does not tell where one value ends.
+    """Check that no slot of the task holds several values that actions use separately. Raises
+    BadValue.
+
+    Comparing sentences cannot tell where one value ends.
     """
     good = [each for each in demonstrations if each.success and each.actions]
     for slot in common.slots:
@@ -231,7 +236,7 @@ def demand_apart(demonstrations: Sequence[Demonstration], common: Wording) -> No
 
 
 def _texts_of(of: Demonstration) -> set[str]:
-    """What actions were given, and what their elements are called."""
+    """Return the arguments of actions, and the texts of their elements."""
     found: set[Any] = set()
     for action in (each.action for each in of.actions):
         given = (action.action_params or {}).values()
@@ -242,7 +247,9 @@ def _texts_of(of: Demonstration) -> set[str]:
 
 
 def _is_several(value: str, texts: Iterable[str]) -> bool:
-    """Whether a value is two or more of these texts, one after the other, and in none of them."""
+    """Return whether a value is a sequence of two or more of these texts, and none of them
+    itself.
+    """
     words = tokens(value)
     pieces = [tokens(text) for text in texts if len(text) <= len(value)]
     ends = {0}
@@ -253,7 +260,9 @@ def _is_several(value: str, texts: Iterable[str]) -> bool:
 
 
 class _Shown:
-    """A doing with slots in the place of the task's values: those given, and what differs."""
+    """A demonstration with slots in the place of the task's values: given ones and differing
+    ones.
+    """
 
     def __init__(self, of: Demonstration, differing: Wording) -> None:
         read = differing.read(of.slotted) or {}
@@ -276,7 +285,7 @@ def _least(doings: Sequence[Any], support_min: float) -> float:
 
 
 class _Names:
-    """By what elements are called in enough doings."""
+    """The names of elements that enough demonstrations share."""
 
     def __init__(self, shown: Sequence[_Shown]) -> None:
         support: Counter[Key] = Counter()
@@ -287,7 +296,7 @@ class _Names:
         self._support = support
 
     def of(self, targets: ElementTargets | None) -> Key:
-        """What an element is called; empty where by nothing that others are called by."""
+        """Return the name of an element; empty where enough demonstrations share none."""
         if targets is None:
             return ()
         enough = [key for key in called_by(targets) if self._support[key] >= self._least]
@@ -295,7 +304,7 @@ class _Names:
         return next(iter((*slotted, *enough)), ())
 
     def key(self, action: CachedAction) -> Key:
-        """What an action is: equal for the same action of two doings."""
+        """Return the key of an action: equal for the same action of two demonstrations."""
         arguments = (
             each if isinstance(each, str) else f"$secret {each.get('$secret')}"
             for each in action.arguments
@@ -312,7 +321,7 @@ class _Names:
         )
 
     def keys(self, actions: Sequence[CachedAction]) -> list[Key]:
-        """What the actions of a doing are: of a tool, its how-manieth call."""
+        """Return the keys of a demonstration's actions; for a tool, with the index of its call."""
         calls: Counter[str] = Counter()
         made: list[Key] = []
         for action in actions:
@@ -325,12 +334,12 @@ class _Names:
         return made
 
     def there(self, present: Iterable[ElementTargets]) -> set[Key]:
-        """All that elements of a page are called by."""
+        """Return all names of the elements of a page."""
         return {key for each in present for key in called_by(each)}
 
 
 def called_by(targets: ElementTargets) -> list[Key]:
-    """All by which an element is called, the better first."""
+    """Return all names of an element, the better first."""
     found: list[Key] = []
     for field in _CALLED:
         value = getattr(targets, field)
@@ -343,7 +352,9 @@ def called_by(targets: ElementTargets) -> list[Key]:
 def _procedure(
     shown: Sequence[_Shown], names: _Names, given: Sequence[str], support_min: float
 ) -> tuple[Procedure | None, tuple[LeftOut, ...], list[str]]:
-    """The graph, the doings it does not have, and the path that was taken most often."""
+    """Return the graph, the demonstrations it does not include, and the path that was taken most
+    often.
+    """
     keyed = [(each, names.keys(each.actions)) for each in shown]
     kept, left_out = _common_only(keyed, support_min)
     if not kept:
@@ -372,7 +383,7 @@ def _procedure(
 def _common_only(
     keyed: Sequence[tuple[_Shown, list[Key]]], support_min: float
 ) -> tuple[list[tuple[_Shown, list[Key]]], tuple[LeftOut, ...]]:
-    """The doings all of whose actions, and what followed what, are in enough of them."""
+    """Return the demonstrations whose actions and transitions all are in enough of them."""
     least = _least(keyed, support_min)
     left_out: list[LeftOut] = []
     kept = list(keyed)
@@ -387,7 +398,7 @@ def _common_only(
 
 
 def _pairs(keys: Sequence[Key]) -> list[Key]:
-    """What followed what, the start and the end included."""
+    """Return the transitions, with the start and the end."""
     return [
         ("follows", *before, "then", *after)
         for before, after in zip([(START,), *keys], [*keys, (END,)], strict=True)
@@ -395,7 +406,7 @@ def _pairs(keys: Sequence[Key]) -> list[Key]:
 
 
 def _rare(shown: _Shown, keys: Sequence[Key], support: Counter[Key], least: float) -> str:
-    """What too few others did, in words; empty where there is nothing of that."""
+    """Return the first action or transition with too little support, in words; empty for none."""
     for action, key in zip(shown.actions, keys, strict=True):
         if support[key] < least:
             return f"{action_words(action)}: too few others did"
@@ -414,12 +425,12 @@ class _Slots:
         self.names = list(names)
 
     def add_used(self, forms: Iterable[str], nodes: Sequence[ProcedureNode]) -> None:
-        """The forms of values that actions have."""
+        """Add the forms of values that actions use."""
         text = msgspec.json.encode(nodes).decode()
         self.names += [each for each in sorted(forms) if "{{" + each + "}}" in text]
 
     def made(self, tool: str, argument: str) -> str:
-        """A new one, for an argument that differs from doing to doing."""
+        """Return a new slot, for an argument that differs between demonstrations."""
         base = re.sub(r"\W", "_", f"{tool}_{argument}", flags=re.ASCII)[:_SLOT_CHARACTERS_MAX]
         base = base if re.match(r"[A-Za-z_]", base) else f"_{base}"
         name, number = base, 2
@@ -430,8 +441,8 @@ class _Slots:
 
 
 def _arguments(members: Sequence[CachedAction], slots: _Slots) -> dict[str, Any]:
-    """The arguments of one call in several doings, each as all have it, or as a slot. A value that
-    is no text is told by its JSON.
+    """Return the arguments of one call in several demonstrations, each a common value or a slot. A
+    value that is no text is written as its JSON.
     """
     every = [each.action_params or {} for each in members]
     made: dict[str, Any] = {}
@@ -465,14 +476,14 @@ def _node(
 def _requires(
     key: Key, named: Mapping[Key, str], kept: Sequence[tuple[_Shown, list[Key]]]
 ) -> tuple[str, ...]:
-    """What was done before an action, in every doing that has it."""
+    """Return the nodes that precede an action, in every demonstration that has it."""
     before = [set(keys[: keys.index(key)]) for _, keys in kept if key in keys]
     always = set.intersection(*before)
     return tuple(name for each, name in named.items() if each in always)
 
 
 def _merged(members: Sequence[CachedAction], slots: _Slots) -> CachedAction:
-    """One action of several: what they agree on."""
+    """Merge one action of several demonstrations into their common fields."""
     [first, *others] = members
     if first.action_type == caches.TOOL:
         given = _arguments(members, slots)
@@ -500,7 +511,7 @@ def _merged(members: Sequence[CachedAction], slots: _Slots) -> CachedAction:
 
 
 def _place(pages: Sequence[PageMark | None]) -> PageMark | None:
-    """Where an action was done: the page, or what its pages have in common, the host and frame."""
+    """Return the place of an action: the page, or the common host and frame of its pages."""
     [first, *others] = pages
     if first is None or all(each == first for each in others):
         return first
@@ -530,12 +541,12 @@ def _edges(
     names: _Names,
     kept: Sequence[tuple[_Shown, list[Key]]],
 ) -> list[ProcedureEdge]:
-    """What follows a node, or the start, in the order in which it is to be tried.
+    """Return the successors of a node, or of the start, in the order in which they are tried.
 
-    One goes before another where it was done though the other could have been, more often than
-    the other way round (exact sign test, 5 %): a popup is closed before what lies under it is used.
-    Where that does not tell, what was there less often goes first: the other would never leave it
-    its turn.
+    One precedes another where it was done though the other could have been, more often than the
+    other way round (exact sign test, 5 %): a popup is closed before the page under it is used.
+    Where that does not decide, the one that was present less often precedes: the other would never
+    leave it a turn.
     """
     counts: Counter[Key] = Counter()
     before: Counter[tuple[Key, Key]] = Counter()
@@ -573,7 +584,7 @@ def _edges(
 
 
 def _sooner(one: int, other: int) -> int:
-    """1 or -1 where the counts differ by more than chance, by an exact sign test; else 0."""
+    """Return 1 or -1 where the counts differ by more than chance, by an exact sign test; else 0."""
     of, least = one + other, min(one, other)
     chance = 2 * sum(math.comb(of, k) for k in range(least + 1)) / 2**of
     return 0 if chance > _CHANCE else (1 if one > other else -1)
@@ -589,7 +600,7 @@ def _action_of(key: Key, kept: Sequence[tuple[_Shown, list[Key]]]) -> CachedActi
 
 
 def action_words(action: CachedAction) -> str:
-    """An action in words: what is done, to what."""
+    """Describe an action in words: the method, arguments and target."""
     targets = action.targets or ElementTargets()
     named = next((getattr(targets, f) for f in _CALLED if getattr(targets, f)), "")
     arguments = " ".join(

@@ -1,4 +1,4 @@
-"""An experience: what was learned of one kind of task, and the files it is kept as.
+"""An experience: the knowledge of one kind of task, and its files.
 
 The files are a skill's folder: `SKILL.md`, `actions.json`, `graph.json`, `checks.json` and
 `parameters.schema.json`. Equal experiences make equal bytes. Pure.
@@ -37,11 +37,11 @@ _MARKS = "---\n"
 
 
 class Lesson(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence of a plan, or of what to do or to avoid.
+    """A sentence of a plan, or an advice or warning.
 
     Attributes:
         says: The sentence.
-        rests_on: The steps it rests on, by `run/agent#step`; one without any is dropped.
+        rests_on: The steps that support it, as `run/agent#step`; a sentence without any is dropped.
     """
 
     says: str
@@ -49,26 +49,26 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was learned of one kind of task.
+    """The knowledge of one kind of task.
 
     Attributes:
         name: `[a-z0-9-]`, at most 64.
-        description: What it is for, in words.
-        wording: How the task is said.
+        description: Its purpose, in words.
+        wording: The wording of the task.
         script: The path taken most often, with slots.
         procedure: The graph.
         checks: The check functions that guard it: those of `procedure` that a person confirmed.
-        sources: The doings it was distilled from.
-        failed: Doings that failed: lessons are of them, actions never.
-        left_out: How many doings the procedure does not have.
-        plan: Level 4: sentences that a function of yours gave, each with what it rests on; of runs
-            that succeeded alone.
-        lessons: Level 5: the same, of what to do and to avoid; of all runs.
-        dropped: How many sentences rested on no step of those runs, and are not kept.
+        sources: The demonstrations it was distilled from.
+        failed: Demonstrations that failed: lessons are taken from them, actions never.
+        left_out: The number of demonstrations that the procedure does not include.
+        plan: Level 4: sentences that your function returned, each with its supporting steps; from
+            runs that succeeded only.
+        lessons: Level 5: the same, advice and warnings; from all runs.
+        dropped: The number of sentences that no step of those runs supports, and that are not kept.
         functions: Checks in Python: of this workspace alone, in no file.
         left_out_checks: The names of those that the experience had when its files were written.
         version: From 1; 0 where the record that keeps it counts them.
-        parent: The digest of the version that it was learned further from.
+        parent: The digest of the version that it was extended from.
         format: `hansard.experience.v1`.
     """
 
@@ -96,15 +96,16 @@ class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return 5 if self.lessons else 4 if self.plan else 3
 
     def params(self, task: str) -> dict[str, str] | None:
-        """The slots' values in a task's text; None where it is said otherwise."""
+        """Return the slots' values in a task's text; None where its wording differs."""
         return self.wording.read(task)
 
     def confirmed(self, *names: str | CheckFunction) -> Experience:
-        """It with the checks that a person says are right: all that are proposed, or those named.
-        Functions of `actions.check_function` are asked beside them, in this workspace alone.
+        """Return it with the checks that a person confirms: all proposed ones, or the named ones.
+
+        Functions of `actions.check_function` are run in addition, in this workspace alone.
 
         Raises:
-            BadValue: No proposed check has that name, or two are called the same.
+            BadValue: No proposed check has that name, or two have the same name.
         """
         parts = [each for each in names if isinstance(each, str)]
         offered = {each.name: each for each in checking.proposed(self.procedure)}
@@ -120,16 +121,17 @@ class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def made(name: str, event: Distilled, *, description: str = "", version: int = 1) -> Experience:
-    """An experience of what was distilled. Raises BadValue where that has no procedure, or for a
-    name that no skill may have.
+    """Build an experience from a distilled task. Raises BadValue where that has no procedure, or
+    for a name that no skill may have.
     """
     demand_name(name)
     if event.procedure is None or event.script is None:
-        out = event.left_out[0].why if event.left_out else "no doing of it succeeded"
+        out = event.left_out[0].why if event.left_out else "no demonstration of it succeeded"
         fact = (
-            f"no procedure: {len(event.sources)} doings succeeded, and none is like another: {out}"
+            f"no procedure: {len(event.sources)} demonstrations succeeded, and none is like "
+            f"another: {out}"
         )
-        raise BadValue(f"experience {name!r:.80}", fact, "give more doings of the same task")
+        raise BadValue(f"experience {name!r:.80}", fact, "give more runs of the same task")
     return Experience(
         name=name,
         description=description or f"Does the task: {event.wording.said}"[:1_000],
@@ -144,14 +146,14 @@ def made(name: str, event: Distilled, *, description: str = "", version: int = 1
 
 
 def demand_name(name: str) -> None:
-    """Raise BadValue for a name that no skill may have."""
+    """Check that a skill may have a name. Raises BadValue."""
     if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
         fact = f"{name!r:.80} is no name of a skill"
         raise BadValue("experience", fact, "use a-z, 0-9 and single hyphens, at most 64")
 
 
 def files(experience: Experience) -> dict[str, bytes]:
-    """The files of an experience, by path; checks in Python are in none, and their names are."""
+    """Return the files of an experience, by path; of checks in Python they hold only the names."""
     names = (*experience.left_out_checks, *(each.name for each in experience.functions))
     left_out = tuple(sorted(set(names)))
     experience = msgspec.structs.replace(experience, functions=(), left_out_checks=left_out)
@@ -170,7 +172,7 @@ def files(experience: Experience) -> dict[str, bytes]:
 
 
 def read(fields: Mapping[str, bytes], where: str = "the experience") -> Experience:
-    """An experience from its files, all checked. Raises BadValue; nothing of it is run."""
+    """Read an experience from its files, all checked. Raises BadValue; no file is run."""
     missing = [name for name in (ABOUT, ACTIONS, GRAPH, CHECKS) if name not in fields]
     if missing:
         raise BadValue(where, f"there is no {missing[0]}", "give the whole folder")
@@ -191,7 +193,7 @@ def read(fields: Mapping[str, bytes], where: str = "the experience") -> Experien
 
 
 def _demand_one(experience: Experience, where: str) -> None:
-    """Raise BadValue where the files are not of one experience."""
+    """Check that the files belong to one experience. Raises BadValue."""
     if not NAME.fullmatch(experience.name) or len(experience.name) > NAME_CHARACTERS_MAX:
         raise BadValue(where, f"{experience.name!r:.80} is no name of a skill", "rename it")
     if len(experience.wording.parts) % 2 == 0:
@@ -201,14 +203,14 @@ def _demand_one(experience: Experience, where: str) -> None:
     for name, other in ((GRAPH, graph[: len(slots)]), (ACTIONS, experience.script.slots)):
         target = slots if name == GRAPH else graph
         if tuple(other) != target:
-            has, said_has = (", ".join(each) or "none" for each in (other, target))
-            fact = f"{name} has the slots {has:.200}, and the task has {said_has:.200}"
+            has, task_has = (", ".join(each) or "none" for each in (other, target))
+            fact = f"{name} has the slots {has:.200}, and the task has {task_has:.200}"
             raise BadValue(where, fact, "give files that belong together")
     demand_few(experience, where)
 
 
 def demand_few(experience: Experience, where: str) -> None:
-    """Raise BadValue for more sentences than anybody reads."""
+    """Check the number of sentences against its limit. Raises BadValue."""
     for what, sentences in (
         ("sentences of a plan", experience.plan),
         ("lessons", experience.lessons),
@@ -219,7 +221,7 @@ def demand_few(experience: Experience, where: str) -> None:
 
 
 def parameters_schema(experience: Experience) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of what a doing is given."""
+    """Return the JSON Schema (2020-12) of an execution's parameters."""
     text = {"type": "string", "minLength": 1, "maxLength": VALUE_CHARACTERS_MAX}
     slots = experience.procedure.slots
     given = [each for each in slots if not base_of(each, slots)]
@@ -233,7 +235,7 @@ def parameters_schema(experience: Experience) -> dict[str, Any]:
 
 
 def plan(experience: Experience) -> list[str]:
-    """What is done, in words, each action with what may follow it: for people and models."""
+    """Describe the procedure in words, each action with its successors: for people and models."""
     named = {each.name: action_words(each.action) for each in experience.procedure.nodes}
     named |= {END: "done"}
     lines = []
@@ -245,7 +247,7 @@ def plan(experience: Experience) -> list[str]:
 
 
 def _skill(experience: Experience) -> str:
-    """`SKILL.md`, as the specification of agent skills has it: metadata are texts."""
+    """Write `SKILL.md`, as the specification of agent skills has it: metadata are texts."""
     metadata = {"version": str(experience.version)} if experience.version else {}
     metadata |= {
         "level": str(experience.level),
@@ -276,14 +278,16 @@ def with_sentences(
     plan: Sequence[Lesson] = (),
     lessons: Sequence[Lesson] = (),
 ) -> Experience:
-    """The experience with sentences; one that rests on no step of its doings is dropped, and
-    counted. A plan rests on doings that succeeded alone.
+    """Return the experience with sentences; one that no step of its runs supports is dropped and
+    counted.
+
+    A plan may only rest on demonstrations that succeeded.
 
     Args:
-        experience: What was learned.
-        steps: The steps of each doing, as `run/agent#step`, by its source.
-        plan: What is done.
-        lessons: What to do and to avoid.
+        experience: The experience.
+        steps: The steps of each demonstration, as `run/agent#step`, by its source.
+        plan: The sentences of the plan.
+        lessons: The advice and warnings.
     """
     good = {step for run in experience.sources for step in steps.get(run, ())}
     known = good | {step for run in experience.failed for step in steps.get(run, ())}
@@ -303,7 +307,9 @@ def _rests(lesson: Lesson, steps: Collection[str]) -> bool:
 
 
 def digest(experience: Experience) -> str:
-    """A SHA-256 of its files: equal for equal experiences, whatever Python checks they have."""
+    """Return the SHA-256 of its files: equal for equal experiences, regardless of their Python
+    checks.
+    """
     made = hashlib.sha256()
     for name, raw in sorted(files(experience).items()):
         made.update(f"{name} {len(raw)}\n".encode() + raw)

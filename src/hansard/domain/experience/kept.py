@@ -1,9 +1,9 @@
-"""An experience that is kept in the record by name: its versions, what was done by it, whether it
-may be used. It outlives runs.
+"""An experience that is kept in the record by name: its versions, replays and permitted use. It
+outlives runs.
 
-A version is the files of an experience, and its digest is theirs; none ever changes. What came out
-of a bundle is untrusted until a person confirms that digest, and what failed `FAILURES_MAX` times
-in a row is quarantined until there is another version.
+A version is the files of an experience, with their digest; none ever changes. A version from a
+bundle is untrusted until a person confirms that digest, and one that failed `FAILURES_MAX` times in
+a row is quarantined until there is another version.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ KIND = "experience"
 """The kind of its stream; its id is the experience's name."""
 
 FAILURES_MAX = 3
-"""Replays of the newest version that fail in a row until it is quarantined."""
+"""Consecutive failed replays of the newest version before it is quarantined."""
 
 DIGEST_CHARACTERS_MIN = 12
-"""Of a digest that a person names: 48 bits."""
+"""Least characters of a digest that a person names: 48 bits."""
 
 _BROWSER = {
     caches.ACT: "browser.act",
@@ -42,17 +42,16 @@ _BROWSER = {
 
 
 class ExperienceAbout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a version says of itself: by what it is found.
+    """The facts by which a version is found.
 
     Attributes:
-        description: What it is for.
-        task: How the task is said, each slot as `{{name}}`.
+        description: Its purpose.
+        task: The wording of the task, each slot as `{{name}}`.
         level: 3 for a procedure, 5 with lessons.
-        tools: What its actions call.
-        hosts: Of the pages on which they are done.
-        checks: How many check functions guard it.
-        procedure: SHA-256 of its wording and graph, hexadecimal: equal for duplicates, whatever
-            they are called.
+        tools: The tools that its actions call.
+        hosts: The hosts of their pages.
+        checks: The number of check functions that guard it.
+        procedure: SHA-256 of its wording and graph, hexadecimal: equal for duplicates.
     """
 
     description: str
@@ -66,17 +65,17 @@ class ExperienceAbout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 @event("experience.distilled.v1")
 class ExperienceDistilled(Event, frozen=True, kw_only=True):
-    """What runs taught is the next version.
+    """An experience distilled from runs is the next version.
 
     Attributes:
         version: Its number, from 1 in each experience.
         digest: SHA-256 of its content in RFC 8785 form, hexadecimal.
         content: Its files, text by path; a large one by reference (`$blob`).
-        about: By what it is found.
+        about: The facts by which it is found.
         sources: The runs that it was distilled from.
-        failed: Those of which lessons are taken, and no action.
+        failed: The runs that only lessons are taken from, no actions.
         parent: The version before it; 0 for none.
-        because: Why.
+        because: The reason.
     """
 
     version: int
@@ -91,15 +90,15 @@ class ExperienceDistilled(Event, frozen=True, kw_only=True):
 
 @event("experience.confirmed.v1")
 class ExperienceConfirmed(Event, frozen=True, kw_only=True):
-    """A person confirms the check functions of a version: with them it is the next one.
+    """A person confirmed the check functions of a version: with them it is the next one.
 
     Attributes:
         version: Its number.
-        digest: Of its content.
+        digest: Digest of its content.
         content: Its files.
-        about: By what it is found.
-        parent: The version that was looked at.
-        because: What was found.
+        about: The facts by which it is found.
+        parent: The reviewed version.
+        because: The result of the review.
     """
 
     version: int
@@ -112,18 +111,17 @@ class ExperienceConfirmed(Event, frozen=True, kw_only=True):
 
 @event("experience.healed.v1")
 class ExperienceHealed(Event, frozen=True, kw_only=True):
-    """A node's element was found elsewhere, and the action done to it succeeded: that is the next
-    version.
+    """A node's element was found elsewhere, and its action succeeded there: the next version.
 
     Attributes:
         version: Its number.
-        digest: Of its content.
+        digest: Digest of its content.
         content: Its files.
-        about: By what it is found.
+        about: The facts by which it is found.
         parent: The version that was replayed.
-        node: Which node.
+        node: The node.
         run: The run of the replay.
-        because: What did not match any more.
+        because: The part that did not match any more.
     """
 
     version: int
@@ -138,19 +136,19 @@ class ExperienceHealed(Event, frozen=True, kw_only=True):
 
 @event("experience.installed.v1")
 class ExperienceInstalled(Event, frozen=True, kw_only=True):
-    """What came in a bundle is the next version; it is untrusted until it is confirmed.
+    """The content of a bundle is the next version; it is untrusted until it is confirmed.
 
     Attributes:
         version: Its number.
-        digest: Of its content.
+        digest: Digest of its content.
         content: Its files.
-        about: By what it is found.
+        about: The facts by which it is found.
         bundle: SHA-256 of the bundle.
-        sources: The runs that it was distilled from, as the bundle says: they may be elsewhere.
+        sources: The runs that it was distilled from, as the bundle states: they may be elsewhere.
         key: The public key that signed it; empty for none.
-        license: Under which terms, as the bundle says.
+        license: Its license, as the bundle states.
         parent: The version before it; 0 for none.
-        because: Why.
+        because: The reason.
     """
 
     version: int
@@ -167,20 +165,20 @@ class ExperienceInstalled(Event, frozen=True, kw_only=True):
 
 @event("experience.replayed.v1")
 class ExperienceReplayed(Event, frozen=True, kw_only=True):
-    """A task was done by a version, or begun and not done to its end.
+    """A task was done by a version, or begun and not completed.
 
     Attributes:
-        version: Which.
-        digest: Of its content.
-        run: The run in which.
-        agent: Who did it.
+        version: The version.
+        digest: Digest of its content.
+        run: The run.
+        agent: The agent.
         step: The step of the whole replay.
-        success: Whether it came to an end of the procedure, every check passed.
-        checks: How many check functions guarded it.
-        done: How many actions were done.
-        level: 2 or 3: of the least specific action.
+        success: True if it reached an end of the procedure, and every check passed.
+        checks: The number of check functions that guarded it.
+        done: The number of actions done.
+        level: 2 or 3: the level of the least specific action.
         failed_check: The check function that stopped it; empty for none.
-        error: Why it was not done to its end; empty where it was.
+        error: The reason why it was not completed; empty where it was.
     """
 
     version: int
@@ -200,12 +198,12 @@ class ExperiencePublished(Event, frozen=True, kw_only=True):
     """A version was written as a bundle, for others.
 
     Attributes:
-        version: Which.
-        digest: Of its content.
+        version: The version.
+        digest: Digest of its content.
         bundle: SHA-256 of the bundle.
         key: The public key that signed it; empty for none.
-        license: Under which terms.
-        because: Why.
+        license: Its license.
+        because: The reason.
     """
 
     version: int
@@ -217,11 +215,11 @@ class ExperiencePublished(Event, frozen=True, kw_only=True):
 
 @event("experience.retired.v1")
 class ExperienceRetired(Event, frozen=True, kw_only=True):
-    """It is not to be used any more, until a version is confirmed again.
+    """The experience is not to be used any more, until a version is confirmed again.
 
     Attributes:
-        version: The newest then.
-        because: Why.
+        version: The newest version at that time.
+        because: The reason.
     """
 
     version: int
@@ -235,14 +233,14 @@ ExperienceEvent = ExperienceVersion | ExperienceReplayed | ExperiencePublished |
 
 
 class ExperienceStanding(StrEnum):
-    """What an experience may be used for.
+    """The permitted use of an experience.
 
     Attributes:
         GUIDES: No check function guards it: it may guide, not act.
         CONFIRMED: It may act, guarded by its check functions.
-        UNTRUSTED: It came in a bundle, and nobody has confirmed it.
-        QUARANTINED: Its newest version failed so often in a row.
-        RETIRED: Somebody said that it is not to be used.
+        UNTRUSTED: It was installed from a bundle, and has not been confirmed.
+        QUARANTINED: Its newest version failed too often in a row.
+        RETIRED: A person retired it.
     """
 
     GUIDES = "guides"
@@ -256,9 +254,9 @@ class ExperienceState(ArtifactState[ExperienceVersion]):
     """An experience at a `version` of its stream.
 
     Attributes:
-        untrusted: Versions that came in a bundle, and heals of them.
-        failures: Replays of the newest version that failed, in a row.
-        retired: Why it is not to be used; None where it may be.
+        untrusted: Versions installed from a bundle, and heals of them.
+        failures: Consecutive failed replays of the newest version.
+        retired: The reason for retiring it; None where it is in use.
         replays: Run, agent and step of each.
         published: Bundles, by digest.
     """
@@ -272,7 +270,7 @@ class ExperienceState(ArtifactState[ExperienceVersion]):
     published: set[str] = set()
 
     def standing_of(self, version: int) -> ExperienceStanding:
-        """Return what a version may be used for."""
+        """Return the permitted use of a version."""
         if self.retired is not None:
             return ExperienceStanding.RETIRED
         if version == self.newest and self.failures >= FAILURES_MAX:
@@ -316,8 +314,9 @@ fold = artifact.fold
 
 
 def at_digest(state: ExperienceState, digest: str) -> int:
-    """The newest version with a digest, or its beginning. Raises BadValue for one that is too short
-    to tell, Refused where there is none.
+    """Return the newest version whose digest begins with a text.
+
+    Raises BadValue for one that is too short, Refused where there is none.
     """
     if len(digest) < DIGEST_CHARACTERS_MIN:
         fact = f"{digest!r:.80} has fewer than {DIGEST_CHARACTERS_MIN} characters"
@@ -330,7 +329,7 @@ def at_digest(state: ExperienceState, digest: str) -> int:
 
 
 def demand_usable(state: ExperienceState, name: str, version: int) -> None:
-    """Raise Refused where nothing may be done by a version: the remedy says what a person does."""
+    """Check that a version may be used. Raises Refused with the remedy."""
     confirm = f"look at it (`hansard experience show {name}`), and confirm it"
     if state.retired is not None:
         because = f" ({state.retired:.200})" if state.retired else ""
@@ -339,7 +338,7 @@ def demand_usable(state: ExperienceState, name: str, version: int) -> None:
     if version in state.untrusted:
         digest = state.versions[version].digest
         message = (
-            f"version {version} came in a bundle, and nobody has confirmed it: {confirm} with "
+            f"version {version} is from a bundle, and nobody has confirmed it: {confirm} with "
             f"--digest {digest[:DIGEST_CHARACTERS_MIN]}"
         )
         raise Refused(message)
@@ -352,9 +351,8 @@ def demand_usable(state: ExperienceState, name: str, version: int) -> None:
 
 
 def decide(state: ExperienceState, event: ExperienceEvent) -> Sequence[ExperienceEvent]:
-    """Return the events that stating one leads to; none where it is so already. A version gets its
-    number here. A heal of a version that is not the newest any more is dropped: a later change
-    takes precedence.
+    """Return the events of a statement; none where it changes nothing. A version gets its number
+    here. A heal of an older version is dropped: a later change takes precedence.
 
     Raises Refused.
     """
@@ -384,7 +382,7 @@ def decide(state: ExperienceState, event: ExperienceEvent) -> Sequence[Experienc
 
 
 def _has(state: ExperienceState, event: ExperienceVersion) -> bool:
-    """Return whether a version would change nothing, or comes too late."""
+    """Return whether a version would change nothing, or is outdated."""
     newest = state.versions.get(state.newest)
     same = newest is not None and newest.digest == event.digest
     match event:
@@ -406,8 +404,9 @@ def _has(state: ExperienceState, event: ExperienceVersion) -> bool:
 
 
 def _taught(state: ExperienceState) -> str:
-    """The digest of the version that the newest rests on: heals of it, and a person's word on it,
-    teach nothing new. Empty where there is none.
+    """Return the digest of the distilled version under the newest; empty where there is none.
+
+    Its heals and confirmations add no new knowledge.
     """
     each = state.versions.get(state.newest)
     while isinstance(each, ExperienceHealed | ExperienceConfirmed):
@@ -416,7 +415,7 @@ def _taught(state: ExperienceState) -> str:
 
 
 def _demand_same_key(state: ExperienceState, event: ExperienceInstalled) -> None:
-    """Raise Refused where the name is taken: a bundle follows on bundles of its own key alone."""
+    """Check that the name is free or has only bundles of the same key. Raises Refused."""
     for each in state.versions.values():
         match each:
             case ExperienceDistilled():
@@ -448,18 +447,20 @@ EXPERIENCES = ArtifactKind(
 
 
 def content_of(experience: Experience) -> dict[str, str]:
-    """An experience's files as texts by path, without what the record says of it: its version."""
+    """Return an experience's files as texts by path, without its version, which the record
+    counts.
+    """
     plain = msgspec.structs.replace(experience, version=0)
     return {path: raw.decode() for path, raw in experiences.files(plain).items()}
 
 
 def digest_of(content: Mapping[str, str]) -> str:
-    """The digest of a version: SHA-256, hexadecimal, of its files in RFC 8785 form."""
+    """Return the digest of a version: SHA-256, hexadecimal, of its files in RFC 8785 form."""
     return hashlib.sha256(canonical(dict(content))).hexdigest()
 
 
 def about(experience: Experience) -> ExperienceAbout:
-    """By what an experience is found."""
+    """Return the facts by which an experience is found."""
     actions = [each.action for each in experience.procedure.nodes]
     tools = {
         (each.method or "")

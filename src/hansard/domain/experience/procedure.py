@@ -1,7 +1,7 @@
-"""A procedure: which action may follow which, in which order they are tried, and how often.
+"""A procedure: the actions that may follow each other, their order and their bounds.
 
-A node is an action; the state of the page is the node that was done last. From it the actions that
-may follow are tried in the order of its edges: the first whose element is there is done. Pure.
+A node is an action; the state of the page is the node that was done last. From it the next actions
+are tried in the order of its edges: the first whose element is present is done. Pure.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ START, END = "start", "end"
 NODES_MAX = 1_000
 EDGES_MAX = 10_000
 VISITS_MAX = 1_000
-"""Of one node in a doing: a loop has a bound."""
+"""Most visits of one node in an execution: a loop has a bound."""
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
 class ProcedureNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An action that may be done.
+    """An action of the procedure.
 
     Attributes:
         name: Its name in the graph: `n1`, `n2` ...
         action: The action, with slots in the place of values.
-        visits_max: How often it was done in one doing, at most.
-        support: In how many doings it was done.
-        requires: What was done before it in every doing that has it.
+        visits_max: Its most occurrences in one demonstration.
+        support: The number of demonstrations that have it.
+        requires: The nodes that precede it in every demonstration that has it.
     """
 
     name: str
@@ -46,12 +46,12 @@ class ProcedureNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ProcedureEdge(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What may follow what.
+    """A permitted transition.
 
     Attributes:
         before: A node's name, or `start`.
         after: A node's name, or `end`.
-        count: How often it did.
+        count: The number of its occurrences.
     """
 
     before: str
@@ -64,10 +64,10 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=
 
     Attributes:
         format: `hansard.procedure.v1`.
-        slots: Names of the values that a doing is given.
-        nodes: In the order in which they were first done.
-        edges: Of one node in the order in which they are tried.
-        end_requires: What was done in every doing.
+        slots: Names of the values that an execution fills in.
+        nodes: In the order of their first occurrence.
+        edges: Those of one node are in the order in which they are tried.
+        end_requires: The nodes that every demonstration has.
     """
 
     format: str
@@ -77,11 +77,13 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=
     end_requires: tuple[str, ...] = ()
 
     def node(self, name: str) -> ProcedureNode:
-        """A node by its name. Raises KeyError."""
+        """Return a node by its name. Raises KeyError."""
         return self._by_name[name]
 
     def after(self, name: str) -> tuple[str, ...]:
-        """The names of what may follow a node, or `start`, in the order in which it is tried."""
+        """Return the names of the successors of a node, or of `start`, in the order in which they
+        are tried.
+        """
         return self._after.get(name, ())
 
     @cached_property
@@ -97,29 +99,29 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=
 
 
 class Walk(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a doing is in a procedure: a state, from which `stepped` gives the next.
+    """An execution's place in a procedure: an immutable state; `stepped` returns the next.
 
     Attributes:
         at: The node that was done last, or `start`.
-        visits: How often each was done.
+        visits: The visits of each node.
     """
 
     at: str = START
     visits: Mapping[str, int] = {}
 
     def candidates(self, procedure: Procedure) -> list[str]:
-        """What may come next, in the order in which it is tried: nodes and `end`."""
+        """Return the permitted next nodes and `end`, in the order in which they are tried."""
         return [name for name in procedure.after(self.at) if not self.refusal(procedure, name)]
 
     def stepped(self, procedure: Procedure, name: str) -> Walk:
-        """After one of `candidates`. Raises BadValue for what may not follow."""
+        """Return the state after one of `candidates`. Raises BadValue for any other node."""
         refusal = self.refusal(procedure, name)
         if refusal:
             raise BadValue("the procedure", refusal, "do what may follow")
         return Walk(at=name, visits={**self.visits, name: self.visits.get(name, 0) + 1})
 
     def refusal(self, procedure: Procedure, name: str) -> str:
-        """Why something may not come next, in words; empty where it may."""
+        """Return the reason why a node may not come next; empty where it may."""
         if name not in procedure.after(self.at):
             return f"{name} does not follow {self.at}"
         if name == END:
@@ -134,7 +136,7 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(procedure: Procedure) -> bytes:
-    """The file `graph.json`: indented, equal for equal procedures."""
+    """Encode the file `graph.json`: indented, equal for equal procedures."""
     return msgspec.json.format(msgspec.json.encode(procedure), indent=2) + b"\n"
 
 
@@ -145,7 +147,7 @@ def decode(raw: bytes, where: str = "graph.json") -> Procedure:
 
 
 def checked(procedure: Procedure, where: str = "graph.json") -> Procedure:
-    """A procedure whose edges lead somewhere and whose loops have bounds. Raises BadValue."""
+    """Check that a procedure's edges name nodes and its loops have bounds. Raises BadValue."""
     for what, count, most in (
         ("nodes", len(procedure.nodes), NODES_MAX),
         ("edges", len(procedure.edges), EDGES_MAX),
@@ -175,7 +177,7 @@ def checked(procedure: Procedure, where: str = "graph.json") -> Procedure:
 
 
 def _checked_actions(nodes: Sequence[ProcedureNode], where: str) -> None:
-    """Each by the rules of an action cache."""
+    """Check each action by the rules of an action cache."""
     numbered = [
         msgspec.structs.replace(each.action, step_index=at) for at, each in enumerate(nodes)
     ]
@@ -188,7 +190,7 @@ def _checked_actions(nodes: Sequence[ProcedureNode], where: str) -> None:
 
 
 def paths(procedure: Procedure, every: Iterable[Sequence[str]]) -> list[bool]:
-    """Whether each list of nodes may be done from `start` to `end`."""
+    """Return for each list of nodes whether it is a path from `start` to `end`."""
     return [_possible(procedure, names) for names in every]
 
 

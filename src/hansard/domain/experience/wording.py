@@ -1,8 +1,8 @@
-"""What texts of one task have in common, and what differs: the slots of an experience.
+"""The common and the differing words of one task's texts: the slots of an experience.
 
-The constant words are a longest common subsequence of all texts, word by word; what stands between
-them is a slot. A text in quotes is one word, whatever it holds. In Chinese and Japanese, which have
-no spaces between words, each character is a word.
+The constant words are a longest common subsequence of all texts, word by word; the text between
+them is a slot. A text in quotes is one word. In Chinese and Japanese, which have no spaces between
+words, each character is a word.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from hansard.domain.actions.cache import LETTER, SLOT, UNSPACED
 from hansard.domain.errors import BadValue
 
 TEXT_CHARACTERS_MAX = 4_000
-"""Of a task's text: aligning takes time by the square of its words."""
+"""Longest text of a task: aligning takes time by the square of its words."""
 
 TEXTS_MAX = 10_000
 ALIKE_MIN = 0.5
-"""Of the words of the shorter text that two have in common, for them to be of one kind of task."""
+"""Least share of the shorter text's words that two texts have in common to be of one kind of
+task.
+"""
 
 _TOKEN = re.compile(
     rf"{SLOT.pattern.replace('(', '(?:')}|\"[^\"]*\"|“[^”]*”|「[^」]*」|"
@@ -36,21 +38,23 @@ _FILLING = frozenset(
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """How a task is said.
+    """The wording of a task.
 
     Attributes:
-        parts: Constant texts and slots in turn, the first a constant: always an odd number.
+        parts: Constant texts and slots alternately, the first a constant: always an odd number.
     """
 
     parts: tuple[str, ...]
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The slots' names, in order; one that occurs again is listed once."""
+        """The slots' names, in order; a repeated one is listed once."""
         return tuple(dict.fromkeys(self.parts[1::2]))
 
     def with_slots(self, names: Collection[str]) -> Wording:
-        """The wording with each `{{name}}` of these names in its constant texts as a slot."""
+        """Return the wording with each `{{name}}` of these names in its constant texts as a
+        slot.
+        """
         if not names:
             return self
         pattern = re.compile(r"\{\{(" + "|".join(map(re.escape, names)) + r")\}\}")
@@ -59,17 +63,19 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _constants(self) -> tuple[re.Pattern[str], ...]:
-        """The constant texts in turn, the last at the end; words may have a space between them."""
+        """The constant texts in order, the last anchored at the end; words may have a space between
+        them.
+        """
         made = [r"\s*".join(map(re.escape, _tokens_of(part))) for part in self.parts[::2]]
         made[-1] += r"\Z"
         return tuple(map(re.compile, made))
 
     def read(self, text: str) -> dict[str, str] | None:
-        """The slots' values in a text; None where it is not said like that.
+        """Return the slots' values in a text; None where its wording differs.
 
         Each value is the shortest that lets the rest follow. Adjacent slots are read only where
-        each value is one word. In time linear in the text, whatever the wording: one may come from
-        elsewhere.
+        each value is one word. Takes time linear in the text for every wording, since a wording may
+        be untrusted.
         """
         line = " ".join(text[:TEXT_CHARACTERS_MAX].split())
         first, *rest = self._constants
@@ -93,30 +99,34 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return read if all(read[name] == value for name, value in pairs) else None
 
     def filled(self, values: Mapping[str, object]) -> str:
-        """The task's text with values; empty where one is no text."""
+        """Return the task's text with values; empty where one is no text."""
         items = [values.get(part) if at % 2 else part for at, part in enumerate(self.parts)]
         texts = [each for each in items if isinstance(each, str)]
         return " ".join(each for each in texts if each) if len(texts) == len(items) else ""
 
     @property
     def said(self) -> str:
-        """It with the slots by name, `{{name}}` each."""
+        """The wording with its slots by name, each as `{{name}}`."""
         return " ".join(
             f"{{{{{part}}}}}" if at % 2 else part for at, part in enumerate(self.parts) if part
         )
 
 
 def tokens(text: str) -> list[str]:
-    """The words of a text; what is in double quotes is one. Raises BadValue for one too long."""
+    """Return the words of a text; a text in double quotes is one. Raises BadValue for one too
+    long.
+    """
     if len(text) > TEXT_CHARACTERS_MAX:
         fact = f"{len(text):,} characters, more than {TEXT_CHARACTERS_MAX:,}"
-        raise BadValue("the task's text", fact, "give what is asked for, not what it is about")
+        raise BadValue("the task's text", fact, "give the instruction alone, without its material")
     return [word for each in _TOKEN.findall(text) for word in _unquoted(each)]
 
 
 def wording(texts: Sequence[str], names: Collection[str] = ()) -> Wording:
-    """What texts of one kind of task have in common. Of one text what is quoted is a slot, unless
-    slots are given: `names`, which no other has.
+    """Return the common wording of texts of one kind of task.
+
+    For a single text, a quoted part is a slot, unless slots are given: `names`, which no other slot
+    has.
 
     Raises BadValue for no text, or too many.
     """
@@ -142,7 +152,9 @@ def wording(texts: Sequence[str], names: Collection[str] = ()) -> Wording:
 
 
 def kinds(texts: Iterable[str]) -> list[list[int]]:
-    """Texts by kind of task: the indexes of those that are said alike, by their first."""
+    """Group texts by kind of task: the indexes of texts with a similar wording, in order of their
+    first.
+    """
     found: list[tuple[list[str], list[int]]] = []
     for index, text in enumerate(texts):
         mine = [each for each in tokens(text) if not each.startswith(_QUOTES)]
@@ -157,14 +169,14 @@ def kinds(texts: Iterable[str]) -> list[list[int]]:
 
 
 def _unquoted(word: str) -> list[str]:
-    """A word, or the words of a quoted text that holds a slot, each quote as its own."""
+    """Return a word, or the words of a quoted text that holds a slot, each quote as its own."""
     if word.startswith(_QUOTES) and len(word) > 1 and SLOT.search(word):
         return [word[0], *_TOKEN.findall(word[1:-1]), word[-1]]
     return [word]
 
 
 def _words(text: str, count: int) -> list[str]:
-    """A text as so many values, each a word; empty where it has another number of words."""
+    """Return a text as `count` values, each a word; empty where it has another number of words."""
     if count == 1:
         return [text]
     found = (text.split(), _TOKEN.findall(text))
@@ -188,7 +200,7 @@ def _skeleton(split: Sequence[Sequence[str]], *, keeps_quoted: bool) -> list[str
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """A longest common subsequence, the earlier words first."""
+    """Return a longest common subsequence, the earlier words first."""
     rows = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
     for i in range(len(one) - 1, -1, -1):
         for j in range(len(other) - 1, -1, -1):
@@ -208,7 +220,7 @@ def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:
 
 
 def _gaps(words: Sequence[str], common: Sequence[str]) -> list[list[str]]:
-    """What stands before each common word, and after the last."""
+    """Return the words before each common word, and after the last."""
     made: list[list[str]] = [[]]
     for word in words:
         if len(made) <= len(common) and word == common[len(made) - 1]:
@@ -219,7 +231,7 @@ def _gaps(words: Sequence[str], common: Sequence[str]) -> list[list[str]]:
 
 
 def _name(before: Sequence[str], taken: Sequence[str]) -> str:
-    """A slot's name: the nearest word before it that says something."""
+    """Return a slot's name: the nearest significant word before it."""
     words = (each.lower() for each in reversed(before))
     base = next(
         (w for w in words if re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", w) and w not in _FILLING),
