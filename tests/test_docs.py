@@ -383,7 +383,7 @@ def test_blocks_are_found_with_their_line_and_reason():
         ("run a as of position 45\n\nada (researcher): 0 messages", True),
         ("run a as role reviewer sees it: 0 events", True),
         ("question\n\nas of position 10: 0 rows", True),
-        ("nothing waits for an answer", True),
+        ("no call waits for approval", True),
         ("checked 45 commits up to position 45: nothing is wrong", False),
         ("1 run, 4 messages, 1 call: 8 commits, 0 of them new", False),
         ("1 run, 17 commits, 0 blobs", False),

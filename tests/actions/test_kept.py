@@ -124,7 +124,7 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
     assert "/a[1]" in call("actions", "script", "login@2").out
     assert "no version 9" in call("actions", "export", "login@9").err
     assert "was not found" in call("actions", "log", "none").err
-    assert "reads as a file" in call("actions", "import", file, "login.json").err
+    assert "looks like a file path" in call("actions", "import", file, "login.json").err
     assert [each.cache for each in record.action_caches().caches] == ["big", "login"]
     assert len(record.actions_log("login").versions) == 4
     with pytest.raises(hansard.NotFound, match="actions import"):

@@ -56,7 +56,7 @@ def test_what_waits_is_listed_and_granted(call, record, waiting):
     assert "is granted: send_mail of ada in run r" in granted.out
     agent.join()
     assert told == ["sent to bob"]
-    assert "nothing waits for an answer" in call("approvals").out
+    assert "no call waits for approval" in call("approvals").out
     every = call("approvals", "--all").out
     assert all(part in every for part in ("granted", "eva", "read it"))
 

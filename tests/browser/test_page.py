@@ -445,7 +445,7 @@ async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pag
     seen = await view(await _written(pages, run, Actor(IMPORTER, ("a",)), *_begin(run, said)))
     await seen.end()
     assert await seen.page.locator(".row .when").all_inner_texts() == ["23:59:59", ""]
-    assert "where no time stands, its source gives none" in await seen.text("#head")
+    assert "a missing time is one that the source does not give" in await seen.text("#head")
     assert "lasted" not in await seen.text("#head")
     await seen.move(0)
     assert f"occurred at {said}, says the source" in await seen.text("#where")

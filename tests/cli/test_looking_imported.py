@@ -124,7 +124,7 @@ def test_a_source_that_tells_some_times(look: Callable[..., Ran]):
     ]
     text = look("mixed", "context").out
     assert text.count("imported 20") == 1
-    assert "where no time stands, its source gives none" in text
+    assert "a missing time is one that the source does not give" in text
     assert "946684802 (occurred_at)" in text
 
 

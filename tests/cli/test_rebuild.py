@@ -33,7 +33,7 @@ def test_rebuild_makes_the_tables_and_compares_them(home, runs, call, shell):
     again = call("rebuild")
     assert again.code == 0
     assert f"made {place.path} up to position {last['position']}" in again.out
-    assert call("rebuild", "--verify").out.endswith("are what the log says\n")
+    assert call("rebuild", "--verify").out.endswith("are equal to the log\n")
     with duckdb.connect(place.path) as con:
         con.execute("DELETE FROM steps WHERE run = $1 AND step = 1", [runs.team])
     compared = call("rebuild", "--verify", "--json")
@@ -103,7 +103,7 @@ def test_status_says_how_far_the_tables_are(home: Path, small: Small):
         "pid": None,
         "delay_ms": None,
     }
-    assert f"projected   position {position}, up to date (nobody projects" in small("status").out
+    assert f"position {position}, up to date (no process projects" in small("status").out
     TableFiles.of(home, SMALL).path.unlink()
     assert small("status", "--json").lines[1]["projection"]["behind"] == position
 

@@ -315,7 +315,7 @@ def test_what_was_erased_is_told_and_the_rest_goes_on(home, workspace, tmp_path,
     out = call(workspace, "export", "r", "-o", tmp_path / "y.jsonl")
     assert (out.code, out.out, out.err.count("missing: blob")) == (1, "", 2)
     came = call(f"{workspace}c", "import", "events", tmp_path / "y.jsonl")
-    assert "2 large payloads were gone where it comes from" in came.out
+    assert "2 large payloads were missing at the source" in came.out
 
 
 def test_a_point_in_the_past_is_the_same_point(home, zoo: Zoo, workspace, tmp_path, call):

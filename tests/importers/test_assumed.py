@@ -95,7 +95,7 @@ def test_a_result_without_an_id_answers_the_call_before_it(call: Call, tmp_path:
     file.write_text(msgspec.json.encode(NAMELESS).decode())
     said = call("import", "chat-jsonl", file).out
     assert "2 results without an id taken for the call before" in said
-    assert "1 result that no call asked for" in said
+    assert "1 result without a call" in said
     steps = call("run", "trace", "last", "--json").lines
     assert [(step["arguments"], step["result"]) for step in steps] == [
         ({"n": 1}, "one"),

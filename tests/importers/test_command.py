@@ -129,7 +129,8 @@ def test_strict_stops_at_the_first_bad_record(bring_in, home, workspace, tmp_pat
     assert told.err.count("\n") == 1
     assert f"{path}:4: " in told.err
     assert told.out.endswith(
-        "21 commits, 21 of them new; stopped at the first bad record: what stands before it stays\n"
+        "21 commits, 21 of them new; stopped at the first bad record: "
+        "the records before it are imported\n"
     )
     assert runs_of(home, workspace) == {made(record).run for record in GOOD[:3]}
 

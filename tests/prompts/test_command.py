@@ -22,7 +22,7 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     assert "rag@1 is equal already" in call("prompt", "add", "rag", file, "--model", "m-1").out
     evolved = call("prompt", "evolve", "rag", "too_verbose", "--json")
     assert evolved.lines == [made_first | {"version": 2, "alias": "", "experiment": ""}]
-    assert "stays as it is" in call("prompt", "evolve", "rag@2", "too_verbose").out
+    assert "is unchanged" in call("prompt", "evolve", "rag@2", "too_verbose").out
     assert call("prompt", "alias", "rag@1", "production").out == (
         "production of rag names version 1\n"
     )

@@ -1,8 +1,8 @@
-"""The `hansard` command: a module a noun, which is loaded when one of its commands is called.
+"""Command line `hansard`: one module per noun, imported when one of its commands is called.
 
-Exit codes: 0 done; 1 something is wrong (a finding, a difference, no broker); 2 an error, told in
-one line on stderr; 4 there is more than was given (`sql`); 130 interrupted; 141 the reader of a
-pipe left.
+Exit codes: 0 success; 1 a negative result (a finding, a difference, no broker); 2 an error,
+reported in one line on stderr; 4 the answer was cut (`sql`); 130 interrupted; 141 the reader of a
+pipe closed it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ app = typer.Typer(
 )
 
 NEAR, NEAREST_MAX = 0.75, 3
-"""How like an unknown command (0 to 1) a suggested one is at least, and how many are named."""
+"""Smallest similarity (0 to 1) of a suggested command to an unknown one, and most suggestions."""
 
 VALUED = {"--workspace", "-w", "--data-dir", "--nats", "--durability", "--replicas"}
 FLAGS = {"--debug"}
-"""The global options, with and without a value, which `hoisted` brings to the front."""
+"""Global options with and without a value; `hoisted` moves them to the front."""
 
 SECTIONS = {
     "Run": ("up", "demo", "run", "agent", "demonstrate", "mcp", "approvals", "savings"),
@@ -73,12 +73,12 @@ COMMANDS = {
     "sql": "Query the record in SQL, read-only.",
     "savings": "Show what resumes and forks answered from the record.",
     "why": "Show why a decision was made.",
-    "audit": "Find what is missing or odd in the record.",
-    "trail": "Show what happened in a run, one line an event.",
+    "audit": "Find anomalies in the record.",
+    "trail": "List a run's main events, one line each, in words.",
     "board": "Show the state that a run's agents share.",
     "memory": "Read, change and restore files that outlive runs.",
     "memory ls": "List the files of memory, now or at any point.",
-    "memory show": "Print a file, as it is or as it was.",
+    "memory show": "Print a file, now or at any point.",
     "memory log": "List the changes of a file or a space, newest first.",
     "memory diff": "Show changes of files between two points as a git diff.",
     "memory blame": "Show which change brought each line of a file.",
@@ -89,7 +89,7 @@ COMMANDS = {
     "memory glob": "List files whose path matches a pattern.",
     "memory grep": "List lines that match a regular expression.",
     "memory search": "Rank files by a query, by words or also by meaning.",
-    "memory compact": "Find what could be shorter.",
+    "memory compact": "Find text that can be shortened.",
     "memory reflect": "Reflect on runs that ended since the last reflection.",
     "memory judge": "Compare what a reflection proposed with an answer key.",
     "memory policy": "Show or set whether agents' changes need approval.",
@@ -98,7 +98,7 @@ COMMANDS = {
     "memory checkout": "Write a space to a folder to be edited as real files.",
     "memory commit": "Record the edits of a checkout as one change.",
     "memory validate": "Validate a folder or a space.",
-    "agent": "Run agents that are folders, every action on record.",
+    "agent": "Run agents defined by folders, with every action recorded.",
     "agent run": "Run an agent from its folder, through deepagents.",
     "compare": "Compare the arms of an experiment.",
     "probe": "Test whether another input value changes runs' decisions.",
@@ -124,19 +124,19 @@ COMMANDS = {
     "approvals": "List calls that wait for approval; grant or deny them.",
     "experiment": "Register experiments and show their state.",
     "experiment register": "Register an experiment: arms, metrics, and how it is judged.",
-    "experiment list": "List experiments, registered or met in runs.",
+    "experiment list": "List experiments, registered or named by runs.",
     "experiment show": "Show a plan, whether it predates the data, and runs by arm.",
     "experiment stop": "Stop assigning runs to an experiment.",
-    "experiment assign": "Print the arm that a unit has by its hash; nothing is recorded.",
-    "price": "State what models cost from a day on.",
+    "experiment assign": "Print the arm that a unit's hash assigns; record nothing.",
+    "price": "State prices of models from a date on.",
     "price state": "State what one million of each usage of a model costs.",
-    "price list": "List stated prices; of several for one day, the newest.",
-    "prompt": "Keep versions of prompts, and compare how they did.",
+    "price list": "List stated prices, the newest for each day.",
+    "prompt": "Manage versions of prompts, and compare their results.",
     "prompt list": "List the prompts, and what their aliases name.",
     "prompt show": "Show a version: its text, its parents and its feedback.",
     "prompt log": "Show a prompt's versions, their results and its aliases.",
-    "prompt diff": "Show what two versions differ by, or a version and its parent.",
-    "prompt add": "Add a version to a prompt; what changes nothing makes none.",
+    "prompt diff": "Compare two versions, or a version and its parent.",
+    "prompt add": "Add a version to a prompt; an equal text adds none.",
     "prompt alias": "Point an alias to a version.",
     "prompt feedback": "Record feedback on a version.",
     "prompt evolve": "Add a version that answers feedback, by rules on its text.",
@@ -146,17 +146,17 @@ COMMANDS = {
     "prompt promote": "Move an alias to a version that an experiment found better.",
     "prompt optimize": "Search for a better version, judge it, and move the alias.",
     "prompt import": "Import versions with their origins.",
-    "principals": "List who may log in with which token; revoke access.",
+    "principals": "List principals and their tokens; revoke access.",
     "roles": "Set, show and explain what each role may see and do.",
-    "roles apply": "Give the roles of a file their rules, each as a whole.",
+    "roles apply": "Set the rules of roles from a file.",
     "roles show": "Print a role's rules as a file, or list the roles.",
-    "roles explain": "Explain which rule lets a role see an event, or why none.",
+    "roles explain": "Explain why a role may or may not see an event.",
     "roles withdraw": "Withdraw a role's rules.",
     "roles view": "Show what a role may see of a run.",
     "run": "Show, replay, resume, fork, settle or end one run.",
     "run show": "Show the state of a run, now or at any point.",
     "run trace": "List the steps of a run, nested as they ran.",
-    "run replay": "Replay a run: no tool runs.",
+    "run replay": "Replay a run without running tools.",
     "run resume": "Resume a run: run its program again.",
     "run fork": "Start a new run from a point of another; print its id.",
     "run settle": "State the outcome of a step in doubt or diverged.",
@@ -189,8 +189,8 @@ COMMANDS = {
     "experience install": "Save a bundle as untrusted.",
     "experience run": "Replay an experience in Chromium as a new run.",
 }
-"""Each command and group, in the order of the help, with the first sentence of its help: the help
-of the group that it stands in loads no module.
+"""Commands and groups in the order of the help, each with the first sentence of its help, so that
+the help of a group imports no module.
 """
 
 GROUPS = (
@@ -231,11 +231,11 @@ MODULES = {
         for name in ("resume", "fork", "settle", "score", "reopen", "finish", "cancel")
     },
 }
-"""Where a command stands that is in no module of its own, or of its group's, name."""
+"""Modules of the commands that are not in the module named after them or after their group."""
 
 
 class Group(TyperGroup):
-    """Some commands. Of an unknown one, the error names the nearest of all levels."""
+    """Group of commands; for an unknown command the error suggests similar ones of all levels."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments begin with."""
@@ -243,12 +243,12 @@ class Group(TyperGroup):
             typed = " ".join([*ctx.command_path.split()[1:], *args[:2]])
             near = " or ".join(f"'hansard {path}'" for path in nearest(args[0], typed))
             remedy = f"did you mean {near}?" if near else f"see '{ctx.command_path} --help'"
-            ctx.fail(f"no command is called {args[0]!r}: {remedy}")
+            ctx.fail(f"unknown command {args[0]!r}: {remedy}")
         return super().resolve_command(ctx, args)
 
 
 def nearest(name: str, typed: str) -> list[str]:
-    """Return the commands of all levels that are nearest to a name, or to all that was typed."""
+    """Return the commands of all levels most similar to a name or to the whole typed path."""
     from difflib import SequenceMatcher
 
     def likeness(path: str) -> float:
@@ -260,10 +260,10 @@ def nearest(name: str, typed: str) -> list[str]:
 
 
 class Root(Group):
-    """All commands; the help lists them by section."""
+    """Root group; its help lists the commands by section."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 -- typer calls it so
-        """Write each section as a list whose columns are those of the others."""
+        """Write each section as a list; all sections share their column widths."""
         width = max(map(len, self.commands))
         limit = formatter.width - 6 - width
         for section, names in SECTIONS.items():
@@ -277,7 +277,7 @@ class Root(Group):
 
 
 class Later(TyperCommand):
-    """A command whose module is loaded when it is called, or asked for its own help."""
+    """Command whose module is imported when it is called or when its own help is requested."""
 
     def __init__(self, path: str, help_: str) -> None:
         super().__init__(path.rpartition(" ")[2], help=help_)
@@ -286,7 +286,7 @@ class Later(TyperCommand):
 
     @cached_property
     def loaded(self) -> Any:
-        """The command itself, or the group of those of its module."""
+        """Command itself, or the group of its module's commands."""
         noun: typer.Typer = importlib.import_module(self._module).app
         group = typer.main.get_group(noun)
         return group if noun.registered_callback else group.commands[self.name or ""]
@@ -294,8 +294,9 @@ class Later(TyperCommand):
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        """What it is called with, for the command itself; from now on garbage is looked for in what
-        it makes.
+        """Import the command's module and delegate to the command itself.
+
+        Garbage collection is enabled from here on, for the objects that the command makes.
         """
         loaded = self.loaded
         collect()
@@ -311,26 +312,27 @@ def _show_version(value: bool) -> None:
 @app.callback(cls=Root)
 def _globals(
     workspace: Annotated[
-        str | None, typer.Option("--workspace", "-w", help="The workspace [HANSARD_WORKSPACE].")
+        str | None,
+        typer.Option("--workspace", "-w", help="Name of the workspace [HANSARD_WORKSPACE]."),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Where the embedded broker keeps its files [HANSARD_DATA_DIR]."),
+        typer.Option(help="Directory of the embedded broker's files [HANSARD_DATA_DIR]."),
     ] = None,
     nats: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="An outside broker instead [HANSARD_NATS_URL]."),
+        typer.Option(metavar="URL", help="Address of an external broker [HANSARD_NATS_URL]."),
     ] = None,
     durability: Annotated[
         Literal["strict", "relaxed"] | None,
-        typer.Option(help="What the embedded broker's acks promise [HANSARD_DURABILITY]."),
+        typer.Option(help="Guarantee of the embedded broker's acks [HANSARD_DURABILITY]."),
     ] = None,
     replicas: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=5,
-            help="Make a workspace's streams with so many replicas on an outside cluster "
+            help="Replicas of a new workspace's streams on an external cluster "
             "[HANSARD_NATS_REPLICAS].",
         ),
     ] = None,
@@ -356,7 +358,7 @@ def _globals(
 
 
 def hoisted(arguments: list[str]) -> list[str]:
-    """The arguments with the global options in front, so that they may stand anywhere."""
+    """Return the arguments with the global options first, so that a user may give them anywhere."""
     front: list[str] = []
     rest: list[str] = []
     waiting = list(arguments)
@@ -376,7 +378,7 @@ def hoisted(arguments: list[str]) -> list[str]:
 
 @cache
 def command() -> Any:
-    """All commands, made once a process."""
+    """Build the tree of all commands, once per process."""
     root: Any = typer.main.get_command(app)
     for path, help_ in COMMANDS.items():
         group, _, name = path.rpartition(" ")
@@ -392,8 +394,8 @@ def command() -> Any:
 def main() -> None:
     """Run the command line as this process, and exit.
 
-    Imported objects stay to the end: collecting among them makes `hansard runs` take 1.31 times as
-    much processor time (467 against 357 ms). While a command works, its own garbage is collected
+    Imported objects are never freed: collecting garbage among them makes `hansard runs` take 1.31
+    times as much processor time (467 against 357 ms). Garbage that a command makes is collected
     (`Later`).
     """
     gc.disable()
@@ -431,12 +433,14 @@ def run_line() -> None:
 
 
 _OF_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
-"""What a write to the standard output may fail with."""
+"""Error codes with which a write to stdout may fail."""
 
 
 def _prepare_output() -> None:
-    """Have output written whatever the locale: a character that its encoding lacks is escaped as in
-    JSON, so that `--json` stays JSON. What is written to a closed stream is dropped.
+    """Configure stdout and stderr for every locale.
+
+    A character that the encoding lacks is escaped as in JSON, so that `--json` stays JSON. Output
+    to a closed stream is dropped.
     """
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 -- it stays open
     sys.stderr = sys.stderr or sys.stdout
@@ -476,14 +480,14 @@ def reached_limit(error: BaseException) -> str | None:
 
 
 def _has_memory_limit() -> bool:
-    """Whether address space is limited: a thread takes its stack of it."""
+    """Return whether address space is limited: the stack of a thread counts against the limit."""
     import resource
 
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _is_failed_fork(error: BaseException) -> bool:
-    """Whether no process could be started; a lock that is held has the same errno."""
+    """Return whether a process could not be started; a lock that is held has the same errno."""
     if not isinstance(error, BlockingIOError):
         return False
     trace = error.__traceback__
@@ -505,7 +509,7 @@ def _limit(fact: str, name: str, command: str) -> str:
 
 
 def _failed_by(error: OSError) -> int:
-    """Say what the system refused, and return the exit code. What is left to write is dropped."""
+    """Report a refused system call and return the exit code; output not yet written is dropped."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
@@ -523,7 +527,7 @@ def _failed_by(error: OSError) -> int:
 
 
 def _tell(error: HansardError) -> None:
-    """An error as its fact, value and remedy; the traceback only where it is asked for."""
+    """Print an error as fact, value and remedy; with --debug, print the traceback first."""
     from hansard.inspect.answer import masked, plain_text
 
     if GlobalOptions.debug:

@@ -1,4 +1,4 @@
-"""`hansard actions`: what a run did, as a file that is done again without a model."""
+"""Command `hansard actions`: save, review and replay a run's actions without a model."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ Which = Annotated[
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to write [stdout].")]
 Param = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A slot's value; may be given several times."),
+    typer.Option(metavar="NAME=VALUE", help="A slot's value. Repeatable."),
 ]
 Once = Annotated[
     str,
     typer.Option(
-        help="Actions that are done once and may be done again: 'allow', or their numbers ('2,5')."
+        help="Non-repeatable actions that may run again: 'allow', or their numbers ('2,5')."
     ),
 ]
 
@@ -88,13 +88,13 @@ async def show(
         str | None,
         typer.Option(metavar="RUN", help="Make a slot of each argument that differs in this run."),
     ] = None,
-    agent: Annotated[str | None, typer.Option(help="Only what this agent did.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only actions of this agent.")] = None,
     output: Output = None,
     json: Json = False,
 ) -> None:
     """Print the action cache of a run.
 
-    What it did to pages and by tools, and succeeded with.
+    It holds the run's successful actions on pages and tool calls.
     """
     from hansard.client.browser.replay import saved
     from hansard.domain.actions.cache import compared, encode, with_slots
@@ -124,19 +124,24 @@ async def run(
     param: Param = None,
     secret: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VARIABLE", help="The environment variable of a secret."),
+        typer.Option(
+            metavar="NAME=VARIABLE", help="Environment variable with a secret. Repeatable."
+        ),
     ] = None,
     once: Once = "refuse",
     max_xpath_retries: Annotated[
-        int, typer.Option(min=1, max=100, help="How often a page that changes is looked at.")
+        int,
+        typer.Option(min=1, max=100, help="Most attempts to find an element on a changing page."),
     ] = 3,
     workflow: Annotated[str, typer.Option(help="Of the new run.")] = "actions",
-    debug: Annotated[bool, typer.Option("--attempts", help="Tell every look (--json).")] = False,
+    debug: Annotated[
+        bool, typer.Option("--attempts", help="List every attempt (with --json).")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Replay actions in Chromium as a new run.
 
-    No model is asked.
+    No model is called.
     """
     allowed = allowed_once(once)
     name, version = _reference(which)
@@ -158,10 +163,10 @@ async def run(
 async def script(
     which: Which,
     form: Annotated[
-        ScriptFormat, typer.Option("--format", help="What it is written for.")
+        ScriptFormat, typer.Option("--format", help="Kind of program to write.")
     ] = ScriptFormat.PLAYWRIGHT_PY,
     module: Annotated[
-        str, typer.Option(metavar="MODULE", help="Where its tools are imported from.")
+        str, typer.Option(metavar="MODULE", help="Module that the program imports its tools from.")
     ] = "",
     output: Output = None,
 ) -> None:
@@ -181,7 +186,7 @@ async def script(
 @work
 async def revert(
     which: Which,
-    to: Annotated[int, typer.Option(metavar="VERSION", help="The version to go back to.")],
+    to: Annotated[int, typer.Option(metavar="VERSION", help="Version to restore.")],
     because: Because = "",
     by: By = OS_USER,
     json: Json = False,
@@ -219,7 +224,9 @@ async def import_(
     from hansard.client.browser.replay import opened
 
     if _is_file(name):
-        raise BadValue("NAME", f"{name!r:.80} reads as a file", "leave out slashes and .json")
+        raise BadValue(
+            "NAME", f"{name!r:.80} looks like a file path", "leave out slashes and .json"
+        )
     cache, _ = opened(file)
     async with beginning() as workspace:
         label = await versions.label_of_runs(workspace, [cache.run])
@@ -269,7 +276,7 @@ async def export(
 @work
 async def look_at(
     name: Name,
-    version: Annotated[int | None, typer.Option(help="Up to which one; the newest.")] = None,
+    version: Annotated[int | None, typer.Option(help="Last reviewed version [newest].")] = None,
     because: Because = "",
     by: By = OS_USER,
     json: Json = False,
@@ -287,7 +294,7 @@ def _is_file(which: str) -> bool:
 
 
 async def _read(which: str) -> tuple[ActionCache, Path | None]:
-    """Read a cache of the record, or a file and its path. Raises NotFound, BadValue, Refused."""
+    """Read a cache from the record or from a file. Raises NotFound, BadValue, Refused."""
     from hansard.agents.artifacts import caches
     from hansard.client.browser.replay import opened
 
@@ -303,7 +310,7 @@ def _reference(which: str) -> tuple[str, int | None]:
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:
-    """`NAME=VALUE` by name. Raises BadValue."""
+    """Parse `NAME=VALUE` options. Raises BadValue."""
     fields: dict[str, str] = {}
     for each in given or ():
         name, equals, value = each.partition("=")
@@ -314,7 +321,7 @@ def pairs(given: list[str] | None, option: str) -> dict[str, str]:
 
 
 def allowed_once(text: str) -> Any:
-    """Return the actions done once that `--once` allows. Raises BadValue."""
+    """Parse the value of `--once`. Raises BadValue."""
     if text in ("refuse", "allow"):
         return text
     try:
@@ -327,7 +334,7 @@ def allowed_once(text: str) -> Any:
 async def replaying(
     workflow: str, secrets: Mapping[str, str] = NOTHING
 ) -> AsyncIterator[tuple[AsyncRecord, AsyncSession, AsyncBrowser]]:
-    """Open the record, and a run whose session has a page of Chromium."""
+    """Open the record and a run whose session has a page of Chromium."""
     import hansard
     from hansard.integrations.browser import chromium
 

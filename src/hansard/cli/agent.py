@@ -1,4 +1,4 @@
-"""`hansard agent`: an agent that is a folder."""
+"""Command `hansard agent`: run an agent that is defined by a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hansard.domain.choices import counted
 from hansard.integrations.mcp import recording as rule_files
 from hansard.integrations.memory.agent_runs import AgentRun, run_folder
 
-app = noun(name="agent", help="Run an agent that is a folder, every action on record.")
+app = noun(name="agent", help="Run agents defined by folders, with every action recorded.")
 
 
 @app.command()
@@ -30,31 +30,37 @@ def run(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="AGENTS.md, tools.json, skills/, subagents/.")
     ],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What is asked for.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Task for the agent.")],
     which: Annotated[
-        str | None, typer.Option("--run", metavar="ID", help="Go on with this run.")
+        str | None, typer.Option("--run", metavar="ID", help="Continue this run.")
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="PROVIDER:MODEL", help="What agent.json says, if not given."),
+        typer.Option(metavar="PROVIDER:MODEL", help="Model [the one of agent.json]."),
     ] = None,
     rules: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What tools do, and what is refused: docs/mcp.md."),
+        typer.Option(
+            metavar="FILE", help="File with the effects of tools, and what to refuse: docs/mcp.md."
+        ),
     ] = None,
     yolo: Annotated[
         bool,
-        typer.Option("--yolo", help="Ask nobody: sets the policy of agent/NAME to 'off'."),
+        typer.Option(
+            "--yolo",
+            help="Allow memory changes without approval: sets the policy of agent/NAME to 'off'.",
+        ),
     ] = False,
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Run an agent from its folder, through deepagents.
 
-    Needs hansard[agent]. The first start brings the folder into its memory, the space
-    agent/NAME, which counts from then on. Killed, it is started again with --run: what is on
-    record is not paid for again. What it waits for is written to stderr. Before the first run,
-    'hansard memory policy agent/NAME off' sets that changes of its memory are not asked about.
+    Needs hansard[agent]. The first start imports the folder into the agent's memory, the space
+    agent/NAME, which is the source of truth from then on. To continue after a crash, start it again
+    with --run: recorded model calls are not paid for again. Pending approvals are printed on
+    stderr. To let the agent change its memory without approval, run 'hansard memory policy
+    agent/NAME off' before the first run.
     """
     imported("deepagents", "'hansard agent run'", "deepagents", "agent")
     rule_file = rule_files.load(rules) if rules is not None else None
@@ -74,7 +80,7 @@ def run(
 
 
 def _waiting(found: Approval) -> None:
-    """Write what a run waits for to stderr."""
+    """Print a run's pending approval on stderr."""
     if found.given is ApprovalStatus.PENDING:
         call = f"{found.asked.tool} of {found.asked.agent} (approval {found.id})"
         remedy = f"see 'hansard approvals', then 'hansard approvals grant {found.id}'"

@@ -1,4 +1,4 @@
-"""`hansard approvals`: what agents ask before a call runs, listed and answered."""
+"""Command `hansard approvals`: list and answer pending approvals of calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ app = noun(
 Approval = Annotated[
     str, typer.Argument(metavar="ID", help="An approval's id, or a prefix no other has.")
 ]
-By = Annotated[str, typer.Option(metavar="NAME", help="Who says so; not the agent that asks.")]
+By = Annotated[str, typer.Option(metavar="NAME", help="Who answers; not the requesting agent.")]
 Because = Annotated[
     str, typer.Option(metavar="TEXT", help="Why, for the record and for the agent.")
 ]
@@ -56,11 +56,11 @@ COLUMNS = (
 def approvals(
     context: typer.Context,
     every: Annotated[
-        bool, typer.Option("--all", help="Also what is answered, and what nobody answered in time.")
+        bool, typer.Option("--all", help="Also answered and expired approvals.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """List what agents ask before a call runs, in all runs; grant or deny it."""
+    """List calls that wait for approval, in all runs; grant or deny them."""
     if context.invoked_subcommand is None:
         do(lambda: _listing(every=every, json=json), json=json)
 
@@ -76,7 +76,7 @@ async def _listing(*, every: bool, json: bool) -> None:
 async def grant(
     approval: Approval, because: Because = "", by: By = OS_USER, json: Json = False
 ) -> None:
-    """Let a call run, once. The agent that waits for it goes on."""
+    """Let a call run, once; the waiting agent continues."""
     await _answer(approval, because, by, granted=True, json=json)
 
 
@@ -85,12 +85,12 @@ async def grant(
 async def deny(
     approval: Approval, because: Because = "", by: By = OS_USER, json: Json = False
 ) -> None:
-    """Refuse a call. The agent that waits for it is told, and why."""
+    """Refuse a call. The waiting agent gets the refusal and its reason."""
     await _answer(approval, because, by, granted=False, json=json)
 
 
 async def _answer(approval: str, because: str, by: str, *, granted: bool, json: bool) -> None:
-    """Grant or deny. Raises NotFound, Refused, RoleRefused, BadName."""
+    """Grant or deny a call. Raises NotFound, Refused, RoleRefused, BadName."""
     async with reading() as workspace:
         found = await find_approval(workspace, approval)
         current = await asked.answer(
@@ -103,8 +103,8 @@ async def _answer(approval: str, because: str, by: str, *, granted: bool, json: 
 
 def _people(found: Approvals) -> list[Part]:
     if not found.questions:
-        more = "; 'hansard approvals --all' has what was asked" if found.all else ""
-        return [f"nothing waits for an answer{more}"]
+        more = "; 'hansard approvals --all' lists answered ones" if found.all else ""
+        return [f"no call waits for approval{more}"]
     waits = any(each.standing is ApprovalStatus.PENDING for each in found.questions)
     how = Hint("answer with 'hansard approvals grant ID' or 'deny ID --because TEXT'")
     shown = [part for each in found.questions for part in _diff(each)]
@@ -112,7 +112,7 @@ def _people(found: Approvals) -> list[Part]:
 
 
 def _diff(request: Question) -> Iterator[Part]:
-    """What a question about files shows of them, as long as it waits."""
+    """Yield the diff of the files that a pending approval would change."""
     if request.standing is not ApprovalStatus.PENDING:
         return
     given = recorded(request.arguments)

@@ -1,4 +1,4 @@
-"""`hansard audit` and `hansard trail`: what is missing or odd, and what happened in a run."""
+"""Commands `hansard audit` and `hansard trail`: anomalies of the record, and a run's events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hansard.inspect.find import find_run_in
 app = noun()
 
 SHOWN_MAX = 3
-"""Findings of one kind in one experiment that people are shown; --all and --json give all."""
+"""Most findings of one kind and experiment shown; --all and --json give all."""
 
 COLOURS = {"high": "bold red", "medium": "yellow", "low": "dim"}
 
@@ -34,31 +34,36 @@ async def audit(
         str | None, typer.Argument(metavar="[RUN]", help="Only this run; 'last' is the newest.")
     ] = None,
     flip: Annotated[
-        float, typer.Option(min=0, metavar="X", help="How far thresholds of decisions are moved.")
+        float,
+        typer.Option(
+            min=0, metavar="X", help="Distance by which thresholds of decisions are moved."
+        ),
     ] = 0.01,
     kind: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this topic or kind of finding; may be repeated."),
     ] = None,
     experiment: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what is found in this experiment.")
+        str | None, typer.Option(metavar="NAME", help="Only findings in this experiment.")
     ] = None,
     severity: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only so bad or worse: high, medium or low."),
+        typer.Option(metavar="NAME", help="Only this severity or worse: high, medium or low."),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Each finding, not three of a kind in an experiment.")
+        bool,
+        typer.Option("--all", help="List every finding instead of three of a kind and experiment."),
     ] = False,
     json: Json = False,
 ) -> int:
-    """Find what is missing or odd in the record.
+    """Find anomalies in the record.
 
-    Intents without an outcome, refused calls that ran all the same, retry storms, decisions that
-    nearly went the other way or rest on untrusted input, costs that do not add up, models, scores,
-    trials, conversations and times of experiments that contradict themselves or each other. Worst
-    first, by kind and experiment, each with the command to type next; then what was checked without
-    a finding, and what was not checked. Exits with 1 where anything is found.
+    Finds intents without an outcome, refused calls that ran nevertheless, retry storms, decisions
+    that were close or rest on untrusted input, costs that do not add up, and models, scores,
+    trials, conversations and times of experiments that contradict themselves or each other.
+    Findings are listed by kind and experiment, the most severe first, each with the next command to
+    run; then the checks without a finding, and the checks that could not be made. Exits with 1 if
+    anything is found.
     """
     only = Only(kinds=tuple(kind or ()), experiment=experiment, severity=severity)
     async with answering() as reader:
@@ -71,10 +76,7 @@ async def audit(
 @app.command()
 @work
 async def trail(run: Run, json: Json = False) -> None:
-    """Show what happened in a run, one line an event.
-
-    Only events that matter, in words.
-    """
+    """List a run's main events, one line each, in words."""
     async with answering() as reader:
         made = reads.trail(reader, find_run_in(reader, run))
     output.show(made, _events, json=json)
@@ -89,7 +91,7 @@ def _findings(made: Audit, most: int | None) -> Iterator[Part]:
 
 
 def _group(group: Group, run: str | None, most: int | None) -> Iterator[Part]:
-    """Findings of one kind in one experiment, the first few where there are many."""
+    """Yield the findings of one kind in one experiment; only the first `most` where it is given."""
     shown = group.found[:most]
     of = f" in {group.experiment}" if group.experiment else ""
     folded = f"; {len(shown):,} shown, --all shows all" if len(shown) < len(group.found) else ""
@@ -107,7 +109,7 @@ def _group(group: Group, run: str | None, most: int | None) -> Iterator[Part]:
 
 
 def _silent(looked: list[Looked]) -> Iterator[Part]:
-    """What was checked without a finding, and what was not checked and why."""
+    """Yield the checks without a finding, and the checks that were not made, with the reason."""
     silent = [each for each in looked if each.why_not is None and not each.findings]
     if silent:
         yield "checked, nothing found:"

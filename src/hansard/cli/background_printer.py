@@ -1,5 +1,7 @@
-"""Printing in a thread of its own, for what serves: whoever reads a terminal or a pipe may stop
-reading (a pager, Ctrl-S, a program that hangs), and the event loop must not stop with them.
+"""Print in a separate thread, for commands that serve.
+
+The reader of a terminal or a pipe may stop reading (a pager, Ctrl-S, a hanging program); the event
+loop must not block with it.
 """
 
 from __future__ import annotations
@@ -16,24 +18,24 @@ from typing import TextIO
 from hansard.cli.exit_codes import PIPE_CLOSED
 
 WAITING_MAX = 10_000
-"""Lines that wait to be printed while nobody waits for them: a few MB. Further ones are left out
-and counted."""
+"""Most queued lines of callers that do not wait, a few MB; further lines are dropped and counted.
+"""
 
 END_S = 2.0
-"""How long a reader that has stopped reading is waited for at the end."""
+"""Longest wait at exit for a reader that has stopped reading, in seconds."""
 
 Show = Callable[[], None]
 
 
 class BackgroundPrinter:
-    """Prints what one thread hands in, in order. End it with `end()`.
+    """Prints lines of one thread in another, in order; end it with `end()`.
 
-    What printing raises (the reader of a pipe has left) ends it: `failed` is called in its thread,
-    nothing more is printed, and `print` and `end` raise it.
+    An error of printing (the reader closed the pipe) stops the printer: `failed` is called in the
+    printing thread, nothing more is printed, and `print` and `end` raise the error.
     """
 
     def __init__(self, missed: Callable[[int], None], failed: Show) -> None:
-        """`missed` prints how many lines were left out, in their place."""
+        """`missed` prints the number of dropped lines in their place."""
         self._missed = missed
         self._failed = failed
         self._left_out = 0
@@ -44,7 +46,7 @@ class BackgroundPrinter:
         self._thread.start()
 
     def print_later(self, show: Show) -> None:
-        """Have something printed, and wait for nobody. Where too much waits, it is left out."""
+        """Queue a line without waiting; it is dropped if the queue is full."""
         if self._ended:
             show()
         elif self._waiting.qsize() >= WAITING_MAX:
@@ -54,8 +56,9 @@ class BackgroundPrinter:
             self._waiting.put(show)
 
     async def print(self, show: Show) -> None:
-        """Print something and wait until it is printed, for as long as nobody reads. Cancelling it
-        leaves open whether it will be. Raises what printing raised.
+        """Print a line and wait until it is printed, however long the reader blocks.
+
+        After a cancellation the line may or may not be printed. Raises the error of printing.
         """
         printed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tell_missed()
@@ -66,11 +69,11 @@ class BackgroundPrinter:
             raise self._error
 
     def end(self) -> None:
-        """Wait until all is printed; what comes later is printed where it is handed in. Raises what
-        printing raised.
+        """Wait until all lines are printed; later lines are printed in the caller's thread.
 
-        Where nobody reads within END_S, the process ends here: the thread holds the stream, which
-        Python's own end would wait for.
+        Raises the error of printing. If the reader blocks longer than END_S, the process exits
+        here: the printing thread holds the stream, and the interpreter's shutdown would wait for
+        it.
         """
         self._tell_missed()
         self._waiting.put(None)
@@ -89,7 +92,7 @@ class BackgroundPrinter:
     def _work(self) -> None:
         while (given := self._waiting.get()) is not None:
             if isinstance(given, asyncio.Future):
-                with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits any more
+                with contextlib.suppress(RuntimeError):  # its loop is closed: no caller waits
                     given.get_loop().call_soon_threadsafe(_settle, given)
             elif self._error is None:
                 self._print(given)
@@ -108,26 +111,26 @@ def _settle(printed: asyncio.Future[None]) -> None:
 
 
 class LogStream:
-    """What a handler of the log takes for a stream: it never waits for whoever reads it."""
+    """Stream for a log handler that never blocks on its reader."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._printer = BackgroundPrinter(self._missed, lambda: None)
 
     def write(self, text: str) -> None:
-        """Have a line written."""
+        """Queue a line."""
         self._printer.print_later(lambda: self._write(text))
 
     def flush(self) -> None:
-        """Each line is flushed when it is written."""
+        """Do nothing: each line is flushed when it is written."""
 
     def isatty(self) -> bool:
-        """Whether people read it at a terminal."""
+        """Return whether the stream is a terminal."""
         return self._stream.isatty()
 
     def end(self) -> None:
-        """Wait until all is written, for a while: see `BackgroundPrinter.end`."""
-        with contextlib.suppress(OSError, ValueError):  # where nobody hears, nothing can be said
+        """Wait for queued lines, for a limited time: see `BackgroundPrinter.end`."""
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone: nothing to report to
             self._printer.end()
 
     def _write(self, text: str) -> None:
@@ -135,13 +138,13 @@ class LogStream:
         self._stream.flush()
 
     def _missed(self, many: int) -> None:
-        text = "lines of the log were left out: nobody read them"
+        text = "lines of the log were dropped: the reader was blocked"
         self._write(f'{{"event": "{text}", "level": "warning", "lines": {many}}}\n')
 
 
 @contextlib.contextmanager
 def log_stream(stream: TextIO) -> Generator[LogStream]:
-    """A stream for the log of what serves."""
+    """Open a non-blocking stream for the log of a serving command."""
     made = LogStream(stream)
     try:
         yield made

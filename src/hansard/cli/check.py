@@ -1,4 +1,4 @@
-"""`hansard check`, `repair`, `rebuild`: recheck a workspace, mend it, make its tables again."""
+"""Commands `hansard check`, `repair` and `rebuild`: verify, repair, rebuild a workspace."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from hansard.settings import SettingsError
 app = noun()
 
 PROGRESS_EVERY = 500
-"""Commits between two looks at the clock of the progress bar."""
+"""Commits between two updates of the progress bar."""
 
 
 @app.command()
@@ -42,9 +42,9 @@ PROGRESS_EVERY = 500
 async def check(json: Json = False) -> int:
     """Verify a whole workspace.
 
-    Holes in positions and versions, bodies against subjects, transactions, epochs, references
-    between events, and every blob; and the whole log beside what was known of it: the broker's
-    mark and the tables. Exits with 1 where anything is wrong.
+    Checks for gaps in positions and versions, bodies that do not match their subjects,
+    transactions, epochs, references between events, and every blob. Compares the whole log with the
+    broker's mark and with the tables. Exits with 1 if anything is wrong.
     """
 
     def tell(finding: Finding) -> None:
@@ -91,7 +91,7 @@ def _words(summary: Summary) -> str:
 
 @contextmanager
 def _progress() -> Generator[rechecking.Progress]:
-    """A bar for the commits and one for the blobs."""
+    """Show progress bars for commits and for blobs."""
     with output.progress("commits", "blobs") as update:
 
         def advance(what: str, done: int, total: int) -> None:
@@ -102,23 +102,23 @@ def _progress() -> Generator[rechecking.Progress]:
 
 
 class Found(Answer):
-    """A finding."""
+    """Finding of a recheck."""
 
     finding: Finding
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """The finding, its kind first."""
+        """Yield the finding, its kind first."""
         fields = msgspec.structs.asdict(self.finding)
         yield {"finding": fields.pop("kind"), "wrong": fields.pop("wrong"), **fields}
 
 
 class Checked(Answer):
-    """What a recheck came to."""
+    """Result of a recheck."""
 
     summary: Summary
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """The summary of the workspace."""
+        """Yield the summary of the workspace."""
         yield {"summary": self.summary.workspace, **msgspec.structs.asdict(self.summary)}
 
 
@@ -136,12 +136,12 @@ RESTORED = (
 async def repair(json: Json = False) -> int:
     """Restore lost metadata of a workspace's streams.
 
-    For streams that the embedded broker does not offer. For a workspace whose messages are
-    there, and which is refused because 'meta.inf' or 'meta.sum' of a stream is damaged or gone,
-    as after a power cut. The files of an empty stream of the same name replace them; what they
-    replace is kept in 'repaired' of the data directory. Messages are not changed: lost ones come
-    back from a backup only. Not while other processes use the data directory. Exits with 1 where
-    there was nothing to restore and messages are lost.
+    For a workspace whose messages exist but which the embedded broker refuses, because 'meta.inf'
+    or 'meta.sum' of a stream is damaged or missing, as after a power cut. They are replaced by
+    those of an empty stream of the same name; the replaced files are kept in 'repaired' of the data
+    directory. Messages are not changed: restore lost messages from a backup. No other process may
+    use the data directory meanwhile. Exits with 1 if nothing could be restored and messages are
+    lost.
     """
     given = settings()
     if given.nats_url is not None:
@@ -172,22 +172,22 @@ def _restored(restored: list[RestoredStream], workspace: str) -> Iterator[Part]:
         yield f"nothing to repair: the broker offers every stream of workspace {workspace!r}"
         return
     yield output.listing(RESTORED, restored)
-    yield Hint("run 'hansard check' to see whether all of the record is there")
+    yield Hint("run 'hansard check' to verify that the record is complete")
 
 
 @app.command()
 @work
 async def rebuild(
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare with the tables that stand; replace nothing.")
+        bool, typer.Option("--verify", help="Compare with the existing tables; replace nothing.")
     ] = False,
     json: Json = False,
 ) -> int:
     """Rebuild the workspace's tables from its log.
 
-    They are made beside the old ones and then put in their place. With --verify, they are made up
-    to where the old ones stand, compared table by table, and thrown away; exits with 1 where any
-    differs. Not while 'hansard up' projects the same workspace.
+    New tables are built beside the old ones and then replace them. With --verify, they are built up
+    to the position of the old ones, compared table by table, and discarded; exits with 1 if any
+    differs. Stop 'hansard up' of the same workspace first.
     """
     given = settings()
     if not verify:
@@ -220,7 +220,7 @@ def _rebuilt(found: Rebuild, place: TableFiles) -> Iterator[Part]:
     yield ""
     if made.before is not None:
         differing = ", ".join(made.differing)
-        text = f"differ from the log: {differing}" if differing else "are what the log says"
+        text = f"differ from the log: {differing}" if differing else "are equal to the log"
         yield f"the tables up to position {made.position} {text}"
     else:
         yield f"made {place.path} up to position {made.position} in {found.took_s:.1f} s"

@@ -1,4 +1,4 @@
-"""What the commands share: the options that many take, and how one is run."""
+"""Options that many commands share, and the decorators that run a command."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from hansard.cli.exit_codes import PIPE_CLOSED
 P = ParamSpec("P")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
-Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, a prefix no other has, or 'last'.")
-]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, a unique prefix, or 'last'.")]
 POINT = (
     "A position (1234), an event's address (1234.2), a step (researcher_1#8), agent@version "
     "(researcher_1@12), life@version, a time (2026-11-21T10:00:00Z), or the id of a commit, event "
@@ -31,47 +29,49 @@ By = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Who does this, for the record [the operating system's user].",
+        help="Author, for the record [the operating system's user].",
         show_default=False,
     ),
 ]
-Because = Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")]
+Because = Annotated[str, typer.Option(metavar="TEXT", help="Reason, for the record.")]
 Command = Annotated[
     list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A program, after '--'.")
 ]
 
 
 class GlobalOptions:
-    """The global options, for the command that follows them in the same process."""
+    """Global options, for the command that follows them in the same process."""
 
     values: dict[str, Any] = {}
     debug = False
 
 
 def noun(**value: Any) -> typer.Typer:
-    """What the commands of a module are declared with."""
+    """Create the typer application of a module's commands."""
     return typer.Typer(add_completion=False, rich_markup_mode=None, **value)
 
 
 def within(**filters: str | None) -> str:
-    """Return the filters that an empty answer holds for, as a part of a sentence; "" for none."""
+    """Return the filters in use as a part of a sentence about an empty answer; "" for none."""
     given = [f"{name} {value!r:.80}" for name, value in filters.items() if value is not None]
     return f" of {', '.join(given)}" if given else ""
 
 
 Doing = Coroutine[Any, Any, int | None] | int | None
-"""What a command gives: its exit code (None is 0), or a coroutine of it."""
+"""Result of a command function: an exit code (None is 0), or a coroutine that returns one."""
 
 
 def work(function: Callable[P, Doing]) -> Callable[P, None]:
-    """A command that is run to its end. One that calls functions of its user is no coroutine
-    function: they run in the main thread, where Ctrl-C ends them.
+    """Make a function a command that runs to completion.
+
+    A command that calls functions of its user is not a coroutine function: they run in the main
+    thread, where Ctrl-C ends them.
     """
     return _run(function, service=False)
 
 
 def service(function: Callable[P, Doing]) -> Callable[P, None]:
-    """A command that serves until it is told to stop: what it logs is JSON, also at a terminal."""
+    """Make a function a command that serves until it is stopped and logs JSON."""
     return _run(function, service=True)
 
 
@@ -85,15 +85,16 @@ def _run(function: Callable[P, Doing], *, service: bool) -> Callable[P, None]:
 
 
 def keep() -> None:
-    """Have nothing of what there is be looked at for garbage any more, to the end of the process:
-    unless DuckDB is there, which would say at the end that it leaks.
+    """Exempt all existing objects from garbage collection, to the end of the process.
+
+    Not done if DuckDB is loaded, which would report leaks at exit.
     """
     if "_duckdb" not in sys.modules:
         gc.freeze()
 
 
 def collect() -> None:
-    """Have garbage looked for again where `main` had it left, and not in what was imported."""
+    """Enable garbage collection, which `main` disabled, except for imported objects."""
     if not gc.isenabled():
         keep()
         gc.enable()

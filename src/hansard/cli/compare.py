@@ -1,4 +1,4 @@
-"""`hansard compare`: the arms of an experiment beside each other."""
+"""Command `hansard compare`: compare the arms of an experiment."""
 
 from __future__ import annotations
 
@@ -35,22 +35,31 @@ NO_PICTURES = (
 )
 
 VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "": ""}
-"""Any other verdict withholds one, and is yellow."""
+"""Colours of verdicts; any other verdict withholds a judgement, and is yellow."""
 
 
 AllPairs = Annotated[
     bool,
     typer.Option(
-        "--all-pairs", help="Each arm with each other one, and a ranking; Holm's is over all pairs."
+        "--all-pairs",
+        help="Compare all pairs of arms and rank them; Holm's correction is over all pairs.",
     ),
 ]
 Lower = Annotated[
     list[str] | None,
-    typer.Option("--lower-is-better", metavar="METRIC", help="Less of it is better. Repeatable."),
+    typer.Option(
+        "--lower-is-better",
+        metavar="METRIC",
+        help="Lower values of this metric are better. Repeatable.",
+    ),
 ]
 Higher = Annotated[
     list[str] | None,
-    typer.Option("--higher-is-better", metavar="METRIC", help="More of it is better. Repeatable."),
+    typer.Option(
+        "--higher-is-better",
+        metavar="METRIC",
+        help="Higher values of this metric are better. Repeatable.",
+    ),
 ]
 Missing = Annotated[
     Literal["failure", "excluded", "worst-case"] | None,
@@ -70,7 +79,7 @@ Show = Annotated[
 
 
 Labels = Sequence[dict[str, Any]]
-"""What a page's tasks can be filtered by, as `task_labels` gives it."""
+"""Labels by which the tasks of a page can be filtered, as `task_labels` returns them."""
 
 
 @app.command()
@@ -85,7 +94,8 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     ] = None,
     all_pairs: AllPairs = False,
     by: Annotated[
-        str | None, typer.Option(metavar="LABEL", help="Also for each value of a label of runs.")
+        str | None,
+        typer.Option(metavar="LABEL", help="Also compare for each value of a label of runs."),
     ] = None,
     lower: Lower = None,
     higher: Higher = None,
@@ -93,7 +103,7 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     show: Show = None,
     form: Annotated[
         Literal["table", "markdown", "html"],
-        typer.Option("--format", "-f", help="How it is written."),
+        typer.Option("--format", "-f", help="Output format."),
     ] = "table",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write [stdout].")
@@ -102,20 +112,20 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
 ) -> None:
     """Compare the arms of an experiment.
 
-    Judged is by the plan's metrics; without a plan by the one that was scored, and where
-    several were, no verdict is given until --metric names one. That a run ended is its
-    completion, which stands beside. Which direction is better comes from the plan, from
-    --lower-is-better and --higher-is-better, or from the table metric_catalogue; where none
-    says it, there is a difference with its interval, and no verdict.
+    The metrics of the plan are judged. Without a plan, the only scored metric is judged; if several
+    were scored, choose one with --metric, since no verdict is given without it. Completion (how
+    runs ended) is reported beside. Which direction is better comes from the plan, from
+    --lower-is-better and --higher-is-better, or from the table metric_catalogue; if none states it,
+    the report has the difference and its interval, but no verdict.
 
-    Paired by task, with clustered standard errors, exact McNemar, intervals that hold at one
-    look and at any look, and Holm's correction over all that is judged; slices (--by) have a
-    correction of their own. The verdict is better, worse or cannot tell; or it says what is
-    lacking: not finished, depends on crashes or missing values, impossible values. Trials without
-    a value count as failures unless the plan says otherwise, and what leaving them out would
-    change is shown. Tasks that only one arm has are left out and listed, unless the plan says how
-    many there were to be. A summary of ten lines comes first. Equal log and question give equal
-    bytes.
+    Trials are paired by task, with clustered standard errors, exact McNemar, intervals that hold at
+    one look and at any look, and Holm's correction over all that is judged; slices (--by) are
+    corrected separately. The verdict is 'better', 'worse' or 'cannot tell', or it names the
+    obstacle: not finished, depends on crashes or missing values, impossible values. A trial without
+    a value counts as a failure unless the plan says otherwise; the report shows how the result
+    changes if such trials are left out. Tasks that only one arm has are left out and listed, unless
+    the plan states the number of tasks. The report begins with a summary of ten lines. The same log
+    and the same options give the same bytes.
     """
     target = sections(show)
     question = Question(
@@ -155,7 +165,7 @@ def _people(
 
 
 def table(made: Report, show: Collection[str] = SECTIONS) -> Iterator[Part]:
-    """A comparison as tables."""
+    """Yield a comparison as tables."""
     for place, block in enumerate(blocks(made, show)):
         match block:
             case Heading():
@@ -192,7 +202,7 @@ def _text(made: Report, show: Collection[str]) -> bytes:
 
 
 def markdown(made: Report, show: Collection[str]) -> bytes:
-    """The comparison as Markdown, tables as GitHub writes them."""
+    """Render the comparison as Markdown, with tables in GitHub's syntax."""
     lines: list[str] = []
     level = 1
     for block in blocks(made, show):
@@ -215,7 +225,7 @@ def markdown(made: Report, show: Collection[str]) -> bytes:
 
 
 def _gap(lines: list[str]) -> list[str]:
-    """An empty line where there is none before."""
+    """Return an empty line unless the lines already end with one."""
     return [""] if lines and lines[-1] else []
 
 
@@ -223,13 +233,14 @@ _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#~&"})
 
 
 def _marked(text: str) -> str:
-    """A text that Markdown shows as it is."""
+    """Escape a text so that Markdown shows it literally."""
     return plain_text(text).translate(_MARKS)
 
 
 def page(made: Report, show: Collection[str], labels: Labels = ()) -> bytes:
-    """The comparison as one HTML file that asks nobody for anything; without matplotlib it has no
-    pictures.
+    """Render the comparison as one HTML file that makes no network requests.
+
+    Without matplotlib it has no pictures.
     """
     from hansard.web.pages import comparison_page, installed_draw
 

@@ -1,4 +1,4 @@
-"""`hansard demo`."""
+"""Command `hansard demo`: watch three agents work, be killed, and resume."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ app = noun()
 
 @app.command()
 def demo(
-    seed: Annotated[int | None, typer.Option(help="Kill at the same moments again.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the moments of killing, to repeat a demo.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Watch three agents work, be killed, and resume.
 
-    About a minute, offline, on real input: the standard library's own source.
+    Takes about a minute, offline, on real input: the standard library's source.
     """
     raise typer.Exit(main(json=json, data_dir=GlobalOptions.values.get("data_dir"), seed=seed))

@@ -1,4 +1,4 @@
-"""`hansard demonstrate`: what a person does in a window, as the steps of a run."""
+"""Command `hansard demonstrate`: record a person's actions in a browser window as steps."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ app = noun()
 @app.command()
 @work
 async def demonstrate(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where to begin: an address, a file.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="First page: an address or a file.")],
     task: Annotated[
-        str, typer.Option(help="What is done, in words: what the run is asked for.")
+        str, typer.Option(help="Description of the task, recorded as the run's task.")
     ] = "",
-    workflow: Annotated[str, typer.Option(help="Of the new run.")] = "demonstration",
-    agent: Annotated[str, typer.Option(help="Who does it, and its role.")] = "person",
+    workflow: Annotated[str, typer.Option(help="Workflow of the new run.")] = "demonstration",
+    agent: Annotated[str, typer.Option(help="Name and role of the acting person.")] = "person",
     json: Json = False,
 ) -> None:
     """Record what you do in a browser window as a new run.
 
-    Recording ends when you close the window or press Ctrl-C. Each click, text, key and choice
-    is a step, as 'session.browser' records it, so that 'hansard actions' and 'hansard
-    experience' take the run. What a password field holds stays in the page: it is a secret by
-    the field's name.
+    Recording ends when you close the window or press Ctrl-C. Each click, text, key and choice is a
+    step, as 'session.browser' records it, so that 'hansard actions' and 'hansard experience' accept
+    the run. Text typed into a password field is not recorded: the step has a secret with the
+    field's name.
     """
     import hansard
     from hansard.integrations.browser import chromium
@@ -52,7 +52,7 @@ async def demonstrate(
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, ended.set)
         if task:
             await session.message("user", task)
-        shown.hint(f"run {session.run}: close the window, or press Ctrl-C, when you are done")
+        shown.hint(f"run {session.run}: close the window, or press Ctrl-C, to finish")
         report = await demonstrated(session, page, address, ended)
     shown.show(report, _render_demonstration, json=json)
 

@@ -1,4 +1,4 @@
-"""`hansard experience`: what runs teach, kept in the record, and done under check functions."""
+"""Command `hansard experience`: learn plans from runs, and replay them under checks."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from hansard.inspect.kept_experiences import (
 
 app = noun()
 
-WHICH = "The name of an experience that the record keeps, or a folder: a path with a slash."
-VERSION = "NAME, NAME@VERSION or NAME@DIGEST of an experience that is kept, or a folder's path."
+WHICH = "Name of a saved experience, or a folder: a path with a slash."
+VERSION = "NAME, NAME@VERSION or NAME@DIGEST of a saved experience, or a folder's path."
 
 Which = Annotated[str, typer.Argument(metavar="NAME|DIR", help=WHICH)]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What the record keeps it by.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a saved experience.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write its folder, too.")
 ]
@@ -83,7 +83,7 @@ COLUMNS = (
 @app.command()
 @work
 async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the experience.")],
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs of one kind of task.")],
     task: Annotated[
         list[str] | None,
@@ -101,7 +101,7 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
             "Needed where two values are adjacent in the task.",
         ),
     ] = None,
-    about: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
+    about: Annotated[str, typer.Option("--description", help="Purpose of the experience.")] = "",
     because: Because = "",
     by: By = OS_USER,
     output: Output = None,
@@ -109,7 +109,7 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
 ) -> None:
     """Learn the next version of an experience from runs.
 
-    The runs do one kind of task; no model is asked.
+    All runs must do the same kind of task. No model is called.
     """
     from hansard.agents.artifacts import experiences as kept
     from hansard.agents.artifacts.experiences import write_folder
@@ -208,18 +208,18 @@ async def list_(json: Json = False) -> None:
 @app.command()
 @work
 async def find(
-    task: Annotated[str, typer.Argument(metavar="[TASK]", help="Its text, or words.")] = "",
+    task: Annotated[str, typer.Argument(metavar="[TASK]", help="Task text, or words of it.")] = "",
     tool: Annotated[
-        list[str] | None, typer.Option(help="A tool that it calls; may be given several times.")
+        list[str] | None, typer.Option(help="A tool that the experience calls. Repeatable.")
     ] = None,
-    address: Annotated[str, typer.Option(help="Where it is done: an address, or a host.")] = "",
-    limit: Annotated[int, typer.Option(help="So many at most.")] = inspected.HITS_MAX,
-    every: Annotated[bool, typer.Option("--all", help="Also those that are retired.")] = False,
+    address: Annotated[str, typer.Option(help="Place of the task: an address or a host.")] = "",
+    limit: Annotated[int, typer.Option(help="Most experiences to list.")] = inspected.HITS_MAX,
+    every: Annotated[bool, typer.Option("--all", help="Also retired experiences.")] = False,
     json: Json = False,
 ) -> None:
     """Rank experiences that fit a task, and say why.
 
-    By wording, words, success and cost.
+    The ranking uses wording, words, success and cost.
     """
     from hansard.projections.search.files import FileWords
 
@@ -238,10 +238,10 @@ async def confirm(
     which: Which,
     check: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this check [all]; may be given several times."),
+        typer.Option(metavar="NAME", help="Only this check [all]. Repeatable."),
     ] = None,
     digest: Annotated[
-        str, typer.Option(help="Of the version that was looked at: what came in a bundle takes it.")
+        str, typer.Option(help="Digest of the reviewed version; required for a bundle.")
     ] = "",
     because: Because = "",
     by: By = OS_USER,
@@ -249,7 +249,7 @@ async def confirm(
 ) -> None:
     """Confirm an experience's checks, so that it may act.
 
-    The confirmed version is its next version.
+    Confirming adds the next version.
     """
     from hansard.agents.artifacts import experiences as kept
     from hansard.agents.artifacts.experiences import confirm_folder
@@ -281,7 +281,7 @@ async def retire(name: Name, because: Because = "", by: By = OS_USER, json: Json
 async def publish(
     name: Name,
     license_: Annotated[
-        str, typer.Option("--license", metavar="SPDX", help="Under which terms: Apache-2.0.")
+        str, typer.Option("--license", metavar="SPDX", help="License: Apache-2.0.")
     ],
     key: Annotated[
         Path | None,
@@ -299,7 +299,7 @@ async def publish(
 ) -> None:
     """Write a version as one bundle file for others.
 
-    Secrets and personal values in it are refused.
+    Refused if it has secrets or personal values.
     """
     from hansard.agents.artifacts.bundles import publish as published
 
@@ -325,7 +325,7 @@ def verify(
 ) -> None:
     """Check that a bundle is whole, and who signed it.
 
-    Takes no record, and runs nothing of it.
+    Needs no record, and runs nothing from the bundle.
     """
     from hansard.agents.artifacts.bundles import verify as verified
 
@@ -336,7 +336,7 @@ def verify(
 @work
 async def install(
     file: Bundle,
-    name: Annotated[str, typer.Option(help="What the record is to keep it by [its own].")] = "",
+    name: Annotated[str, typer.Option(help="Name in the record [that of the bundle].")] = "",
     key: PublicKey = None,
     because: Because = "",
     by: By = OS_USER,
@@ -344,7 +344,7 @@ async def install(
 ) -> None:
     """Save a bundle as untrusted.
 
-    Nothing is done by it until a person confirms its digest.
+    It may not act until a person confirms its digest.
     """
     from hansard.agents.artifacts.bundles import install as installed
 
@@ -357,16 +357,19 @@ async def install(
 @work
 async def run(
     which: Which,
-    task: Annotated[str, typer.Option(help="The task, said as it was: its values are read.")] = "",
+    task: Annotated[
+        str,
+        typer.Option(help="Task in the wording of the learned task; slot values are read from it."),
+    ] = "",
     param: Param = None,
     address: Annotated[str, typer.Option(help="The page to begin on: an address, or a file.")] = "",
     once: Once = "refuse",
-    workflow: Annotated[str, typer.Option(help="Of the new run.")] = "experience",
+    workflow: Annotated[str, typer.Option(help="Workflow of the new run.")] = "experience",
     json: Json = False,
 ) -> int:
     """Replay an experience in Chromium as a new run.
 
-    No model is asked.
+    No model is called.
     """
     from hansard.agents.artifacts.experiences import read_folder
 
@@ -383,7 +386,7 @@ async def run(
 
 
 def _address(given: str) -> str:
-    """An address, or that of a file."""
+    """Return an address unchanged, and a file's path as a file address."""
     path = Path(given)
     return path.resolve().as_uri() if path.is_file() else given
 
@@ -425,7 +428,7 @@ def _listed(found: KeptExperiences) -> Iterator[Part]:
     if found.experiences:
         yield shown.listing(LIST, found.experiences)
     else:
-        yield "no experience is kept"
+        yield "no experience is saved"
 
 
 def _share(share: float | None) -> str:
@@ -460,7 +463,7 @@ def _verified(report: VerifiedBundle) -> Iterator[Part]:
     yield f"license   {report.license}"
     yield f"signed    {f'by the key {report.key}' if report.key else 'by nobody'}"
     yield f"digest    {report.digest}"
-    yield "it is whole; whether it does what it says, only who looks at it can say"
+    yield "the bundle is complete; only a review can tell whether it does what it describes"
 
 
 def _published(state: PublishedBundle) -> Iterator[Part]:

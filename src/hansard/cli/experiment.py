@@ -1,4 +1,4 @@
-"""`hansard experiment`: plans that are registered, and the runs that have an arm of one."""
+"""Command `hansard experiment`: registered plans, and the runs of their arms."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ app = noun()
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The experiment's name.")]
 
 FILE_BYTES_MAX = 1024 * 1024
-"""Of a plan's file: far more than the largest plan takes."""
+"""Largest plan file, in bytes; no real plan comes near it."""
 
 
 def from_file(path: Path) -> tuple[str, ExperimentRegistered]:
-    """An experiment's name and plan from a TOML file. Raises BadValue, BadName."""
+    """Read an experiment's name and plan from a TOML file. Raises BadValue, BadName."""
     text = read_text(path, FILE_BYTES_MAX, "give a plan as TOML, see docs/experiments.md")
     try:
         fields = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadValue(f"{path}", f"it is no TOML: {error}", "see docs/experiments.md") from error
+        raise BadValue(
+            f"{path}", f"it is not valid TOML: {error}", "see docs/experiments.md"
+        ) from error
     if "name" not in fields:
         raise BadValue(f"{path}", "it has no name", 'begin it with name = "..."')
     name = fields.pop("name")
@@ -62,8 +64,8 @@ async def register(
 ) -> None:
     """Register an experiment: arms, metrics, and how it is judged.
 
-    Registering the same one again changes nothing. A plan may be replaced before its first run,
-    and not after: both plans stay on record.
+    Registering an equal plan again changes nothing. A plan can be replaced until its first run;
+    both plans stay on record.
     """
     name, plan = from_file(file)
     if because and not replace:
@@ -102,7 +104,7 @@ async def assign(
     unit: Annotated[str, typer.Argument(metavar="UNIT", help="A task, a run, a conversation ...")],
     json: Json = False,
 ) -> None:
-    """Print the arm that a unit has by its hash; nothing is recorded."""
+    """Print the arm that a unit's hash assigns; record nothing."""
     async with reading() as workspace:
         found, is_stopped = await assigned(workspace, name, unit)
     output.show(found, found.arm, json=json)
@@ -140,7 +142,7 @@ METRICS = (
 @app.command("list")
 @work
 async def list_(json: Json = False) -> None:
-    """List experiments, registered or met in runs."""
+    """List experiments, registered or named by runs."""
     async with answering() as reader:
         found = list_experiments(reader)
     output.show(found, _listed, json=json)

@@ -1,4 +1,4 @@
-"""`hansard export`: runs as JSON lines, with their exact bytes or as one role sees them."""
+"""Command `hansard export`: runs as JSON lines, verbatim or as a role sees them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hansard.domain.choices import counted
 from hansard.inspect.find import find_run
 
 NAMED_MAX = 5
-"""Runs carried along that are told by their ids."""
+"""Most runs included in addition that are listed by id."""
 
 Write = Callable[[bytes], object]
 
@@ -46,8 +46,8 @@ async def export(
 ) -> int:
     """Export runs as JSON lines with their exact stored bytes.
 
-    Large payloads are included. A fork brings its parents, a run of a conversation the runs
-    before it. 'hansard import events' reads the file.
+    Large payloads are included, and so are the parents of a fork and the earlier runs of a
+    conversation. 'hansard import events' reads the file.
     """
     async with reading() as workspace:
         known = set(await workspace.log.runs())
@@ -87,7 +87,7 @@ async def _view(workspace: Workspace, names: list[str], role: str, write: Write)
 
 @contextmanager
 def _target(output: Path | None) -> Generator[Write]:
-    """Stdout, or a file that is there whole or not at all. Raises Unwritable."""
+    """Open stdout, or a file that is written completely or not at all. Raises Unwritable."""
     if output is None or str(output) == "-":
         yield sys.stdout.buffer.write
         sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""`hansard health`: for a supervisor or a container's health check."""
+"""Command `hansard health`: a check for a supervisor or a container."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ app = noun()
 async def check_health(json: Json = False) -> int:
     """Show whether 'hansard up' is watching, and what it found.
 
-    Reads one file of the data directory and asks no broker. Exits with 1 where no 'hansard up'
-    watches, where it could not compare a log for 30 s, and where it found one damaged or forged
-    since it began.
+    Reads one file of the data directory; needs no broker. Exits with 1 if no 'hansard up' watches,
+    if it could not compare a log for 30 s, or if it found a log damaged or forged since it started.
     """
     found = health(data_dir_of(settings()))
     output.show(found, _people, json=json)

@@ -1,4 +1,4 @@
-"""`hansard import`: recorded runs of other systems, and exported ones, into a workspace."""
+"""Command `hansard import`: recorded runs of other systems, and exported runs."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ from hansard.inspect.answer import plain_text
 app = noun()
 
 BAD_SHOWN_MAX = 100
-"""Bad records shown one by one to people; more are only counted. `--json` shows all."""
+"""Most bad records shown to people; the rest are counted. `--json` shows all."""
 
 UNANSWERED_SHOWN_MAX = 5
-"""Calls without a result that the summary names."""
+"""Most calls without a result named in the summary."""
 
 
 class _Watcher:
-    """Shows how an import goes."""
+    """Progress display of an import."""
 
     def __init__(
         self, progress: Progress | None, task: TaskID | None, *, strict: bool, json: bool
@@ -68,22 +68,22 @@ class _Watcher:
         self._told = 0
 
     def read(self, count: int) -> None:
-        """Move the bar."""
+        """Update the progress bar."""
         if self._progress is not None and self._task is not None:
             self._progress.advance(self._task, count)
 
     def bad(self, bad: Bad) -> None:
-        """Tell of a bad record. Raises BadRecord under --strict."""
+        """Report a bad record. Raises BadRecord under --strict."""
         self._told += 1
         output.show(bad, self._people, json=self._json)
         if self._strict:
             raise BadRecord(bad)
 
     def _people(self, bad: Bad) -> list[Part]:
-        """A bad record, above the bar where there is one."""
+        """Render a bad record, above the progress bar if there is one."""
         if self._told > BAD_SHOWN_MAX + 1:
             return []
-        more = "more bad records are only counted; --json tells all"
+        more = "further bad records are only counted; --json lists all"
         text = str(bad) if self._told <= BAD_SHOWN_MAX else more
         if self._progress is None:
             return [Hint(text)]
@@ -113,17 +113,19 @@ async def import_(
     ] = False,
     no_guesses: Annotated[
         bool,
-        typer.Option("--no-guesses", help="Stop at what a source does not say, do not assume it."),
+        typer.Option(
+            "--no-guesses", help="Stop where a source lacks a value instead of assuming it."
+        ),
     ] = False,
     json: Json = False,
 ) -> int:
     """Import recorded runs.
 
-    Their ids derive from their content: importing again changes nothing, and a killed import goes
-    on where it stood. Bad records are shown with file, line and reason, and skipped; exits with 1
-    where there were any. What was assumed and what was not imported is summed up at the end, and
-    kept on record with what was skipped. Of tau2-bench a submission may be among the files: hansard
-    audit compares its figures with the runs. `events` are the files of 'hansard export'.
+    Ids derive from content: importing again changes nothing, and a killed import continues where it
+    stopped. Bad records are shown with file, line and reason, and skipped; if there are any, the
+    command exits with 1. Assumptions and omitted data are summed up at the end, and recorded
+    together with the skipped records. For tau2-bench the files may include a submission: hansard
+    audit compares its figures with the runs. Use `events` for files of 'hansard export'.
     """
     format_, *files = named if named[0] in NAMES else ("", *named)
     if not files:
@@ -171,7 +173,7 @@ def _check_events(given: ImportDefaults) -> None:
 def _recognised(
     paths: list[Path | None], watcher: _Watcher, tally: Tally
 ) -> dict[str, list[Path | None]]:
-    """Files by their format; the rest is reported. Raises BadRecord, OSError."""
+    """Group files by format and report the rest. Raises BadRecord, OSError."""
     groups: dict[str, list[Path | None]] = {}
     for path in paths:
         begun = head(path)
@@ -211,7 +213,7 @@ async def _events(
 
 
 def _path(file: str) -> Path | None:
-    """A file that can be read; None for stdin. Raises NotFound, BadValue."""
+    """Return the path of a readable file; None for stdin. Raises NotFound, BadValue."""
     if file == STDIN:
         return None
     path = Path(file)
@@ -226,13 +228,13 @@ def _path(file: str) -> Path | None:
 
 
 def _size(files: list[str]) -> int | None:
-    """What there is to read, in bytes; None where that is not known."""
+    """Return the total size of the files in bytes, or None if it is unknown."""
     return None if STDIN in files else sum(Path(file).stat().st_size for file in files)
 
 
 @contextmanager
 def _bar() -> Generator[Progress | None]:
-    """A bar on stderr where that is a terminal; nothing where it is not."""
+    """Show a progress bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -248,7 +250,7 @@ def _bar() -> Generator[Progress | None]:
 
 
 def _lines(tally: Tally, *, stopped: bool) -> Iterator[dict[str, Any]]:
-    """What is missing, then the figures; `stopped` at the first bad record."""
+    """Yield what is missing, then the figures; `stopped` if the import ended at a bad record."""
     figures = msgspec.structs.asdict(tally)
     for run, call in figures.pop("unanswered"):
         yield {"kind": "unanswered", "run": run, "call_id": call}
@@ -266,7 +268,7 @@ def _summary(tally: Tally, *, stopped: bool, events: bool) -> str:
     if tally.duplicates:
         text += f"; {counted(tally.duplicates, 'record')} there twice"
     if tally.unasked:
-        text += f"; {counted(tally.unasked, 'result')} that no call asked for"
+        text += f"; {counted(tally.unasked, 'result')} without a call"
     if tally.claims:
         text += f"; {counted(tally.claims, 'claimed figure')}"
     if tally.unanswered:
@@ -276,9 +278,9 @@ def _summary(tally: Tally, *, stopped: bool, events: bool) -> str:
         more = "..." if len(tally.unanswered) > UNANSWERED_SHOWN_MAX else ""
         text += f"; {counted(len(tally.unanswered), 'call')} without a result ({named}{more})"
     if tally.absent:
-        text += f"; {len(tally.absent):,} large payloads were gone where it comes from"
+        text += f"; {len(tally.absent):,} large payloads were missing at the source"
     if stopped:
-        text += "; stopped at the first bad record: what stands before it stays"
+        text += "; stopped at the first bad record: the records before it are imported"
     elif tally.bad:
         text += f"; {counted(tally.bad, 'bad record')} skipped"
     if tally.left_out:
@@ -290,7 +292,7 @@ def _summary(tally: Tally, *, stopped: bool, events: bool) -> str:
 
 
 def _phrases(kinds: dict[str, int]) -> str:
-    """Kinds of things, each with its number; the first word says what is counted."""
+    """Render counts of kinds of things; the first word of a kind is the thing counted."""
     found = []
     for kind, count in kinds.items():
         one, _, rest = kind.partition(" ")

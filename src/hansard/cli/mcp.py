@@ -1,4 +1,4 @@
-"""`hansard mcp`: other people's clients and servers on the record, over MCP."""
+"""Command `hansard mcp`: record MCP clients and servers, serve the record over MCP."""
 
 from __future__ import annotations
 
@@ -49,37 +49,42 @@ if TYPE_CHECKING:
 app = noun()
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A header's name (RFC 9110, token)."""
+"""Name of a header (RFC 9110, token)."""
 
 TOKEN_BYTES = 32
-"""Of a token that is made here: as many random bytes as credentials have."""
+"""Random bytes of a token that is generated here: as many as credentials have."""
 
 
 TokenFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="With --http: the token of clients that are trusted; made where it is not there.",
+        help="With --http: file with the token of trusted clients; created if missing.",
     ),
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="With --http: a name that it is asked by. Repeatable."),
+    typer.Option(metavar="NAME", help="With --http: a host name that clients may use. Repeatable."),
 ]
 AgentName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Who the client is [HANSARD_AGENT].")
+    str | None, typer.Option(metavar="NAME", help="The client's agent name [HANSARD_AGENT].")
 ]
-RoleName = Annotated[str | None, typer.Option(metavar="NAME", help="In which role [HANSARD_ROLE].")]
+RoleName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The client's role [HANSARD_ROLE].")
+]
 
 Url = Annotated[
-    str | None, typer.Option(metavar="URL", help="A server over HTTP, in a command's place.")
+    str | None,
+    typer.Option(metavar="URL", help="Address of a server over HTTP, instead of a command."),
 ]
 TokenEnv = Annotated[
     str | None, typer.Option(metavar="NAME", help="With --url: the variable with its bearer token.")
 ]
 Servers = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Several servers, as a client's mcpServers name them."),
+    typer.Option(
+        metavar="FILE", help="File with several servers, in the form of a client's mcpServers."
+    ),
 ]
 Http = Annotated[
     str | None,
@@ -111,18 +116,21 @@ ClientSecretEnv = Annotated[
 Issuer = Annotated[
     str | None,
     typer.Option(
-        metavar="URL", help="With --client-id: the authorization server, alone given the secret."
+        metavar="URL",
+        help="With --client-id: the authorization server, the only one that gets the secret.",
     ),
 ]
 Scope = Annotated[
     str | None,
-    typer.Option(metavar="SCOPES", help="With --client-id: what to ask for [as the server names]."),
+    typer.Option(
+        metavar="SCOPES", help="With --client-id: scopes to request [those the server names]."
+    ),
 ]
 
 ProxyMode = Annotated[
     Literal["live", "resume", "strict", "offline"] | None,
     typer.Option(
-        help="How the record is used [live of a new run, else resume]. strict and offline "
+        help="Use of the record [live for a new run, else resume]. strict and offline "
         "answer from the record alone: no server is started."
     ),
 ]
@@ -145,31 +153,33 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
     allow_host: AllowHost = None,
     run: Annotated[
         str,
-        typer.Option(metavar="ID|new|last", help="Which run it serves; last: of this workflow."),
+        typer.Option(
+            metavar="ID|new|last", help="Run to record in; last: the newest of this workflow."
+        ),
     ] = NEW,
     mode: ProxyMode = None,
-    workflow: Annotated[
-        str, typer.Option(metavar="NAME", help="Of which workflow a new run is.")
-    ] = "mcp",
+    workflow: Annotated[str, typer.Option(metavar="NAME", help="Workflow of a new run.")] = "mcp",
     agent: AgentName = None,
     role: RoleName = None,
     rules: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What tools do, and what is refused: docs/mcp.md."),
+        typer.Option(
+            metavar="FILE", help="File with the effects of tools, and what to refuse: docs/mcp.md."
+        ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds that a call may take.")
+        float, typer.Option(min=0.1, help="Longest duration of a call, in seconds.")
     ] = TIMEOUT_S,
 ) -> None:
     """Record the calls between an MCP client and a server.
 
-    The client is at stdin: in its configuration 'hansard mcp proxy --' goes before the server's
-    command, or 'hansard mcp proxy --url URL' into the place of its address. With --http any number
-    of clients come in at a port of this machine, whose address takes the server's place with them;
-    they share one run. Frames are passed on as they come. A call of a tool that may do something
-    is on record before the server gets it, and its answer before the client does. What is on record
-    is answered from it: with --run last after a crash, and with --run last --mode offline where
-    there is no server.
+    The client connects over stdin and stdout: in its configuration, put 'hansard mcp proxy --'
+    before the server's command, or replace the server's address by 'hansard mcp proxy --url URL'.
+    With --http any number of clients connect to a local port, whose address replaces the server's
+    in their configuration; they share one run. Frames are passed on unchanged. A call of a tool
+    with effects is recorded before the server gets it, and its answer before the client gets it.
+    Recorded calls are answered from the record: with --run last after a crash, and with --run last
+    --mode offline without a server.
     """
     _demand_http(http, token_file, allow_host)
     config = Serving(
@@ -207,7 +217,7 @@ def _demand_http(http: str | None, *of_http: object) -> None:
 
 
 def _headers(token_env: str | None, header_env: Sequence[str]) -> dict[str, str]:
-    """What goes with each request, by what variables of the environment say. Raises BadValue."""
+    """Return the request headers, with values from environment variables. Raises BadValue."""
     headers = {} if token_env is None else server_files.bearer(_variable("--token-env", token_env))
     for each in header_env:
         header, _, name = each.partition("=")
@@ -220,7 +230,7 @@ def _headers(token_env: str | None, header_env: Sequence[str]) -> dict[str, str]
 def _login(
     client_id: str | None, secret_env: str | None, issuer: str | None, scope: str | None
 ) -> server_files.Login | None:
-    """Return the OAuth client that the proxy is at its server. Raises BadValue."""
+    """Return the proxy's OAuth client for its server. Raises BadValue."""
     if client_id and secret_env and issuer:
         secret = _variable("--client-secret-env", secret_env)
         return server_files.Login(client_id, secret, issuer, scope)
@@ -231,7 +241,7 @@ def _login(
 
 
 def _variable(option: str, name: str) -> str:
-    """What a variable of the environment says. Raises BadValue where it is not set."""
+    """Return the value of an environment variable. Raises BadValue if it is not set."""
     found = os.environ.get(name)
     if not found:
         raise BadValue(option, f"{name!r:.80} is not set", "set it, or name another")
@@ -245,14 +255,17 @@ async def serve_record(
     role: RoleName = None,
     http: Annotated[
         str | None,
-        typer.Option(metavar="[HOST:]PORT", help="Over streamable HTTP instead; 0: a free port."),
+        typer.Option(
+            metavar="[HOST:]PORT", help="Serve over streamable HTTP instead; 0: a free port."
+        ),
     ] = None,
     as_: Annotated[
         list[Path] | None,
         typer.Option(
             "--as",
             metavar="FILE",
-            help="With --http: who sends the token of these credentials is that agent. Repeatable.",
+            help="With --http: credentials of an agent; a client that sends their token acts as it."
+            " Repeatable.",
         ),
     ] = None,
     token_file: TokenFile = None,
@@ -272,10 +285,11 @@ async def serve_record(
 ) -> None:
     """Serve the record to MCP clients.
 
-    Its runs, shared state, tasks and questions. Over stdio to one client, which is one agent in
-    one role; with --http to all that send a token, each of which is of one agent in one role.
-    Calls are recorded in the run that they name, or in a run of the agent's own (workflow
-    'mcp'). Runs that it began go on after it: only leave_run ends its work in one.
+    Offers its runs, shared state, tasks and questions. Over stdio it serves one client, as one
+    agent in one role; with --http it serves all clients that send a token, each of which belongs to
+    one agent in one role. Calls are recorded in the run that they name, or in a run of the agent's
+    own (workflow 'mcp'). Its runs stay open when the server exits: only leave_run ends an agent's
+    work in a run.
     """
     opened = _opening(tools or ["default"], prefix, http, as_, token_file, allow_host)
     with termination_event() as stop:
@@ -306,19 +320,20 @@ async def serve_record(
 
 
 def _given(**more: Any) -> dict[str, Any]:
-    """What was given before the command, as `connect` takes it, and more."""
+    """Return the global options as arguments of `connect`, with `more` added."""
     given = {name: value for name, value in GlobalOptions.values.items() if value is not None}
     given["nats"] = given.pop("nats_url", None)
     return given | more
 
 
 def _token(file: Path | None) -> str:
-    """The token of a file, which is made where it is not there; without one a new token, which is
-    told. Raises BadValue.
+    """Return the token in a file, which is created if it is missing.
+
+    Without a file, generate a token and print it. Raises BadValue.
     """
     if file is None:
         made = secrets.token_urlsafe(TOKEN_BYTES)
-        output.hint(f"clients are to send: Authorization: Bearer {made}")
+        output.hint(f"clients must send: Authorization: Bearer {made}")
         return made
     try:
         with contextlib.suppress(FileExistsError):
@@ -336,9 +351,9 @@ def _token(file: Path | None) -> str:
 def _opening(
     tools: Sequence[str], prefix: str, http: str | None, *of_http: object
 ) -> Callable[[Any, str | None, str | None], Sessions]:
-    """Return what makes a client's sessions; it takes long to import.
+    """Return a factory of client sessions; the import behind it is slow.
 
-    Raises NotInstalled, and BadValue for tools or a prefix that there cannot be.
+    Raises NotInstalled, and BadValue for unknown tools or an invalid prefix.
     """
     _demand_http(http, *of_http)
     try:
@@ -357,24 +372,24 @@ def _opening(
 async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     client: Annotated[
         Literal["claude", "claude-desktop", "cursor", "vscode"],
-        typer.Argument(help="Whose configuration. claude is Claude Code."),
+        typer.Argument(help="Client to configure. claude is Claude Code."),
     ],
     name: Annotated[
         str | None,
-        typer.Argument(help="The server that the proxy is put before [the record is added]."),
+        typer.Argument(help="Server to record through the proxy [add the record's own server]."),
     ] = None,
     folder: Annotated[
         Path, typer.Option(metavar="DIR", help="The project's folder.", show_default="this one")
     ] = Path(),
     user: Annotated[
         bool,
-        typer.Option("--user", help="In the user's own configuration, not in a project's."),
+        typer.Option("--user", help="Change the user's configuration instead of the project's."),
     ] = False,
     agent: AgentName = None,
     url: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Without NAME: where 'hansard mcp serve --http' is asked, instead."
+            metavar="URL", help="Without NAME: address of a running 'hansard mcp serve --http'."
         ),
     ] = None,
     token_env: Annotated[
@@ -382,17 +397,18 @@ async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         typer.Option(metavar="VARIABLE", help="With --url: the variable with the client's token."),
     ] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Write the file; else it is only printed.")
+        bool, typer.Option("--write", help="Write the file instead of printing it.")
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take back what it did.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo a former install.")] = False,
     json: Json = False,
 ) -> None:
     """Configure an MCP client of a project to use the record.
 
-    Without NAME its configuration gets a server 'hansard', which is 'hansard mcp serve'; with the
-    NAME of a server that it has, 'hansard mcp proxy' is put before that server's command or
-    address. What else it says stays. The record is named there by its folder, since a client starts
-    servers elsewhere; with --url it is asked where it is served.
+    Without NAME, add a server 'hansard' to the client's configuration that runs 'hansard mcp
+    serve'. With the NAME of a configured server, put 'hansard mcp proxy' before its command or
+    address. The rest of the configuration is unchanged. The record is given by the path of its
+    folder, since a client starts servers in another directory; with --url the client connects to a
+    running server instead.
     """
     kind = files.CLIENTS[client]
     if (url is None and token_env is not None) or (url is not None and name is not None):
@@ -417,23 +433,25 @@ async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
 
 def _installed(made: files.Installed, backup: str, *, write: bool) -> Iterator[Part]:
     if not made.changes:
-        yield Hint(f"{made.path} says that already: nothing to do")
+        yield Hint(f"{made.path} is already configured: nothing to do")
         return
     yield Bytes(made.text.encode())
-    done = f"wrote {made.path}" if write else f"this is what {made.path} is to say: add --write"
+    done = (
+        f"wrote {made.path}" if write else f"new content of {made.path}, not written: add --write"
+    )
     yield Hint(f"{done}; --undo takes it back")
     if backup:
         yield Hint(f"the former file is {backup}")
 
 
 def _command() -> list[str]:
-    """How a client starts this program."""
+    """Return the command line with which a client starts this program."""
     found = shutil.which("hansard")
     return [found] if found else [sys.executable, "-m", "hansard"]
 
 
 def _place(given: Settings) -> list[str]:
-    """The options that name the record, whatever folder they are read in."""
+    """Return the options that name the record independently of the working directory."""
     where = (
         ["--nats", given.nats_url] if given.nats_url else ["--data-dir", str(data_dir_of(given))]
     )
@@ -449,12 +467,12 @@ async def _served(config: Serving, report: ProxyReport) -> None:
 
 def _began(config: Serving, run: str) -> None:
     if config.mode in READS_ONLY:
-        output.hint(f"replaying run {run}: no server is asked")
+        output.hint(f"replaying run {run}: no server is called")
         return
-    verb = "recording" if config.run == NEW else "going on with"
+    verb = "recording" if config.run == NEW else "continuing"
     output.hint(
-        f"{verb} run {run}: after a crash go on with --run {run} (or --run {LAST}), and replay it "
-        f"without the server with --run {run} --mode offline"
+        f"{verb} run {run}: after a crash continue with --run {run} (or --run {LAST}), and replay "
+        f"it without the server with --run {run} --mode offline"
     )
 
 
@@ -464,7 +482,7 @@ def _waits(approval: Approval) -> None:
 
 
 def _listens(url: str) -> None:
-    output.hint(f"clients come in at {url}")
+    output.hint(f"clients connect to {url}")
 
 
 def _learned(tools: dict[str, Effects]) -> None:

@@ -1,4 +1,4 @@
-"""`hansard memory`: files that outlive runs, read, followed back and put right."""
+"""Command `hansard memory`: read, trace, change and restore files that outlive runs."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ from hansard.inspect.memory import (
     MemoryProposals,
 )
 
-app = noun(name="memory", help="Look at files that outlive runs, follow them back, put them right.")
+app = noun(name="memory", help="Read, change and restore files that outlive runs.")
 
 Space = Annotated[
-    str, typer.Argument(metavar="SPACE", help="agent/NAME, user/PRINCIPAL, or org, that of all.")
+    str, typer.Argument(metavar="SPACE", help="agent/NAME, user/PRINCIPAL, or org (shared by all).")
 ]
 Path = Annotated[str, typer.Argument(metavar="PATH", help="A file, from the root of the tree.")]
 SomePath = Annotated[str | None, typer.Argument(metavar="[PATH]", help="Only this file.")]
@@ -61,7 +61,8 @@ ReflectWith = Annotated[
     typer.Option(
         "--with",
         metavar="MODULE:FUNCTION",
-        help="Proposes: is given runs and files; else what users asked to be remembered.",
+        help="Function that proposes changes from runs and files [propose what users asked to "
+        "remember].",
     ),
 ]
 AskModel = Annotated[
@@ -69,7 +70,7 @@ AskModel = Annotated[
     typer.Option(
         "--ask",
         metavar="MODULE:FUNCTION",
-        help="A model: is given our prompt as a text, returns its answer. In the place of --with.",
+        help="Function that calls a model: takes a prompt, returns the answer. Instead of --with.",
     ),
 ]
 Point = Annotated[
@@ -111,7 +112,7 @@ HITS = (
 @work
 async def list_files(
     space: Annotated[
-        str | None, typer.Argument(metavar="[SPACE]", help="Only this space; else all.")
+        str | None, typer.Argument(metavar="[SPACE]", help="Only this space [all].")
     ] = None,
     at: Point = None,
     json: Json = False,
@@ -125,7 +126,7 @@ async def list_files(
 @app.command()
 @work
 async def show(space: Space, path: Path, at: Point = None, json: Json = False) -> None:
-    """Print a file, as it is or as it was."""
+    """Print a file, now or at any point."""
     async with reading() as workspace:
         found = await MemoryStore(workspace, space).entry(path, at)
     output.show(found, _text, json=json)
@@ -145,10 +146,12 @@ async def show_log(space: Space, path: SomePath = None, json: Json = False) -> N
 @work
 async def diff(
     space: Space,
-    before: Annotated[str, typer.Option("--from", metavar="POINT", help="As --at of 'ls'.")],
+    before: Annotated[
+        str, typer.Option("--from", metavar="POINT", help="First point, like --at of 'ls'.")
+    ],
     path: SomePath = None,
     after: Annotated[
-        str | None, typer.Option("--to", metavar="POINT", help="As --from; now, if not given.")
+        str | None, typer.Option("--to", metavar="POINT", help="Last point [now].")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -174,7 +177,8 @@ async def blame(space: Space, path: Path, json: Json = False) -> None:
 async def revert(
     space: Space,
     change: Annotated[
-        str, typer.Argument(metavar="CHANGE", help="Its id, or its version of the space (@3).")
+        str,
+        typer.Argument(metavar="CHANGE", help="A change's id, or its version of the space (@3)."),
     ],
     because: Because = "",
     by: By = OS_USER,
@@ -194,14 +198,12 @@ async def revert(
 @work
 async def remember(
     what: Annotated[
-        str, typer.Argument(metavar="SPACE", help="A space that is told TEXT; without it a run.")
+        str, typer.Argument(metavar="SPACE", help="Space to add TEXT to; without TEXT, a run.")
     ],
-    text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="What is to hold from now on.")
-    ] = None,
-    path: Annotated[str, typer.Option(metavar="PATH", help="In which file.")] = AGENTS,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Line to add.")] = None,
+    path: Annotated[str, typer.Option(metavar="PATH", help="File to add it to.")] = AGENTS,
     space: Annotated[
-        str, typer.Option(metavar="SPACE", help="With a run: the space that is told.")
+        str, typer.Option(metavar="SPACE", help="With a run: space of the proposal.")
     ] = ORG,
     function: ReflectWith = None,
     ask: AskModel = None,
@@ -210,8 +212,9 @@ async def remember(
 ) -> None:
     """Add a line to instructions, or propose a run's lessons.
 
-    Of a run what its users asked for by /remember is proposed, or what the function of --with
-    makes of it; 'hansard memory apply' has it be so.
+    With TEXT, add it to the space. Without TEXT, SPACE is a run: propose what its users asked for
+    with /remember, or what the function of --with returns. 'hansard memory apply' makes a proposal
+    a change.
     """
     if text is None:
         propose = interruptible(named(function)) if function is not None else asked_for
@@ -245,7 +248,7 @@ async def proposals(space: Space, json: Json = False) -> None:
 async def apply(
     space: Space,
     proposal: Annotated[
-        str, typer.Argument(metavar="PROPOSAL", help="The event that has it; or 'last'.")
+        str, typer.Argument(metavar="PROPOSAL", help="Event of the proposal, or 'last'.")
     ] = LAST,
     path: Annotated[
         list[str] | None, typer.Argument(metavar="[PATH]...", help="Only of these files.")
@@ -255,7 +258,7 @@ async def apply(
 ) -> None:
     """Apply a proposal as a change.
 
-    Refused if a file of it has changed since.
+    Refused if one of its files has changed since.
     """
     async with reading() as workspace:
         version, diff = await made(workspace, space_name(space), proposal, path or [], by)
@@ -269,15 +272,16 @@ async def policy(
     space: Space,
     approval: Annotated[
         MemoryApproval | None,
-        typer.Argument(metavar="[ask|off]", help="Whether changes wait for a person's word."),
+        typer.Argument(metavar="[ask|off]", help="ask: changes wait for a person's approval."),
     ] = None,
     until: Annotated[
-        str, typer.Option(metavar="TIME", help="When it is 'ask' again: with its zone.")
+        str,
+        typer.Option(metavar="TIME", help="Time at which it becomes 'ask' again, with time zone."),
     ] = "",
     untrusted: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PATTERN", help="Paths not asked about though they rest on untrusted input."
+            metavar="PATTERN", help="Paths without approval even if they rest on untrusted input."
         ),
     ] = None,
     because: Because = "",
@@ -286,7 +290,7 @@ async def policy(
 ) -> None:
     """Show or set whether agents' changes need approval.
 
-    Set it before the first run of an agent, if you like: its space need not exist yet.
+    The policy can be set before the first run of an agent: its space need not exist yet.
     """
     async with reading() if approval is None else beginning() as workspace:
         if approval is None:
@@ -315,7 +319,9 @@ async def _standing(workspace: Workspace, space: str) -> MemoryPolicySet:
 @work
 async def glob(
     space: Space,
-    pattern: Annotated[str, typer.Argument(metavar="GLOB", help="Such as 'skills/*/SKILL.md'.")],
+    pattern: Annotated[
+        str, typer.Argument(metavar="GLOB", help="Pattern such as 'skills/*/SKILL.md'.")
+    ],
     json: Json = False,
 ) -> None:
     """List files whose path matches a pattern.
@@ -331,16 +337,18 @@ async def glob(
 @work
 async def grep(
     space: Space,
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="In RE2's syntax.")],
+    pattern: Annotated[
+        str, typer.Argument(metavar="PATTERN", help="Regular expression in RE2 syntax.")
+    ],
     within: Annotated[
         str, typer.Option("--glob", metavar="GLOB", help="Only in these files.")
     ] = "",
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="As it says.")] = False,
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
     json: Json = False,
 ) -> None:
     """List lines that match a regular expression.
 
-    The time is linear in the text.
+    Matching takes time linear in the text.
     """
     async with reading() as workspace:
         found = await memory.grep(workspace, space, pattern, glob=within, ignore_case=ignore_case)
@@ -354,10 +362,10 @@ async def search_files(
     question: Annotated[str, typer.Argument(metavar="WORDS", help="Words, or a sentence.")],
     within: Annotated[str, typer.Option("--glob", metavar="GLOB", help="Only these files.")] = "",
     kind: Annotated[
-        str, typer.Option("--kind", metavar="KIND", help="Only these: procedural or semantic.")
+        str, typer.Option("--kind", metavar="KIND", help="Only this kind: procedural or semantic.")
     ] = "",
     meaning: Annotated[
-        bool, typer.Option("--meaning", help="By meaning, too: takes hansard[semantic].")
+        bool, typer.Option("--meaning", help="Rank also by meaning; needs hansard[semantic].")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -382,30 +390,38 @@ async def compact(
         typer.Option(
             "--with",
             metavar="MODULE:FUNCTION",
-            help="Proposes: is given what was found and the files, and returns new texts by path.",
+            help="Function that proposes: takes findings and files, returns new texts by path.",
         ),
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="PHRASE", help="It must still be found, as those in keep.md."),
+        typer.Option(
+            metavar="PHRASE", help="Phrase that must stay findable, like those in keep.md."
+        ),
     ] = None,
     drop_max: Annotated[
-        float, typer.Option(metavar="SHARE", help="Largest share of tokens and lines to go.")
+        float,
+        typer.Option(
+            metavar="SHARE", help="Largest share of tokens and lines that may be removed."
+        ),
     ] = DROP_MAX,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Make the change, if it is not refused.")
+        bool, typer.Option("--apply", help="Apply the change, unless it is refused.")
     ] = False,
     propose: Annotated[
-        bool, typer.Option("--propose", help="Have it wait for 'hansard memory apply'.")
+        bool,
+        typer.Option(
+            "--propose", help="Record the change as a proposal for 'hansard memory apply'."
+        ),
     ] = False,
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Find what could be shorter.
+    """Find text that can be shortened.
 
-    Also shows what refuses a proposal. Nothing is changed except by --apply. Without --with,
-    lines that have the very words of others go. What is written meanwhile survives: a file that
-    was changed since it was read is a conflict, and nothing is made then.
+    Also shows why a proposal would be refused. Nothing is changed without --apply. Without --with,
+    lines that repeat the words of other lines are removed. A file that was changed since it was
+    read is a conflict: then nothing is written.
     """
     async with answering() as reader:
         reads = memory.reads(reader, space)
@@ -438,12 +454,12 @@ async def reflect(
     space: Space,
     function: ReflectWith = None,
     ask: AskModel = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="Runs at most.")] = RUNS_MAX,
+    limit: Annotated[int, typer.Option(metavar="N", help="Most runs.")] = RUNS_MAX,
     json: Json = False,
 ) -> None:
     """Reflect on runs that ended since the last reflection.
 
-    Each run once; no file changes.
+    Each run is reflected on once; no file is changed.
     """
     if function is not None and ask is not None:
         raise BadValue("--ask", "--with is given, too", "give one: a model, or what proposes")
@@ -461,15 +477,17 @@ async def judge(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A reflection's own run.")],
     key: Annotated[
         FilePath,
-        typer.Argument(metavar="KEY", help="JSON: [{path, words, never}], what it should propose."),
+        typer.Argument(
+            metavar="KEY", help="JSON file [{path, words, never}] of expected proposals."
+        ),
     ],
     by: By = "answer key",
     json: Json = False,
 ) -> None:
     """Compare what a reflection proposed with an answer key.
 
-    Lists what is missed, spurious, misplaced or too specific. In SQL 'FROM remembering()' sums
-    it per version of the prompt 'memory-remember'.
+    Lists missing, spurious, misplaced and too specific proposals. In SQL, 'FROM remembering()' sums
+    them per version of the prompt 'memory-remember'.
     """
     target = _key(key)
     async with connect_async(**connecting()) as record:
@@ -490,8 +508,10 @@ def _judged(found: Judged) -> Iterator[Part]:
 
 
 def _label_of(state: MemoryState, made: Compacted) -> Label:
-    """The label of what a compaction without a function rests on: of the files that it changes, and
-    of those that have the lines which it takes out of these.
+    """Return the label of a compaction without a function.
+
+    It combines the labels of the files that it changes and of the files that hold the lines it
+    removes from them.
     """
     spots = [
         spot
@@ -506,8 +526,9 @@ def _label_of(state: MemoryState, made: Compacted) -> Label:
 async def _made(
     workspace: Workspace, space: str, state: MemoryState, changes: Changes, by: str, label: Label
 ) -> int:
-    """Make a compaction's change of files as they stood, under the label of what it rests on; the
-    version that the space is at. Raises MemoryConflict where one was changed since.
+    """Record a compaction's change of the files as they were read, and return the space's version.
+
+    The change carries the label of its inputs. Raises MemoryConflict if a file was changed since.
     """
     ops = [
         drafts.delete(path) if text is None else drafts.create(path, text)
@@ -546,12 +567,12 @@ def _compaction(found: MemoryCompaction) -> Iterator[Part]:
     yield from (f"refused: {why}" for why in made.refused)
     yield from (f"not found before either: {probe}" for probe in made.unmet)
     if found.proposed:
-        yield Hint(f"it waits: 'hansard memory apply {found.space}' has it be so")
+        yield Hint(f"it waits: 'hansard memory apply {found.space}' makes it a change")
     elif found.version is not None:
         yield Hint(f"{found.space} is at version {found.version}")
     elif made.changes:
         tokens = f"{made.tokens_before:,} to {counted(made.tokens_after, 'token')}"
-        yield Hint(f"{tokens}, {counted(made.probes, 'probe')} kept; make it with --apply")
+        yield Hint(f"{tokens}, {counted(made.probes, 'probe')} kept; apply it with --apply")
     else:
         yield Hint("nothing is changed")
 
@@ -606,7 +627,7 @@ def _log(found: MemoryLog) -> Iterator[Part]:
     if found.versions:
         yield output.listing(VERSIONS, found.versions[::-1])
     else:
-        yield Hint(f"nothing of that is on record of {found.space}")
+        yield Hint(f"{found.space} has no such record")
 
 
 def _diff(found: MemoryDiff) -> Iterator[Part]:

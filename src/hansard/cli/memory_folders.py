@@ -1,4 +1,4 @@
-"""`hansard memory export`, `import`, `checkout`, `commit`, `validate`: memory as folders."""
+"""Commands `hansard memory export`, `import`, `checkout`, `commit` and `validate`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder.")]
 Space = Annotated[
     str, typer.Option(metavar="SPACE", help="agent/NAME, user/PRINCIPAL or org.", show_default=True)
 ]
-As = Annotated[Harness, typer.Option("--as", help="Whose form the folder has.")]
+As = Annotated[Harness, typer.Option("--as", help="Layout of the folder.")]
 AT = "A version ('@3'), a position, a time, or the id of a change."
 
 
@@ -50,8 +50,8 @@ async def export(
 ) -> None:
     """Write a space's files to a new folder.
 
-    Files are put where a harness looks for them. The folder is there whole or not at all. What
-    the harness has no word for is told.
+    Files are put where a harness looks for them. The folder is written completely or not at all.
+    Files and settings that the harness cannot express are listed.
     """
     async with reading() as workspace:
         state = await workspace.memories.whole(space_name(space), at)
@@ -72,17 +72,17 @@ async def export(
 @work
 async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="A harness's folder.")
+        Path | None, typer.Argument(metavar="[DIR]", help="Folder of a harness.")
     ] = None,
     harness: As = Harness.AGENTS_MD,
     git: Annotated[
         Path | None,
         typer.Option(metavar="REPO", help="A git repository: each commit becomes a change."),
     ] = None,
-    revision: Annotated[str, typer.Option(help="Of the repository: up to which commit.")] = "HEAD",
+    revision: Annotated[str, typer.Option(help="With --git: last commit to import.")] = "HEAD",
     space: Space = ORG,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Delete what the folder does not have.")
+        bool, typer.Option("--replace", help="Delete files that the folder does not have.")
     ] = False,
     skip_invalid: Annotated[
         bool, typer.Option("--skip-invalid", help="Leave out files that are not valid.")
@@ -97,8 +97,8 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
 ) -> None:
     """Import a folder or a git history into a space.
 
-    All is checked before anything is written. A commit's author and time are on record as it claims
-    them; what is imported already is left as it is.
+    All files are checked before any is written. Author and time of a commit are recorded as the
+    repository states them; commits already imported are skipped.
     """
     if (folder is None) == (git is None):
         raise BadValue("import", "a folder or --git REPO", "give one of the two")
@@ -147,7 +147,7 @@ async def checkout(
 ) -> None:
     """Write a space to a folder to be edited as real files.
 
-    'hansard memory commit DIR' then makes a change of what became of it.
+    'hansard memory commit DIR' records your edits as one change.
     """
     async with reading() as workspace:
         mark, notes = await checkouts.checkout(workspace, space_name(space), folder, harness)
@@ -163,9 +163,9 @@ async def commit(
 ) -> int:
     """Record the edits of a checkout as one change.
 
-    Afterwards the folder has the space's current files. Goes by the digests of what was checked
-    out: where another changed the same file, nothing is written, and both texts are told (exit
-    code 1).
+    Afterwards the folder has the space's current files. Files are compared by their digests at
+    checkout: if someone else changed one of the same files, nothing is written and both texts are
+    shown (exit code 1).
     """
     async with beginning() as workspace:
         try:
@@ -194,7 +194,7 @@ def _committed(report: Committed) -> Iterator[Part]:
     if report.brought:
         yield f"{counted(len(report.brought), 'file')} of others in the folder now"
     for path in report.left:
-        yield Hint(f"{path} changed in the folder the while: commit again")
+        yield Hint(f"{path} changed in the folder meanwhile: commit again")
 
 
 def _conflicting(lost: MemoryConflict) -> Iterator[Part]:
@@ -216,7 +216,7 @@ async def validate(
 ) -> int:
     """Validate a folder or a space.
 
-    Checks skills, subagents, tools, instructions, links and paths. Exit code 1 tells of
+    Checks skills, subagents, tools, instructions, links and paths. Exits with 1 if there are
     problems.
     """
     if folder is not None:

@@ -1,4 +1,4 @@
-"""Messages in lines for people, and `hansard conversation`."""
+"""Messages rendered for people, and the command `hansard conversation`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from hansard.inspect.payloads import Payloads
 app = noun()
 
 FOLD_LINES = 8
-"""Of a content; `--json` gives all of it."""
+"""Most lines shown of a message's content; `--json` has all of it."""
 
 FOLD_CHARACTERS = 600
 CALLS_SHOWN_MAX = 50
-"""Calls of one message that are shown; the rest are counted."""
+"""Most calls of one message shown; the rest are counted."""
 
 _INDENT = "      "
 
@@ -36,7 +36,7 @@ ROLES = {"user": "green", "assistant": "cyan", "tool": "magenta", "system": "yel
 
 
 class Figures(Protocol):
-    """What messages come to: `tokens` is None where nobody counted any."""
+    """Totals of messages; `tokens` is None where they were not counted."""
 
     messages: int
     tokens: int | None
@@ -44,7 +44,7 @@ class Figures(Protocol):
 
 
 def text(found: Message) -> output.Lines:
-    """A message of the record."""
+    """Render a recorded message as lines."""
     head = Text(f"{found.index:>4}  ")
     head.append(output.cut(found.role), style=f"bold {ROLES.get(found.role, '')}")
     about = (
@@ -60,7 +60,7 @@ def text(found: Message) -> output.Lines:
 
 
 def readable(message: dict[str, Any]) -> Iterator[str]:
-    """A message's lines: its content, its calls, and what else it has."""
+    """Yield a message's lines: its content, its calls, and its other fields."""
     line, calls = _content(message.get("content"))
     yield from folded(line)
     calls += _calls(message)
@@ -74,7 +74,7 @@ def readable(message: dict[str, Any]) -> Iterator[str]:
 
 
 def folded(text: str) -> Iterator[str]:
-    """A text's first lines; what was left out is counted."""
+    """Yield a text's first lines, and the number of characters left out."""
     text = text.replace("\r\n", "\n")
     kept = text[:FOLD_CHARACTERS]
     lines = kept.split("\n", FOLD_LINES)
@@ -87,7 +87,7 @@ def folded(text: str) -> Iterator[str]:
 
 
 def _content(content: Any) -> tuple[str, list[str]]:
-    """What was said, and the calls among its parts."""
+    """Return the text of a message's content, and the calls among its parts."""
     if not isinstance(content, list):
         return (content if isinstance(content, str) else _other(content)), []
     parts: list[str] = []
@@ -120,7 +120,7 @@ def _calls(message: dict[str, Any]) -> list[str]:
 
 
 def _call_fields(call: Any) -> str:
-    """A call as any of the providers' forms has it."""
+    """Render a call from any of the providers' formats."""
     match call:
         case {"function": {"name": str(name)}}:
             return _call(name, call["function"].get("arguments"), call.get("id"))
@@ -133,7 +133,7 @@ def _call_fields(call: Any) -> str:
 
 
 def _call(name: str, arguments: Any, call_id: Any) -> str:
-    """A call in one line; arguments told as JSON in a text are read."""
+    """Render a call in one line; arguments that are JSON in a string are parsed."""
     if isinstance(arguments, str):
         given = output.cut(arguments, FOLD_CHARACTERS)
         with contextlib.suppress(msgspec.DecodeError, RecursionError):  # a text like any other
@@ -145,12 +145,12 @@ def _call(name: str, arguments: Any, call_id: Any) -> str:
 
 
 def apart(found: Message) -> list[Part]:
-    """A message of the record, and an empty line before it."""
+    """Return an empty line and a recorded message."""
     return [Text(), text(found)]
 
 
 def part(found: Message | Summary | Compacted, *, every: bool) -> list[Part]:
-    """A part of a context window, and an empty line before it."""
+    """Return an empty line and a part of a context window."""
     if isinstance(found, Message):
         return apart(found)
     if isinstance(found, Compacted):
@@ -161,7 +161,7 @@ def part(found: Message | Summary | Compacted, *, every: bool) -> list[Part]:
 
 
 def _summary(found: Summary, more: str) -> output.Lines:
-    """A summary, and what it stands for."""
+    """Render a summary and the messages it replaced."""
     head = Text(f"{found.index:>4}  ")
     head.append(output.cut(found.role), style=f"bold {ROLES.get(found.role, '')}")
     where = f", {found.first}-{found.last}" if found.first is not None else ""
@@ -182,13 +182,13 @@ def _summary(found: Summary, more: str) -> output.Lines:
 
 
 def total_text(total: Figures) -> str:
-    """The totals of messages."""
+    """Render the totals of messages."""
     used = output.usage_text(total.usage)
     return f"{count_text(total)}, {used}" if used else count_text(total)
 
 
 def count_text(total: Figures) -> str:
-    """How many messages and, where anybody counted them, tokens."""
+    """Render the number of messages and, if they were counted, of tokens."""
     line = counted(total.messages, "message")
     return line if total.tokens is None else f"{line}, {counted(total.tokens, 'token')}"
 

@@ -1,4 +1,4 @@
-"""From a command's options to an open workspace."""
+"""Open a workspace from a command's options."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from hansard.settings import Settings
 if TYPE_CHECKING:
     from hansard.inspect.run import Run, RunState
 
-# Functions that a command is given by name, `module:function`, from where it is called.
+# Functions named in options as `module:function`.
 
 
 def named(text: str, option: str = "--with") -> Callable[..., Any]:
-    """The function of a module; the folder in which the command is called counts. Raises BadValue.
+    """Import a function given as `module:function`, relative to the current directory.
 
-    What the module raises when it is imported is its own.
+    Exceptions raised while the module is imported propagate. Raises BadValue.
     """
     module, colon, name = text.partition(":")
     if not (colon and module and name):
@@ -65,8 +65,9 @@ def named(text: str, option: str = "--with") -> Callable[..., Any]:
 
 
 def interruptible(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """Return a function as a coroutine function that Ctrl-C ends at once: a plain one runs in a
-    daemon thread, for which the process does not wait.
+    """Wrap a function as a coroutine function that Ctrl-C ends at once.
+
+    A plain function runs in a daemon thread, which the process does not wait for.
     """
 
     async def called(*given: Any) -> Any:
@@ -90,8 +91,9 @@ def interruptible(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]
 
 
 def settings() -> Settings:
-    """The settings that the global options lead to; what they do not say comes from the
-    environment. A data directory that cannot be written is a private copy of it.
+    """Return the settings from the global options, and from the environment for the rest.
+
+    A data directory that cannot be written is replaced by a private copy of it.
 
     Raises SettingsError, NotCopied, BadDataDir.
     """
@@ -101,7 +103,7 @@ def settings() -> Settings:
 
 
 def connecting() -> dict[str, Any]:
-    """What the global options say, as `hansard.connect` takes it."""
+    """Return the global options as arguments of `hansard.connect`."""
     given = {name: value for name, value in GlobalOptions.values.items() if value is not None}
     if "nats_url" in given:
         given["nats"] = given.pop("nats_url")
@@ -110,25 +112,25 @@ def connecting() -> dict[str, Any]:
 
 @functools.cache
 def _tell_found(folder: Path) -> None:
-    """Say which record is meant where nobody named it and it is not in the working directory."""
+    """Print the record in use if it was not named and is not in the working directory."""
     above = None if os.environ.get("HANSARD_DATA_DIR") else configuration.found_above(Path.cwd())
     if above is not None and folder.is_relative_to(above):
         output.hint(f"the record in {folder}")
 
 
 def reading_raw(*, damaged: bool = False) -> AbstractAsyncContextManager[RawWorkspace]:
-    """The workspace, which must exist, undecoded: see `hansard.client.opening`."""
+    """Open an existing workspace without decoding: see `hansard.client.opening`."""
     return opening.reading_raw(settings(), damaged=damaged)
 
 
 def reading() -> AbstractAsyncContextManager[Workspace]:
-    """The workspace, which must exist: see `hansard.client.opening`."""
+    """Open an existing workspace: see `hansard.client.opening`."""
     return opening.reading(settings())
 
 
 @contextlib.asynccontextmanager
 async def reading_run(text: str) -> AsyncGenerator[tuple[Workspace, str]]:
-    """The workspace, and the run that is meant. Raises as `reading` and `find_run`."""
+    """Open the workspace and resolve a run. Raises as `reading` and `find_run`."""
     async with reading() as workspace:
         yield workspace, await find_run(workspace, text)
 
@@ -139,32 +141,32 @@ async def gone(workspace: Workspace, run: Run | RunState) -> list[str]:
 
 
 def beginning() -> AbstractAsyncContextManager[Workspace]:
-    """The workspace, which is made where it is not there: see `hansard.client.opening`."""
+    """Open the workspace, creating it if it does not exist: see `hansard.client.opening`."""
     return opening.beginning(settings())
 
 
-# The workspace's tables, to be asked: see `hansard.inspect.tables`.
+# The workspace's tables, for queries: see `hansard.inspect.tables`.
 
 
 def answering() -> AbstractAsyncContextManager[Reader]:
-    """The newest generation of the tables, opened for our own questions."""
+    """Open the newest generation of the tables for the command line's own queries."""
     return tables.answering(place_of(settings()), reading_raw, output.hint, output.positions)
 
 
 def published(wait_for: int | None) -> AbstractAsyncContextManager[PublishedSnapshot]:
-    """The newest generation; what is not as of now is told on stderr."""
+    """Open the newest generation; a delay behind the log is reported on stderr."""
     return tables.published(
         place_of(settings()), reading_raw, output.hint, output.positions, wait_for=wait_for
     )
 
 
 def place_of(found: Settings) -> TableFiles:
-    """The workspace's tables. Raises BadName."""
+    """Return the files of the workspace's tables. Raises BadName."""
     return TableFiles.of(data_dir_of(found), found.workspace)
 
 
 async def address_of(text: str) -> tuple[int, int]:
-    """Where an event stands, from its address or its id. Raises NotFound."""
+    """Return an event's address (position, index) from its address or id. Raises NotFound."""
     found = address(text)
     if found is None:
         from hansard.inspect.find import find_event

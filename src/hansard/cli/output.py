@@ -1,12 +1,11 @@
-"""What commands print: tables for people, NDJSON for programs.
+"""Output of commands: tables for people, NDJSON for programs.
 
-A command asks `hansard.inspect` or `hansard.agents` and hands the answer to `show`, with what
-people are to read of it. That alone knows which of the two is wanted.
+A command queries `hansard.inspect` or `hansard.agents` and passes the answer to `show` with its
+rendering for people. Only `show` knows which of the two formats was requested.
 
-Recorded text is shown, never obeyed: control characters are escaped and markup is not read.
+Recorded text is shown literally: control characters are escaped and markup is not interpreted.
 
-rich is imported by what is shown to people: programs, which take NDJSON, wait for none of it. Nor
-does a table, or a line, in a pipe.
+rich is imported only where styled output is written: NDJSON and output to a pipe do not load it.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PREVIEW_CHARACTERS = 60
-"""Of a value in a table; `--full` and `--json` give all of it."""
+"""Most characters of a value in a table; `--full` and `--json` give all of it."""
 
 LINE_COLUMNS = 1_000_000
-"""No line is broken by us: a pipe has no width, and a terminal wraps what is too long."""
+"""Line length without limit: a pipe has no width, and a terminal wraps by itself."""
 
 WHOLE = 2**40
-"""Characters: more than any value has."""
+"""Width without limit, in characters."""
 
 DEPTH_MAX = 32
-"""Deepest nesting that a preview shows; it is far beyond what fits into one."""
+"""Deepest nesting that a preview shows, far more than one line can hold."""
 
 CUT_COLUMNS_MIN = 10
-"""To this a narrow terminal may cut a column of names or values."""
+"""Smallest width to which a column of names or values may be cut on a narrow terminal."""
 
 _PADDING = (0, 2, 0, 0)
 
@@ -72,7 +71,7 @@ STYLES = {
 
 
 class _Plain:
-    """What a table takes of rich's Text, where no colour is shown."""
+    """Replacement for rich's Text where no colour is shown, with the methods that tables use."""
 
     def __init__(self, plain: str = "") -> None:
         self.plain = plain
@@ -91,7 +90,7 @@ class _Plain:
 
 
 def _text(plain: str = "", style: str = "") -> Text:
-    """A text in a style; where stdout shows none, one without."""
+    """Return a text in a style, or a plain one where stdout shows no styles."""
     if not _may_show_styles():
         return cast("Text", _Plain(plain))
     from rich.text import Text
@@ -100,28 +99,28 @@ def _text(plain: str = "", style: str = "") -> Text:
 
 
 def _may_show_styles() -> bool:
-    """Whether rich may show a style on stdout; where it may, rich decides."""
+    """Return whether rich may show a style on stdout; if so, rich decides."""
     return sys.stdout.isatty() or not os.environ.keys().isdisjoint(_SHOWN_ANYWHERE)
 
 
 _SHOWN_ANYWHERE = ("FORCE_COLOR", "TTY_COMPATIBLE")
-"""Variables by which rich shows styles also where there is no terminal."""
+"""Environment variables that make rich show styles without a terminal."""
 
 
 class Lines(msgspec.Struct, frozen=True):
-    """Lines of text, each as it is to stand there."""
+    """Lines of text, printed as they are."""
 
     lines: list[Text]
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """A word for people alone, on stderr."""
+    """Hint for people, printed on stderr."""
 
     text: str
 
 
 class Bytes(msgspec.Struct, frozen=True):
-    """Bytes as they are: a page, a file's content."""
+    """Bytes printed unchanged: a page, a file's content."""
 
     data: bytes
 
@@ -129,24 +128,24 @@ class Bytes(msgspec.Struct, frozen=True):
 Part: TypeAlias = "RenderableType | Lines | Hint | Bytes"
 
 STDOUT = Path("-")
-"""A file's name that is stdout."""
+"""File name that means stdout."""
 
 
 class TwoAnswers(CallerError):
-    """The page and the line about it cannot both be what stdout holds."""
+    """Error: a page and its line of JSON were both to go to stdout."""
 
     def __init__(self) -> None:
         super().__init__("-o - writes the page to stdout, where --json would write too: leave one")
 
 
 def check_one_answer(path: Path | None, *, json: bool) -> None:
-    """Raise TwoAnswers where a page is to go where --json writes."""
+    """Raise TwoAnswers if a page and --json would both use stdout."""
     if path == STDOUT and json:
         raise TwoAnswers
 
 
 def show(answer: T, people: str | Callable[[T], Iterable[Part]], *, json: bool) -> None:
-    """An answer: a line of NDJSON for each of its lines, or what people are to read of it."""
+    """Print an answer: a line of NDJSON for each of its lines, or its rendering for people."""
     if json:
         for line in lines(answer):
             emit(line)
@@ -159,7 +158,7 @@ def show(answer: T, people: str | Callable[[T], Iterable[Part]], *, json: bool) 
 
 
 def page(data: bytes, path: Path, plain: object, *more: Hint, json: bool) -> None:
-    """A page to a file, and where it is; or to stdout and nothing else. Raises Unwritable."""
+    """Write a page to a file and print its path, or write it to stdout alone. Raises Unwritable."""
     if path == STDOUT:
         write(Bytes(data))
         return
@@ -168,7 +167,7 @@ def page(data: bytes, path: Path, plain: object, *more: Hint, json: bool) -> Non
 
 
 def lines(answer: Any) -> Iterator[Any]:
-    """An answer as objects for programs: a list is each of its own, what is whole one."""
+    """Yield an answer's objects for programs: each item of a list, else the answer itself."""
     if isinstance(answer, list):
         for each in answer:
             yield from lines(each)
@@ -179,9 +178,10 @@ def lines(answer: Any) -> Iterator[Any]:
 
 
 def write(*parts: RenderableType | Lines | Bytes, style: str = "") -> None:
-    """People's text to stdout: without colour in a pipe or under NO_COLOR, no blanks at its ends.
+    """Write text for people to stdout.
 
-    Texts are escaped as `plain_text` does.
+    Without colour in a pipe or under NO_COLOR, and without trailing blanks. Texts are escaped as in
+    `plain_text`.
     """
     for part in parts:
         if isinstance(part, Bytes):
@@ -209,26 +209,27 @@ def write(*parts: RenderableType | Lines | Bytes, style: str = "") -> None:
 
 
 def styled(text: str, style: str = "") -> Lines:
-    """A text's lines in one style, escaped."""
+    """Return a text's lines in one style, escaped."""
     return Lines([_text(line, style) for line in plain_text(text, lines=True).split("\n")])
 
 
 def hint(text: str) -> None:
-    """A word on what to do next: stderr, so that stdout holds the answer alone."""
+    """Print a hint about the next command on stderr, so that stdout holds only the answer."""
     sys.stderr.write(plain_text(text, lines=True) + "\n")
 
 
 def hint_erased(fetch: Payloads) -> None:
-    """Say which payloads were not there when they were fetched, each once."""
+    """Print each payload that was missing when it was fetched, once."""
     while fetch.erased:
         hint(f"shown as a reference: {fetch.erased.pop(0)}")
 
 
 @contextlib.contextmanager
 def progress(*whats: str) -> Generator[Callable[[str, int, int], None]]:
-    """Yield a function that takes the name of a bar, how much is done, and of how much.
+    """Yield a function that updates progress bars; it takes a bar's name, the work done and the
+    total.
 
-    The bars are on stderr, where that is a terminal, from the first call on that leaves work to do.
+    The bars are shown on stderr if it is a terminal, from the first call on that leaves work to do.
     """
     with contextlib.ExitStack() as stack:
         update: Callable[[str, int, int], None] | None = None
@@ -263,7 +264,7 @@ def _bars(whats: Iterable[str]) -> Generator[Callable[[str, int, int], None]]:
 
 @contextlib.contextmanager
 def positions() -> Generator[Callable[[int, int], None]]:
-    """Yield a function that shows how far a log is read, and how long it is."""
+    """Yield a function that shows the position read so far, and the log's length."""
     with progress("positions") as update:
         yield lambda done, total: update("positions", done, total)
 
@@ -273,14 +274,16 @@ def _fallback(value: Any) -> Any:
 
 
 _ENDS = re.compile("[\x7f-\x9f\u2028\u2029]")
-"""In JSON these stand in texts alone."""
+"""Line ends and control characters; in JSON they occur only inside strings."""
 
 _encoder = msgspec.json.Encoder(enc_hook=_fallback)
 
 
 def emit(value: Any) -> None:
-    """One line of NDJSON on stdout, as whoever splits lines sees it: what else ends a line, and C1
-    controls, are escaped. What is nested too deep for this process is cut, aloud.
+    """Write one line of NDJSON to stdout.
+
+    Characters that some readers take for line ends, and C1 control characters, are escaped. A value
+    nested too deep for this process is cut, with a note on stderr.
     """
     try:
         line = _encoder.encode(value)
@@ -292,28 +295,28 @@ def emit(value: Any) -> None:
 
 
 def cell(text: object, style: str = "") -> Text:
-    """A table's cell."""
+    """Return a table cell."""
     from rich.text import Text
 
     return Text(plain_text("" if text is None else str(text)), style=style)
 
 
 def _cell(text: str, style: str = "") -> Text:
-    """A cell of a table that is shown as lines."""
+    """Return a cell of a table that is shown as lines."""
     return _text(plain_text(text), style)
 
 
 def status_cell(status: str) -> Text:
-    """A status in its colour."""
+    """Return a status in its colour."""
     return cell(status, STYLES.get(status, ""))
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column: `right` for numbers, `whole` where no character may be cut to fit the terminal,
-    `short` where a value is cut to a preview.
+    """Column of a table.
 
-    `of` says what stands there of a row; else it is the row's attribute of the column's name.
-    `styles` has the colours of what may stand there.
+    `right` aligns numbers to the right; `whole` forbids cutting to fit the terminal; `short` cuts a
+    value to a preview. `of` computes the value from a row; the default is the row's attribute of
+    the column's name. `styles` maps values to colours.
     """
 
     name: str
@@ -324,7 +327,7 @@ class Column(msgspec.Struct, frozen=True):
     styles: Mapping[Any, str] = {}
 
     def cell(self, row: Any) -> Text:
-        """What stands in this column of a row."""
+        """Return the cell of this column for a row."""
         value = self.of(row) if self.of else getattr(row, self.name.replace(" ", "_"))
         if hasattr(value, "plain"):
             return cast("Text", value)
@@ -333,7 +336,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 def _in_words(value: object) -> str:
-    """A value in a table's cell."""
+    """Render a value in a table cell."""
     match value:
         case int() if not isinstance(value, bool):
             return f"{value:,}"
@@ -348,12 +351,12 @@ def _in_words(value: object) -> str:
 
 
 def listing(columns: Sequence[Column], rows: Iterable[object]) -> Lines:
-    """A table of what each column says of each row."""
+    """Build a table with one row for each object."""
     return table(columns, [[column.cell(row) for column in columns] for row in rows])
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Lines:
-    """A table without lines. On a narrow terminal, what may be cut is cut, and nothing else."""
+    """Build a table without rules. On a narrow terminal only columns that may be cut are cut."""
     cells = [[_cell(item) if isinstance(item, str) else item for item in row] for row in rows]
     for index, width in _cuts(columns, cells).items():
         for row in cells:
@@ -364,7 +367,7 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Li
 
 
 def _line(row: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
-    """A table's cells side by side."""
+    """Join a table's cells into one line."""
     made = _text()
     for item, column, width in zip(row, columns, widths, strict=True):
         missing = " " * (width - item.cell_len)
@@ -376,7 +379,7 @@ def _line(row: Sequence[Text], columns: Sequence[Column], widths: Sequence[int])
 
 
 def _cuts(columns: Sequence[Column], cells: list[list[Text]]) -> dict[int, int]:
-    """The columns to cut and their widths, so that a line fits the terminal if it can."""
+    """Choose the columns to cut and their widths, so that a line fits the terminal if it can."""
     if not sys.stdout.isatty():
         return {}
     widths = [
@@ -393,7 +396,7 @@ def _cuts(columns: Sequence[Column], cells: list[list[Text]]) -> dict[int, int]:
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Table:
-    """Names and values, one a line."""
+    """Build a table of names and values, one pair per line."""
     from rich.table import Table
     from rich.text import Text
 
@@ -407,24 +410,24 @@ def pairs(rows: Iterable[tuple[str, object]]) -> Table:
 
 
 def moment(time: datetime) -> str:
-    """A time for people: UTC, to the second."""
+    """Format a time for people: UTC, to the second."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def time(text: str | None) -> str:
-    """The same of a time as it is told to programs (ISO 8601)."""
+    """Format an ISO 8601 time for people."""
     return moment(datetime.fromisoformat(text)) if text else ""
 
 
 def duration(ms: float) -> str:
-    """A duration for people."""
+    """Format a duration in milliseconds for people."""
     if not ms:
         return ""
     return f"{ms:,.1f} ms" if ms < 1_000 else f"{ms / 1_000:,.2f} s"  # noqa: PLR2004 -- ms a second
 
 
 def size(count: int) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes for people."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1_024:  # noqa: PLR2004 -- bytes a KiB
@@ -434,16 +437,16 @@ def size(count: int) -> str:
 
 
 def cut(text: str, most: int | None = PREVIEW_CHARACTERS) -> str:
-    """A text of at most so many characters."""
+    """Cut a text to at most `most` characters."""
     text = plain_text(text if most is None else text[: most + 1])
     return text if most is None or len(text) <= most else text[: most - 1] + "…"
 
 
 def preview(plain: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
-    """A recorded value in one line; what is kept elsewhere is told by its size."""
+    """Render a recorded value in one line; a value stored as a blob is shown by its size."""
     short = _shortened(plain, most)
     if isinstance(plain, dict) and isinstance(short, str):
-        return short  # a blob, told by its size
+        return short  # a blob, shown by its size
     return cut(_scalar_text(short), most)
 
 
@@ -455,7 +458,7 @@ def _scalar_text(short: Any) -> str:
 
 
 def arguments_preview(plain: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
-    """A call's arguments in one line."""
+    """Render a call's arguments in one line."""
     if not isinstance(plain, dict) or "$blob" in plain:
         return preview(plain, most)
     parts = (
@@ -466,7 +469,7 @@ def arguments_preview(plain: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
 
 
 def _shortened(plain: Any, most: int | None, depth: int = 0) -> Any:
-    """A value of which no more is left than a preview of so many characters can show."""
+    """Shorten a value to what a preview of `most` characters can show."""
     if most is None:
         return plain
     if depth > DEPTH_MAX:
@@ -501,7 +504,7 @@ def _shortened(plain: Any, most: int | None, depth: int = 0) -> Any:
 
 
 def _fields(record: msgspec.Struct) -> dict[str, Any]:
-    """A record's fields by the names that it is told by."""
+    """Return a record's fields by their encoded names."""
     config = record.__struct_config__
     tag = {config.tag_field: config.tag} if config.tag_field else {}
     names = zip(record.__struct_encode_fields__, record.__struct_fields__, strict=True)
@@ -509,7 +512,7 @@ def _fields(record: msgspec.Struct) -> dict[str, Any]:
 
 
 def result_preview(step: Step, result: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
-    """What came of a step, in one line."""
+    """Render a step's result in one line."""
     if step.error is not None:
         why = step.error.text
         return cut(f"rule {step.rule!r}: {step.error.message}" if step.rule else why, most)
@@ -527,11 +530,11 @@ CLOCKS = {
     Clock.OCCURRED_AT: "as the source says",
     Clock.IMPORT: "the moment of the import: the source says no times",
 }
-"""Each clock in words."""
+"""Descriptions of clocks."""
 
 
 def event_time(time: EventTime) -> str:
-    """A time to the second."""
+    """Format an event's time to the second."""
     at = time.moment
     if at is None:
         return cut(time.at)
@@ -539,7 +542,7 @@ def event_time(time: EventTime) -> str:
 
 
 def shown_time(time: EventTime | Time) -> str:
-    """The same with the clock's name where it is not the log's; empty where nobody knows."""
+    """Format a time, with its clock if that is not the log's; empty if the time is unknown."""
     if time.at is None or time.clock is Clock.IMPORT:
         return ""
     text = event_time(EventTime(time.at, time.clock))
@@ -547,14 +550,14 @@ def shown_time(time: EventTime | Time) -> str:
 
 
 def imported(time: EventTime | None) -> list[str]:
-    """What is to be said once where times are not known."""
+    """Return the note that is printed once if times are unknown."""
     if time is None:
         return []
-    return [f"imported {event_time(time)}: where no time stands, its source gives none"]
+    return [f"imported {event_time(time)}: a missing time is one that the source does not give"]
 
 
 def offset(ms: float) -> str:
-    """How long after a beginning."""
+    """Format a time offset in milliseconds."""
     sign, whole = ("-" if ms < 0 else "+"), abs(ms) / 1_000
     minutes, seconds = divmod(whole, 60)
     if not minutes:
@@ -568,7 +571,7 @@ def offset(ms: float) -> str:
 
 
 def usage_text(used: dict[str, float]) -> str:
-    """What was used up: `cost` is in US dollars."""
+    """Render resource usage; `cost` is in US dollars."""
     return ", ".join(
         f"cost ${number(amount)}" if name == "cost" else f"{cut(name)} {number(amount)}"
         for name, amount in used.items()
@@ -576,6 +579,6 @@ def usage_text(used: dict[str, float]) -> str:
 
 
 def number(amount: float) -> str:
-    """A number: whole where it is, else to six digits."""
+    """Format a number: an integer as such, else with six digits."""
     whole = float(amount).is_integer() and abs(amount) <= SAFE_INT
     return f"{amount:,.0f}" if whole else f"{amount:,.6g}"

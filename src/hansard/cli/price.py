@@ -1,4 +1,4 @@
-"""`hansard price`: what a model's use costs, as people or programs state it."""
+"""Command `hansard price`: prices of models, as stated by people or programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 def numbers(given: list[str]) -> dict[str, float]:
-    """Numbers by name from `name=number`. Raises BadValue."""
+    """Parse `name=number` arguments. Raises BadValue."""
     found: dict[str, float] = {}
     for text in given:
         name, _, number = text.rpartition("=")
@@ -39,7 +39,7 @@ def numbers(given: list[str]) -> dict[str, float]:
         except ValueError:
             amount = None
         if not name or amount is None:
-            raise BadValue("argument", f"{text!r:.80} is no name=number", "give such as reward=1")
+            raise BadValue("argument", f"{text!r:.80} is not name=number", "give such as reward=1")
         if name in found:
             raise BadValue("argument", f"{name!r} is given twice", "give each name once")
         found[name] = amount
@@ -49,16 +49,19 @@ def numbers(given: list[str]) -> dict[str, float]:
 @app.command("state")
 @work
 async def state_price(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="As the record names it.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model in the record.")],
     amounts: Annotated[
         list[str],
         typer.Argument(
             metavar="USAGE=AMOUNT...", help="Of one million: input_tokens=2.5 output_tokens=10."
         ),
     ],
-    since: Annotated[str, typer.Option(metavar="TIME", help="From when on: with its zone.")],
-    currency: Annotated[str, typer.Option(metavar="CODE", help="As in ISO 4217.")] = "USD",
-    source: Annotated[str, typer.Option(metavar="TEXT", help="Where it was read.")] = "",
+    since: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="First time at which the price holds, with time zone."),
+    ],
+    currency: Annotated[str, typer.Option(metavar="CODE", help="ISO 4217 code.")] = "USD",
+    source: Annotated[str, typer.Option(metavar="TEXT", help="Source of the price.")] = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -80,11 +83,11 @@ async def list_prices(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List stated prices; of several for one day, the newest."""
+    """List stated prices, the newest for each day."""
     async with answering() as reader:
         found = experiments.list_prices(reader, model)
     output.show(found, _listed, json=json)
 
 
 def _listed(found: list[Price]) -> list[Part]:
-    return [output.listing(COLUMNS, found) if found else "no price is stated"]
+    return [output.listing(COLUMNS, found) if found else "no prices are stated"]

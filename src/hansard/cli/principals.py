@@ -1,4 +1,4 @@
-"""`hansard principals`: who may log in, in which role, until when; and taking that away."""
+"""Command `hansard principals`: principals, their roles and tokens, and their revocation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hansard.inspect.roles import Standing, list_logins
 
 app = noun(
     name="principals",
-    help="List who may log in with which token; revoke access.",
+    help="List principals and their tokens; revoke access.",
     invoke_without_command=True,
 )
 
@@ -41,9 +41,7 @@ COLUMNS = (
 
 @app.callback()
 def principals(context: typer.Context, json: Json = False) -> None:
-    """Show who may log in: every principal with its tokens, whether they are valid, and the label
-    that it carries from run to run.
-    """
+    """List principals with their tokens, validity, and the label carried between runs."""
     if context.invoked_subcommand is None:
         do(lambda: _listing(json=json), json=json)
 
@@ -57,15 +55,15 @@ async def _listing(*, json: bool) -> None:
 @app.command()
 @work
 async def register(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
-    kind: Annotated[Kind, typer.Option(help="What it is, for good.")] = "person",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the principal.")],
+    kind: Annotated[Kind, typer.Option(help="Kind of principal; it cannot be changed.")] = "person",
     about: Annotated[str, typer.Option(metavar="TEXT", help="For the record.")] = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Make a principal known that does not log in: others may then act on behalf of it.
+    """Register a principal that does not log in, so that others can act on behalf of it.
 
-    Whoever is given credentials is registered with the first of them.
+    A principal that gets credentials is registered with the first of them.
     """
     async with reading() as workspace:
         is_new = await recorded.register(workspace, name, PrincipalKind(kind), about=about, by=by)
@@ -84,9 +82,9 @@ async def revoke(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Make tokens worth nothing, at once and for good; whoever is logged in with one is put out.
+    """Revoke tokens immediately and for good; logins that use one are disconnected.
 
-    Of a principal all its own end, and all that act on behalf of it.
+    Given a principal, revoke all of its tokens and all tokens that act on behalf of it.
     """
     async with reading() as workspace:
         ended = await recorded.revoke_all(workspace, which, because=because, by=by)

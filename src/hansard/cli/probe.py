@@ -1,4 +1,4 @@
-"""`hansard probe`: whether runs decide otherwise where a value they decided from is another."""
+"""Command `hansard probe`: test whether another input value changes decisions."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from hansard.inspect.probes import (
 app = noun()
 
 JOBS_MAX = 64
-"""Most programs at a time."""
+"""Most programs run at a time."""
 
 REFUSED = (NotAnswered.__name__, ShadowedEffect.__name__)
-"""Errors that end a fork each time that it is run."""
+"""Errors that end a fork each time it is run."""
 
 SHOWN_MAX = 10
-"""So many pairs and reasons are shown; --json has all."""
+"""Most pairs and reasons shown; --json has all."""
 
 VERDICT_STYLES = {"differs": "bold red", "within the margin": "bold green"}
 
@@ -61,7 +61,7 @@ _PLACE = re.compile(r"\{(run|fork|task|label\.[^{}]+)\}")
 
 
 class NoProgram(CallerError):
-    """A probe without the program that it runs again."""
+    """Error: a probe has no program to run."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -71,11 +71,11 @@ class NoProgram(CallerError):
 
 
 class _Lacks(Exception):
-    """What a command names that a run does not have."""
+    """Error: a placeholder of the command names a value that a run does not have."""
 
 
 class _Fork(msgspec.Struct, frozen=True):
-    """One fork to be: of which run, in which directory of values."""
+    """Planned fork: its run, and its directory of values."""
 
     site: Site
     life: RunLife
@@ -89,7 +89,8 @@ RunsArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUNS",
-        help="Ids or prefixes, with commas; a pattern ('loan-*'); or 'all'. Forks are none.",
+        help="Ids or prefixes separated by commas, a pattern ('loan-*'), or 'all'. Forks are "
+        "excluded.",
     ),
 ]
 SwapOption = Annotated[
@@ -102,7 +103,10 @@ SwapOption = Annotated[
 ]
 DecisionOption = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="Only decisions on questions that begin so, taken as one."),
+    typer.Option(
+        metavar="TEXT",
+        help="Only decisions whose question begins with this text, taken as one question.",
+    ),
 ]
 
 
@@ -118,35 +122,33 @@ async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the func
     decision: DecisionOption = None,
     margin: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, max=1.0, help="A share of runs decided otherwise that would not matter."
-        ),
+        typer.Option(min=0.0, max=1.0, help="Share of changed decisions that is negligible."),
     ] = None,
     score_margin: Annotated[
         float | None,
-        typer.Option(min=0.0, help="A mean difference of a score that would not matter."),
+        typer.Option(min=0.0, help="Mean difference of a score that is negligible."),
     ] = None,
     alpha: Annotated[
-        float, typer.Option(min=1e-6, max=0.5, help="The chance of a false alarm.")
+        float, typer.Option(min=1e-6, max=0.5, help="Probability of a false alarm.")
     ] = 0.05,
     live: Annotated[
-        bool, typer.Option("--live", help="Run calls of a model that the record does not answer.")
+        bool, typer.Option("--live", help="Run model calls that the record does not answer.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Run all forks again, also those that are done.")
+        bool, typer.Option("--again", help="Run all forks again, including finished ones.")
     ] = False,
     jobs: Annotated[
-        int, typer.Option(min=1, max=JOBS_MAX, help="How many programs run at a time.")
+        int, typer.Option(min=1, max=JOBS_MAX, help="Most programs run at a time.")
     ] = 1,
     by: By = OS_USER,
     json: Json = False,
 ) -> int:
     """Test whether another input value changes runs' decisions.
 
-    Forks each run before the call that gave the value, once for each value, answers that call with
-    it, and runs the program again: pure calls run, calls of a model are answered from the record,
-    effects are shadowed. Compares the decisions in pairs. In COMMAND, {run}, {fork}, {task} and
-    {label.NAME} stand for those of the run. Exits with 1 where the decisions differ.
+    For each value, forks each run before the call that returned the value, answers that call with
+    the new value, and runs the program again: pure calls run, model calls are answered from the
+    record, effects are shadowed. Compares the decisions in pairs. In COMMAND, {run}, {fork}, {task}
+    and {label.NAME} are replaced by those of the run. Exits with 1 if the decisions differ.
     """
     if not command:
         raise NoProgram
@@ -163,7 +165,7 @@ async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the func
 
 
 class _ProbePlan(msgspec.Struct, frozen=True):
-    """What is to be forked and run."""
+    """Arguments of a probe: the runs to fork and the program to run."""
 
     swapping: Swapping
     command: list[str]
@@ -203,7 +205,7 @@ async def _probed(workspace: Workspace, runs: str, request: _ProbePlan) -> Probe
 
 
 async def _chosen(workspace: Workspace, text: str, workflow: str | None) -> list[RunLife]:
-    """The runs that are meant, the oldest first. Raises NotFound, Ambiguous, BadValue."""
+    """Return the selected runs, oldest first. Raises NotFound, Ambiguous, BadValue."""
     lives = [life for life in await run_index.read(workspace.log) if life.error is None]
     roots = {life.run: life for life in reversed(lives) if life.state.forked is None}
     targets: list[str] = []
@@ -229,7 +231,7 @@ async def _chosen(workspace: Workspace, text: str, workflow: str | None) -> list
 
 
 def _none(path: str, searched: list[Searched]) -> CallerError:
-    """Why there is nothing to swap in any run."""
+    """Return why no run has a value to swap."""
     known = {name for each in searched for name in each.paths}
     if not known:
         reasons = Counter(each.why for each in searched)
@@ -250,8 +252,9 @@ def _none(path: str, searched: list[Searched]) -> CallerError:
 def _planned(
     request: _ProbePlan, searched: list[Searched], lives: dict[str, RunLife], salt: str
 ) -> tuple[list[_Fork], list[LeftOut]]:
-    """The forks, and the runs of which there are none. The same runs, values, command, files that
-    it names and --live give the same forks.
+    """Plan the forks, and list the runs that cannot be forked.
+
+    Equal runs, values, command, files named by it and --live give equal forks.
     """
     swapping, command, live = request.swapping, request.command, request.live
     marks = [hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in _files(command)]
@@ -302,7 +305,7 @@ def _files(command: list[str]) -> list[str]:
 
 
 def _filled(word: str, life: RunLife, fork: str) -> str:
-    """A word of the command with what it names of a run. Raises _Lacks."""
+    """Fill the placeholders in a word of the command. Raises _Lacks."""
 
     def named(found: re.Match[str]) -> str:
         name = found[1]
@@ -330,8 +333,9 @@ async def _begin(workspace: Workspace, fork: _Fork, by: str) -> RunState | None:
 
 
 def _is_done(life: RunState) -> bool:
-    """Whether running a fork again would come to nothing else: it ended, or what ended it was that
-    something is not done in it.
+    """Return whether running a fork again could not give another result.
+
+    True if it ended, or if it ended because something is not done in a fork.
     """
     refused = life.error is not None and life.error.type in REFUSED
     return life.status is RunStatus.COMPLETED or (life.status is RunStatus.FAILED and refused)
@@ -341,7 +345,7 @@ def _is_done(life: RunState) -> bool:
 
 
 async def _run_all(forks: list[_Fork], jobs: int) -> list[Unrun]:
-    """Run the program in each fork; those whose program did not end well. Raises NotStartable."""
+    """Run the program in each fork and return the failures. Raises NotStartable."""
     free = asyncio.Semaphore(jobs)
 
     async def run(fork: _Fork) -> Unrun | None:
@@ -354,7 +358,7 @@ async def _run_all(forks: list[_Fork], jobs: int) -> list[Unrun]:
     running = [asyncio.ensure_future(run(fork)) for fork in forks]
     try:
         found = await asyncio.gather(*running)
-    except BaseException:  # whoever waits is gone: so are the programs
+    except BaseException:  # the caller is gone: end its programs
         for each in running:
             each.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -410,7 +414,7 @@ def _done(probed: Probed) -> Iterator[Part]:
         "are answered from the record, else run" if probed.live else "are answered from the record"
     )
     yield (
-        f"{counted(len(probed.runs) + len(probed.left_out), 'run')} asked for, "
+        f"{counted(len(probed.runs) + len(probed.left_out), 'run')} selected, "
         f"{len(probed.runs)} forked, {len(probed.left_out)} left out. "
         f"{counted(probed.forks, 'fork')}: {probed.ran} ran now, {probed.before} were there from "
         f"before. The value is {gave}. Effects are shadowed, calls of a model {models}."
@@ -512,7 +516,9 @@ def _verdict(row: Row) -> Iterator[Part]:
     else:
         words += f"Minimum detectable difference at power 0.8: {number(row['detectable'])}. "
     if row["verdict"] == "cannot tell":
-        words += "Cannot tell is not 'no difference': that is said only of a margin that you name."
+        words += (
+            "Cannot tell is not 'no difference': that verdict needs --margin or --score-margin."
+        )
     yield words.rstrip()
 
 

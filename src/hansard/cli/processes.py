@@ -1,6 +1,4 @@
-"""Processes and signals: a program of the user's as a child that picks a run up, and work in the
-foreground that goes on until somebody ends it.
-"""
+"""Child processes that resume a run, and foreground work that a signal ends."""
 
 from __future__ import annotations
 
@@ -24,11 +22,11 @@ from hansard.inspect.savings import Saved, added
 from hansard.state.replay import RunView
 
 OUTPUT_BYTES_MAX = 8_192
-"""Of what a program wrote its last line is looked for in so many bytes at the end."""
+"""Bytes at the end of a program's output in which its last line is searched."""
 
 
 class NotStartable(CallerError):
-    """The command after `--` cannot be run."""
+    """Error: the command after `--` cannot be run."""
 
     def __init__(self, command: str, why: str) -> None:
         super().__init__(f"{command!r} cannot be run ({why}): give a program after '--'")
@@ -36,8 +34,10 @@ class NotStartable(CallerError):
 
 
 class Ran(msgspec.Struct):
-    """What came of a program: its exit code (128 and the signal's number where a signal ended it),
-    the sessions of the run that it ended, and the run's agents as they then stand.
+    """Result of a program.
+
+    Its exit code (128 plus the signal's number if a signal ended it), the sessions of the run that
+    it ended, and the state of the run's agents afterwards.
     """
 
     code: int
@@ -46,12 +46,12 @@ class Ran(msgspec.Struct):
 
     @property
     def saved(self) -> Saved:
-        """What all of its sessions were answered."""
+        """Sum of what all of its sessions were answered from the record."""
         return added(each.saved for each in self.ended)
 
     @property
     def not_asked(self) -> list[str]:
-        """The agents that have calls on record, and of which it ended no session."""
+        """Agents that have calls on record but no session that this program ended."""
         names = {each.agent for each in self.ended}
         return [
             name for name, state in self.view.agents.items() if state.steps and name not in names
@@ -59,9 +59,9 @@ class Ran(msgspec.Struct):
 
 
 async def run(text: str, command: list[str], mode: str) -> Ran:
-    """Run a command so that its `hansard.connect()` and `record.run()` pick a run up.
+    """Run a command so that its `hansard.connect()` and `record.run()` resume a run.
 
-    The broker is held while it runs; SIGINT and SIGTERM reach the child and it decides. Raises
+    The broker is held while it runs; SIGINT and SIGTERM reach the child, which decides. Raises
     NotStartable, NotFound, Ambiguous.
     """
     async with reading_run(text) as (workspace, run_id):
@@ -74,9 +74,10 @@ async def run(text: str, command: list[str], mode: str) -> Ran:
 
 
 async def run_apart(run_id: str, command: list[str]) -> tuple[int, str]:
-    """Run a command so that it picks a run up, and nobody at a terminal has to do with it: its exit
-    code (128 and the signal's number where a signal ended it), and the last line that it wrote.
-    Ended with whoever waits for it. Raises NotStartable.
+    """Run a command that resumes a run, detached from the terminal.
+
+    Returns its exit code (128 plus the signal's number if a signal ended it) and the last line of
+    its output. The command is ended when its caller is cancelled. Raises NotStartable.
     """
     value = environment(run_id, "resume", Path(os.devnull), OnDoubt.STOP)
     with tempfile.TemporaryFile() as output:
@@ -111,7 +112,7 @@ async def _run(command: list[str], environment: dict[str, str]) -> int:
 def environment(
     run_id: str, mode: str, report: Path, on_doubt: OnDoubt = OnDoubt.ASK
 ) -> dict[str, str]:
-    """This process's environment, with the settings in use and the run to pick up."""
+    """Return this process's environment, with the settings in use and the run to resume."""
     found = settings()
     found = msgspec.structs.replace(
         found, run=run_id, mode=mode, data_dir=data_dir_of(found), report=str(report)
@@ -128,7 +129,7 @@ def environment(
 
 @contextlib.contextmanager
 def _handling(handlers: dict[signal.Signals, Callable[[], object]]) -> Generator[None]:
-    """Call these where a signal comes."""
+    """Call the handlers when their signal arrives."""
     loop = asyncio.get_running_loop()
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
@@ -141,7 +142,7 @@ def _handling(handlers: dict[signal.Signals, Callable[[], object]]) -> Generator
 
 @contextlib.contextmanager
 def _signals_held() -> Generator[list[asyncio.subprocess.Process]]:
-    """Leave an interrupt to the child, which the terminal sends it to as well; pass TERM on."""
+    """Ignore SIGINT, which the terminal also sends to the child, and forward SIGTERM."""
     children: list[asyncio.subprocess.Process] = []
 
     def terminate() -> None:
@@ -155,14 +156,14 @@ def _signals_held() -> Generator[list[asyncio.subprocess.Process]]:
 
 @contextlib.contextmanager
 def termination_event() -> Generator[asyncio.Event]:
-    """An event that SIGINT and SIGTERM set."""
+    """Provide an event that SIGINT and SIGTERM set."""
     stop = asyncio.Event()
     with _handling({signal.SIGINT: stop.set, signal.SIGTERM: stop.set}):
         yield stop
 
 
 async def until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Do something until it is done or the event is set. Raises what it raises."""
+    """Run a coroutine until it ends or the event is set. Raises its errors."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     try:

@@ -1,4 +1,4 @@
-"""`hansard prompt`: versions of prompts, the aliases that name them, and how they did."""
+"""Command `hansard prompt`: versions of prompts, their aliases, and their results."""
 
 from __future__ import annotations
 
@@ -57,11 +57,16 @@ app = noun()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The prompt's name.")]
 Reference = Annotated[
-    str, typer.Argument(metavar="NAME@VERSION", help="By number or alias: rag@3, rag@production.")
+    str,
+    typer.Argument(
+        metavar="NAME@VERSION", help="Version by number or alias: rag@3, rag@production."
+    ),
 ]
 Experiment = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Whose verdict counts; else the newest that has both."),
+    typer.Option(
+        metavar="NAME", help="Experiment whose verdict counts [the newest with both versions]."
+    ),
 ]
 
 LIST = (
@@ -156,7 +161,7 @@ def _shown(found: ShownPrompt) -> Iterator[Part]:
             ("aliases", _aliases(found.aliases)),
             ("retired", (made.retired or "yes") if made.retired is not None else ""),
             ("label", str(made.label) if made.label is not None else ""),
-            ("said of it", "; ".join(_feedback_line(each) for each in found.feedback)),
+            ("feedback", "; ".join(_feedback_line(each) for each in found.feedback)),
         ]
     )
     yield ""
@@ -188,14 +193,17 @@ def _logged(found: PromptLog) -> Iterator[Part]:
 @work
 async def diff_(
     before: Annotated[
-        str, typer.Argument(metavar="NAME@VERSION", help="A version; alone, beside its parent.")
+        str,
+        typer.Argument(
+            metavar="NAME@VERSION", help="First version; alone, it is compared with its parent."
+        ),
     ],
     after: Annotated[
-        str | None, typer.Argument(metavar="[NAME@VERSION]", help="The one to compare with.")
+        str | None, typer.Argument(metavar="[NAME@VERSION]", help="Version to compare with.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show what two versions differ by, or a version and its parent."""
+    """Compare two versions, or a version and its parent."""
     async with reading() as workspace:
         found = await inspected.diff(workspace, before, after)
     output.show(found, _differences, json=json)
@@ -206,26 +214,29 @@ def _differences(found: PromptDiff) -> Iterator[Part]:
     for name, (old, new) in found.fields.items():
         yield f"{name}: {old!r} -> {new!r}"
     if not found.diff and not found.fields:
-        yield f"{found.before} and {found.after} say the same"
+        yield f"{found.before} and {found.after} are equal"
 
 
 @app.command()
 @work
 async def add(
     name: Name,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The text; - for stdin.")],
-    model: Annotated[str, typer.Option(metavar="NAME", help="Meant for this model.")] = "",
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File with the text; - for stdin.")],
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Model that the prompt is meant for.")
+    ] = "",
     parameters: Annotated[
-        str, typer.Option(metavar="JSON", help="What else the model is given, as an object.")
+        str, typer.Option(metavar="JSON", help="Further parameters of the model, as a JSON object.")
     ] = "",
     parent: Annotated[
-        list[int] | None, typer.Option(metavar="VERSION", help="Made of; twice for a merge.")
+        list[int] | None,
+        typer.Option(metavar="VERSION", help="Parent version; repeat it for a merge."),
     ] = None,
     because: Because = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Add a version to a prompt; what changes nothing makes none."""
+    """Add a version to a prompt; an equal text adds none."""
     draft = Draft(
         text=_text(file),
         model=model,
@@ -240,7 +251,7 @@ async def add(
 
 
 def _text(file: Path) -> str:
-    """A prompt's text from a file, without the line break at its end. Raises BadValue."""
+    """Read a prompt's text from a file, without a trailing line break. Raises BadValue."""
     path = Path("/dev/stdin") if str(file) == "-" else file
     remedy = "give a text of UTF-8; what is long as a variable, or as several prompts"
     text = read_text(path, prompts.TEXT_BYTES_MAX, remedy).removesuffix("\n")
@@ -260,10 +271,11 @@ def _object(where: str, text: str) -> dict[str, Any]:
 @work
 async def alias(
     reference: Reference,
-    name: Annotated[str, typer.Argument(metavar="ALIAS", help="Such as production.")],
-    remove: Annotated[bool, typer.Option("--remove", help="Take the alias away.")] = False,
+    name: Annotated[str, typer.Argument(metavar="ALIAS", help="Alias, such as production.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the alias.")] = False,
     expected: Annotated[
-        int | None, typer.Option(metavar="VERSION", help="What it names now, or refuse.")
+        int | None,
+        typer.Option(metavar="VERSION", help="Refuse unless the alias names this version now."),
     ] = None,
     because: Because = "",
     by: By = OS_USER,
@@ -271,7 +283,7 @@ async def alias(
 ) -> None:
     """Point an alias to a version.
 
-    The version that it named before stays in its history.
+    The previous version stays in the alias's history.
     """
     move = Move(
         alias=name,
@@ -293,11 +305,11 @@ def _named(moved: ArtifactChange) -> str:
 @work
 async def feedback(
     reference: Reference,
-    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="What is said of it.")] = "",
+    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="Text of the feedback.")] = "",
     rating: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="How satisfied, from 0 to 1.")
+        float | None, typer.Option(metavar="NUMBER", help="Satisfaction from 0 to 1.")
     ] = None,
-    run: Annotated[str, typer.Option(metavar="RUN", help="The run that it is said of.")] = "",
+    run: Annotated[str, typer.Option(metavar="RUN", help="Run that the feedback is about.")] = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -313,7 +325,9 @@ async def evolve(
     reference: Reference,
     said: Annotated[
         list[str],
-        typer.Argument(metavar="FEEDBACK...", help=f"What to answer: {', '.join(evolving.RULES)}."),
+        typer.Argument(
+            metavar="FEEDBACK...", help=f"Feedback to answer: {', '.join(evolving.RULES)}."
+        ),
     ],
     because: Because = "",
     by: By = OS_USER,
@@ -327,7 +341,7 @@ async def evolve(
             after = evolving.evolved(after, evolving.RULES[_rule(each)](after, each))
         made = await evolving.added(workspace, before, after, value, because=because, by=by)
     is_new = made.version != before.version
-    words = made.reference if is_new else f"{made.reference} stays as it is"
+    words = made.reference if is_new else f"{made.reference} is unchanged"
     added = ArtifactChange(kind=prompts.KIND, name=made.name, version=made.version, is_new=is_new)
     output.show(added, words, json=json)
 
@@ -356,7 +370,7 @@ async def report(
         str | None, typer.Argument(metavar="[NAME]", help="Only of this prompt.")
     ] = None,
     alpha: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Intervals are at confidence 1 - this.")
+        float, typer.Option(metavar="NUMBER", help="Intervals have confidence 1 - alpha.")
     ] = ALPHA,
     json: Json = False,
 ) -> None:
@@ -411,12 +425,14 @@ def optimize(
     reference: Reference,
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE.py", help="Has tasks, evaluate and propose."),
+        typer.Argument(
+            metavar="FILE.py", help="Python file that defines tasks, evaluate and propose."
+        ),
     ],
-    alias: Annotated[str, typer.Option(metavar="NAME", help="What is moved.")] = PRODUCTION,
-    budget: Annotated[int, typer.Option(metavar="N", help="Evaluations in all.")] = BUDGET,
+    alias: Annotated[str, typer.Option(metavar="NAME", help="Alias to move.")] = PRODUCTION,
+    budget: Annotated[int, typer.Option(metavar="N", help="Most evaluations in total.")] = BUDGET,
     holdout: Annotated[
-        float, typer.Option(metavar="SHARE", help="Of the tasks, held out to judge by.")
+        float, typer.Option(metavar="SHARE", help="Share of the tasks held out for judging.")
     ] = 0.5,
     metric: Annotated[str, typer.Option(metavar="NAME", help="What scores are called.")] = "score",
     by: By = "optimizer",
@@ -448,7 +464,7 @@ def optimize(
 
 
 def _program(file: Path) -> dict[str, Any]:
-    """What a file of Python defines. Raises BadValue."""
+    """Return the names that a Python file defines. Raises BadValue."""
     if not file.is_file():
         raise BadValue("file", f"there is no {file}", "give a file of Python")
     found = runpy.run_path(str(file))
@@ -483,18 +499,24 @@ def _optimized(found: Optimized) -> Iterator[Part]:
 @work
 def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     baseline: Annotated[str, typer.Argument(metavar="A", help="A text file, or NAME@VERSION.")],
-    candidate: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
+    candidate: Annotated[
+        str, typer.Argument(metavar="B", help="Text file or NAME@VERSION to compare with A.")
+    ],
     cases: Annotated[
-        Path, typer.Option(metavar="FILE", help="A .csv table, or .jsonl: a case a row.")
+        Path, typer.Option(metavar="FILE", help="A .csv or .jsonl file, one case per row.")
     ],
     evaluate: Annotated[
-        str, typer.Option(metavar="MODULE:FUNCTION", help="Gives the score of (text, case).")
+        str,
+        typer.Option(
+            metavar="MODULE:FUNCTION", help="Function that returns the score of (text, case)."
+        ),
     ],
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="The prompt of text files [A's file name].")
     ] = None,
     column: Annotated[
-        str, typer.Option("--id", metavar="COLUMN", help="Names a case; without it the row does.")
+        str,
+        typer.Option("--id", metavar="COLUMN", help="Column with the case's name [row number]."),
     ] = "id",
     metric: Annotated[str, typer.Option(metavar="NAME", help="What scores are called.")] = "score",
     by: By = OS_USER,
@@ -502,10 +524,10 @@ def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its paramet
 ) -> None:
     """Compare two prompts over a table of cases.
 
-    Each case is evaluated under both: a pair of runs of an experiment, which is named after the
-    prompts, the cases and the function. More is better. The report is that of 'hansard compare'.
-    Run again, only what has no score is evaluated. A function whose source was edited is another
-    function: each case is evaluated with it.
+    Each case is evaluated under both prompts, as a pair of runs of an experiment that is named
+    after the prompts, the cases and the function. Higher scores are better. The report is that of
+    'hansard compare'. If run again, only cases without a score are evaluated. A function with
+    changed source counts as a new function: every case is evaluated with it.
     """
     rows = _cases(cases, column)
     function = named(evaluate, "--evaluate")
@@ -545,7 +567,7 @@ def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its paramet
 
 
 def _cases(file: Path, column: str) -> dict[str, Any]:
-    """The rows of a table, each by its name. Raises BadValue."""
+    """Read the rows of a table, by their names. Raises BadValue."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened_file:
             if file.suffix == ".csv":
@@ -573,13 +595,13 @@ def _cases(file: Path, column: str) -> dict[str, Any]:
 
 
 def _version(record: Any, given: str, prompt: str, by: str) -> str:
-    """The version that a file or a reference names; a file's text is added where it is new."""
+    """Return the version that a file or a reference names; a file's text is added if it is new."""
     if Path(given).is_file():
         return f"{prompt}@{record.add_prompt(prompt, _text(Path(given)), by=by)}"
     try:
         return str(record.prompt(given).reference)
     except NotFound as error:
-        fact = f"{given!r:.80} is no file in {Path.cwd()}, and no prompt of that name is on record"
+        fact = f"{given!r:.80} is no file in {Path.cwd()}, and no prompt of that name exists"
         raise BadValue("compare", fact, "give a text file, or NAME@VERSION") from error
 
 
@@ -600,8 +622,8 @@ async def import_(
 ) -> None:
     """Import versions with their origins.
 
-    Of several components or predictors each is a prompt of its own, NAME/PART. The alias 'best'
-    names the best candidate. Importing again adds nothing. Pickles are never loaded.
+    Each component or predictor becomes a prompt NAME/PART. The alias 'best' names the best
+    candidate. Importing again adds nothing. Pickles are never loaded.
     """
     source = prompt_imports.read_source(file)
     prompt = prompts.check_name(name if name is not None else file.absolute().stem)

@@ -1,4 +1,4 @@
-"""`hansard reuse` and `savings`: answers from the record, and what they saved."""
+"""Commands `hansard reuse` and `savings`: answers from the record, and their savings."""
 
 from __future__ import annotations
 
@@ -73,9 +73,11 @@ async def used(tool: Tool = None, run: Run = None, json: Json = False) -> None:
 @app.command()
 @work
 async def invalidate(
-    tool: Annotated[str, typer.Option(metavar="NAME", help="The answers of a tool.")] = "",
-    run: Annotated[str, typer.Option(metavar="RUN", help="Those of a run, by its id.")] = "",
-    key: Annotated[str, typer.Option(metavar="KEY", help="Those of one call.")] = "",
+    tool: Annotated[str, typer.Option(metavar="NAME", help="Answers of this tool.")] = "",
+    run: Annotated[str, typer.Option(metavar="RUN", help="Answers of this run, by its id.")] = "",
+    key: Annotated[
+        str, typer.Option(metavar="KEY", help="Answers of the call with this key.")
+    ] = "",
     because: Because = "",
     by: By = OS_USER,
     json: Json = False,
@@ -131,14 +133,15 @@ async def savings(
         str | None, typer.Option(metavar="YYYY-MM", help="Only of sessions that began then, UTC.")
     ] = None,
     by: Annotated[
-        Literal["run", "workflow", "month"], typer.Option(help="What it is added up for.")
+        Literal["run", "workflow", "month"], typer.Option(help="Grouping of the sums.")
     ] = "run",
     json: Json = False,
 ) -> None:
     """Show what resumes and forks answered from the record.
 
-    Calls, tokens, money, seconds, and effects not repeated, as the recorded calls had used them.
-    What is not recorded is unknown, never 0; a session that was killed has not told.
+    Calls, tokens, money, seconds, and effects not repeated, as measured when the calls were
+    recorded. A value that was not recorded is shown as unknown, never as 0; a session that was
+    killed has reported nothing.
     """
     async with answering() as reader:
         of = find_run_in(reader, run) if run is not None else None

@@ -1,4 +1,4 @@
-"""`hansard roles` and `credentials`: what agents of a role may do, and logins for them."""
+"""Commands `hansard roles` and `credentials`: rules of roles, and logins for them."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ async def apply(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Give the roles of a file their rules, each as a whole.
+    """Set the rules of roles from a file.
 
-    Every rule is checked before the first role is changed. The same rules again change nothing; a
-    role that is not in the file stays as it is.
+    Each role of the file gets exactly the rules there. All rules are checked before the first role
+    is changed. Applying the same file again changes nothing; roles that are not in the file stay as
+    they are.
     """
     found = roles.read_file(file)
     async with beginning() as workspace:
@@ -61,7 +62,7 @@ async def apply(
 async def withdraw(role: Role, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
     """Withdraw a role's rules.
 
-    From here on it sees nothing and may do nothing.
+    From now on the role sees nothing and may do nothing.
     """
     async with reading() as workspace:
         is_new = await roles.withdraw(workspace, role, because=because, by=by)
@@ -73,7 +74,7 @@ async def withdraw(role: Role, because: Because = "", by: By = OS_USER, json: Js
 @work
 async def show(
     role: Annotated[
-        str | None, typer.Argument(metavar="[ROLE]", help="Its rules; else a list of all roles.")
+        str | None, typer.Argument(metavar="[ROLE]", help="Role to print [list all roles].")
     ] = None,
     at: RoleAt = None,
     json: Json = False,
@@ -108,7 +109,7 @@ def _list(found: Roles) -> list[Part]:
 
 
 def _rules(found: Roles) -> Iterator[Part]:
-    """Each role as a file that can be applied."""
+    """Yield each role as a file that can be applied."""
     for role in found.roles:
         yield Hint(f"version {role.version}, as of position {found.position}")
         yield _file(role)
@@ -133,9 +134,9 @@ async def explain(
     at: RoleAt = None,
     json: Json = False,
 ) -> None:
-    """Explain which rule lets a role see an event, or why none.
+    """Explain why a role may or may not see an event.
 
-    Also shows what each other rule lacks.
+    Names the rule that lets it, and the unmet condition of every other rule.
     """
     ids.name("role", role)
     address = await address_of(event)
@@ -155,31 +156,31 @@ def _why(found: Explained) -> list[Part]:
 async def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     role: Annotated[str, typer.Argument(metavar="ROLE", help="The role; it must have rules.")],
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose they are; else the role's name.")
+        str | None, typer.Option(metavar="NAME", help="Principal of the login [the role's name].")
     ] = None,
     kind: Annotated[
         Literal["agent", "person", "service"] | None,
-        typer.Option(help="What it is, where it is new [agent]."),
+        typer.Option(help="Kind of a new principal [agent]."),
     ] = None,
     expires: Annotated[
-        str, typer.Option(metavar="LIFE", help="How long they are valid: 12h, 30d, 8w, never.")
+        str, typer.Option(metavar="LIFE", help="Validity: 12h, 30d, 8w, never.")
     ] = "30d",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to; else hansard-NAME.json."),
+        typer.Option("--output", "-o", metavar="FILE", help="File to write [hansard-NAME.json]."),
     ] = None,
     about: Annotated[str, typer.Option(metavar="TEXT", help="For the record.")] = "",
     on_behalf_of: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Whom it acts for, the nearest first; may be repeated."),
+        typer.Option(metavar="NAME", help="Principal it acts for, the nearest first. Repeatable."),
     ] = None,
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Create a login that reaches the service in one role.
 
-    It reaches nothing else. The file is private to its owner. Run again after an error or a
-    kill, it finishes what was begun; what is there and valid stays.
+    It reaches nothing else. The file is private to its owner. If run again after an error or a
+    crash, the command completes its work; existing valid credentials are kept.
     """
     target = CredentialsRequest(
         role=role,
@@ -206,7 +207,9 @@ def _people(report: CreatedCredentials) -> Iterator[Part]:
         yield f"acts {acting_for(report.on_behalf_of)}"
     yield f"valid until {report.expires or 'they are revoked'}; token {report.token}"
     if report.broker_entry is None:
-        yield Hint("whoever has the file can log in with it: it is not shown again, nor on record")
+        yield Hint(
+            "anyone who has the file can log in with it: it is neither shown again nor recorded"
+        )
         return
-    yield Hint("the broker is not ours: add this to the users of its account, and reload it")
+    yield Hint("the broker is external: add this to the users of its account, and reload it")
     yield report.broker_entry

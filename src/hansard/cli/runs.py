@@ -1,4 +1,4 @@
-"""`hansard runs`: which runs there are."""
+"""Command `hansard runs`: list runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ app = noun()
 async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
     status: Annotated[
         Literal["open", "completed", "failed", "cancelled", "unknown"] | None,
-        typer.Option(help="Only runs of this status; unknown: nothing of its life can count."),
+        typer.Option(
+            help="Only runs of this status; unknown: no event of its life cycle is valid."
+        ),
     ] = None,
     workflow: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only runs of this workflow.")
@@ -32,7 +34,10 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
         str | None, typer.Option(metavar="NAME", help="Only runs that this agent has joined.")
     ] = None,
     role: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only runs that --agent, or one, joined so.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Only runs joined in this role by --agent, or by any agent."
+        ),
     ] = None,
     experiment: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only trials of this experiment.")
@@ -40,18 +45,18 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Only runs begun then or later, as sources say it: with zone."
+            metavar="TIME",
+            help="Only runs begun then or later, by their sources' time, with time zone.",
         ),
     ] = None,
     until: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Only runs begun then or before, as sources say it: with zone."
+            metavar="TIME",
+            help="Only runs begun then or before, by their sources' time, with time zone.",
         ),
     ] = None,
-    probes: Annotated[
-        bool, typer.Option("--probes", help="Also the forks of probes, which are no real runs.")
-    ] = False,
+    probes: Annotated[bool, typer.Option("--probes", help="Also forks of probes.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Most runs to show; 0 shows all.")] = 20,
     json: Json = False,
 ) -> None:
@@ -59,12 +64,13 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
 
     Filters combine with AND.
 
-    A call is in doubt if nobody knows whether its effect happened: it was killed or is under way,
-    or an error leaves it open and its agent did not handle that.
+    A call is in doubt if it is unknown whether its effect happened: its process was killed, it is
+    in progress, or it ended in an error that leaves the effect open and that the agent did not
+    handle.
 
-    When a run began is the time that its source claims for an imported run, shown with
-    (occurred_at), else the log's. Where the source gives no time, none is shown, and --since and
-    --until leave the run out.
+    An imported run begins at the time that its source claims, shown with (occurred_at); any other
+    run by the log's time. If the source gives no time, none is shown, and --since and --until leave
+    the run out.
     """
     given = {
         "status": status,
@@ -87,7 +93,7 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
 
 
 def _tell_left_out(made: Runs) -> None:
-    """Name what the filters leave out."""
+    """Print what the filters leave out."""
     if made.probed:
         output.hint(f"{counted(made.probed, 'fork')} of probes left out: --probes shows them")
     if made.undated:
@@ -103,7 +109,7 @@ def _at_work(run: Run) -> str:
 
 
 def _explain_absence(made: Runs, filters: str) -> None:
-    """Say that no run was found, and which filters no run can meet."""
+    """Print that no run was found, and the filters that no run can meet."""
     matching = f" of {made.all} is: {filters}" if made.all and filters else "s in this workspace"
     output.hint(f"no run{matching}")
     for unknown in made.unknown:
@@ -111,7 +117,7 @@ def _explain_absence(made: Runs, filters: str) -> None:
 
 
 def _time(time: Time | None) -> str:
-    """A time with its clock where that is not the log's; "not given" where nobody knows it."""
+    """Format a time, with its clock if that is not the log's; "not given" if it is unknown."""
     if time is None:
         return ""
     return output.shown_time(time) or "not given"

@@ -1,4 +1,4 @@
-"""`hansard schema`: the JSON Schemas of snapshots, events and exports."""
+"""Command `hansard schema`: JSON Schemas of snapshots, events and exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hansard search`: the index of words brought up to the newest position, then asked."""
+"""Command `hansard search`: update the text index to the newest position, then query it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INDENT = "    "
 
 
 class Nothing(CallerError):
-    """Neither words nor --rebuild were given."""
+    """Error: neither words nor --rebuild were given."""
 
     def __init__(self) -> None:
         super().__init__("there is nothing to search for: give words, or --rebuild")
@@ -38,7 +38,7 @@ class Nothing(CallerError):
 async def search(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="WORDS", help='Words, all of them to be found; "..." is a phrase.'),
+        typer.Argument(metavar="WORDS", help='Words that must all occur; "..." is a phrase.'),
     ] = None,
     run: Annotated[
         str | None, typer.Option(metavar="RUN", help="Only this run: its id, a prefix, or 'last'.")
@@ -55,15 +55,15 @@ async def search(
         bool, typer.Option("--query", help="WORDS are a query in SQLite's FTS5 syntax.")
     ] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make the index again from the log first.")
+        bool, typer.Option("--rebuild", help="Rebuild the index from the log first.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Search the text of events, best match first.
 
-    Searched are all texts and keys in the events' data, without regard to case and accents; of
-    what is kept apart for its size, the reference. The index is brought up to the newest event
-    before; while another process does that, the answer is as of what is indexed.
+    Searches all texts and keys in the events' data, ignoring case and accents. Payloads stored as
+    blobs are not searched, only their references. The index is updated to the newest event first;
+    while another process updates it, the answer covers what is indexed.
     """
     expression = " ".join(words or [])
     if not expression.strip() and not rebuild:
@@ -98,7 +98,7 @@ async def search(
 
 
 async def _fill(place: IndexPlace, *, rebuild: bool) -> Held | None:
-    """Bring the index up, or make it again. Where another process does, who that is."""
+    """Update or rebuild the index; return the process that already does, if any."""
     async with reading_raw() as raw:
         with output.positions() as progress:
             if rebuild:
@@ -113,7 +113,7 @@ async def _fill(place: IndexPlace, *, rebuild: bool) -> Held | None:
 
 
 def _lines(found: Answer) -> Iterator[dict[str, Any]]:
-    """Each event; `marks` are where the words stand in the snippet."""
+    """Yield each event; `marks` are the delimiters of matches in the snippet."""
     for hit in found.hits:
         fields = msgspec.structs.asdict(hit)
         snippet, rank = fields.pop("snippet"), fields.pop("rank")
@@ -126,7 +126,7 @@ def _people(found: Answer) -> list[Part]:
 
 
 def _shown(hit: Hit) -> list[Text]:
-    """Where it stands, and what it says, with the matches in brackets."""
+    """Render a hit: its place, and its text with the matches in brackets."""
     head = Text(hit.address, style="bold")
     head.append(f"  {output.cut(hit.type)}", style="cyan")
     if hit.run is not None:

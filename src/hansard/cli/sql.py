@@ -1,4 +1,4 @@
-"""`hansard sql`: one question, answered from the published tables by a worker process."""
+"""Command `hansard sql`: one query, run on the published tables by a worker process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ app = noun()
 Format = Literal["table", "ndjson", "csv", "parquet", "arrow"]
 
 Take = Callable[[Answer], None]
-"""Is given the rows of an answer as they come."""
+"""Callback that takes the rows of an answer as they arrive."""
 
 ENDINGS: dict[str, Format] = {
     ".ndjson": "ndjson",
@@ -41,25 +41,25 @@ ENDINGS: dict[str, Format] = {
     ".parquet": "parquet",
     ".arrow": "arrow",
 }
-"""What a file's name says of its format."""
+"""Output formats by file name extension."""
 
 
 CUT = 4
-"""The exit code where there is more than was given."""
+"""Exit code of an answer that was cut."""
 
 NO_END = 2**62
-"""Rows and bytes of an answer that is written to a file."""
+"""Limit of rows and bytes of an answer to a file."""
 
 TABLE_BYTES_MAX = 2**30
-"""Of one that is written as a table, which is made whole: its widest value says how wide it is."""
+"""Largest answer written as a text table, in bytes: it is built in memory to find column widths."""
 
 ANSWER_S = 10.0
 FILE_S = 600.0
-"""Longest time to answer, and to write an answer to a file."""
+"""Longest time to answer and to write an answer to a file, in seconds."""
 
 
 class NoQuestion(CallerError):
-    """There is no question, or no way to answer it as it was asked."""
+    """Error: there is no query, or the requested form of the answer is not possible."""
 
 
 TABLES = """
@@ -68,7 +68,7 @@ TABLES = """
     SELECT view_name, 'view', comment FROM duckdb_views() WHERE NOT internal
     ORDER BY name
 """
-"""The question of `--tables`."""
+"""Query of `--tables`."""
 
 Own = Annotated[
     list[str] | None,
@@ -102,14 +102,17 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
         bool, typer.Option("--tables", help="List the tables and views, with what each holds.")
     ] = False,
     form: Annotated[
-        Format | None, typer.Option("--format", help="Else what -o's name says, else a table.")
+        Format | None,
+        typer.Option("--format", help="Output format [by the extension of -o, else table]."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the answer there.")
     ] = None,
     wait_for: Annotated[
         int | None,
-        typer.Option(min=0, metavar="POSITION", help="As of at least here; else the log's end."),
+        typer.Option(
+            min=0, metavar="POSITION", help="Answer at this position or later [the log's end]."
+        ),
     ] = None,
     timeout: Annotated[
         float | None,
@@ -122,13 +125,14 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
         typer.Option(min=1, help="Most rows of the answer [10,000; with -o all there are]."),
     ] = None,
     memory: Annotated[
-        int, typer.Option(min=64, max=65_536, metavar="MIB", help="What DuckDB may hold, in MiB.")
+        int, typer.Option(min=64, max=65_536, metavar="MIB", help="Memory limit of DuckDB, in MiB.")
     ] = 512,
     role: Annotated[
         str | None, typer.Option(help="Answer what this role may see, and put that on record.")
     ] = None,
     by: Annotated[
-        str, typer.Option(help="With --role: who asks, for the record.", show_default=False)
+        str,
+        typer.Option(help="With --role: author of the query, for the record.", show_default=False),
     ] = OS_USER,
     own: Own = None,
     csv_formulas: CsvFormulas = False,
@@ -136,12 +140,13 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
 ) -> int:
     """Query the record in SQL, read-only.
 
-    Answered from the tables as they are published, in a process that sees nothing else and is
-    stopped when it takes too much. --tables lists the tables, 'DESCRIBE runs' the columns of one.
-    The position that an answer holds for, and whether it is cut, stands on stderr, and in Arrow
-    and Parquet in the metadata. An answer that is cut exits with 4. With -o it is written as it
-    comes, however large it is, and the file is there whole or not at all: an answer of more than
-    --rows is none, and exits with 4; so is a table (--format table) of more than 1 GiB.
+    The query runs on the published tables, in a separate process that has access to nothing else
+    and is stopped when it exceeds its limits. --tables lists the tables, 'DESCRIBE runs' the
+    columns of one. The position of the answer, and whether it was cut, is printed on stderr; Arrow
+    and Parquet also have it in their metadata. An answer that was cut exits with 4. With -o the
+    answer is streamed to the file whatever its size, and the file is written completely or not at
+    all: an answer of more than --rows rows, or a table (--format table) of more than 1 GiB, is not
+    written and exits with 4.
     """
     request = _chosen(form, out, json=json)
     statement = _question(question, file, list_tables=list_tables)
@@ -161,7 +166,7 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
 
 
 def _is_arrow(form: Format, out: Path | None) -> bool:
-    """Whether an answer is to come as Arrow. Raises NoQuestion."""
+    """Return whether the answer is to be Arrow. Raises NoQuestion."""
     if form not in ARROW_FORMS:
         return False
     if out is None and sys.stdout.isatty():
@@ -175,7 +180,7 @@ def _is_arrow(form: Format, out: Path | None) -> bool:
 
 
 class _Cut(Exception):
-    """An answer that is not to be written has more than was asked for."""
+    """Error: an answer that must not be cut has more rows than the limit."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__()
@@ -185,7 +190,7 @@ class _Cut(Exception):
 async def _streamed(
     ask: Callable[[Take], Awaitable[Answer]], out: Path, *, answer_form: Form, formulas: bool
 ) -> Answer:
-    """An answer written to a file as it comes; to none where it is cut. Raises Unwritable."""
+    """Stream an answer to a file; write no file if it was cut. Raises Unwritable."""
     try:
         with whole(out) as file, answer_file(file, answer_form, formulas=formulas) as writer:
             answer = await ask(writer.take)
@@ -197,7 +202,7 @@ async def _streamed(
 
 
 def _own_tables(texts: list[str]) -> dict[str, bytes]:
-    """Read tables from files here: the worker opens no file. Raises NoQuestion, BadValue."""
+    """Read tables from files here: the worker opens none. Raises NoQuestion, BadValue."""
     files: dict[str, str] = {}
     for text in texts:
         name, equals, file = text.partition("=")
@@ -221,7 +226,7 @@ async def _answer_of(
     arrow: bool,
     take: Take | None,
 ) -> Answer:
-    """The answer, of the workspace's tables or as a role may see them. Raises NoQuestion."""
+    """Query the workspace's tables, or those that a role may see. Raises NoQuestion."""
     given = settings()
     if role is None:
         async with (
@@ -244,7 +249,7 @@ async def _answer_of(
 def _limits(
     rows: int | None, timeout: float | None, memory_mib: int, out: Path | None, form: Format
 ) -> Limits:
-    """What the question may cost: a file takes all there is."""
+    """Return the query's limits; an answer to a file has no default limit of rows."""
     wall_s = timeout if timeout is not None else ANSWER_S if out is None else FILE_S
     given = Limits(wall_s=wall_s, cpu_s=math.ceil(wall_s), memory_mib=memory_mib)
     if out is not None:
@@ -254,7 +259,7 @@ def _limits(
 
 
 def _chosen(form: Format | None, out: Path | None, *, json: bool) -> Format:
-    """Return the format: as given, else by the file's name, else a table. Raises NoQuestion."""
+    """Return the format: the option, else the file's extension, else table. Raises NoQuestion."""
     if json and form not in {None, "ndjson"}:
         raise NoQuestion(f"--json is --format ndjson, and --format is {form}: give one of them")
     if json:
@@ -271,13 +276,13 @@ def _chosen(form: Format | None, out: Path | None, *, json: bool) -> Format:
 
 
 def _question(text: str | None, file: Path | None, *, list_tables: bool) -> str:
-    """The SQL: the argument, a file, stdin, or that of `--tables`. Raises NoQuestion."""
+    """Return the SQL: an argument, a file, stdin or the `--tables` query. Raises NoQuestion."""
     if list_tables and (text is not None or file is not None):
-        raise NoQuestion("--tables is a question of its own: leave out the SQL, or --tables")
+        raise NoQuestion("--tables excludes a query: leave out the SQL, or --tables")
     if list_tables:
         return TABLES
     if text is not None and file is not None:
-        raise NoQuestion("there are two questions, an argument and -f: give one of them")
+        raise NoQuestion("there are two queries, an argument and -f: give one of them")
     if file is not None:
         try:
             return file.read_text(encoding="utf-8")
@@ -286,7 +291,7 @@ def _question(text: str | None, file: Path | None, *, list_tables: bool) -> str:
     if text is not None and text != "-":
         return text
     if text is None and sys.stdin.isatty():
-        raise NoQuestion("there is no question: give SQL as an argument, with -f or on stdin")
+        raise NoQuestion("there is no query: give SQL as an argument, with -f or on stdin")
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
@@ -320,7 +325,7 @@ def _table(answer: Answer) -> output.Lines:
 
 
 def _text(value: Any) -> str:
-    """A value in a table."""
+    """Render a value in a table."""
     match value:
         case None:
             return ""

@@ -1,4 +1,4 @@
-"""A run's state and its differences for people: a line for each thing, grouped by what it is."""
+"""Render a run's state and its differences for people: a line for each thing, grouped by kind."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hansard.inspect.answer import plain_text
 from hansard.inspect.state import Change, Data, What
 
 ENTRIES_MAX = 200
-"""Of one kind and agent; the rest are counted. `--json` has all."""
+"""Most entries shown of one kind and agent; the rest are counted. `--json` has all."""
 
 FIELDS_SHOWN_MAX = 4
-"""Changed parts of one thing in its line."""
+"""Most changed parts of one thing in its line."""
 
 _DERIVED = {"digest", "outcome_version", "key", "fingerprint"}
-"""Fields of a step that say nothing to people."""
+"""Fields of a step that are not shown to people."""
 
 _SIGNS = {What.ADDED: ("+", "green"), What.REMOVED: ("-", "red"), What.CHANGED: ("~", "yellow")}
 
@@ -44,7 +44,7 @@ def _message(message: dict[str, Any]) -> str:
 
 
 def _parts(*names: str) -> Callable[[dict[str, Any]], str]:
-    """What some fields of a thing say, those that say something."""
+    """Return a renderer of some fields of a thing that skips empty ones."""
 
     def said(thing: dict[str, Any]) -> str:
         found = [thing.get(name) for name in names]
@@ -68,11 +68,11 @@ KINDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "judged": _parts("by", "metrics", "because"),
     "board": _parts("kind", "value", "author"),
 }
-"""What a run's and its agents' things say in a line, by kind."""
+"""Renderers of a thing in one line, by kind."""
 
 
 def state(data: Data) -> Iterator[Text]:
-    """The whole state."""
+    """Yield the whole state."""
     yield Text("run", style="bold")
     yield from _whole(data.life)
     for name, item in data.agents.items():
@@ -81,7 +81,7 @@ def state(data: Data) -> Iterator[Text]:
 
 
 def agent(name: str, fields: dict[str, Any]) -> Iterator[Text]:
-    """An agent's state."""
+    """Yield an agent's state."""
     yield output.cell(f"agent {name}", "bold")
     yield from _whole(fields)
 
@@ -98,7 +98,7 @@ def _whole(fields: dict[str, Any]) -> Iterator[Text]:
 
 
 def _all(value: Any) -> str:
-    """A value that stands for itself: labels, a roster, versions."""
+    """Render a value without parts of its own: labels, a roster, versions."""
     if isinstance(value, dict):
         return output.arguments_preview(value, output.LINE_COLUMNS)
     return output.preview(value, output.LINE_COLUMNS)
@@ -119,7 +119,7 @@ def _line(depth: int, text: str, style: str = "") -> Text:
 
 
 def differences(found: list[Change]) -> Iterator[Text]:
-    """Differences by agent, kind and thing."""
+    """Yield differences by agent, kind and thing."""
     for agent, changes in itertools.groupby(found, key=lambda change: change.agent):
         yield Text()
         yield output.cell("run" if agent is None else f"agent {agent}", "bold")
@@ -128,7 +128,7 @@ def differences(found: list[Change]) -> Iterator[Text]:
 
 
 def _kind(kind: str, found: list[Change]) -> Iterator[Text]:
-    """The differences of one kind of thing, or of one field."""
+    """Yield the differences of one kind of thing, or of one field."""
     if kind not in KINDS or len(found[0].path) == 1:
         for change in found:
             yield _line(
@@ -147,12 +147,12 @@ def _kind(kind: str, found: list[Change]) -> Iterator[Text]:
 
 
 def _what(thing: list[Change]) -> What:
-    """What became of a thing: changed, where only parts of it are told."""
+    """Return whether a thing was added, removed or changed; changed if only parts of it differ."""
     return thing[0].change if len(thing[0].path) == 2 else What.CHANGED  # noqa: PLR2004 -- kind and key
 
 
 def _thing(kind: str, thing: list[Change]) -> str:
-    """A thing's line: itself where it came or went, else what changed of it."""
+    """Render a thing that was added or removed, else its changes, in one line."""
     change, what = thing[0], _what(thing)
     head = f"{_SIGNS[what][0]} {change.path[1]}  "
     if what is not What.CHANGED:
@@ -172,7 +172,7 @@ def _style(change: Change) -> str:
 
 
 def _path(path: Iterable[str | int]) -> str:
-    """A path for people: names with dots, a name with a dot of its own in quotes."""
+    """Render a path with dots; a name that has a dot is quoted."""
     return ".".join(
         output.cut(repr(part) if isinstance(part, str) and "." in part else str(part))
         for part in path

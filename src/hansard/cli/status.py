@@ -1,4 +1,4 @@
-"""`hansard status`: what the broker is and what the workspace holds."""
+"""Command `hansard status`: the broker and the content of the workspace."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ app = noun()
 MEANING = {
     "strict": "an acknowledged commit is on disk",
     "relaxed": "an acknowledged commit is on disk within about 14 ms",
-    "unknown": "the server does not let us see its sync interval: give a system account's login",
+    "unknown": "the server does not show its sync interval to this login: use one of the system "
+    "account",
 }
-"""What each durability promises, said wherever it is shown."""
+"""Guarantee of each durability, in the words that every command uses."""
 
 QUORUM = {
     "strict": "an acknowledged commit is on the disks of {quorum} of {replicas} servers",
     "relaxed": "an acknowledged commit is written by {quorum} of {replicas} servers, and on their "
     "disks within about 14 ms",
 }
-"""The same of a stream with several replicas."""
+"""Guarantee of each durability for a stream with several replicas."""
 
 SERVICE = {
     True: "answers restricted agents",
     False: "none: 'hansard up' is one",
     None: "is there and does not answer: it is busy, or hangs; ask again, or restart 'hansard up'",
 }
-"""What restricted agents are told, by whether they are served."""
+"""Status of the service for restricted agents."""
 
 OPEN_SHOWN_MAX = 3
-"""Open runs that people are shown who has not left; `hansard runs` has all."""
+"""Most open runs shown with the agents that have not left; `hansard runs` has all."""
 
 
 @app.command()
@@ -55,7 +56,7 @@ async def status(
 ) -> int:
     """Show the broker and what the workspace holds.
 
-    Exits with 1 where no broker runs, and where the log is damaged.
+    Exits with 1 if no broker runs or the log is damaged.
     """
     found = await read_status(settings(), start=start)
     output.show(found, _people, json=json)
@@ -66,7 +67,7 @@ async def status(
 
 
 def _promise(durability: str, replicas: int) -> str:
-    """What a durability means of a log with so many replicas."""
+    """Return the guarantee of a durability for a log with this number of replicas."""
     if replicas > 1 and durability in QUORUM:
         return QUORUM[durability].format(quorum=replicas // 2 + 1, replicas=replicas)
     return MEANING.get(durability, "")
@@ -74,7 +75,7 @@ def _promise(durability: str, replicas: int) -> str:
 
 def _projected(state: Projection) -> str:
     if not state.running:
-        how = "nobody projects: 'hansard up' does"
+        how = "no process projects: start 'hansard up'"
     else:
         delay = f", {state.delay_ms:.0f} ms after the log" if state.delay_ms else ""
         how = f"by process {state.pid}{delay}"
@@ -93,14 +94,14 @@ def _behind(state: Projection | Published) -> str:
 
 
 def _at_work(open_runs: dict[str, list[str]]) -> str | None:
-    """Whom the newest open runs wait for: at work, or killed."""
+    """Render the agents that the newest open runs wait for, at work or killed."""
     shown = [f"{', '.join(who)} in {run}" for run, who in list(open_runs.items())[:OPEN_SHOWN_MAX]]
     more = len(open_runs) - len(shown)
     return "; ".join([*shown, *([f"and in {more:,} more"] if more else [])]) or None
 
 
 def _late(streams: list[Figures]) -> list[str]:
-    """Which servers are not as far as the leader, by what they hold of the workspace."""
+    """Return the servers that lag behind the leader, with the streams affected."""
     names = sorted({name for each in streams for name in each.late})
     return [
         f"{name} is away or lags: " + ", ".join(each.name for each in streams if name in each.late)
@@ -109,7 +110,7 @@ def _late(streams: list[Figures]) -> list[str]:
 
 
 def _led(replicas: int, leader: str | None) -> str | None:
-    """A log's replicas for people; None where its server stands alone."""
+    """Render a log's replicas and leader; None if its server has no peers."""
     if leader is None and replicas == 1:
         return None
     return f"{replicas}, led by {leader}" if leader else f"{replicas}, led by nobody now"

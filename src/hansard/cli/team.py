@@ -1,4 +1,4 @@
-"""`hansard team` and `board`: the agents of a run, their tasks, and the state that they share."""
+"""Commands `hansard team` and `board`: a run's agents, tasks and shared state."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ async def team(
     which: Run,
     at: At = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Then show each change, until all is done.")
+        bool, typer.Option("--follow", help="Then show each change until all tasks are done.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Show a run's agents and tasks.
 
-    Who does what, which tasks wait, and whose lease runs out.
+    Shows who holds which task, which tasks wait, and whose lease runs out.
     """
     async with reading_run(which) as (workspace, run):
         found = await reads.team(workspace, run, await workspace.points.up_to(run, at))
@@ -142,7 +142,7 @@ def _sentence(row: Member | Task) -> str:
 
 
 HISTORY_SHOWN_MAX = 50
-"""Writes of a key that people are shown, the newest; `--json` has all."""
+"""Most writes of a key shown, the newest; `--json` has all."""
 
 
 @app.command()
@@ -151,7 +151,7 @@ async def board(
     which: Run,
     key: Annotated[
         str | None,
-        typer.Argument(metavar="[KEY]", help="What it holds, whole, and its writes; else all."),
+        typer.Argument(metavar="[KEY]", help="Show this key in full, with its writes [all keys]."),
     ] = None,
     at: At = None,
     json: Json = False,
@@ -172,7 +172,7 @@ async def board(
 
 
 def _value(write: Write) -> str:
-    """What was written, in short."""
+    """Render a written value in short."""
     if isinstance(write.value, msgspec.Raw):
         return output.preview(recorded(write.value))
     return "" if write.value in (None, msgspec.UNSET) else str(write.value)

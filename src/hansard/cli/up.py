@@ -1,6 +1,4 @@
-"""`hansard up`: hold the broker, serve restricted agents, project and show what is recorded, until
-told to stop.
-"""
+"""Command `hansard up`: run the broker, serve restricted agents, project and show commits."""
 
 from __future__ import annotations
 
@@ -55,14 +53,14 @@ NONE_YET = (
 async def up(
     after: Annotated[
         int | None,
-        typer.Option(min=0, metavar="POSITION", help="Show the log from here; else what is new."),
+        typer.Option(min=0, metavar="POSITION", help="Show the log from here [only new commits]."),
     ] = None,
     json: Json = False,
 ) -> None:
     """Run the broker, fill the tables and serve restricted agents.
 
-    Shows each commit as it is made. Serves and shows all workspaces that are there, and those
-    begun meanwhile; with --workspace that one alone, which is made if it is missing (all are
+    Shows each commit when it is made. Serves and shows all existing workspaces and those created
+    meanwhile; with --workspace only that one, which is created if it is missing (all are
     projected). Each log is watched for damage: see 'hansard health'.
     """
     given = settings()
@@ -91,8 +89,9 @@ async def up(
 
 
 class _Shows:
-    """What this command shows, printed in a thread of its own: a reader that stops reading stops
-    the commits that are shown, and nothing else.
+    """Output of this command, printed in a separate thread.
+
+    A reader that stops reading blocks only the commits that are shown.
     """
 
     def __init__(self, stop: asyncio.Event, *, json: bool) -> None:
@@ -101,27 +100,28 @@ class _Shows:
         self._printer = BackgroundPrinter(self._missed, lambda: _unless_closed(loop, stop.set))
 
     def later(self, answer: T, people: Callable[[T], Iterable[Part]]) -> None:
-        """Have an answer printed, and wait for nobody."""
+        """Queue an answer to be printed, without waiting."""
         self._printer.print_later(lambda: self._show(answer, people))
 
     def trouble(self, text: str, kind: str = "projector") -> None:
-        """Why something is not projected, or restricted agents are not served: all else goes on."""
+        """Print why a workspace is not projected or restricted agents are not served."""
         self.later(Trouble(kind, text), lambda trouble: [Hint(trouble.fact)])
 
     async def commit(self, workspace: str, message: RawMessage, prefix: str) -> None:
-        """One line for one commit; a body that is none is shown as what it is. It waits for whoever
-        reads, so that what is not read yet is left in the log.
+        """Print one line for a commit; an undecodable body is shown as corrupt.
+
+        Waits for the reader, so that commits not yet read stay in the log.
         """
         await self._printer.print(
             lambda: self._show(logged(workspace, message), lambda report: [_line(report, prefix)])
         )
 
     def end(self) -> None:
-        """Wait until all is printed, for a while. Raises BrokenPipeError."""
+        """Wait for queued lines, for a limited time. Raises BrokenPipeError."""
         self._printer.end()
 
     def _missed(self, many: int) -> None:
-        fact = f"{counted(many, 'line')} that stood here were left out: nobody read them"
+        fact = f"{counted(many, 'line')} were dropped here: the reader was blocked"
         self._show(Trouble("output", fact), lambda trouble: [Hint(trouble.fact)])
 
     def _show(self, answer: T, people: Callable[[T], Iterable[Part]]) -> None:
@@ -135,7 +135,7 @@ def _unless_closed(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) ->
 
 
 async def _made(settings: Settings) -> bool:
-    """Make the workspace's streams, or check them; whether they were made."""
+    """Create or check the workspace's streams; return whether they were created."""
     workspace = await open_workspace(settings)
     try:
         log = workspace.log.base if isinstance(workspace.log, ForwardingLog) else workspace.log
@@ -150,7 +150,7 @@ async def _serve_one(
     begin: Callable[..., None],
     tables: AbstractAsyncContextManager[None],
 ) -> None:
-    """Serve and show the workspace that was asked for, and keep tables meanwhile."""
+    """Serve and show the workspace of --workspace, and keep its tables meanwhile."""
     serving = asyncio.ensure_future(one.serve(after))
     try:
         await _either(serving, one.begun)
@@ -169,7 +169,7 @@ async def _serve_one(
 async def _serve_all(
     given: Settings, broker: Broker, tables: AbstractAsyncContextManager[None], shows: _Shows
 ) -> None:
-    """Serve and show each workspace that is there, and each that somebody begins; keep tables."""
+    """Serve and show each existing or new workspace, and keep their tables."""
     known, first = set[str](), True
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         looked = workspaces(given, None, broker, shows.trouble)
@@ -193,11 +193,11 @@ async def _serve_all(
 
 @contextlib.contextmanager
 def _settled() -> Generator[None]:
-    """Leave what is loaded by now out of garbage collection.
+    """Exempt all objects loaded so far from garbage collection.
 
     A full collection among the 124,000 objects that a service has loaded stops the loop, and each
     request that waits for it, for 100 ms on an idle machine and 270 to 420 ms on a busy one (two
-    cores). Left out, it takes less than 0.01 ms.
+    cores). Without them it takes less than 0.01 ms.
     """
     gc.collect()
     gc.freeze()
@@ -208,42 +208,42 @@ def _settled() -> Generator[None]:
 
 
 async def _either(task: asyncio.Future[None], begun: asyncio.Future[_ServedWorkspace]) -> None:
-    """Wait until a workspace is served, or cannot be."""
+    """Wait until a workspace is served or has failed."""
     waited: set[asyncio.Future[Any]] = {task, begun}
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
 
 
 OPTION_OF = {"nats_url": "nats", "nats_replicas": "replicas"}
-"""What a global option is called, by its setting's name, where that differs."""
+"""Names of global options that differ from the name of their setting."""
 
 
 class _One:
-    """One workspace: served and shown."""
+    """Workspace that is served and shown."""
 
     def __init__(self, given: Settings, broker: Broker, name: str, shows: _Shows) -> None:
         self.name = name
         self.shows = shows
         self.begun: asyncio.Future[_ServedWorkspace] = asyncio.get_running_loop().create_future()
-        """As soon as it is served."""
+        """Set when the workspace is served."""
         self._settings = msgspec.structs.replace(given, workspace=name)
         self._broker = broker
         self._shown = asyncio.Event()
         self._prefix = ""
 
     def show(self, prefix: str) -> None:
-        """Have its commits shown from here on, each after a prefix."""
+        """Show its commits from now on, each after a prefix."""
         self._prefix = prefix
         self._shown.set()
 
     async def serve_beside(self) -> None:
-        """As `serve`, where others are served, too: what is wrong here is told and stops none."""
+        """Serve as `serve` does; an error is printed and does not stop the other workspaces."""
         try:
             await self.serve(None)
         except HansardError as error:
             self.shows.trouble(f"workspace {self.name!r} is not served: {error}")
 
     async def serve(self, after: int | None) -> None:
-        """Answer restricted agents and show each commit, for ever."""
+        """Answer restricted agents and show each commit, forever."""
         raw = await RawWorkspace.open(self._broker.runtime, self.name)
         try:
             head = (await raw.extent()).last
@@ -258,7 +258,7 @@ class _One:
 
     @property
     def _command(self) -> list[str]:
-        """What calls `hansard` as it was called here, for this workspace."""
+        """Command line that runs `hansard` with the same options for this workspace."""
         given = {**GlobalOptions.values, "workspace": self.name}
         return [
             *(sys.executable, "-m", "hansard"),
@@ -273,14 +273,14 @@ class _One:
         self.shows.trouble(f"workspace {self.name!r}: {text}", kind="memory")
 
     async def _follow(self, raw: RawWorkspace, after: int) -> None:
-        """Print one line a commit."""
+        """Print one line per commit."""
         async with contextlib.aclosing(raw.follow(after)) as messages:
             async for message in messages:
                 await self.shows.commit(self.name, message, self._prefix)
 
 
 class _ServedWorkspace(msgspec.Struct, frozen=True):
-    """A workspace as it begins to be served: up to which position it was."""
+    """Served workspace and its head position at the start."""
 
     workspace: str
     head: int
@@ -289,12 +289,12 @@ class _ServedWorkspace(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> Served:
-        """For programs."""
+        """Line for programs."""
         return Served(self.workspace, self.head, self.serves)
 
 
 class Served(msgspec.Struct):
-    """A workspace, up to which position it was, and whether restricted agents are answered."""
+    """Served workspace: its position, and whether restricted agents are answered."""
 
     workspace: str
     position: int
@@ -302,7 +302,7 @@ class Served(msgspec.Struct):
 
 
 class Up(msgspec.Struct, tag_field="kind", tag="up", kw_only=True):
-    """The workspace that was asked for; whether it was made just now."""
+    """Workspace of --workspace, and whether it was created by this command."""
 
     workspace: str
     position: int
@@ -312,7 +312,7 @@ class Up(msgspec.Struct, tag_field="kind", tag="up", kw_only=True):
 
 
 class AllUp(msgspec.Struct, tag_field="kind", tag="up", kw_only=True):
-    """All workspaces that are there."""
+    """All existing workspaces."""
 
     workspace: None = None
     workspaces: list[Served]
@@ -320,20 +320,18 @@ class AllUp(msgspec.Struct, tag_field="kind", tag="up", kw_only=True):
 
 
 class NoneYet(msgspec.Struct, tag_field="kind", tag="workspace", kw_only=True):
-    """There is no workspace yet."""
+    """Notice that no workspace exists yet."""
 
     workspace: None = None
     fact: str = NONE_YET
 
 
 class More(Served, tag_field="kind", tag="workspace"):
-    """A workspace that somebody has begun."""
+    """Workspace created after the start."""
 
 
 class Trouble(msgspec.Struct):
-    """Damage that was found in a log; or why something is not projected, or restricted agents are
-    not served: all else goes on.
-    """
+    """Damage found in a log, or why a workspace is not projected or served; the rest continues."""
 
     kind: str
     fact: str
@@ -342,7 +340,7 @@ class Trouble(msgspec.Struct):
 def _begin(
     given: Settings, broker: Broker, shows: _Shows, one: _ServedWorkspace, *, made: bool
 ) -> None:
-    """The one that was asked for; whether it was made just now."""
+    """Show the workspace of --workspace, and whether it was created by this command."""
     status = broker_status(given, broker)
     status.version = status.version or one.server_version
     begun = Up(
@@ -366,7 +364,7 @@ def _up(begun: Up) -> list[Part]:
 def _begin_all(
     given: Settings, broker: Broker, shows: _Shows, begun: Sequence[_ServedWorkspace]
 ) -> None:
-    """All that are there."""
+    """Show all existing workspaces."""
     status = broker_status(given, broker)
     status.version = status.version or next((each.server_version for each in begun), None)
     shows.later(AllUp(workspaces=[one.line for one in begun], broker=status), _all_up)
@@ -380,7 +378,7 @@ def _all_up(report: AllUp) -> list[Part]:
 
 
 def _begin_more(shows: _Shows, begun: Sequence[_ServedWorkspace]) -> None:
-    """Further ones, a line each."""
+    """Show workspaces created after the start, one line each."""
     for one in begun:
         more = More(**msgspec.structs.asdict(one.line))
         shows.later(more, lambda more: [_more(more)])
@@ -392,7 +390,7 @@ def _more(one: Served) -> Hint:
 
 
 def _of_broker(status: BrokerStatus) -> list[str]:
-    """A broker, in lines."""
+    """Render a broker as lines."""
     of = f"embedded, pid {status.pid}" if status.embedded else "outside"
     version = f", nats-server {status.version}" if status.version else ""
     lines = [

@@ -1,4 +1,4 @@
-"""`hansard roles view` and `hansard knew`: what a role may see, and what an agent knew when it
+"""Commands `hansard roles view` and `hansard knew`: the view of a role, and of an agent that
 decided.
 """
 
@@ -36,10 +36,10 @@ HashKey = Annotated[
 ]
 
 EVENTS_SHOWN_MAX = 50
-"""Events of a view that people are shown, the newest; `--json` has all."""
+"""Most events of a view shown, the newest; `--json` has all."""
 
 KEY_BYTES_MAX = 4_096
-"""Longest key of hashed values that is read from a file."""
+"""Longest file with a key for hashed values, in bytes."""
 
 EVENTS = (
     Column("", lambda row: str(row[0]), right=True),
@@ -60,13 +60,15 @@ async def view(
     by: Annotated[
         str, typer.Option(metavar="NAME", help="Who looks.", show_default=False)
     ] = OS_USER,
-    follow: Annotated[bool, typer.Option("--follow", help="Then show each change.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Then show each change of the view.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show what a role may see of a run.
 
-    Now, or at a point by the rules of that time. Events have the role's own numbers. That it
-    was looked at is put on record.
+    Now, or at a point by the rules of that time. Events have the role's own numbers. Each use of
+    this command is recorded.
     """
     secret = _key(key)
     if follow and at is not None:
@@ -136,7 +138,7 @@ async def knew(
         str | None,
         typer.Option(
             metavar="POINT",
-            help="The role's rules as of a position, a time or 'now', not as they stood then.",
+            help="Use the role's rules at a position, a time or 'now' [at the decision].",
         ),
     ] = None,
     key: HashKey = None,
@@ -144,8 +146,8 @@ async def knew(
 ) -> None:
     """Show what an agent knew when it decided.
 
-    Its state, and what its role could see. The events have the role's own numbers; what was
-    served to the agent before is listed with it.
+    Shows its state, and what its role could see; the events have the role's own numbers. Also lists
+    the views that the agent had been given.
     """
     secret = _key(key)
     async with reading() as workspace:

@@ -1,4 +1,4 @@
-"""`hansard why`: everything about one decision, or the decisions of a run."""
+"""Command `hansard why`: one decision in full, or the decisions of a run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from hansard.web.pages import decision_page
 app = noun()
 
 CUT_CHARACTERS = 120
-"""Of a text in a decision's tables."""
+"""Most characters of a text in a decision's tables."""
 
 SHORT = {"question", "selected"}
-"""Columns of decisions of which a preview is shown."""
+"""Columns of decisions that are cut to a preview."""
 
 
 class Page(msgspec.Struct, tag_field="kind", tag="page", kw_only=True):
-    """A decision's page, and where it is."""
+    """Path of a decision's page."""
 
     decision: str
     path: str
@@ -43,7 +43,7 @@ async def why(
         str,
         typer.Argument(
             metavar="DECISION",
-            help="An event's id or a prefix no other has, its address (position.index), or a run: "
+            help="An event's id or a unique prefix, its address (position.index), or a run: "
             "its only decision, or the list of its decisions.",
         ),
     ],
@@ -52,15 +52,15 @@ async def why(
         typer.Option(metavar="FILE", help="Write one HTML file instead; '-' is stdout."),
     ] = None,
     whole: Annotated[
-        bool, typer.Option("--all", help="List all of what is many, as --json and --html do.")
+        bool, typer.Option("--all", help="List everything in full, as --json and --html do.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Show why a decision was made.
 
-    What was asked and chosen, from which inputs, what its agent had been given by then, what else
-    could have been chosen and how near it was, what the gate said, under which versions of prompts,
-    models and tools, who acted, and what came of it.
+    Shows the question and the choice, the inputs, the agent's context at that point, the
+    alternatives and how close they were, the verdict of the gate, the versions of prompts, models
+    and tools, the principal that acted, and the consequences.
     """
     output.check_one_answer(html, json=json)
     async with answering() as answers:
@@ -118,11 +118,11 @@ def _people(found: Explained, *, whole: bool) -> Iterator[Part]:
                 yield from [] if block.left_out_before else more
     value = reads.decision_text(found)
     at = value.address.partition(".")[0]
-    yield Hint(f"the run as it stood then: hansard run show {value.run} --at {at}")
+    yield Hint(f"the run at that point: hansard run show {value.run} --at {at}")
 
 
 def _columns(block: Table, whole: int) -> list[Column]:
-    """The columns, one of which is never cut."""
+    """Return the columns of a block, one of which is never cut."""
     return [
         Column(name.removeprefix(">"), right=name.startswith(">"), whole=place == whole)
         for place, name in enumerate(block.columns)

@@ -1,4 +1,5 @@
-"""Reads for people and programs: each returns a struct, and nothing is printed or written.
+"""Read operations for people and programs.
 
-Touches what agents and projections give. An answer knows its own lines for programs (`answer`).
+Each returns a struct and prints or writes nothing. Uses `agents` and `projections`. Each answer
+knows its own lines for programs (`answer`).
 """

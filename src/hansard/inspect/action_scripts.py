@@ -1,7 +1,7 @@
-"""An action cache as a program that needs no Hansard: equal caches, equal bytes.
+"""Programs that replay an action cache without Hansard; equal caches give equal bytes.
 
-What is recorded is a text in such a program, never a part of its code: every text is written as a
-literal of its language, by `_python` and `_typescript` alone.
+Recorded data is a string in such a program, never part of its code: every text is written as a
+literal of the language, by `_python` and `_typescript` only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hansard.domain.errors import BadValue
 
 
 class ScriptFormat(StrEnum):
-    """What a script is written for."""
+    """Language and framework of a script."""
 
     PLAYWRIGHT_PY = "playwright-py"
     PLAYWRIGHT_TS = "playwright-ts"
@@ -58,9 +58,10 @@ _TURNS[FORWARD] = ("go_forward", "goForward")
 
 
 def script(cache: ActionCache, form: ScriptFormat, module: str = "") -> bytes:
-    """A program that does what a cache says. `module` is where its tools are imported from.
+    """Build a program that replays a cache; `module` is the module that its tools are imported
+    from.
 
-    Raises BadValue for what its format cannot say.
+    Raises BadValue for content that the format cannot express.
     """
     if module and not _IDENTIFIER.fullmatch(module):
         raise BadValue("module", f"{module!r:.80} is no name of one", "give it as `package.module`")
@@ -81,7 +82,7 @@ def script(cache: ActionCache, form: ScriptFormat, module: str = "") -> bytes:
 
 
 def variables(cache: ActionCache) -> dict[str, str]:
-    """The environment variable of each secret, by its name. Raises BadValue for two alike."""
+    """Return each secret's environment variable by name. Raises BadValue for duplicates."""
     names = sorted(_secrets_of([[each.arguments, each.action_params] for each in cache.actions]))
     found = {name: "SECRET_" + re.sub(r"\W", "_", name, flags=re.ASCII).upper() for name in names}
     if len(set(found.values())) != len(found):
@@ -99,7 +100,7 @@ def _secrets_of(value: Any) -> set[str]:
 
 
 def _url_pattern(pattern: str) -> str:
-    """A regular expression for what a check of an address says."""
+    """Return a regular expression for the address pattern of a check."""
     text = re.escape(pattern).replace(r"\*", "[^/?&#]*").replace("/", "[/]")
     for local in ("localhost", "127\\.0\\.0\\.1"):
         text = text.replace(f":[/][/]{local}", r":[/][/](?:localhost|127\.0\.0\.1)(?::\d+)?", 1)
@@ -107,7 +108,7 @@ def _url_pattern(pattern: str) -> str:
 
 
 class _Writer:
-    """What scripts of both languages share. `at` is the language's place in the tables above."""
+    """Writer shared by both languages; `at` is the language's index in the tables above."""
 
     at: int
 
@@ -122,7 +123,7 @@ class _Writer:
         raise NotImplementedError
 
     def text(self, text: str) -> str:
-        """An expression of a text: literals and slots."""
+        """Return the expression of a text: literals and slots."""
         parts: list[str] = []
         begin = 0
         for found in SLOT.finditer(text):
@@ -137,14 +138,15 @@ class _Writer:
         return " + ".join(parts)
 
     def argument(self, value: Any) -> str:
-        """An expression of an argument."""
+        """Return the expression of an argument."""
         if isinstance(value, dict) and set(value) == {"$secret"}:
             return self.secret(str(value["$secret"]))
         return self.text(str(value))
 
     def locator(self, entry: CachedAction, where: str) -> str:
-        """Write how an entry's element is found: by role and name or by another text where it was
-        the only one, else by its place on the page.
+        """Return the locator of an entry's element.
+
+        By role and name, or by another text if it was unique, else by its place on the page.
         """
         targets = entry.targets or ElementTargets()
         camel = self.at == 1

@@ -1,4 +1,4 @@
-"""The action cache of a run: what its agents did to pages and by tools, to be done again."""
+"""Action caches: a run's actions on pages and by tools, in a form that can be replayed."""
 
 from __future__ import annotations
 
@@ -121,13 +121,13 @@ _LOG = """
 
 
 def caches(reader: Reader) -> KeptCaches:
-    """The caches that are kept, by name."""
+    """Return the saved caches by name."""
     found = msgspec.convert(reader.rows(_CACHES, []), list[KeptCache])
     return KeptCaches(position=reader.position, caches=found)
 
 
 def log(reader: Reader, name: str) -> ActionsLog:
-    """The versions of a cache. Raises NotFound."""
+    """Return the versions of a cache. Raises NotFound."""
     found = msgspec.convert(reader.rows(_LOG, [name]), list[KeptVersion])
     if not found:
         raise artifacts.missing(ACTIONS, name)
@@ -136,7 +136,7 @@ def log(reader: Reader, name: str) -> ActionsLog:
 
 ACTS = ("browser.act", "browser.act_once")
 _PARTS = ("browser.find", "browser.choose")
-"""Steps that an action is made of: none is an action itself."""
+"""Steps that are part of an action and never an action themselves."""
 
 _COUNTED = ("completed", "failed", "in_doubt", "blocked")
 
@@ -144,9 +144,9 @@ _COUNTED = ("completed", "failed", "in_doubt", "blocked")
 async def action_cache(
     workspace: Workspace, run: str, fetch: Payloads, *, agent: str | None = None
 ) -> ActionCache:
-    """What a run did, in the order of its steps: those that succeeded. Raises Corrupt.
+    """Return a run's successful actions in the order of its steps. Raises Corrupt.
 
-    What did not succeed is no entry; `final_state` says whether the last action did.
+    A failed step is no entry; `final_state` says whether the last action succeeded.
     """
     history = await workspace.states.history(run, await workspace.points.up_to(run, None))
     found = traces.trace(run, history)
@@ -181,7 +181,7 @@ async def action_cache(
 
 
 def _is_action(step: WholeStep, within: set[tuple[str, int]]) -> bool:
-    """Whether a step is an action itself: no model, no part of one, nothing in a tool's body."""
+    """Return whether a step is an action: not a model call, not part of an action or tool body."""
     detail = step.told
     here = (detail.agent, detail.step)
     inside = detail.parent is not None and (detail.agent, detail.parent) in within
@@ -202,7 +202,7 @@ def _failure(step: WholeStep, entry: CachedAction | None) -> str:
 
 
 def _entry(step: WholeStep, index: int) -> CachedAction | None:
-    """A step as an entry; None where it did not complete."""
+    """Return a step as an entry; None if it did not complete."""
     detail = step.told
     if detail.status != StepStatus.COMPLETED.value:
         return None

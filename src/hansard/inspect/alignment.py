@@ -28,16 +28,18 @@ from hansard.inspect.payloads import recorded
 from hansard.inspect.trace import AgentHistory
 
 WINDOW_MOVES = 1_024
-"""Moves of each side that are aligned at once, after what is equal at both ends: the costs of
-aligning grow with the square of it. What moved further than that is found all the same, as moved.
+"""Moves of each side aligned at once, after the equal ones at both ends.
+
+The cost of aligning grows with the square of it. A move that was shifted further is still found, as
+moved.
 """
 
 Matched = list[tuple[int, int]]
-"""Places in two sequences that belong together, rising in both."""
+"""Pairs of matching indices in two sequences, both ascending."""
 
 
 class What(StrEnum):
-    """How two sides of a move compare."""
+    """Result of comparing the two sides of a pair."""
 
     SAME = "same"
     RESULT = "result"
@@ -49,10 +51,10 @@ class What(StrEnum):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A step, a decision or a message of an agent, with where it is recorded.
+    """Move of an agent: a step, a decision or a message, with its place in the record.
 
-    `call` says what was asked, `came` what came of it, both as digests; `branch` is where it stands
-    beside others, empty where it stands in line.
+    `call` is the digest of the request, `came` that of the result. `branch` is its place among
+    parallel branches, empty outside of them.
     """
 
     agent: str
@@ -69,12 +71,12 @@ class Move(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Its name: agent#step, or agent@version of a decision or a message."""
+        """Name of the move: agent#step, or agent@version of a decision or a message."""
         return f"{self.agent}#{self.step.number}" if self.step else f"{self.agent}@{self.version}"
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """A move of one side, the other, or both. `shared` where both are one recorded event."""
+    """Move of one side, of the other, or of both; `shared` if both are one recorded event."""
 
     what: What
     a: Move | None
@@ -82,7 +84,7 @@ class Pair(msgspec.Struct, frozen=True):
 
     @property
     def shared(self) -> bool:
-        """Whether both are the same event: a fork has what came before it from its parent."""
+        """True if both are the same event: a fork shares the events of its parent."""
         if self.a is None or self.b is None or self.what is not What.SAME:
             return False
         return (self.a.run, self.a.agent, self.a.version) == (
@@ -96,7 +98,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def moves(agent: AgentHistory) -> list[Move]:
-    """Return an agent's calls, decisions and messages, in the order of the record."""
+    """Return an agent's calls, decisions and messages in the order of the record."""
     state = agent.state
     found = [_step(agent, step) for step in state.steps.values()]
     calls = {step.call_id for step in state.steps.values() if step.call_id is not None}
@@ -149,8 +151,9 @@ def _decision(agent: AgentHistory, noted: StatedFact) -> Move:
 def _message(
     agent: AgentHistory, version: int, added: MessageAdded, calls: set[str]
 ) -> Iterator[Move]:
-    """A message as a move; none if all that it says are steps. Ids that a provider draws are left
-    out: two runs never share them.
+    """Return a message as a move; none if it holds only steps.
+
+    Ids drawn by a provider are left out: two runs never share them.
     """
     fields = recorded(added.fields)
     fields = dict(fields) if isinstance(fields, dict) else {}
@@ -183,8 +186,9 @@ def _without_id(call: Any) -> Any:
 
 
 def _arguments(raw: msgspec.Raw) -> str:
-    """A digest of recorded arguments. A list that grew from call to call counts as the whole list,
-    however it is recorded.
+    """Return a digest of recorded arguments.
+
+    A list that grew from call to call counts as the whole list, whichever way it is recorded.
     """
     plain = recorded(raw)
     if not isinstance(plain, dict):
@@ -217,7 +221,7 @@ def _digest(raw: msgspec.Raw) -> str:
 
 
 def aligned(a: Sequence[Move], b: Sequence[Move]) -> list[Pair]:
-    """Two paths as one list: every move of each once, in the order of both."""
+    """Return two paths as one list: every move once, in the order of both."""
     firm = matched([move.call for move in a], [move.call for move in b])
     of_a = {i: _both(a[i], b[j], ordered=True) for i, j in firm}
     taken = {j for _, j in firm}
@@ -242,7 +246,7 @@ def _both(a: Move, b: Move, *, ordered: bool) -> Pair:
 def _elsewhere(
     a: Sequence[Move], b: Sequence[Move], known_a: Any, known_b: set[int]
 ) -> Iterator[tuple[int, int]]:
-    """Equal calls that stand in another order."""
+    """Find equal calls at other places."""
     left: defaultdict[str, deque[int]] = defaultdict(deque)
     for j, move in enumerate(b):
         if j not in known_b:
@@ -260,7 +264,7 @@ def _between(
     of_a: dict[int, Pair],
     taken: set[int],
 ) -> Iterator[Pair]:
-    """What stands between two equal calls: by name where both have one, else on one side alone."""
+    """Pair the moves between two equal calls by name, the rest on one side only."""
     open_b: defaultdict[tuple[str, bool], deque[int]] = defaultdict(deque)
     for j in range(since[1], end[1]):
         if j not in taken:
@@ -291,8 +295,10 @@ def _only_b(b: Sequence[Move], since: int, end: int, taken: set[int]) -> Iterato
 
 
 def matched(a: Sequence[str], b: Sequence[str]) -> Matched:
-    """Equal places of two sequences, rising in both: what is equal at both ends, and between them
-    the longest runs of equal ones, a window after the other.
+    """Return the matching indices of two sequences, ascending in both.
+
+    Equal elements at both ends match; between them the longest equal runs, one window after the
+    other.
     """
     head = _equal(a, b)
     tail = _equal(a[head:][::-1], b[head:][::-1])
@@ -322,6 +328,6 @@ def _run(x: int, y: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _equal(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many are equal at the beginning."""
+    """Return the number of equal elements at the beginning."""
     most = min(len(a), len(b))
     return next((n for n in range(most) if a[n] != b[n]), most)

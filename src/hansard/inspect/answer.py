@@ -1,4 +1,4 @@
-"""What a read answers."""
+"""Answers of read operations, and the escaping of recorded text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hansard.domain.steps import Step, Withheld
 
 
 class _Escapes(dict[int, str]):
-    """Each character that does not print as an escape, found out when it is first met."""
+    """Escapes of unprintable characters, computed on first use."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -30,14 +30,14 @@ _ESCAPES_IN_LINES = _Escapes({ord("\n"): "\n", ord("\t"): "\t"})
 
 
 def plain_text(text: str, *, lines: bool = False) -> str:
-    """A text that cannot move the cursor or change colours: what does not print is escaped."""
+    """Escape unprintable characters, so that a text cannot move the cursor or change colours."""
     if text.isprintable():
         return text
     return text.translate(_ESCAPES_IN_LINES if lines else _ESCAPES)
 
 
 def masked(text: str) -> str:
-    """A text without the passwords of the addresses in it."""
+    """Remove the passwords from addresses in a text."""
     return _PASSWORD.sub("***", text)
 
 
@@ -49,45 +49,45 @@ _WITHHELD = {
 
 
 def withheld_text(step: Step) -> str:
-    """How a fork withheld a step's effect; empty where it did not."""
+    """Return how a fork withheld a step's effect; empty if it did not."""
     return _WITHHELD[step.withheld] if step.withheld is not None else ""
 
 
 class Rows(Protocol):
-    """What a question in SQL came to, and up to which position."""
+    """Rows of an SQL query, and the position that they hold for."""
 
     @property
     def position(self) -> int:
-        """Up to where the tables had been made."""
+        """Position up to which the tables were made."""
         ...
 
     def dicts(self) -> list[dict[str, Any]]:
-        """Each row by the names of its columns."""
+        """Return each row as a dict by column name."""
         ...
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """An answer that is more than one line for programs, or says more than its lines do."""
+    """Answer with several lines for programs, or with more content than its lines."""
 
     def lines(self) -> Iterable[object]:
-        """One object a line: what programs are told of it."""
+        """Return the objects that programs get, one per line."""
         return (self,)
 
 
 class Listed(Answer):
-    """Things of a kind, as of a position of the log.
+    """Things of one kind, as of a position of the log.
 
     Attributes:
-        position: As of which position.
+        position: The position.
     """
 
     _listed: ClassVar[str]
-    """The field that holds them."""
+    """Name of the field that holds the things."""
 
     position: int
 
     def lines(self) -> Iterator[object]:
-        """Each of them, then how many there are, and the position."""
+        """Yield each thing, then their number and the position."""
         found = getattr(self, self._listed)
         yield from found
         yield {"kind": self._listed, "count": len(found), "position": self.position}

@@ -1,4 +1,4 @@
-"""What is missing or odd in the record, and what happened in a run: from the tables."""
+"""Anomalies of the record, and the main events of a run, from the tables."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from hansard.inspect.why import moment
 from hansard.projections.reader import Reader
 
 SEVERITIES = ("high", "medium", "low")
-"""How bad a finding is, worst first: a figure may be false, or an effect unknown; it is to be
-looked at; it may well be in order.
+"""Severities of findings, worst first.
+
+A figure may be false or an effect unknown; to be reviewed; possibly in order.
 """
 
 _FINDINGS = """
@@ -36,7 +37,7 @@ _CHECKED = """
 
 
 class UnknownFilter(CallerError):
-    """Nothing that the audit looks for has that name."""
+    """Error: the audit has no kind, topic or severity of that name."""
 
     def __init__(self, what: str, name: str, known: Collection[str]) -> None:
         there = f"there are {listed(known)}" if known else "there is none"
@@ -45,15 +46,15 @@ class UnknownFilter(CallerError):
 
 
 class Looked(msgspec.Struct, kw_only=True):
-    """How much the audit checked on a topic, and what it found.
+    """Amount of what the audit checked on a topic, and what it found.
 
     Attributes:
         topic: The topic.
         experiment: The experiment; None: the whole record, or runs of no experiment.
-        looked: How much was checked.
+        looked: The number of units checked.
         what: The unit of `looked`.
         findings: The number of findings.
-        why_not: The reason why nothing, or not all, was checked; None where it was.
+        why_not: The reason why nothing, or not all, was checked; None if all was.
     """
 
     topic: str
@@ -65,18 +66,18 @@ class Looked(msgspec.Struct, kw_only=True):
 
 
 class Audited(msgspec.Struct, tag_field="kind", tag="audited", kw_only=True):
-    """How much was found, and what was looked at.
+    """Summary of an audit.
 
     Attributes:
-        run: Of which run; None: of the workspace, less the forks of probes.
-        findings: How much was found.
-        less_severe: How much more was found that the filter by severity leaves out.
-        topics: The same by topic.
-        severities: The same by severity: `high`, `medium`, `low`.
-        looked: What was checked, and what was not.
-        checked: The topics of which something was checked.
-        position: As of when: the position of the log, or for a restricted agent the number of the
-            newest event that its role is shown.
+        run: The run; None: the workspace, without the forks of probes.
+        findings: The number of findings.
+        less_severe: The number of further findings, left out by the filter by severity.
+        topics: The number of findings by topic.
+        severities: The number of findings by severity: `high`, `medium`, `low`.
+        looked: The checks that were made and those that were not.
+        checked: The topics that were at least partly checked.
+        position: The position of the log; for a restricted agent the number of the newest event
+            that its role is shown.
     """
 
     run: str | None
@@ -93,12 +94,12 @@ class Group(msgspec.Struct, kw_only=True):
     """Findings of one kind in one experiment.
 
     Attributes:
-        severity: How bad they are: `high`, `medium` or `low`.
-        topic: What they are about.
-        kind: Of which kind they are.
-        experiment: In which experiment; None: in none.
-        question: What they answer.
-        found: The findings, in their order.
+        severity: Their severity: `high`, `medium` or `low`.
+        topic: Their topic.
+        kind: Their kind.
+        experiment: Their experiment; None: none.
+        question: The question that they answer.
+        found: The findings, in order.
     """
 
     severity: str
@@ -113,19 +114,19 @@ _OF_GROUP = ("severity", "topic", "kind", "experiment", "question")
 
 
 class Audit(Answer):
-    """What was found, worst first, as the tables have it; thresholds moved by `flip`."""
+    """Findings, worst first; `flip` is the distance by which thresholds were moved."""
 
     found: list[dict[str, Any]]
     flip: float
     summary: Audited
 
     def lines(self) -> Iterable[object]:
-        """Each finding, then the summary."""
+        """Yield each finding, then the summary."""
         findings = [{**row, "kind": "finding", "what": row["kind"]} for row in self.found]
         return (*findings, self.summary)
 
     def conclusion(self) -> str:
-        """Return how much was found as of which position, or in which topics nothing was found."""
+        """Return a sentence with the number of findings, or with the topics without any."""
         summary = self.summary
         of = f"run {summary.run}" if summary.run is not None else "the workspace"
         less = summary.less_severe
@@ -143,7 +144,7 @@ class Audit(Answer):
         return f"{of}, as of position {summary.position}: {result}"
 
     def groups(self) -> list[Group]:
-        """The findings by kind and experiment, worst first, then those with the most."""
+        """Group the findings by kind and experiment, worst first, then the largest group."""
         made: dict[tuple[Any, ...], Group] = {}
         for row in self.found:
             key = tuple(row[name] for name in _OF_GROUP)
@@ -154,7 +155,7 @@ class Audit(Answer):
 
 
 class Walked(msgspec.Struct, tag_field="kind", tag="trail", kw_only=True):
-    """How many events of a run there are, as of a position."""
+    """Number of events of a run, as of a position."""
 
     run: str
     events: int
@@ -162,19 +163,20 @@ class Walked(msgspec.Struct, tag_field="kind", tag="trail", kw_only=True):
 
 
 class Trail(Answer):
-    """What happened in a run, in order, as the tables have it; times as programs are told them."""
+    """Main events of a run in order, as in the tables; times are ISO 8601."""
 
     events: list[dict[str, Any]]
     summary: Walked
 
     def lines(self) -> Iterable[object]:
-        """Each event, then how many."""
+        """Yield each event, then their number."""
         return (*self.events, self.summary)
 
 
 class Only(msgspec.Struct, kw_only=True, frozen=True):
-    """Which findings are asked for: of these kinds (or topics, or views), of an experiment, as bad
-    as that or worse; each left out is any.
+    """Filter of findings; an empty field matches any.
+
+    By kind (or topic, or view), experiment, and least severity.
     """
 
     kinds: tuple[str, ...] = ()
@@ -182,7 +184,7 @@ class Only(msgspec.Struct, kw_only=True, frozen=True):
     severity: str | None = None
 
     def checked(self, reader: Reader) -> Only:
-        """Itself. Raises UnknownFilter where a name is none of the record's or the audit's."""
+        """Return the filter. Raises UnknownFilter for a name that the record or the audit lacks."""
         if self.severity is not None and self.severity not in SEVERITIES:
             raise UnknownFilter("severity", self.severity, SEVERITIES)
         if self.kinds:
@@ -200,18 +202,19 @@ class Only(msgspec.Struct, kw_only=True, frozen=True):
         return self
 
     def takes_kind(self, row: dict[str, Any]) -> bool:
-        """Return whether a finding is of these kinds and of this experiment."""
+        """Return whether a finding matches the kinds and the experiment."""
         return _named(row, self.kinds) and self.experiment in (None, row["experiment"])
 
     def takes_severity(self, row: dict[str, Any]) -> bool:
-        """Return whether a finding is as bad as that, or worse."""
+        """Return whether a finding has the least severity or a worse one."""
         most = SEVERITIES.index(self.severity or SEVERITIES[-1])
         return SEVERITIES.index(row["severity"]) <= most
 
 
 def audit(reader: Reader, run: str | None, flip: float, only: Only | None = None) -> Audit:
-    """What is found in all real runs or in one, which may be a probe's fork; `flip` is how far
-    thresholds are moved. Raises UnknownFilter.
+    """Audit all real runs, or one run, which may be a probe's fork.
+
+    `flip` is the distance by which thresholds are moved. Raises UnknownFilter.
     """
     target = (only or Only()).checked(reader)
     of_kinds = [row for row in reader.rows(_FINDINGS, [flip, run]) if target.takes_kind(row)]
@@ -235,7 +238,7 @@ def audit(reader: Reader, run: str | None, flip: float, only: Only | None = None
 
 
 def trail(reader: Reader, run: str) -> Trail:
-    """What happened in a run."""
+    """Return the main events of a run."""
     rows = reader.rows("SELECT * FROM trail($1)", [run])
     events = [{"kind": "event", "run": run, **row, "at": moment(row["at"])} for row in rows]
     return Trail(events=events, summary=Walked(run=run, events=len(rows), position=reader.position))
@@ -244,7 +247,7 @@ def trail(reader: Reader, run: str) -> Trail:
 def _looked(
     reader: Reader, run: str | None, request: Only, found: list[dict[str, Any]]
 ) -> list[Looked]:
-    """What was checked of a run, or of the whole workspace, within the filters."""
+    """Return the checks of a run, or of the whole workspace, within the filters."""
     topics = {row["topic"] for row in reader.rows(_KINDS, []) if _named(row, request.kinds)}
     return [
         Looked(**row, findings=sum(_same(row, finding) for finding in found))
@@ -262,7 +265,7 @@ def _same(row: dict[str, Any], finding: dict[str, Any]) -> bool:
 
 
 def _link(row: dict[str, Any]) -> str:
-    """The command that shows what was found where it was found."""
+    """Return the command that shows the place of a finding."""
     if row["run"] is None:
         return "hansard check"
     at = f" --at {row['address'].partition('.')[0]}" if row["address"] else ""
@@ -270,7 +273,7 @@ def _link(row: dict[str, Any]) -> str:
 
 
 def _next(row: dict[str, Any]) -> str:
-    """The command to type next; where the finding lacks what that takes, the one that shows it."""
+    """Return the next command to run, or the one that shows a value that this command lacks."""
     evidence = row["evidence"] or []
     known = {
         **{name: row[name] for name in ("run", "agent", "step", "experiment", "address")},
@@ -285,7 +288,7 @@ def _next(row: dict[str, Any]) -> str:
 
 
 _NAMES = re.compile(r"\{(\w+)\}")
-"""What stands for a value in a command of `finding_kinds`."""
+"""Placeholders in a command of `finding_kinds`."""
 
 
 def _column(rows: list[dict[str, Any]], name: str) -> list[str]:

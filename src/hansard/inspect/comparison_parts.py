@@ -1,6 +1,6 @@
-"""A comparison as headings, sentences, tables and plots, for all of its forms.
+"""Comparisons as headings, sentences, tables and plots, independent of the output format.
 
-Long because a comparison is one answer: its summary, its words, its tables and its plots.
+The module is long because a comparison is one answer: summary, words, tables and plots.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from hansard.projections.report import Part, Question, Report, report
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """A heading."""
+    """Heading."""
 
     text: str
 
 
 class Paragraph(msgspec.Struct, frozen=True):
-    """A paragraph; `verdict` where it is one; `brief` where it is a line among others."""
+    """Paragraph; `verdict` if it is one, `brief` if it is a line among others."""
 
     text: str
     verdict: str = ""
@@ -35,8 +35,10 @@ class Paragraph(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table: columns (a name that begins with `>` is of numbers) and rows of texts. Over it
-    stands its title; `left_out` says what is not among the rows, and whether that is before them.
+    """Table with columns and rows of texts, and its title.
+
+    A column name that begins with `>` marks numbers. `left_out` describes rows that are left out,
+    and says whether they precede the rows shown.
     """
 
     columns: tuple[str, ...]
@@ -47,20 +49,20 @@ class Table(msgspec.Struct, frozen=True):
 
 
 ReportBlock = Heading | Paragraph | Table
-"""What any answer is made of; a comparison has plots, too."""
+"""Blocks of any answer; a comparison also has plots."""
 
 
 Row = dict[str, Any]
-"""A line of the report."""
+"""Line of the report."""
 
 
 class Comparison(Answer):
-    """What is to be said of an experiment."""
+    """Comparison of an experiment's arms."""
 
     report: Report
 
     def lines(self) -> Iterator[Row]:
-        """First what was asked and as of when, then row by row."""
+        """Yield the question and the position, then each row."""
         made = self.report
         request = msgspec.structs.asdict(made.question)
         yield {
@@ -91,30 +93,30 @@ def _rows(kind: str, rows: list[Row], **where: str) -> Iterator[Row]:
 
 
 def compare(answers: Reader, question: Question) -> Comparison:
-    """The comparison. Raises Unknown."""
+    """Compare the arms of an experiment. Raises Unknown."""
     return Comparison(report(answers, question))
 
 
 # How the numbers of a comparison are said, and which number decides.
 
 P_LEAST = 0.0001
-"""Below it, a p-value is told as below it."""
+"""Least p-value that is printed; a smaller one is printed as below it."""
 
 LARGE = 1_000
-"""From it on, numbers are told without a fraction."""
+"""Least number that is printed without a fraction."""
 
 NO_VERDICT = "no metric named"
-"""The verdict of what was scored beside others, and nothing names."""
+"""Verdict of a metric that was scored but that nothing names to be judged."""
 
 WAYS = {"failure": "counted as failures", "excluded": "left out", "worst-case": "worst case"}
-"""How each way of counting what is missing is named in a sentence."""
+"""Words for each way of counting missing values."""
 
 LOST_UNITS_P = 0.001
-"""Below this p-value of the sample-ratio check, something loses units of an arm."""
+"""Below this p-value of the sample-ratio check, an arm is assumed to lose units."""
 
 
 def number(value: float | None, *, signed: bool = False) -> str:
-    """A number for people: four digits that count."""
+    """Format a number with four significant digits."""
     if value is None:
         return ""
     sign = "+" if signed else ""
@@ -122,21 +124,21 @@ def number(value: float | None, *, signed: bool = False) -> str:
 
 
 def chance(p: float | None) -> str:
-    """A p-value for people."""
+    """Format a p-value."""
     if p is None:
         return "not known"
     return f"below {P_LEAST}" if p < P_LEAST else f"{p:.4f}"
 
 
 def interval(low: float | None, high: float | None, *, signed: bool = False) -> str:
-    """An interval for people."""
+    """Format an interval."""
     if low is None or high is None:
         return ""
     return f"{number(low, signed=signed)} .. {number(high, signed=signed)}"
 
 
 def looks(report: Report) -> str:
-    """When it may be looked at, and whether that is now."""
+    """Return when the result may be looked at, and whether that is now."""
     plan = report.plan
     if plan["stop"] == "sequential":
         return "The intervals are valid at any number of analyses."
@@ -163,11 +165,11 @@ def looks(report: Report) -> str:
 
 
 def decides(row: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> str:
-    """The number that decides and the test that it comes from, or why there is no verdict.
+    """Return the number that decides and its test, or why there is no verdict.
 
     Args:
         row: A row of the macro `comparisons`.
-        others: The same two arms by the other ways of counting what is missing.
+        others: The same two arms by the other ways of counting missing values.
     """
     verdict = row["verdict"]
     if verdict == "not finished":
@@ -196,25 +198,25 @@ def decides(row: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> str:
 
 
 def disagreement(row: dict[str, Any]) -> str:
-    """The exact test where it and the one that decides are on two sides of alpha."""
+    """Return the exact test if it and the deciding one are on different sides of alpha."""
     if not row["tests_disagree"]:
         return ""
     return f"; the {exact_test(row)} disagrees, with p {chance(row['mcnemar_p'])}"
 
 
 def exact_test(row: dict[str, Any]) -> str:
-    """The name of the exact test of the tasks that were won and lost."""
+    """Return the name of the exact test of the tasks won and lost."""
     return "exact McNemar test" if row["single"] else "exact sign test of tasks"
 
 
 def decisive(row: dict[str, Any]) -> tuple[Any, Any]:
-    """The interval that belongs to the p which decides: of a sequential plan, at any look."""
+    """Return the interval of the deciding p-value; of a sequential plan, at any look."""
     which = "always_" if row["stop"] == "sequential" else ""
     return row[f"{which}low"], row[f"{which}high"]
 
 
 def ranks(row: dict[str, Any]) -> str:
-    """The ranks that an arm can have."""
+    """Render the ranks that an arm can have."""
     low, high = row["rank_low"], row["rank_high"]
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
@@ -222,23 +224,24 @@ def ranks(row: dict[str, Any]) -> str:
 # What a comparison comes to, in ten lines at most.
 
 VERDICTS_MAX = 3
-"""Verdicts that are told each by itself; more are counted."""
+"""Most verdicts listed one by one; more are counted."""
 
 NAMED_MAX = 3
-"""Arms and metrics that a line names; of more it says how many."""
+"""Most arms and metrics named in a line; more are counted."""
 
 PAIR = 2
-"""Arms that one comparison is all about."""
+"""Number of arms of a comparison without ranking."""
 
 RANKED_MAX = 6
-"""Arms that the line of ranks names."""
+"""Most arms named in the line of ranks."""
 
 _ENDED_OTHERWISE = ("errored", "timed_out", "cancelled")
 
 
 def summary(report: Report, following: Sequence[str]) -> Iterator[Paragraph]:
-    """At most nine paragraphs: warnings, the verdict with the number that decides, sizes, failures,
-    and which sections follow.
+    """Yield the summary, at most nine paragraphs.
+
+    Warnings, the verdict with its deciding number, sizes, failures, and the sections that follow.
     """
     yield from _warnings(report)
     named = [part for part in report.judged if part.named]
@@ -269,7 +272,7 @@ def summary(report: Report, following: Sequence[str]) -> Iterator[Paragraph]:
 
 
 def uneven(report: Report) -> list[dict[str, Any]]:
-    """The arms that end their runs as completed less often than the baseline, or more often."""
+    """Return the arms whose share of completed runs differs from the baseline's."""
     return [
         row
         for part in (*report.judged, *report.beside)
@@ -281,7 +284,7 @@ def uneven(report: Report) -> list[dict[str, Any]]:
 
 
 def uneven_in_words(report: Report, row: dict[str, Any]) -> str:
-    """How many of the runs of two arms ended as completed."""
+    """Render the numbers of completed runs of two arms."""
     runs = {
         each["arm"]: f"{each['completed']:,} of {counted(each['runs'], 'run')}"
         for each in report.accounts
@@ -293,7 +296,7 @@ def uneven_in_words(report: Report, row: dict[str, Any]) -> str:
 
 
 def _warnings(report: Report) -> Iterator[Paragraph]:
-    """What is to be known before any verdict: at most two."""
+    """Yield the warnings that precede any verdict, at most two."""
     found = uneven(report)
     if found:
         more = f", and {len(found) - 1:,} more such" if len(found) > 1 else ""
@@ -308,7 +311,7 @@ def _warnings(report: Report) -> Iterator[Paragraph]:
 
 
 def _verdicts(part: Part) -> Iterator[Paragraph]:
-    """Each by itself where they are few; counted where they are many."""
+    """Yield the verdicts one by one, or counted if they are many."""
     rows = [row for row in part.comparisons if not row["slice"]]
     shown = [row for row in rows if row["default"]]
     if not shown:
@@ -342,7 +345,7 @@ def _size(row: dict[str, Any]) -> str:
 
 
 def _ranked(report: Report, metric: str) -> Iterator[Paragraph]:
-    """The arms by their ranks, or how to have them."""
+    """Yield the arms by rank, or how to obtain ranks."""
     rows = [row for row in report.ranking if row["metric"] == metric]
     if rows:
         parts = [f"{row['arm']} {ranks(row)}" for row in rows[:RANKED_MAX]]
@@ -356,7 +359,7 @@ def _ranked(report: Report, metric: str) -> Iterator[Paragraph]:
 
 
 def _others(parts: list[Part]) -> Iterator[Paragraph]:
-    """The plan's other metrics, counted."""
+    """Yield the plan's other metrics, counted."""
     if not parts:
         return
     texts = []
@@ -375,9 +378,7 @@ def _count(rows: list[dict[str, Any]], verdict: str) -> int:
 
 
 def _failed(report: Report) -> str:
-    """Which arms have runs that failed, are open or were never judged, and trials that are there
-    twice; the most first.
-    """
+    """Render the arms with failed, open or unjudged runs or duplicate trials, the most first."""
     failed = _arms_with(report, *_ENDED_OTHERWISE)
     opened = _arms_with(report, "open")
     if failed:
@@ -395,7 +396,7 @@ def _failed(report: Report) -> str:
 
 
 def _arms_with(report: Report, *names: str) -> str:
-    """The arms with such runs, and how many of all, the most first."""
+    """Render the arms that have runs of these kinds, with their share, the most first."""
     numbers = [(sum(row[name] for name in names), row) for row in report.accounts]
     found = sorted((each for each in numbers if each[0]), key=lambda each: -each[0])
     named = [f"{row['arm']} {number:,} of {row['runs']:,}" for number, row in found]
@@ -408,16 +409,17 @@ def _few(names: list[str]) -> str:
 
 
 GROUPS_MAX = 200
-"""Groups that are looked for: from more on, which arms are alike is told of each arm alone."""
+"""Most groups searched for; with more, each arm lists its own equals."""
 
 
 def groups(order: Sequence[str], alike: Mapping[str, AbstractSet[str]]) -> list[list[str]]:
-    """The groups of arms of which no two were told apart, as large as they can be; each in the
-    order given, and they in that of their first arms. An arm may be in several. None where there
-    would be more than GROUPS_MAX.
+    """Return the maximal groups of arms no two of which differ.
 
-    Piepho, An Algorithm for a Letter-Based Representation of All-Pairwise Comparisons (2004):
-    a group of all is split at each pair that differs, and groups within others are dropped.
+    Arms are in the given order within a group, and groups in the order of their first arms. An arm
+    may be in several. None if there would be more than GROUPS_MAX.
+
+    Piepho, An Algorithm for a Letter-Based Representation of All-Pairwise Comparisons (2004): a
+    group of all is split at each pair that differs, and groups within others are dropped.
     """
     found = [frozenset(order)]
     for place, one in enumerate(order):
@@ -439,15 +441,15 @@ def groups(order: Sequence[str], alike: Mapping[str, AbstractSet[str]]) -> list[
 
 
 PATH_MAX = 8
-"""Tools that are named of a sequence."""
+"""Most tools named of a sequence."""
 
 
 PAIRS_MAX = 6
-"""Pairs that are told in sentences; of more a table has a line each."""
+"""Most pairs described in sentences; more are listed in a table."""
 
 
 class Plot(msgspec.Struct, frozen=True):
-    """A picture of a part, for forms that have pictures: intervals, pairs or curves."""
+    """Plot of a part, for formats with pictures: intervals, pairs or curves."""
 
     kind: str
     part: Part
@@ -468,15 +470,15 @@ SECTIONS = {
     "tasks": "tasks that went worse, and those that only one arm has",
     "tools": "which tools they chose",
 }
-"""What a report is made of, in its order."""
+"""Sections of a report in order."""
 
 
 _METRIC = ("arms", "pairs", "ranking", "curves")
-"""Sections that stand under each metric."""
+"""Sections repeated for each metric."""
 
 
 class UnknownSection(CallerError):
-    """A report has no such section."""
+    """Error: a report has no such section."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"a report has no section {name!r}: there are {listed(SECTIONS)}")
@@ -484,7 +486,8 @@ class UnknownSection(CallerError):
 
 
 def sections(text: str | None) -> tuple[str, ...]:
-    """The sections that are asked for, one after the other with commas; all where nothing is.
+    """Parse a comma-separated list of sections; all if it is empty.
+
     Raises UnknownSection.
     """
     names = [name.strip() for name in text.split(",")] if text is not None else list(SECTIONS)
@@ -495,7 +498,7 @@ def sections(text: str | None) -> tuple[str, ...]:
 
 
 def blocks(report: Report, show: Collection[str] = tuple(SECTIONS)) -> Iterator[Block]:
-    """The comparison from top to end, or those of its sections that are to be shown."""
+    """Yield the comparison's blocks in order, or those of the sections to show."""
     made = {name: list(_made(report, name)) for name in show if name not in {"summary", *_METRIC}}
     metrics = {name for name in _METRIC if name in show and _has(report, name)}
     yield Heading(f"Experiment {report.question.experiment}")
@@ -555,7 +558,7 @@ def _plan(report: Report) -> Iterator[Block]:
 
 
 def _missing(report: Report) -> str:
-    """What a trial without a value counts as, and who says so."""
+    """Render how a trial without a value counts, and who decided that."""
     how = report.question.missing
     text = ", as asked," if how is not None else ""
     counted_as = how or report.plan["missing"]
@@ -585,7 +588,7 @@ def _tasks_of_one_arm(report: Report) -> str:
 
 
 def _direction(part: Part) -> str:
-    """Which direction is the good one, and who says so."""
+    """Render which direction is better, and who stated it."""
     if part.better is None:
         return (
             "direction not stated: no plan says which is better, --lower-is-better or "
@@ -618,7 +621,7 @@ def _judged(
 
 
 def _many_pairs(part: Part, shown: list[dict[str, Any]], by: str | None) -> Table:
-    """A line a pair; what another way of counting would make of it beside."""
+    """Build a table with a line per pair, beside it the result of another way of counting."""
     rows = []
     for row in shown:
         others = [
@@ -647,8 +650,9 @@ def _many_pairs(part: Part, shown: list[dict[str, Any]], by: str | None) -> Tabl
 
 
 def _ranking(part: Part, ranked: list[dict[str, Any]]) -> Iterator[Block]:
-    """The arms with the ranks that each can have, and groups within which no two can be told apart:
-    each two that cannot be told apart stand in one.
+    """Yield the arms with their possible ranks, and the groups of indistinguishable arms.
+
+    Every two arms that cannot be distinguished share a group.
     """
     means = {arm["arm"]: arm["mean"] for arm in part.arms if not arm["slice"]}
     family, alpha = ranked[0]["family"], ranked[0]["alpha"]
@@ -679,7 +683,7 @@ _PERCENTILES = ("p50", "p95", "p99")
 
 
 def _percentiles(arms: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Those that any has: a metric that is 0 or 1, or everywhere the same, has none."""
+    """Return the percentiles that any arm has: a binary or constant metric has none."""
     return tuple(name for name in _PERCENTILES if any(arm[name] is not None for arm in arms))
 
 

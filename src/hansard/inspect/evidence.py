@@ -1,4 +1,4 @@
-"""What is known of a workspace's log apart from it: the broker's mark, the tables, generations."""
+"""Evidence about a workspace's log outside of it: the broker's mark, tables, generations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hansard.projections.table_files import TableFiles, WriteLock
 
 
 class LoggedCommit(msgspec.Struct, tag_field="kind", tag="commit", kw_only=True):
-    """A commit in short. `time` is the log's."""
+    """Commit in short; `time` is the log's."""
 
     workspace: str
     position: int
@@ -43,7 +43,7 @@ class LoggedCommit(msgspec.Struct, tag_field="kind", tag="commit", kw_only=True)
 
 
 class CorruptLine(msgspec.Struct, tag_field="kind", tag="corrupt", kw_only=True):
-    """A message that is no commit, and why."""
+    """Message that is not a commit, and why."""
 
     workspace: str
     position: int
@@ -52,7 +52,7 @@ class CorruptLine(msgspec.Struct, tag_field="kind", tag="corrupt", kw_only=True)
 
 
 class Logged(Answer):
-    """A message of the log: its commit, or the error that it is none."""
+    """Message of the log: its commit, or the error that prevents decoding."""
 
     position: int
     time: datetime
@@ -60,12 +60,12 @@ class Logged(Answer):
     error: Corrupt | None = None
 
     def lines(self) -> Iterable[LoggedCommit | CorruptLine]:
-        """The commit, or why it is none."""
+        """Yield the commit, or why it could not be decoded."""
         return (self.line,)
 
 
 def logged(workspace: str, message: RawMessage) -> Logged:
-    """A message in short."""
+    """Return a message in short."""
     seconds, ns = divmod(message.stamp, 1_000_000_000)
     time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=ns // 1_000)
     position = message.position
@@ -95,7 +95,7 @@ KEEP = (
     "Put back a copy of the broker's files that has them; do not rebuild the tables before, which "
     "may be all that is left of them"
 )
-"""What to do where tables know more than the log."""
+"""Remedy if the tables know more than the log."""
 
 RELAXED = (
     "Durability is 'relaxed': a power cut may take what was acknowledged within the last 14 ms "
@@ -104,15 +104,16 @@ RELAXED = (
 
 
 class Evidence(msgspec.Struct):
-    """Marks of the log, and what is wrong with those who keep them."""
+    """Marks of the log, and problems of the files that hold them."""
 
     known: list[Known] = []
     found: list[Finding] = []
 
 
 async def collect(raw: RawWorkspace, data_dir: Path, *, embedded: bool) -> Evidence:
-    """All that stands beside the log of the embedded broker, or of one outside. To be called before
-    the log is asked where it ends.
+    """Collect the evidence about the log of an embedded or an external broker.
+
+    Call it before reading the end of the log.
     """
     evidence, workspace = Evidence(), raw.workspace
     aside = KEEP
@@ -142,7 +143,7 @@ async def collect(raw: RawWorkspace, data_dir: Path, *, embedded: bool) -> Evide
 
 
 def _broker(evidence: Evidence, data_dir: Path, workspace: str) -> None:
-    """The mark that the supervisor keeps."""
+    """Collect the mark that the supervisor keeps."""
     path = marks.path_of(data_dir, workspace)
     try:
         kept = marks.read(data_dir, workspace)
@@ -162,7 +163,7 @@ def _broker(evidence: Evidence, data_dir: Path, workspace: str) -> None:
 
 
 def _tables(evidence: Evidence, place: TableFiles, workspace: str, aside: str) -> None:
-    """The tables, or where another process writes them what is published of them."""
+    """Collect the tables, or what is published if another process writes them."""
     hold: WriteLock | None = None
     try:
         if place.path.exists():
@@ -187,7 +188,7 @@ def _tables(evidence: Evidence, place: TableFiles, workspace: str, aside: str) -
 
 
 def _published(evidence: Evidence, place: TableFiles, remedy: str) -> None:
-    """Compare the bytes of what is published with the digests of when it was."""
+    """Compare the published bytes with the digests made when they were published."""
     damages = [
         f"'{folder / published.GENERATION_FILE}' is damaged"
         for folder in published.unreadable(place)
@@ -208,7 +209,7 @@ def _know(evidence: Evidence, who: str, workspace: str, progress: Progress, asid
 
 
 def _readable(evidence: Evidence, who: str, path: Path) -> Progress | None:
-    """Read a file from end to end; where it stands, None where that cannot be told."""
+    """Read a file completely; return its position, None if it cannot be read."""
     try:
         store = Store(path, read_only=True)
         try:

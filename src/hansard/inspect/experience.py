@@ -1,4 +1,4 @@
-"""What runs teach: their actions as doings of a task, and the experience that is made of them."""
+"""Learn an experience from runs: their actions as demonstrations of a task."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ async def demonstration(
     task: str = "",
     params: Mapping[str, str] = NOTHING,
 ) -> Demonstration:
-    """A run as a doing of a task: `task`, or else the first message of a user in it; `params` are
-    the values of slots.
+    """Return a run as a demonstration of a task.
+
+    `task` defaults to the first message of a user in the run; `params` are the values of slots.
 
     Raises:
         NotFound: There is no such run.
-        BadValue: Nothing says what was asked for.
+        BadValue: The run has no text of the task.
     """
     cache = await action_cache(workspace, run, fetch)
     return Demonstration(
@@ -49,14 +50,14 @@ async def demonstration(
 
 
 class LearnedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a run, for a sentence to rest on.
+    """Step of a run that a sentence can cite.
 
     Attributes:
         ref: `run/agent#step`.
-        tool: What was called.
+        tool: The tool that was called.
         status: `completed`, `failed` ...
-        arguments: With which arguments, as they are on record.
-        error: What came of one that failed.
+        arguments: The arguments, as recorded.
+        error: The error of a failed step.
     """
 
     ref: str
@@ -67,12 +68,12 @@ class LearnedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LearnedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is learned from.
+    """Run that is learned from.
 
     Attributes:
         run: Its id.
-        success: Whether its last action succeeded; of one that did not, lessons alone are kept.
-        steps: In order.
+        success: Whether its last action succeeded; from a failed run only lessons are kept.
+        steps: Its steps, in order.
     """
 
     run: str
@@ -81,10 +82,10 @@ class LearnedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LearnedFrom(msgspec.Struct, frozen=True, kw_only=True):
-    """What a function is given that writes a plan or lessons.
+    """Input of a function that writes a plan or lessons.
 
     Attributes:
-        experience: What was learned without a model.
+        experience: The experience learned without a model.
         runs: The runs, with their steps.
     """
 
@@ -93,9 +94,7 @@ class LearnedFrom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Sentences = Callable[[LearnedFrom], Iterable[Lesson] | Awaitable[Iterable[Lesson]]]
-"""A function of yours, with a model or without: what it gives rests on steps of those runs, or is
-dropped.
-"""
+"""Function of the user, with or without a model: sentences without a cited step are dropped."""
 
 
 async def learned(  # noqa: PLR0913 -- what a caller may say of runs
@@ -110,13 +109,15 @@ async def learned(  # noqa: PLR0913 -- what a caller may say of runs
     lessons: Sentences | None = None,
     parent: Experience | None = None,
 ) -> Experience:
-    """What runs of one kind of task teach; it has no checks until a person confirms them.
+    """Learn an experience from runs of one kind of task.
+
+    It has no checks until a person confirms them.
 
     Raises:
         NotFound: There is no such run.
-        BadValue: Nothing says what was asked for in a run, they are of several kinds of task, no
-            two of them did alike, `params` do not fit, a slot holds several values, or a function
-            gives no sentences.
+        BadValue: A run has no text of the task, the runs are of several kinds of task, no two of
+            them acted alike, `params` do not fit, a slot holds several values, or a function
+            returns no sentences.
     """
     if parent is not None:
         runs = [*parent.sources, *parent.failed, *runs]
@@ -183,7 +184,7 @@ async def _steps(workspace: Workspace, run: str, fetch: Payloads) -> list[Learne
 async def _sentences_from(
     what: str, request: Sentences | None, material: LearnedFrom
 ) -> list[Lesson]:
-    """What a function of somebody's gives. Raises BadValue for what is no sentence."""
+    """Call a function of the user for sentences. Raises BadValue for an invalid sentence."""
     if request is None:
         return []
     given: Any = request(material)
@@ -199,7 +200,7 @@ async def _sentences_from(
 
 
 async def _first_request(workspace: Workspace, run: str, fetch: Payloads) -> str:
-    """The first message of a user in a run. Raises NotFound, BadValue."""
+    """Return the first message of a user in a run. Raises NotFound, BadValue."""
     up_to = await workspace.points.up_to(run, None)
     found = await contexts(workspace, run, up_to, None)
     for agent in found.agents:

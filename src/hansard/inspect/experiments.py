@@ -1,4 +1,4 @@
-"""How experiments stand, and what models are said to cost: from the tables."""
+"""Experiments with their state, and stated prices of models, from the tables."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ ORDER BY model, usage, since
 
 
 class Listed(msgspec.Struct, tag_field="kind", tag="experiment", kw_only=True):
-    """An experiment in short, registered or met in runs; as of a position."""
+    """Experiment in short, registered or named by runs; as of a position."""
 
     experiment: str
     standing: str
@@ -97,7 +97,7 @@ class Listed(msgspec.Struct, tag_field="kind", tag="experiment", kw_only=True):
 
 
 class Plan(msgspec.Struct, tag_field="kind", tag="experiment", kw_only=True):
-    """An experiment's plan, and how it stands at a position."""
+    """Plan of an experiment, and its state at a position."""
 
     experiment: str
     question: str | None
@@ -125,7 +125,7 @@ class Plan(msgspec.Struct, tag_field="kind", tag="experiment", kw_only=True):
 
 
 class Arm(msgspec.Struct, tag_field="kind", tag="arm", kw_only=True):
-    """An arm, and its runs so far."""
+    """Arm, and its runs so far."""
 
     experiment: str
     arm: str
@@ -142,7 +142,7 @@ class Arm(msgspec.Struct, tag_field="kind", tag="arm", kw_only=True):
 
 
 class Metric(msgspec.Struct, tag_field="kind", tag="metric", kw_only=True):
-    """What an experiment is judged by; `number` is None of what only its runs have."""
+    """Metric of an experiment; `number` is None if only its runs name it."""
 
     experiment: str
     metric: str
@@ -153,19 +153,19 @@ class Metric(msgspec.Struct, tag_field="kind", tag="metric", kw_only=True):
 
 
 class Experiment(Answer):
-    """An experiment, its arms and its metrics."""
+    """Experiment, its arms and its metrics."""
 
     plan: Plan
     arms: list[Arm]
     metrics: list[Metric]
 
     def lines(self) -> Iterable[Plan | Arm | Metric]:
-        """All of them, in this order."""
+        """Yield the experiment, its arms and its metrics."""
         return (self.plan, *self.arms, *self.metrics)
 
 
 class Assigned(msgspec.Struct, kw_only=True):
-    """The arm of a unit, which is a task or what the plan says."""
+    """Arm of a unit, which is a task or another unit of the plan."""
 
     experiment: str
     unit: str
@@ -174,7 +174,7 @@ class Assigned(msgspec.Struct, kw_only=True):
 
 
 class Price(msgspec.Struct, tag_field="kind", tag="price", kw_only=True):
-    """What a million of a usage of a model costs from `since` on."""
+    """Price of one million of a usage of a model, from `since` on."""
 
     model: str
     usage: str
@@ -187,12 +187,12 @@ class Price(msgspec.Struct, tag_field="kind", tag="price", kw_only=True):
 
 
 def list_experiments(reader: Reader) -> list[Listed]:
-    """Every experiment, registered or met in runs."""
+    """List every experiment, registered or named by runs."""
     return [Listed(**_in_utc(row), position=reader.position) for row in reader.rows(_LIST)]
 
 
 def experiment(reader: Reader, name: str) -> Experiment:
-    """An experiment: its plan, how it stands, its runs by arm. Raises NotFound."""
+    """Return an experiment: plan, state, runs by arm. Raises NotFound."""
     plans = reader.rows(_PLAN, [name])
     if not plans:
         raise NotFound(f"experiment {name!r}", REMEDY)
@@ -208,8 +208,9 @@ def experiment(reader: Reader, name: str) -> Experiment:
 
 
 async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assigned, bool]:
-    """The arm that a unit has, and whether the experiment is stopped, so that none is assigned any
-    more; nothing is recorded. Raises NotFound, BadName.
+    """Return a unit's arm, and whether the experiment is stopped and assigns no more.
+
+    Nothing is recorded. Raises NotFound, BadName.
     """
     found = await plans.state(workspace, name)
     if found.plan is None:
@@ -220,14 +221,14 @@ async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assigned
 
 
 def list_prices(reader: Reader, model: str | None) -> list[Price]:
-    """Prices as they stand, by model, usage and day."""
+    """List current prices by model, usage and day."""
     return [
         Price(**_in_utc(row), position=reader.position) for row in reader.rows(_PRICES, [model])
     ]
 
 
 def _in_utc(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the tables, whose times are in UTC without saying so."""
+    """Add the zone UTC to the times of a row of the tables."""
     return {
         name: value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
         for name, value in row.items()

@@ -1,4 +1,4 @@
-"""From what was typed to what is meant, a run or an event: in the log, and in the tables."""
+"""Resolve typed text to a run or an event, in the log and in the tables."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hansard.domain.roles.model import KIND
 from hansard.projections.reader import Reader
 
 CANDIDATES_MAX = 8
-"""How many runs an ambiguous prefix shows."""
+"""Most runs listed for an ambiguous prefix."""
 
 ID_CHARACTERS = 36
-"""Of a whole id: a UUID."""
+"""Characters of a whole id, a UUID."""
 
 RUN_REMEDY = "see 'hansard runs'"
 EVENT_REMEDY = "give an event's id or its address (position.index)"
@@ -25,7 +25,7 @@ _ADDRESS = re.compile(r"(?P<position>[0-9]{1,18})\.(?P<index>[0-9]{1,9})")
 
 
 class Ambiguous(CallerError):
-    """A prefix that several runs have."""
+    """Error: several runs have the prefix."""
 
     def __init__(self, prefix: str, runs: list[str]) -> None:
         shown = "\n  ".join(sorted(runs)[:CANDIDATES_MAX])
@@ -40,8 +40,9 @@ class Ambiguous(CallerError):
 
 
 async def find_run(workspace: Workspace, text: str) -> str:
-    """A run from its id, a prefix that no other run has, or `last`, the newest that is no fork of a
-    probe. Raises NotFound, Ambiguous.
+    """Find a run by its id, a unique prefix, or `last`, the newest that is no fork of a probe.
+
+    Raises NotFound, Ambiguous.
     """
     if text == "last":
         newest = [life for life in await run_index.read(workspace.log) if life.probe is None]
@@ -55,7 +56,7 @@ async def find_run(workspace: Workspace, text: str) -> str:
 
 
 def only(found: list[str], text: str) -> str:
-    """The only run of those that were found. Raises NotFound, Ambiguous."""
+    """Return the only run found. Raises NotFound, Ambiguous."""
     if not found:
         raise NotFound(f"run {text!r}", RUN_REMEDY)
     if len(found) > 1:
@@ -64,7 +65,7 @@ def only(found: list[str], text: str) -> str:
 
 
 def address(text: str) -> tuple[int, int] | None:
-    """Position and index of an event's address; None for what is none."""
+    """Parse an event's address into position and index; None if it is none."""
     found = _ADDRESS.fullmatch(text)
     return (int(found["position"]), int(found["index"])) if found is not None else None
 
@@ -88,14 +89,14 @@ def find_run_in(reader: Reader, text: str) -> str:
 
 
 def find_event(reader: Reader, text: str) -> tuple[int, int]:
-    """Where an event stands, from its id: position and index. Raises NotFound."""
+    """Return an event's position and index by its id. Raises NotFound."""
     for position, at in reader.all(_EVENT, [text]):
         return position, at
     raise NotFound(f"event {text!r}", EVENT_REMEDY)
 
 
 def role_names(reader: Reader) -> list[str]:
-    """Every role that was ever defined."""
+    """Return every role that was ever defined."""
     head = f"{KIND}/"
     streams = [stream.removeprefix(head) for (stream,) in reader.all(_ROLES, [head])]
     return [stream.replace("%2F", "/").replace("%25", "%") for stream in streams]

@@ -1,4 +1,4 @@
-"""Experiences that are kept in the record: which there are, their versions, and which one fits."""
+"""Saved experiences: list them, their versions, and search for one that fits a task."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from hansard.inspect.answer import Answer, Listed
 from hansard.projections.reader import Reader
 
 HITS_MAX = 10
-"""Experiences that are given back if nothing else is asked for."""
+"""Default number of search results."""
 
 HITS_LIMIT_MAX = 1_000
-"""Most that can be asked for."""
+"""Most search results that can be requested."""
 
 DEPTH = 200
-"""Experiences with words of the question whose wording is tried on it."""
+"""Search results by words whose wording is matched with the task."""
 
 QUESTION_CHARACTERS_MAX = 4_000
-"""Of a task's text: as of those that experiences are learned from."""
+"""Longest task text in characters, as for learning."""
 
 _USABLE = (ExperienceStanding.CONFIRMED, ExperienceStanding.GUIDES)
 
@@ -82,10 +82,10 @@ class KeptExperience(msgspec.Struct, tag_field="kind", tag="experience", kw_only
 
 
 class KeptExperiences(Listed):
-    """The experiences that are kept.
+    """Saved experiences.
 
     Attributes:
-        position: As of which position of the log.
+        position: The position of the log.
         experiences: By name.
     """
 
@@ -128,10 +128,10 @@ class ExperienceChange(msgspec.Struct, tag_field="kind", tag="change", kw_only=T
 
 
 class ExperienceLog(Listed):
-    """What is on record of an experience.
+    """History of an experience.
 
     Attributes:
-        position: As of which position of the log.
+        position: The position of the log.
         changes: The oldest first.
     """
 
@@ -158,21 +158,21 @@ class ShownExperience(Answer, kw_only=True):
 
 
 class FileDiff(msgspec.Struct, tag_field="kind", tag="file", kw_only=True):
-    """How a file differs: `diff` as `diff -u` has it."""
+    """Difference of a file, in the format of `diff -u`."""
 
     path: str
     diff: str
 
 
 class ExperienceDiff(Answer, kw_only=True):
-    """How two versions differ, by file; none where they are equal."""
+    """Difference of two versions by file; empty if they are equal."""
 
     before: str
     after: str
     files: list[FileDiff]
 
     def lines(self) -> Iterator[object]:
-        """Each file that differs."""
+        """Yield each file that differs."""
         yield from self.files
 
 
@@ -216,12 +216,12 @@ class ExperienceHit(msgspec.Struct, tag_field="kind", tag="hit", kw_only=True):
 
 
 class ExperienceHits(Answer):
-    """The experiences that fit.
+    """Experiences that fit a task.
 
     Attributes:
-        position: As of which position of the log.
+        position: The position of the log.
         hits: The best first.
-        more: Whether a limit cut others off.
+        more: Whether a limit left out others.
     """
 
     position: int
@@ -229,7 +229,7 @@ class ExperienceHits(Answer):
     more: bool = False
 
     def lines(self) -> Iterator[object]:
-        """Each hit, then the position."""
+        """Yield each hit, then the position."""
         yield from self.hits
         yield {
             "kind": "hits",
@@ -240,12 +240,12 @@ class ExperienceHits(Answer):
 
 
 class Words(Protocol):
-    """Ranks texts by the words of a question: `hansard.projections.search.files.FileWords`."""
+    """Ranking of texts by the words of a query: `hansard.projections.search.files.FileWords`."""
 
     def ranked(
         self, tree: Mapping[str, str], question: str, limit: int, /
     ) -> list[tuple[str, float, str]]:
-        """Path, score and excerpt of those that fit, the best first, at most `limit`."""
+        """Return path, score and excerpt of the matches, best first, at most `limit`."""
         ...
 
     def close(self) -> None:
@@ -254,8 +254,9 @@ class Words(Protocol):
 
 
 class ExperienceIndex:
-    """The experiences of the tables that were searched last, and the index of their words: asked of
-    the same tables again, it reads nothing of them again.
+    """Index of the experiences of one generation of tables.
+
+    Another search of the same tables reads nothing again.
     """
 
     def __init__(self, words: Words) -> None:
@@ -263,7 +264,7 @@ class ExperienceIndex:
         self._held: tuple[tuple[object, ...], _Kept] = ((), _Kept.of([]))
 
     def kept(self, reader: Reader) -> _Kept:
-        """The experiences that the tables have."""
+        """Return the experiences in the tables."""
         of = (reader.path, reader.position, reader.digest)
         known, found = self._held
         if of != known:
@@ -277,7 +278,7 @@ class ExperienceIndex:
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """Experiences by name, those that are not retired, and the words by which each is found."""
+    """Experiences by name, those not retired, and the words that find each."""
 
     every: dict[str, KeptExperience]
     in_use: dict[str, KeptExperience]
@@ -285,7 +286,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, found: Sequence[KeptExperience]) -> _Kept:
-        """The given ones."""
+        """Build the index of these experiences."""
         retired = ExperienceStanding.RETIRED
         return cls(
             {each.experience: each for each in found},
@@ -294,7 +295,7 @@ class _Kept(msgspec.Struct, frozen=True):
         )
 
     def able(self, request: ExperienceQuery) -> dict[str, KeptExperience]:
-        """Those that may be found: of the tools, at the address."""
+        """Return the experiences that match the filters by tool and address."""
         some = self.every if request.retired else self.in_use
         if not (request.tools or request.address):
             return some
@@ -302,14 +303,14 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class ExperienceQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What experiences are asked for.
+    """Query for experiences.
 
     Attributes:
         task: The task's text, or words of it; empty for any.
-        tools: All of which they call.
-        address: Where they are done: an address, or a host; empty for anywhere.
-        limit: So many at most.
-        retired: Whether those that are retired are found, too.
+        tools: Tools that an experience must call.
+        address: The place of the task: an address, or a host; empty for any.
+        limit: Most results.
+        retired: Whether to include retired experiences.
     """
 
     task: str = ""
@@ -365,13 +366,13 @@ _COSTS = """
 
 
 def experiences(reader: Reader) -> KeptExperiences:
-    """The experiences that are kept, by name."""
+    """Return the saved experiences by name."""
     found = msgspec.convert(reader.rows(_LIST, []), list[KeptExperience])
     return KeptExperiences(position=reader.position, experiences=found)
 
 
 def log(reader: Reader, name: str) -> ExperienceLog:
-    """What is on record of an experience. Raises NotFound."""
+    """Return the history of an experience. Raises NotFound."""
     rows = [dict(each) for each in reader.rows(_LOG, [name])]
     found = msgspec.convert(rows, list[ExperienceChange])
     if not found:
@@ -380,7 +381,7 @@ def log(reader: Reader, name: str) -> ExperienceLog:
 
 
 def shown(version: KeptVersion, changes: ExperienceLog) -> ShownExperience:
-    """A version, and what is on record of it."""
+    """Return a version with the history of its experience."""
     return ShownExperience(
         experience=version.experience,
         digest=version.digest,
@@ -393,7 +394,7 @@ def shown(version: KeptVersion, changes: ExperienceLog) -> ShownExperience:
 def difference(
     before: Mapping[str, str], after: Mapping[str, str], named: tuple[str, str]
 ) -> ExperienceDiff:
-    """How the files of two versions differ; `named` is what they are called."""
+    """Compare the files of two versions; `named` are their labels."""
     found = []
     for path in sorted({*before, *after}):
         one, other = (each.get(path, "").splitlines(keepends=True) for each in (before, after))
@@ -405,13 +406,14 @@ def difference(
 
 
 def find(reader: Reader, request: ExperienceQuery, index: ExperienceIndex) -> ExperienceHits:
-    """The experiences that fit what is asked for, the best first, each with why.
+    """Find the experiences that fit a query, best first, each with reasons.
 
-    First those whose task is said like the question, then by its words (bm25); of equals those that
-    may be used, then by the lower end of the share of successes, then by cost.
+    First those whose task has the wording of the query, then by its words (bm25); among equals,
+    those that may be used come first, then by the lower end of the share of successes, then by
+    cost.
 
     Raises:
-        BadValue: The text or the limit cannot be taken.
+        BadValue: The text or the limit is invalid.
         BadQuery: The text has no words.
     """
     _check(request)
@@ -435,7 +437,7 @@ def find(reader: Reader, request: ExperienceQuery, index: ExperienceIndex) -> Ex
 def _without_duplicates(
     hits: Sequence[ExperienceHit], kept: Mapping[str, KeptExperience]
 ) -> list[ExperienceHit]:
-    """The best of each with the same wording and graph, which names the others."""
+    """Keep the best of experiences with equal wording and graph; it names the others."""
     first: dict[str, ExperienceHit] = {}
     for hit in hits:
         same = first.setdefault(kept[hit.experience].procedure or hit.experience, hit)
@@ -533,7 +535,7 @@ def _order(hit: ExperienceHit) -> tuple[Any, ...]:
 
 
 def slot_values_like(task: str, text: str) -> dict[str, str] | None:
-    """The values of a task's slots in a text that is said like it; None where it is not."""
+    """Return the values of a task's slots in a text of its wording; None if it has another one."""
     parts = SLOT.split(task)
     if len(parts) == 1:
         return {} if tokens(task) == tokens(text) else None

@@ -1,4 +1,4 @@
-"""Files of memory for people and programs that are trusted with a space: lists, search, upkeep."""
+"""Memory files for people and trusted programs: listing, search, maintenance."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ SELECT path, count(*) FROM (
 
 
 class MemoryPaths(Answer, kw_only=True):
-    """The paths of a space that match a glob; `more` where a limit cut them off."""
+    """Paths of a space that match a glob; `more` if a limit left out others."""
 
     space: str
     paths: list[str]
     more: bool = False
 
     def lines(self) -> Iterable[dict[str, str]]:
-        """Each path."""
+        """Yield each path."""
         return [{"path": path} for path in self.paths]
 
 
 class MemoryLines(Answer, kw_only=True):
-    """The lines of a space that match a pattern; `more` where a limit cut them off."""
+    """Lines of a space that match a pattern; `more` if a limit left out others."""
 
     space: str
     hits: list[Line]
@@ -71,7 +71,7 @@ class MemoryLines(Answer, kw_only=True):
 
 
 class MemoryHits(Answer, kw_only=True):
-    """The files of a space that fit a question, the best first."""
+    """Files of a space that match a query, best first."""
 
     space: str
     hits: list[Ranked]
@@ -84,12 +84,12 @@ class MemoryHits(Answer, kw_only=True):
 
 
 async def tree_of(workspace: Workspace, space: str, at: object = None) -> dict[str, str]:
-    """A space's texts by path, links left out. Raises BadName, NotFound."""
+    """Return a space's texts by path, without links. Raises BadName, NotFound."""
     return texts_of(await MemoryStore(workspace, space).whole(at))
 
 
 def texts_of(state: MemoryState) -> dict[str, str]:
-    """The texts of a space as it stood, by path; links and binary files left out."""
+    """Return the texts of a space's state by path, without links and binary files."""
     files = state.files.items()
     return {path: file.text for path, file in files if not file.link and not file.binary}
 
@@ -97,7 +97,7 @@ def texts_of(state: MemoryState) -> dict[str, str]:
 async def glob(
     workspace: Workspace, space: str, pattern: str, *, limit: int = PATHS_MAX
 ) -> MemoryPaths:
-    """The paths that match. Raises BadValue, ExtraMissing."""
+    """Return the paths that match a glob. Raises BadValue, ExtraMissing."""
     files = (await MemoryStore(workspace, space).state()).files.items()
     shown = [path for path, file in files if not file.link and not file.binary]
     found = paths_matching(shown, pattern, limit=limit)
@@ -113,7 +113,7 @@ async def grep(
     ignore_case: bool = False,
     limit: int = LINES_MAX,
 ) -> MemoryLines:
-    """The lines that match. Raises BadValue, ExtraMissing."""
+    """Return the lines that match a pattern. Raises BadValue, ExtraMissing."""
     tree = await tree_of(workspace, space)
     found = lines_matching(tree, pattern, glob=glob, ignore_case=ignore_case, limit=limit)
     return MemoryLines(space=space, hits=found.lines, files=found.files, more=found.more)
@@ -129,7 +129,7 @@ async def search(
     kind: str = "",
     limit: int = HITS_MAX,
 ) -> MemoryHits:
-    """The files that fit a question: by words, and where there is an embedder by meaning, too.
+    """Return the files that match a query, by words and, with an embedder, also by meaning.
 
     Raises BadQuery, BadValue, ExtraMissing.
     """
@@ -141,7 +141,7 @@ async def search(
 
 
 class MemoryCompaction(msgspec.Struct, kw_only=True):
-    """What a compaction of a space comes to, and whether it was made, or waits as a proposal."""
+    """Result of a compaction of a space: whether it was applied or waits as a proposal."""
 
     space: str
     compacted: Compacted
@@ -158,8 +158,9 @@ def compact(
     keep: Iterable[Probe] = (),
     drop_max: float = DROP_MAX,
 ) -> MemoryCompaction:
-    """Judge what is proposed for a space as it stood when it was read, or what is found without a
-    model. Nothing is changed. `reads` says how often each file was read. Raises BadValue.
+    """Judge a proposed compaction of a space's state, or the one found without a model.
+
+    Nothing is changed. `reads` are the numbers of reads by file. Raises BadValue.
     """
     rankers = Rankers(FileWords())
     found = compacted(texts_of(state), rankers, changes, reads=reads, keep=keep, drop_max=drop_max)
@@ -167,8 +168,9 @@ def compact(
 
 
 def reads(reader: Reader, space: str) -> dict[str, int]:
-    """How often agents have read each file of a space on record: viewed it, or had it in their
-    prompt, where instructions stand whole.
+    """Return the number of recorded reads of each file of a space.
+
+    A read is a view, or the inclusion of an instruction file in a prompt.
     """
     return {str(path): int(count) for path, count in reader.all(_READS, [space, f"/{AGENTS}"])}
 
@@ -198,7 +200,7 @@ class ListedFile(msgspec.Struct, kw_only=True):
 
 
 class MemoryListing(Answer, kw_only=True):
-    """The files of some spaces at a point."""
+    """Files of spaces at a point."""
 
     files: list[ListedFile]
     spaces: list[str]
@@ -209,7 +211,7 @@ class MemoryListing(Answer, kw_only=True):
 
 
 class MemoryLog(Answer, kw_only=True):
-    """The versions of a file, or of all files of a space, the oldest first."""
+    """Versions of a file, or of all files of a space, oldest first."""
 
     space: str
     versions: list[MemoryVersion]
@@ -220,7 +222,7 @@ class MemoryLog(Answer, kw_only=True):
 
 
 class MemoryBlame(Answer, kw_only=True):
-    """The lines of a file, each with the change that brought it."""
+    """Lines of a file, each with the change that wrote it."""
 
     space: str
     path: str
@@ -232,11 +234,11 @@ class MemoryBlame(Answer, kw_only=True):
 
 
 class MemoryDiff(msgspec.Struct, kw_only=True):
-    """What became of files between two points, in git's unified format.
+    """Changes of files between two points, in git's unified format.
 
     Attributes:
-        space: Whose files.
-        diff: Empty where nothing changed.
+        space: The space.
+        diff: The diff; empty if nothing changed.
     """
 
     space: str
@@ -244,12 +246,12 @@ class MemoryDiff(msgspec.Struct, kw_only=True):
 
 
 class MemoryChangeMade(msgspec.Struct, kw_only=True):
-    """A change, or a policy, as it was put on record.
+    """Recorded change or policy of a space.
 
     Attributes:
-        space: Of which space.
-        version: That it is at.
-        changed: Whether that is new.
+        space: The space.
+        version: The version of the space.
+        changed: Whether it is new.
     """
 
     space: str
@@ -258,7 +260,7 @@ class MemoryChangeMade(msgspec.Struct, kw_only=True):
 
 
 async def listing(workspace: Workspace, space: str | None, at: object = None) -> MemoryListing:
-    """The files of a space at a point, or of all spaces. Raises BadName, NotFound."""
+    """List the files of a space at a point, or of all spaces. Raises BadName, NotFound."""
     names = [space] if space is not None else await workspace.memories.spaces()
     found: list[ListedFile] = []
     for name in names:
@@ -280,23 +282,23 @@ def _listed(entry: MemoryEntry) -> ListedFile:
 
 
 class MemoryProposals(Answer, kw_only=True):
-    """What is proposed for a space's files, the newest last."""
+    """Proposed changes of a space's files, newest last."""
 
     space: str
     proposals: list[ListedProposal]
 
     def lines(self) -> Iterable[ListedProposal]:
-        """Each file of each proposal."""
+        """Yield each file of each proposal."""
         return self.proposals
 
 
 class MemoryProposalMade(msgspec.Struct, kw_only=True):
-    """A proposal that a person made a change.
+    """Proposal that a person applied.
 
     Attributes:
-        space: Of which space.
-        version: That it is at.
-        diff: What changed, in git's unified format.
+        space: The space.
+        version: The version of the space.
+        diff: The change, in git's unified format.
     """
 
     space: str
@@ -305,6 +307,6 @@ class MemoryProposalMade(msgspec.Struct, kw_only=True):
 
 
 async def proposals(workspace: Workspace, space: str) -> MemoryProposals:
-    """What is proposed for a space's files. Raises BadName."""
+    """Return the proposed changes of a space's files. Raises BadName."""
     found = await upkeep.listed(workspace, space_name(space))
     return MemoryProposals(space=space, proposals=found)

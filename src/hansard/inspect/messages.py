@@ -24,8 +24,9 @@ from hansard.inspect.trace import AgentHistory, StoredEvent, agents_at
 
 
 class Message(msgspec.Struct, tag_field="kind", tag="message", kw_only=True):
-    """A message whole, and where it stands. `index` counts the window from 1; `at` is None where
-    nobody knows.
+    """Message in full, with its place.
+
+    `index` counts the window from 1; `at` is None if the time is unknown.
     """
 
     run: str
@@ -44,9 +45,10 @@ class Message(msgspec.Struct, tag_field="kind", tag="message", kw_only=True):
 
 
 class Summary(msgspec.Struct, tag_field="kind", tag="summary", kw_only=True):
-    """A summary in the place of messages that were compacted: so many, whose events stand from the
-    `first` address to the `last`. `tokens` are its own, and those of the window before and after it
-    where they are known.
+    """Summary that replaces compacted messages.
+
+    Their events are from the address `first` to `last`. `tokens` are its own, and those of the
+    window before and after it if they are known.
     """
 
     run: str
@@ -68,8 +70,9 @@ class Summary(msgspec.Struct, tag_field="kind", tag="summary", kw_only=True):
 
 
 class Compacted(msgspec.Struct, tag_field="kind", tag="compacted", kw_only=True):
-    """What a summary stands for: a message, or a summary of before, whole. `summary` is the version
-    of the summary, `index` counts what it stands for from 1.
+    """Message, or earlier summary, that a summary replaced.
+
+    `summary` is the version of the summary, `index` counts what it replaced from 1.
     """
 
     summary: int
@@ -77,7 +80,7 @@ class Compacted(msgspec.Struct, tag_field="kind", tag="compacted", kw_only=True)
 
 
 class Totals(msgspec.Struct):
-    """How many messages, their tokens (None where none were told) and what they used up."""
+    """Number of messages, their tokens (None if unknown) and their usage."""
 
     messages: int
     tokens: int | None
@@ -93,7 +96,7 @@ async def message(
     added: MessageAdded,
     fetch: Payloads,
 ) -> Message:
-    """A message of the record. Raises Corrupt."""
+    """Read a recorded message. Raises Corrupt."""
     time = stored.time.time
     return Message(
         run=run,
@@ -113,7 +116,7 @@ async def message(
 
 
 class MessageFact(msgspec.Struct, frozen=True):
-    """A message or a summary, and where it stands."""
+    """Message or summary, with its place."""
 
     run: str
     agent: str
@@ -124,7 +127,7 @@ class MessageFact(msgspec.Struct, frozen=True):
 
 
 def message_facts(commits: Iterable[Stored]) -> dict[str, MessageFact]:
-    """The messages and summaries of commits, by the ids of their events."""
+    """Return the messages and summaries of commits, by the ids of their events."""
     found: dict[str, MessageFact] = {}
     for stored in commits:
         stream = stored.stream
@@ -152,7 +155,7 @@ async def summary(
     known: Mapping[str, MessageFact],
     fetch: Payloads,
 ) -> Summary:
-    """A summary of the record; `known` are the facts that it may stand for. Raises Corrupt."""
+    """Read a recorded summary; `known` are the facts that it may have replaced. Raises Corrupt."""
     time = report.stored.time.time
     places = [known[each].address for each in fact.stands_for if each in known]
     return Summary(
@@ -178,7 +181,7 @@ async def summary(
 async def recorded_message(
     report: MessageFact, index: int, known: Mapping[str, MessageFact], fetch: Payloads
 ) -> Message | Summary:
-    """A message or a summary of the record. Raises Corrupt."""
+    """Read a recorded message or summary. Raises Corrupt."""
     if isinstance(report.fact, ContextCompacted):
         return await summary(report, report.fact, index, known, fetch)
     return await message(
@@ -187,15 +190,16 @@ async def recorded_message(
 
 
 def window(state: AgentState) -> list[tuple[int, MessageAdded]]:
-    """An agent's messages with their versions, in order, those that were compacted, too."""
+    """Return an agent's messages with their versions in order, including compacted ones."""
     return [
         (noted.version, noted.fact) for noted in state.facts if isinstance(noted.fact, MessageAdded)
     ]
 
 
 async def provider_form(added: MessageAdded, fetch: Payloads) -> dict[str, Any]:
-    """A message as it is sent to a model, large parts fetched; what JSON has no word for stays
-    tagged. Raises Corrupt.
+    """Return a message in the form sent to a model, with large parts fetched.
+
+    Values that JSON cannot express stay tagged. Raises Corrupt.
     """
     content, fields = await fetch.value(added.content), await fetch.value(added.fields)
     if fields is None:
@@ -206,7 +210,7 @@ async def provider_form(added: MessageAdded, fetch: Payloads) -> dict[str, Any]:
 
 
 def total(messages: Iterable[MessageAdded]) -> Totals:
-    """What messages come to."""
+    """Return the totals of messages."""
     found = list(messages)
     tokens = [message.tokens for message in found if message.tokens is not None]
     usage = summed([message.usage for message in found])
@@ -214,7 +218,7 @@ def total(messages: Iterable[MessageAdded]) -> Totals:
 
 
 def window_total(state: AgentState) -> Totals:
-    """What an agent's window comes to, a summary as the message that it is."""
+    """Return the totals of an agent's window; a summary counts as a message."""
     facts = [noted.fact for noted in state.window]
     found = total(fact for fact in facts if isinstance(fact, MessageAdded))
     for fact in facts:
@@ -226,7 +230,7 @@ def window_total(state: AgentState) -> Totals:
 
 
 def summed(usages: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Usage by name, summed without rounding on the way; in the order of the names."""
+    """Sum usage by name without intermediate rounding, sorted by name."""
     names = sorted({name for usage in usages for name in usage})
     return {name: _sum([usage.get(name, 0.0) for usage in usages]) for name in names}
 
@@ -239,7 +243,7 @@ def _sum(amounts: list[float]) -> float:
 
 
 class AgentContext(msgspec.Struct, tag_field="kind", tag="context", kw_only=True):
-    """An agent's context window in figures."""
+    """Context window of an agent in figures."""
 
     run: str
     agent: str
@@ -252,9 +256,10 @@ class AgentContext(msgspec.Struct, tag_field="kind", tag="context", kw_only=True
 
 
 class Contexts(Answer, kw_only=True):
-    """A run's agents at a position, each to be told by itself; `imported` where nobody knows when
-    their messages were. `known` are messages and summaries by the ids of their events: the agents'
-    own, and those of earlier runs that a summary stands for.
+    """Agents of a run at a position, with their context windows.
+
+    `imported` if the times of their messages are unknown. `known` are messages and summaries by the
+    ids of their events: those of the agents, and those of earlier runs that a summary replaced.
     """
 
     run: str
@@ -264,11 +269,11 @@ class Contexts(Answer, kw_only=True):
     known: dict[str, MessageFact] = {}
 
     def lines(self) -> Iterable[object]:
-        """Nothing but what is told of each agent."""
+        """Return nothing: each agent is rendered separately."""
         return ()
 
     def context(self, agent: AgentHistory) -> AgentContext:
-        """An agent's window in figures."""
+        """Return an agent's window in figures."""
         return AgentContext(
             run=self.run,
             agent=agent.name,
@@ -281,8 +286,9 @@ class Contexts(Answer, kw_only=True):
     async def messages(
         self, agent: AgentHistory, fetch: Payloads, *, every: bool = False
     ) -> AsyncIterator[Message | Summary | Compacted]:
-        """An agent's window one by one, so that one large content at a time is held; `every`: after
-        a summary all that it stands for.
+        """Yield an agent's window one by one, so that only one large content is held at a time.
+
+        With `every`, a summary is followed by all that it replaced.
         """
         for index, noted in enumerate(agent.state.window, 1):
             async for each in self._told(agent, index, noted, fetch, every=every):
@@ -291,8 +297,9 @@ class Contexts(Answer, kw_only=True):
     async def team(
         self, fetch: Payloads, *, every: bool = False
     ) -> AsyncIterator[Message | Summary | Compacted]:
-        """The windows of all agents as one conversation, in the order of the record: by position.
-        Each is told as in its agent's own window, `index` included.
+        """Yield the windows of all agents as one conversation, by position.
+
+        Each message is as in its agent's own window, including `index`.
         """
         found = [
             (agent.events[noted.version].stored.position, noted.version, index, agent, noted)
@@ -306,7 +313,7 @@ class Contexts(Answer, kw_only=True):
     async def _told(
         self, agent: AgentHistory, index: int, noted: StatedFact, fetch: Payloads, *, every: bool
     ) -> AsyncIterator[Message | Summary | Compacted]:
-        """A message, or a summary and, with `every`, all that it stands for."""
+        """Yield a message, or a summary and, with `every`, all that it replaced."""
         stored = agent.events[noted.version]
         if isinstance(noted.fact, MessageAdded):
             yield await message(
@@ -322,7 +329,7 @@ class Contexts(Answer, kw_only=True):
     async def _compacted(
         self, version: int, event: ContextCompacted, fetch: Payloads
     ) -> AsyncIterator[Compacted]:
-        """What a summary stands for, and what a summary among that stands for."""
+        """Yield what a summary replaced, and what summaries among that replaced."""
         for index, gone in enumerate(event.stands_for, 1):
             found = self.known.get(gone)
             if found is None:
@@ -337,7 +344,7 @@ class Contexts(Answer, kw_only=True):
 async def _known(
     workspace: Workspace, run: str, agents: Iterable[AgentHistory]
 ) -> dict[str, MessageFact]:
-    """Messages and summaries, where an agent has a summary: nobody else needs them."""
+    """Return messages and summaries if an agent has a summary; otherwise they are not needed."""
     found: dict[str, MessageFact] = {}
     for agent in agents:
         facts = [each.fact for each in agent.state.facts]
@@ -354,7 +361,7 @@ async def _known(
 
 
 async def contexts(workspace: Workspace, run: str, up_to: UpTo, agent: str | None) -> Contexts:
-    """The agents of a run, or one, at a point. Raises NotFound, UnknownEvent, Corrupt."""
+    """Return the agents of a run, or one, at a point. Raises NotFound, UnknownEvent, Corrupt."""
     view, agents = await agents_at(workspace, run, up_to, agent)
     times = (each.events[version].time for each in agents for version, _ in window(each.state))
     known = await _known(workspace, run, agents)
@@ -366,11 +373,11 @@ async def contexts(workspace: Workspace, run: str, up_to: UpTo, agent: str | Non
 REMEDY = "see the conversations of 'hansard runs --json'"
 
 Said = tuple[AgentStream, int, StoredEvent, MessageAdded]
-"""A message with the agent and the version at which it stands."""
+"""Message with its agent and version."""
 
 
 class InFigures(msgspec.Struct, tag_field="kind", tag="conversation", kw_only=True):
-    """A conversation in figures; `turns` are messages of the user's."""
+    """Conversation in figures; `turns` are messages of the user."""
 
     conversation: str
     position: int
@@ -382,7 +389,7 @@ class InFigures(msgspec.Struct, tag_field="kind", tag="conversation", kw_only=Tr
 
 
 class ConversationRun(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
-    """A run of a conversation, with what its messages come to."""
+    """Run of a conversation, with the totals of its messages."""
 
     run: str
     workflow: str
@@ -394,21 +401,21 @@ class ConversationRun(msgspec.Struct, tag_field="kind", tag="run", kw_only=True)
 
 
 class RunPart(Answer):
-    """A run's messages by every agent, in the order of the record, each to be told by itself."""
+    """Messages of all agents of a run in the order of the record."""
 
     line: ConversationRun
     began: EventTime
     said: list[Said]
 
     def lines(self) -> Iterable[object]:
-        """Nothing but what is told of each message."""
+        """Return nothing: each message is rendered separately."""
         return ()
 
 
 class Conversation(Answer, kw_only=True):
-    """A conversation and its runs; the messages are told one by one.
+    """Conversation and its runs; the messages are read one by one.
 
-    `imported` where nobody knows when they were, `left_out` why a run of it is not here.
+    `imported` if their times are unknown; `left_out` are the reasons why runs are missing.
     """
 
     told: InFigures
@@ -417,11 +424,11 @@ class Conversation(Answer, kw_only=True):
     left_out: list[str]
 
     def lines(self) -> Iterable[InFigures | ConversationRun]:
-        """The conversation, then each run."""
+        """Yield the conversation, then each run."""
         return (self.told, *(part.line for part in self.parts))
 
     async def messages(self, part: RunPart, fetch: Payloads) -> AsyncIterator[Message]:
-        """A run's messages, large ones fetched; numbered over the whole conversation."""
+        """Yield a run's messages, large ones fetched, numbered over the whole conversation."""
         before = self.parts[: self.parts.index(part)]
         first = 1 + sum(len(each.said) for each in before)
         for index, (stream, version, stored, added) in enumerate(part.said, first):
@@ -429,7 +436,7 @@ class Conversation(Answer, kw_only=True):
 
 
 async def conversation(workspace: Workspace, name: str, at: str | None) -> Conversation:
-    """A conversation at a point. Raises NotFound, BadName, UnknownEvent, Corrupt."""
+    """Return a conversation at a point. Raises NotFound, BadName, UnknownEvent, Corrupt."""
     end = await workspace.log.end(await _point(workspace, name, at))
     joined = await _joined(workspace, name, AtPosition(end))
     if not joined:
@@ -456,16 +463,16 @@ async def conversation(workspace: Workspace, name: str, at: str | None) -> Conve
 
 
 async def _joined(workspace: Workspace, conversation: str, up_to: UpTo) -> list[str]:
-    """The runs of a conversation, in the order in which they joined."""
+    """Return the runs of a conversation in the order of joining."""
     stored = await workspace.log.read(WorkspaceStream("conversation", conversation), up_to=up_to)
     events = [revive(recorded) for commit in stored for recorded in commit.commit.events]
     return [event.run for event in events if isinstance(event, RunJoined)]
 
 
 async def _point(workspace: Workspace, conversation: str, at: str | None) -> UpTo:
-    """Where to read up to: the point in whichever of the conversation's runs has it.
+    """Return the position to read up to: the point in the conversation's run that has it.
 
-    Raises NotFound, and BadName where several runs have it, each elsewhere.
+    Raises NotFound, and BadName if several runs have it at different positions.
     """
     runs = await _joined(workspace, conversation, None)
     if not runs:
@@ -487,7 +494,7 @@ async def _point(workspace: Workspace, conversation: str, at: str | None) -> UpT
 
 
 async def _part(workspace: Workspace, run: str, end: int) -> RunPart:
-    """A run's messages up to a position. Raises NotFound, Corrupt."""
+    """Return a run's messages up to a position. Raises NotFound, Corrupt."""
     view = await workspace.states.run(run, AtPosition(end))
     history = await workspace.states.history(run, AtPosition(end))
     parts = [found for stored in history for found in _said(stored)]
@@ -503,7 +510,7 @@ async def _part(workspace: Workspace, run: str, end: int) -> RunPart:
 
 
 def _said(stored: Stored) -> list[Said]:
-    """A commit's messages."""
+    """Return a commit's messages."""
     found: list[Said] = []
     for version, recorded in enumerate(stored.commit.events, stored.commit.version):
         if recorded.type == MessageAdded.tag and isinstance(stored.stream, AgentStream):

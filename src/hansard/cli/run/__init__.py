@@ -1,5 +1,5 @@
-"""The commands of one run: `hansard run ...`, a module for each thing that is asked of it.
+"""Commands of one run, `hansard run ...`: one module for each kind of question.
 
-Touches what `hansard.inspect` and `hansard.agents` know of a run, and the page of `hansard.web`.
-Gives the commands, which the command line loads when they are called.
+Uses `hansard.inspect`, `hansard.agents` and the page of `hansard.web`. The command line imports a
+module when one of its commands is called.
 """

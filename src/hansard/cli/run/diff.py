@@ -1,4 +1,4 @@
-"""`hansard run diff`: two runs step by step, where they part, and what each cost."""
+"""Command `hansard run diff`: compare two runs step by step, and their costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hansard.inspect.run_diff import Comparability, Comparable, Couple, RunDiff,
 app = noun()
 
 SHOWN_MAX = 100
-"""Differences of an agent that people are shown; --json has all."""
+"""Most differences of an agent shown; --json has all."""
 
 _SIGNS = {
     What.SAME: ("=", ""),
@@ -46,16 +46,16 @@ _LABELS = {
 @app.command()
 @work
 async def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A run's id, a prefix, or 'last'.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one's.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="First run: its id, a prefix, or 'last'.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Second run.")],
     json: Json = False,
 ) -> int:
     """Compare two runs step by step.
 
-    Agents are matched by name, else by role. Compared are their calls, results, decisions and
-    messages, and the runs' status, error and scores; shown are the first difference, all others and
-    what each run cost. Tokens and cost are the agents'; those of a simulated user (messages with
-    the role 'user') have rows of their own. Exits with 1 if the runs differ.
+    Agents are matched by name, else by role. Compares their calls, results, decisions and messages,
+    and the runs' status, error and scores; shows the first difference, then all others, and the
+    cost of each run. Tokens and cost are those of the agents; a simulated user (messages with the
+    role 'user') has rows of its own. Exits with 1 if the runs differ.
     """
     async with reading() as workspace:
         runs = [await find_run(workspace, run) for run in (a, b)]
@@ -87,7 +87,7 @@ def _people(found: RunDiff) -> Iterator[Part]:
 
 
 def _outcomes(found: RunDiff) -> Iterator[Part]:
-    """Say how the runs ended, for runs that ended differently."""
+    """Yield how each run ended, if they ended differently."""
     yield "they ended differently"
     for letter, cost in zip("AB", found.costs, strict=True):
         scores = "".join(f", {name} {_amount(cost.scores[name])}" for name in sorted(cost.scores))
@@ -96,13 +96,13 @@ def _outcomes(found: RunDiff) -> Iterator[Part]:
 
 
 def _comparability(found: Comparability) -> Iterator[Part]:
-    """Whether what differs may come of something else than the cut."""
+    """Yield the causes other than the cut that may explain the differences."""
     match found.verdict:
         case Comparable.DIFFERS:
             yield f"they also differ in {listed(found.differs_in)}"
         case Comparable.CANNOT_TELL:
             unknown = listed(found.not_on_record)
-            yield f"whether anything else differs cannot be told: {unknown} not on record"
+            yield f"it is unknown whether anything else differs: {unknown} not on record"
         case Comparable.COMPARABLE:
             yield "nothing else differs: code, model, prompt and effects are the same"
     for each in found.respects:
@@ -136,7 +136,7 @@ def _count(number: int) -> str:
 
 
 def _agent(couple: Couple) -> Iterator[Text]:
-    """An agent's differences, with how many entries are the same before, between and after them."""
+    """Yield an agent's differences, with the number of equal entries before, between and after."""
     names = [agent.name for agent in (couple.a, couple.b) if agent is not None]
     role = next(agent.state.role for agent in (couple.a, couple.b) if agent is not None)
     side = "" if len(names) > 1 else f", {_LABELS[What.ONLY_A if couple.a else What.ONLY_B]}"
@@ -161,7 +161,7 @@ def _agent(couple: Couple) -> Iterator[Text]:
 
 
 def _difference(pair: Pair) -> Iterator[Text]:
-    """A difference: what of, and both sides."""
+    """Yield a difference: its subject and both sides."""
     sign, style = _SIGNS[pair.what]
     move = pair.a or pair.b
     name = move.name if move is not None else ""

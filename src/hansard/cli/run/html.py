@@ -1,4 +1,4 @@
-"""`hansard run html`: a run as one file that a browser opens without a server."""
+"""Command `hansard run html`: a run as one HTML file that needs no server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = noun()
 
 
 class Written(msgspec.Struct, kw_only=True):
-    """A run's page, and where it is."""
+    """Path of a run's page."""
 
     run: str
     path: str
@@ -39,7 +39,8 @@ async def html(
 ) -> None:
     """Write a run as one HTML file that needs no server.
 
-    It opens at the first event: the state, board and tasks at each, messages as a chat, search.
+    The page opens at the first event and shows the state, board and tasks at each event, messages
+    as a chat, and a search.
     """
     # The run and the page are held in memory: some five times the page's size.
     _show.check_one_answer(output, json=json)
@@ -55,5 +56,5 @@ async def html(
 
 
 def default_path(run: str) -> Path:
-    """`RUN.html` in the working directory; what a file's name cannot hold is escaped."""
+    """Return `RUN.html` in the working directory; characters not allowed in names are escaped."""
     return Path(page_name(run))

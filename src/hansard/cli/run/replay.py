@@ -1,4 +1,4 @@
-"""`hansard run replay`: with a command, run it against the record; without one, re-derive it."""
+"""Command `hansard run replay`: run a command against the record, or re-derive the record."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ async def replay(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Replay a run: no tool runs.
+    """Replay a run without running tools.
 
-    With a command, that program runs against the record: each call is answered from it, one that is
-    not on record is an error, and so is a program that makes fewer calls. Without a command, every
-    call is derived again from the recorded arguments and results and compared; exits with 1 where
-    one differs.
+    With a command, that program runs against the record: each call is answered from it; a call that
+    is not on record is an error, and so is a program that makes fewer calls. Without a command,
+    every call is derived again from the recorded arguments and results and compared; exits with 1
+    if one differs.
     """
     if command:
         mode = "offline" if offline else "strict"

@@ -1,4 +1,4 @@
-"""`hansard run resume`, `fork`, `settle`, `score`, `finish` ...: how a run goes on."""
+"""Commands `hansard run resume`, `fork`, `settle`, `score`, `reopen`, `finish`, `cancel`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ app = noun()
 
 
 class OneVerdict(CallerError):
-    """No verdict was given, or several."""
+    """Error: not exactly one verdict was given."""
 
     def __init__(self, given: list[str]) -> None:
         has = f"{' and '.join(given)} were given" if given else "none was given"
@@ -39,7 +39,7 @@ class OneVerdict(CallerError):
 def verdict_of(
     happened: str | None, *, did_not_happen: bool, reuse: bool, run_again: bool
 ) -> Verdict:
-    """The one verdict. Raises OneVerdict."""
+    """Return the one verdict of the options. Raises OneVerdict."""
     named = {
         "--happened": (happened is not None, Verdict.HAPPENED),
         "--did-not-happen": (did_not_happen, Verdict.DID_NOT_HAPPEN),
@@ -57,9 +57,9 @@ def verdict_of(
 async def resume(which: Run, command: Command = None) -> int:
     """Resume a run: run its program again.
 
-    Nothing recorded is ever executed: without a command it says how to go on. At a terminal it asks
-    what is true of a step in doubt, where the program has no policy for that (HANSARD_SETTLE). It
-    ends with what was answered from the record.
+    Without a command, print how to continue: nothing from the record is ever executed. At a
+    terminal, asks for the outcome of a step in doubt if the program has no policy for it
+    (HANSARD_SETTLE). At the end, prints what was answered from the record.
     """
     if command:
         ran = await processes.run(which, command, "resume")
@@ -83,7 +83,7 @@ async def fork(
     at: At = None,
     effects: Annotated[
         Literal["shadow", "live"],
-        typer.Option(help="What the fork's tools with effects do: nothing new, or run."),
+        typer.Option(help="shadow: the fork's tools with effects do not run; live: they run."),
     ] = "shadow",
     json: Json = False,
 ) -> None:
@@ -117,16 +117,19 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
     ],
     happened: Annotated[
         str | None,
-        typer.Option(metavar="RESULT", help="It happened; its result as JSON, else as text."),
+        typer.Option(
+            metavar="RESULT", help="The effect happened; its result as JSON, else as text."
+        ),
     ] = None,
     did_not_happen: Annotated[
-        bool, typer.Option("--did-not-happen", help="It did not happen and may run again.")
+        bool,
+        typer.Option("--did-not-happen", help="The effect did not happen; the step may run again."),
     ] = False,
     reuse: Annotated[
-        bool, typer.Option("--reuse", help="Diverged: take the recorded outcome over.")
+        bool, typer.Option("--reuse", help="If diverged: use the recorded outcome.")
     ] = False,
     run_again: Annotated[
-        bool, typer.Option("--run-again", help="Diverged: run it again, effect and all.")
+        bool, typer.Option("--run-again", help="If diverged: run it again with its effect.")
     ] = False,
     because: Because = "",
     by: By = OS_USER,
@@ -183,7 +186,7 @@ async def finish(
 ) -> None:
     """Mark a run as completed, or as failed.
 
-    Also where agents have not left it, for example because their process was killed.
+    Works even if agents have not left it, for example because their process was killed.
     """
     await _end(which, partial(actions.finish, failed=failed), because, by, json=json)
 
@@ -193,7 +196,7 @@ async def finish(
 async def cancel(which: Run, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
     """Mark a run as cancelled.
 
-    Also where agents have not left it; no agent is stopped.
+    Works even if agents have not left it; no agent is stopped.
     """
     await _end(which, actions.cancel, because, by, json=json)
 
@@ -201,7 +204,7 @@ async def cancel(which: Run, because: Because = "", by: By = OS_USER, json: Json
 async def _end(
     which: str, say: Callable[..., Awaitable[bool]], because: str, by: str, *, json: bool
 ) -> None:
-    """Say that a run has ended. Raises NotFound, Refused, BadName."""
+    """Record the end of a run. Raises NotFound, Refused, BadName."""
     async with reading_run(which) as (workspace, run):
         missing = (await workspace.states.life(run)).missing
         is_new = await say(workspace, run, by=by, because=because)
@@ -222,7 +225,7 @@ def _unsettled(view: RunView) -> Iterator[tuple[str, Step]]:
 
 
 def _next(view: RunView) -> str:
-    """What to do after a step was settled."""
+    """Return the next command after a step was settled."""
     still = [f"{agent}#{step.number}" for agent, step in _unsettled(view)]
     if still:
         return f"still open: {', '.join(still)}; settle them too, or resume: {_resume(view.run)}"
@@ -255,7 +258,8 @@ def _how(run: str, life: RunState) -> str:
 async def score(
     which: Run,
     metrics: Annotated[
-        list[str], typer.Argument(metavar="METRIC=NUMBER...", help="Such as reward=1 cost=0.2.")
+        list[str],
+        typer.Argument(metavar="METRIC=NUMBER...", help="Scores such as reward=1 cost=0.2."),
     ],
     by: By = OS_USER,
     because: Because = "",

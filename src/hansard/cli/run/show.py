@@ -1,4 +1,4 @@
-"""`hansard run show`, `context`, `left`: a run at a point, its windows, what it sent out."""
+"""Commands `hansard run show`, `context` and `left`: state, context windows, calls sent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from hansard.inspect.what_left import WhatLeft, what_left
 app = noun()
 
 KEYS_SHOWN_MAX = 200
-"""Characters of the names of shared keys; `hansard board` has all."""
+"""Most characters of shared keys' names; `hansard board` has all."""
 
 
 @app.command()
@@ -74,7 +74,7 @@ async def show(
 
 
 def _unreadable(found: Unreadable) -> list[Part]:
-    """Nothing for people: bytes are for programs."""
+    """Render nothing: the answer is only for programs."""
     raise found.error
 
 
@@ -112,7 +112,7 @@ def _people(found: Shown) -> Iterator[Part]:
         for name, data in agent.checkpoints.items()
     ]
     decisions = [(agent.agent, made) for agent in found.agents for made in agent.decisions]
-    misfits = "quarantined: written to this run, but not by whom it should be"
+    misfits = "quarantined: written to this run by an unauthorised writer"
     tables: list[tuple[str, tuple[Column, ...], list[Any]]] = [
         ("open steps", OPEN_STEPS, open_steps),
         ("checkpoints", CHECKPOINTS, checkpoints),
@@ -137,7 +137,7 @@ def _swapped(swap: Swap) -> str:
 
 
 def _at_work(run: RunState) -> str:
-    """Return whom an open run waits for, and what is known of their processes."""
+    """Return the agents that an open run waits for, and the state of their processes."""
     rest = [name for name in run.at_work if name not in run.gone]
     last = datetime.fromisoformat(run.time)
     remedy = f"resume it, or end it: hansard run finish {run.run} [--failed REASON]"
@@ -165,8 +165,9 @@ def _assigned(run: RunState) -> str:
 
 
 def _when(found: Shown) -> list[tuple[str, str]]:
-    """When it began and when the newest was, each by its clock; the log's own is beside the
-    position.
+    """Return when the run began and when its newest event happened, each with its clock.
+
+    The log's own time is shown with the position.
     """
     run, origin = found.run, found.run.origin
     stored = f"{output.moment(datetime.fromisoformat(run.time))}, "
@@ -241,19 +242,20 @@ async def context(
     at: At = None,
     agent: Agent = None,
     every: Annotated[
-        bool, typer.Option("--all", help="After a summary all that it stands for, whole.")
+        bool, typer.Option("--all", help="Show the messages behind each summary in full.")
     ] = False,
     team: Annotated[
-        bool, typer.Option("--team", help="All agents' messages as one, in the record's order.")
+        bool,
+        typer.Option("--team", help="Show all agents' messages together, in the record's order."),
     ] = False,
     json: Json = False,
 ) -> None:
     """Show the context window of a run's agents at a point.
 
-    Agent by agent; with --team as one conversation, each message with its agent.
+    Agents are shown one by one; with --team, all messages as one conversation, each with its agent.
     """
     if team and agent is not None:
-        raise BadValue("--team", f"agent {agent!r:.80} is asked for", "leave one of them out")
+        raise BadValue("--team", f"agent {agent!r:.80} is given too", "leave one of them out")
     async with reading_run(which) as (workspace, run):
         found = await contexts(workspace, run, await workspace.points.up_to(run, at), agent)
         fetch = Payloads(workspace)
@@ -302,8 +304,8 @@ COLUMNS = (
 async def left(which: Run, json: Json = False) -> None:
     """Show what a run sent to models, pages and tools, in order.
 
-    Each call that was made, or may have been (its status is `requested` or `in_doubt`), with what
-    it was given, as it is on record: a secret by its name.
+    Lists each call that was made or may have been made (status `requested` or `in_doubt`) with its
+    recorded arguments; a secret is shown by its name.
     """
     async with reading_run(which) as (workspace, run):
         fetch = Payloads(workspace)

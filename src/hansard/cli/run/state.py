@@ -1,4 +1,4 @@
-"""`hansard run state`: the whole state of a run at a point, or what changed between two."""
+"""Command `hansard run state`: a run's whole state at a point, or changes between two."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ app = noun()
 
 
 class TwoPoints(CallerError):
-    """A state at one point and a difference of two were asked for at once."""
+    """Error: both a state at one point and a difference of two points were requested."""
 
     def __init__(self) -> None:
-        super().__init__("--at and --diff ask for two things: give the points to --diff alone")
+        super().__init__("--at and --diff exclude each other: give both points to --diff")
 
 
 @app.command()

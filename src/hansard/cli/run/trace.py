@@ -1,4 +1,4 @@
-"""`hansard run trace`: the steps of a run as a tree, with their attempts and times."""
+"""Command `hansard run trace`: a run's steps as a tree, with attempts and times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def trace(
     which: Run,
     at: At = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Values whole: nothing cut, large ones fetched.")
+        bool, typer.Option("--full", help="Show values in full; fetch large ones.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -56,7 +56,7 @@ def _people(found: Trace) -> Iterator[Part]:
 
 
 def _heading(told: Trace) -> Iterator[Part]:
-    """The run, and what its times are counted from: a line for each kind of time in use."""
+    """Yield the run, and the origin of its offsets: one line for each clock in use."""
     if not told.steps:
         yield Hint(f"run {told.run} has no steps at this point")
         return
@@ -72,7 +72,7 @@ def _heading(told: Trace) -> Iterator[Part]:
 
 
 def _tree_of(told: Trace) -> output.Lines:
-    """Every agent's tree in one table: times on the left, outcomes on the right."""
+    """Build one table of all agents' trees: times on the left, outcomes on the right."""
     found = [row for agent in told.agents.values() for row in _agent_rows(told, agent)]
     columns = [
         output.Column("step", whole=True),
@@ -155,7 +155,7 @@ def _attempt_rows(
 
 
 def _change_rows(row: tree.Row, step: Step) -> Iterator[list[Text | str]]:
-    """What a save made happen to each aggregate."""
+    """Yield the changes of each aggregate that a save caused."""
     for change in reads.changes_of(step):
         guides = row.under + ("│  " if row.holds else "   ")
         text = f"{change.event}  {change.aggregate} {change.id}@{change.version}"
@@ -178,7 +178,7 @@ def _began(told: Trace, when: EventTime) -> str:
 
 
 def _outcome(step: Step) -> Text:
-    """What came of a step; its status where it is not simply completed."""
+    """Render a step's outcome; its status unless it simply completed."""
     status = step.status.value
     made = Text() if status == "completed" else output.status_cell(status)
     items = [recorded(item) for item in step.items[: output.PREVIEW_CHARACTERS]]
@@ -203,7 +203,7 @@ def _verdict(step: Step) -> str:
 
 
 def _block(found: Trace, whole: WholeStep) -> Iterator[Part]:
-    """A step with nothing cut, a line for each part of it."""
+    """Yield a step in full, one line for each part."""
     line, step, value = whole.line, whole.line.step, whole.told
     indent = "  " * min(line.depth, tree.GUIDES_MAX)
     began = found.began(line.agent, step)

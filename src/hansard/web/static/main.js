@@ -108,7 +108,7 @@ function importText() {
   const first = numbers.find(isImported);
   if (first === undefined) return null;
   const told = numbers.some((number) => claimOf(number) !== undefined);
-  const why = told ? "where no time stands, its source gives none" : "its source gives no times";
+  const why = told ? "a missing time is one that the source does not give" : "its source gives no times";
   return `${moment(eventTime(first), true)}; ${why}`;
 }
 
