@@ -312,8 +312,7 @@ def _show_version(value: bool) -> None:
 @app.callback(cls=Root)
 def _globals(
     workspace: Annotated[
-        str | None,
-        typer.Option("--workspace", "-w", help="Name of the workspace [HANSARD_WORKSPACE]."),
+        str | None, typer.Option("--workspace", "-w", help="The workspace [HANSARD_WORKSPACE].")
     ] = None,
     data_dir: Annotated[
         Path | None,
@@ -337,8 +336,7 @@ def _globals(
         ),
     ] = None,
     debug: Annotated[
-        bool,
-        typer.Option("--debug", envvar="HANSARD_DEBUG", help="Log more; show tracebacks."),
+        bool, typer.Option("--debug", envvar="HANSARD_DEBUG", help="Log more; show tracebacks.")
     ] = False,
     version: Annotated[  # noqa: ARG001 -- its callback prints and leaves
         bool,

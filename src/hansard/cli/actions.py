@@ -42,8 +42,7 @@ Which = Annotated[
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to write [stdout].")]
 Param = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A slot's value. Repeatable."),
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A slot's value. Repeatable.")
 ]
 Once = Annotated[
     str,
@@ -124,19 +123,14 @@ async def run(
     param: Param = None,
     secret: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VARIABLE", help="Environment variable with a secret. Repeatable."
-        ),
+        typer.Option(metavar="NAME=VARIABLE", help="Environment variable of a secret."),
     ] = None,
     once: Once = "refuse",
     max_xpath_retries: Annotated[
-        int,
-        typer.Option(min=1, max=100, help="Most attempts to find an element on a changing page."),
+        int, typer.Option(min=1, max=100, help="Most attempts on a changing page.")
     ] = 3,
     workflow: Annotated[str, typer.Option(help="Of the new run.")] = "actions",
-    debug: Annotated[
-        bool, typer.Option("--attempts", help="List every attempt (with --json).")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--attempts", help="List every attempt.")] = False,
     json: Json = False,
 ) -> int:
     """Replay actions in Chromium as a new run.

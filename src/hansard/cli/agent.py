@@ -35,21 +35,14 @@ def run(
         str | None, typer.Option("--run", metavar="ID", help="Continue this run.")
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(metavar="PROVIDER:MODEL", help="Model [the one of agent.json]."),
+        str | None, typer.Option(metavar="PROVIDER:MODEL", help="Model [the one of agent.json].")
     ] = None,
     rules: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="File with the effects of tools, and what to refuse: docs/mcp.md."
-        ),
+        typer.Option(metavar="FILE", help="Effects of tools, and refusals: docs/mcp.md."),
     ] = None,
     yolo: Annotated[
-        bool,
-        typer.Option(
-            "--yolo",
-            help="Allow memory changes without approval: sets the policy of agent/NAME to 'off'.",
-        ),
+        bool, typer.Option("--yolo", help="No approvals: set the policy of agent/NAME to 'off'.")
     ] = False,
     by: By = OS_USER,
     json: Json = False,
@@ -67,14 +60,7 @@ def run(
 
     with connect(**connecting()) as record, watching_questions(_waiting):
         found = run_folder(
-            record,
-            folder,
-            prompt,
-            run=which,
-            model=model,
-            rules=rule_file,
-            by=by,
-            asks=not yolo,
+            record, folder, prompt, run=which, model=model, rules=rule_file, by=by, asks=not yolo
         )
     output.show(found, _render_agent, json=json)
 

@@ -34,10 +34,7 @@ async def audit(
         str | None, typer.Argument(metavar="[RUN]", help="Only this run; 'last' is the newest.")
     ] = None,
     flip: Annotated[
-        float,
-        typer.Option(
-            min=0, metavar="X", help="Distance by which thresholds of decisions are moved."
-        ),
+        float, typer.Option(min=0, metavar="X", help="Distance by which thresholds are moved.")
     ] = 0.01,
     kind: Annotated[
         list[str] | None,
@@ -51,8 +48,7 @@ async def audit(
         typer.Option(metavar="NAME", help="Only this severity or worse: high, medium or low."),
     ] = None,
     every: Annotated[
-        bool,
-        typer.Option("--all", help="List every finding instead of three of a kind and experiment."),
+        bool, typer.Option("--all", help="All findings, not three of a kind and experiment.")
     ] = False,
     json: Json = False,
 ) -> int:

@@ -207,9 +207,7 @@ REBUILT = (
     Column("table", whole=True),
     Column("rows", right=True),
     Column(
-        "digest",
-        lambda table: table.digest[:16] + " differs" * (table.equal is False),
-        whole=True,
+        "digest", lambda table: table.digest[:16] + " differs" * (table.equal is False), whole=True
     ),
 )
 

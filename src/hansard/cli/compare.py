@@ -41,25 +41,16 @@ VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "": ""}
 AllPairs = Annotated[
     bool,
     typer.Option(
-        "--all-pairs",
-        help="Compare all pairs of arms and rank them; Holm's correction is over all pairs.",
+        "--all-pairs", help="Compare all pairs of arms, and rank them; Holm over all pairs."
     ),
 ]
 Lower = Annotated[
     list[str] | None,
-    typer.Option(
-        "--lower-is-better",
-        metavar="METRIC",
-        help="Lower values of this metric are better. Repeatable.",
-    ),
+    typer.Option("--lower-is-better", metavar="METRIC", help="Lower is better. Repeatable."),
 ]
 Higher = Annotated[
     list[str] | None,
-    typer.Option(
-        "--higher-is-better",
-        metavar="METRIC",
-        help="Higher values of this metric are better. Repeatable.",
-    ),
+    typer.Option("--higher-is-better", metavar="METRIC", help="Higher is better. Repeatable."),
 ]
 Missing = Annotated[
     Literal["failure", "excluded", "worst-case"] | None,
@@ -94,16 +85,14 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     ] = None,
     all_pairs: AllPairs = False,
     by: Annotated[
-        str | None,
-        typer.Option(metavar="LABEL", help="Also compare for each value of a label of runs."),
+        str | None, typer.Option(metavar="LABEL", help="Also by each value of a label of runs.")
     ] = None,
     lower: Lower = None,
     higher: Higher = None,
     missing: Missing = None,
     show: Show = None,
     form: Annotated[
-        Literal["table", "markdown", "html"],
-        typer.Option("--format", "-f", help="Output format."),
+        Literal["table", "markdown", "html"], typer.Option("--format", "-f", help="Output format.")
     ] = "table",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write [stdout].")

@@ -14,9 +14,7 @@ app = noun()
 
 @app.command()
 def demo(
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the moments of killing, to repeat a demo.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the kill times.")] = None,
     json: Json = False,
 ) -> None:
     """Watch three agents work, be killed, and resume.

@@ -237,8 +237,7 @@ async def find(
 async def confirm(
     which: Which,
     check: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this check [all]. Repeatable."),
+        list[str] | None, typer.Option(metavar="NAME", help="Only this check [all]. Repeatable.")
     ] = None,
     digest: Annotated[
         str, typer.Option(help="Digest of the reviewed version; required for a bundle.")
@@ -318,11 +317,7 @@ async def publish(
 
 
 @app.command()
-def verify(
-    file: Bundle,
-    key: PublicKey = None,
-    json: Json = False,
-) -> None:
+def verify(file: Bundle, key: PublicKey = None, json: Json = False) -> None:
     """Check that a bundle is whole, and who signed it.
 
     Needs no record, and runs nothing from the bundle.
@@ -357,10 +352,7 @@ async def install(
 @work
 async def run(
     which: Which,
-    task: Annotated[
-        str,
-        typer.Option(help="Task in the wording of the learned task; slot values are read from it."),
-    ] = "",
+    task: Annotated[str, typer.Option(help="Task in the learned wording, with values.")] = "",
     param: Param = None,
     address: Annotated[str, typer.Option(help="The page to begin on: an address, or a file.")] = "",
     once: Once = "refuse",

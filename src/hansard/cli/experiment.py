@@ -126,8 +126,7 @@ ARMS = (
     Column("prompt"),
     Column("model"),
     Column(
-        "parameters",
-        lambda arm: output.arguments_preview(arm.parameters) if arm.parameters else "",
+        "parameters", lambda arm: output.arguments_preview(arm.parameters) if arm.parameters else ""
     ),
     *(Column(name, right=True) for name in ("runs", "tasks", "completed", "failed", "open")),
 )

@@ -112,10 +112,7 @@ async def import_(
         bool, typer.Option("--strict", help="Stop at the first bad record instead of skipping it.")
     ] = False,
     no_guesses: Annotated[
-        bool,
-        typer.Option(
-            "--no-guesses", help="Stop where a source lacks a value instead of assuming it."
-        ),
+        bool, typer.Option("--no-guesses", help="Stop where a source lacks a value.")
     ] = False,
     json: Json = False,
 ) -> int:

@@ -74,17 +74,14 @@ RoleName = Annotated[
 ]
 
 Url = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Address of a server over HTTP, instead of a command."),
+    str | None, typer.Option(metavar="URL", help="A server over HTTP, instead of a command.")
 ]
 TokenEnv = Annotated[
     str | None, typer.Option(metavar="NAME", help="With --url: the variable with its bearer token.")
 ]
 Servers = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="File with several servers, in the form of a client's mcpServers."
-    ),
+    typer.Option(metavar="FILE", help="Several servers, in a client's mcpServers form."),
 ]
 Http = Annotated[
     str | None,
@@ -116,15 +113,12 @@ ClientSecretEnv = Annotated[
 Issuer = Annotated[
     str | None,
     typer.Option(
-        metavar="URL",
-        help="With --client-id: the authorization server, the only one that gets the secret.",
+        metavar="URL", help="With --client-id: the authorization server, alone given the secret."
     ),
 ]
 Scope = Annotated[
     str | None,
-    typer.Option(
-        metavar="SCOPES", help="With --client-id: scopes to request [those the server names]."
-    ),
+    typer.Option(metavar="SCOPES", help="With --client-id: scopes [those the server names]."),
 ]
 
 ProxyMode = Annotated[
@@ -152,10 +146,7 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
     token_file: TokenFile = None,
     allow_host: AllowHost = None,
     run: Annotated[
-        str,
-        typer.Option(
-            metavar="ID|new|last", help="Run to record in; last: the newest of this workflow."
-        ),
+        str, typer.Option(metavar="ID|new|last", help="Run to record in; last: of this workflow.")
     ] = NEW,
     mode: ProxyMode = None,
     workflow: Annotated[str, typer.Option(metavar="NAME", help="Workflow of a new run.")] = "mcp",
@@ -163,9 +154,7 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
     role: RoleName = None,
     rules: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="File with the effects of tools, and what to refuse: docs/mcp.md."
-        ),
+        typer.Option(metavar="FILE", help="Effects of tools, and refusals: docs/mcp.md."),
     ] = None,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Longest duration of a call, in seconds.")
@@ -255,17 +244,14 @@ async def serve_record(
     role: RoleName = None,
     http: Annotated[
         str | None,
-        typer.Option(
-            metavar="[HOST:]PORT", help="Serve over streamable HTTP instead; 0: a free port."
-        ),
+        typer.Option(metavar="[HOST:]PORT", help="Use streamable HTTP instead; 0: a free port."),
     ] = None,
     as_: Annotated[
         list[Path] | None,
         typer.Option(
             "--as",
             metavar="FILE",
-            help="With --http: credentials of an agent; a client that sends their token acts as it."
-            " Repeatable.",
+            help="With --http: credentials of an agent whose token clients may send. Repeatable.",
         ),
     ] = None,
     token_file: TokenFile = None,

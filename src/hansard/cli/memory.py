@@ -61,8 +61,7 @@ ReflectWith = Annotated[
     typer.Option(
         "--with",
         metavar="MODULE:FUNCTION",
-        help="Function that proposes changes from runs and files [propose what users asked to "
-        "remember].",
+        help="Function that proposes changes [what users asked to remember].",
     ),
 ]
 AskModel = Annotated[
@@ -146,9 +145,7 @@ async def show_log(space: Space, path: SomePath = None, json: Json = False) -> N
 @work
 async def diff(
     space: Space,
-    before: Annotated[
-        str, typer.Option("--from", metavar="POINT", help="First point, like --at of 'ls'.")
-    ],
+    before: Annotated[str, typer.Option("--from", metavar="POINT", help="A point as of 'ls'.")],
     path: SomePath = None,
     after: Annotated[
         str | None, typer.Option("--to", metavar="POINT", help="Last point [now].")
@@ -177,8 +174,7 @@ async def blame(space: Space, path: Path, json: Json = False) -> None:
 async def revert(
     space: Space,
     change: Annotated[
-        str,
-        typer.Argument(metavar="CHANGE", help="A change's id, or its version of the space (@3)."),
+        str, typer.Argument(metavar="CHANGE", help="A change's id, or its version (@3).")
     ],
     because: Because = "",
     by: By = OS_USER,
@@ -274,10 +270,7 @@ async def policy(
         MemoryApproval | None,
         typer.Argument(metavar="[ask|off]", help="ask: changes wait for a person's approval."),
     ] = None,
-    until: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="Time at which it becomes 'ask' again, with time zone."),
-    ] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="End of 'off', with time zone.")] = "",
     untrusted: Annotated[
         list[str] | None,
         typer.Option(
@@ -319,9 +312,7 @@ async def _standing(workspace: Workspace, space: str) -> MemoryPolicySet:
 @work
 async def glob(
     space: Space,
-    pattern: Annotated[
-        str, typer.Argument(metavar="GLOB", help="Pattern such as 'skills/*/SKILL.md'.")
-    ],
+    pattern: Annotated[str, typer.Argument(metavar="GLOB", help="Such as 'skills/*/SKILL.md'.")],
     json: Json = False,
 ) -> None:
     """List files whose path matches a pattern.
@@ -337,9 +328,7 @@ async def glob(
 @work
 async def grep(
     space: Space,
-    pattern: Annotated[
-        str, typer.Argument(metavar="PATTERN", help="Regular expression in RE2 syntax.")
-    ],
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="In RE2 syntax.")],
     within: Annotated[
         str, typer.Option("--glob", metavar="GLOB", help="Only in these files.")
     ] = "",
@@ -395,24 +384,16 @@ async def compact(
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PHRASE", help="Phrase that must stay findable, like those in keep.md."
-        ),
+        typer.Option(metavar="PHRASE", help="Must stay findable, like those in keep.md."),
     ] = None,
     drop_max: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE", help="Largest share of tokens and lines that may be removed."
-        ),
+        float, typer.Option(metavar="SHARE", help="Largest share of tokens and lines to drop.")
     ] = DROP_MAX,
     apply: Annotated[
         bool, typer.Option("--apply", help="Apply the change, unless it is refused.")
     ] = False,
     propose: Annotated[
-        bool,
-        typer.Option(
-            "--propose", help="Record the change as a proposal for 'hansard memory apply'."
-        ),
+        bool, typer.Option("--propose", help="Propose it for 'hansard memory apply'.")
     ] = False,
     by: By = OS_USER,
     json: Json = False,
@@ -477,9 +458,7 @@ async def judge(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A reflection's own run.")],
     key: Annotated[
         FilePath,
-        typer.Argument(
-            metavar="KEY", help="JSON file [{path, words, never}] of expected proposals."
-        ),
+        typer.Argument(metavar="KEY", help="JSON [{path, words, never}]: the expected proposals."),
     ],
     by: By = "answer key",
     json: Json = False,

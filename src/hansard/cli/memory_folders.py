@@ -140,10 +140,7 @@ def _imported(report: Imported) -> Iterator[Part]:
 @app.command()
 @work
 async def checkout(
-    folder: Folder,
-    harness: As = Harness.AGENTS_MD,
-    space: Space = ORG,
-    json: Json = False,
+    folder: Folder, harness: As = Harness.AGENTS_MD, space: Space = ORG, json: Json = False
 ) -> None:
     """Write a space to a folder to be edited as real files.
 

@@ -56,10 +56,7 @@ async def state_price(
             metavar="USAGE=AMOUNT...", help="Of one million: input_tokens=2.5 output_tokens=10."
         ),
     ],
-    since: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="First time at which the price holds, with time zone."),
-    ],
+    since: Annotated[str, typer.Option(metavar="TIME", help="First time, with zone.")],
     currency: Annotated[str, typer.Option(metavar="CODE", help="ISO 4217 code.")] = "USD",
     source: Annotated[str, typer.Option(metavar="TEXT", help="Source of the price.")] = "",
     by: By = OS_USER,

@@ -89,8 +89,7 @@ RunsArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUNS",
-        help="Ids or prefixes separated by commas, a pattern ('loan-*'), or 'all'. Forks are "
-        "excluded.",
+        help="Ids or prefixes with commas, a pattern ('loan-*'), or 'all'; no forks.",
     ),
 ]
 SwapOption = Annotated[
@@ -103,10 +102,7 @@ SwapOption = Annotated[
 ]
 DecisionOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="TEXT",
-        help="Only decisions whose question begins with this text, taken as one question.",
-    ),
+    typer.Option(metavar="TEXT", help="Only decisions on questions with this prefix, as one."),
 ]
 
 
@@ -125,8 +121,7 @@ async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the func
         typer.Option(min=0.0, max=1.0, help="Share of changed decisions that is negligible."),
     ] = None,
     score_margin: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Mean difference of a score that is negligible."),
+        float | None, typer.Option(min=0.0, help="Mean difference of a score that is negligible.")
     ] = None,
     alpha: Annotated[
         float, typer.Option(min=1e-6, max=0.5, help="Probability of a false alarm.")

@@ -28,13 +28,7 @@ from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.opening import answering, beginning, named, reading, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.connect import opened
-from hansard.client.optimizing import (
-    BUDGET,
-    Comparison,
-    Optimized,
-    OptimizeOptions,
-    continues,
-)
+from hansard.client.optimizing import BUDGET, Comparison, Optimized, OptimizeOptions, continues
 from hansard.domain import ids
 from hansard.domain import prompt as prompts
 from hansard.domain.choices import counted
@@ -57,16 +51,11 @@ app = noun()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The prompt's name.")]
 Reference = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME@VERSION", help="Version by number or alias: rag@3, rag@production."
-    ),
+    str, typer.Argument(metavar="NAME@VERSION", help="By number or alias: rag@3, rag@production.")
 ]
 Experiment = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="Experiment whose verdict counts [the newest with both versions]."
-    ),
+    typer.Option(metavar="NAME", help="Experiment that judges [the newest of both versions]."),
 ]
 
 LIST = (
@@ -193,10 +182,7 @@ def _logged(found: PromptLog) -> Iterator[Part]:
 @work
 async def diff_(
     before: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME@VERSION", help="First version; alone, it is compared with its parent."
-        ),
+        str, typer.Argument(metavar="NAME@VERSION", help="A version; alone: with its parent.")
     ],
     after: Annotated[
         str | None, typer.Argument(metavar="[NAME@VERSION]", help="Version to compare with.")
@@ -222,15 +208,12 @@ def _differences(found: PromptDiff) -> Iterator[Part]:
 async def add(
     name: Name,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File with the text; - for stdin.")],
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="Model that the prompt is meant for.")
-    ] = "",
+    model: Annotated[str, typer.Option(metavar="NAME", help="Intended model.")] = "",
     parameters: Annotated[
         str, typer.Option(metavar="JSON", help="Further parameters of the model, as a JSON object.")
     ] = "",
     parent: Annotated[
-        list[int] | None,
-        typer.Option(metavar="VERSION", help="Parent version; repeat it for a merge."),
+        list[int] | None, typer.Option(metavar="VERSION", help="Parent; twice for a merge.")
     ] = None,
     because: Because = "",
     by: By = OS_USER,
@@ -274,8 +257,7 @@ async def alias(
     name: Annotated[str, typer.Argument(metavar="ALIAS", help="Alias, such as production.")],
     remove: Annotated[bool, typer.Option("--remove", help="Remove the alias.")] = False,
     expected: Annotated[
-        int | None,
-        typer.Option(metavar="VERSION", help="Refuse unless the alias names this version now."),
+        int | None, typer.Option(metavar="VERSION", help="Refuse unless it is this now.")
     ] = None,
     because: Because = "",
     by: By = OS_USER,
@@ -325,9 +307,7 @@ async def evolve(
     reference: Reference,
     said: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FEEDBACK...", help=f"Feedback to answer: {', '.join(evolving.RULES)}."
-        ),
+        typer.Argument(metavar="FEEDBACK...", help=f"To answer: {', '.join(evolving.RULES)}."),
     ],
     because: Because = "",
     by: By = OS_USER,
@@ -424,10 +404,7 @@ async def promote_(
 def optimize(
     reference: Reference,
     file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE.py", help="Python file that defines tasks, evaluate and propose."
-        ),
+        Path, typer.Argument(metavar="FILE.py", help="Defines tasks, evaluate and propose.")
     ],
     alias: Annotated[str, typer.Option(metavar="NAME", help="Alias to move.")] = PRODUCTION,
     budget: Annotated[int, typer.Option(metavar="N", help="Most evaluations in total.")] = BUDGET,
@@ -499,24 +476,16 @@ def _optimized(found: Optimized) -> Iterator[Part]:
 @work
 def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     baseline: Annotated[str, typer.Argument(metavar="A", help="A text file, or NAME@VERSION.")],
-    candidate: Annotated[
-        str, typer.Argument(metavar="B", help="Text file or NAME@VERSION to compare with A.")
-    ],
+    candidate: Annotated[str, typer.Argument(metavar="B", help="Likewise; compared with A.")],
     cases: Annotated[
         Path, typer.Option(metavar="FILE", help="A .csv or .jsonl file, one case per row.")
     ],
-    evaluate: Annotated[
-        str,
-        typer.Option(
-            metavar="MODULE:FUNCTION", help="Function that returns the score of (text, case)."
-        ),
-    ],
+    evaluate: Annotated[str, typer.Option(metavar="MODULE:FUNCTION", help="Scores (text, case).")],
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="The prompt of text files [A's file name].")
     ] = None,
     column: Annotated[
-        str,
-        typer.Option("--id", metavar="COLUMN", help="Column with the case's name [row number]."),
+        str, typer.Option("--id", metavar="COLUMN", help="Column of case names, if any.")
     ] = "id",
     metric: Annotated[str, typer.Option(metavar="NAME", help="What scores are called.")] = "score",
     by: By = OS_USER,

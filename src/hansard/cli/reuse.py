@@ -75,9 +75,7 @@ async def used(tool: Tool = None, run: Run = None, json: Json = False) -> None:
 async def invalidate(
     tool: Annotated[str, typer.Option(metavar="NAME", help="Answers of this tool.")] = "",
     run: Annotated[str, typer.Option(metavar="RUN", help="Answers of this run, by its id.")] = "",
-    key: Annotated[
-        str, typer.Option(metavar="KEY", help="Answers of the call with this key.")
-    ] = "",
+    key: Annotated[str, typer.Option(metavar="KEY", help="Answers of this key.")] = "",
     because: Because = "",
     by: By = OS_USER,
     json: Json = False,

@@ -23,9 +23,7 @@ app = noun()
 async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
     status: Annotated[
         Literal["open", "completed", "failed", "cancelled", "unknown"] | None,
-        typer.Option(
-            help="Only runs of this status; unknown: no event of its life cycle is valid."
-        ),
+        typer.Option(help="Only runs of this status; unknown: no valid life event."),
     ] = None,
     workflow: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only runs of this workflow.")
@@ -34,10 +32,7 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
         str | None, typer.Option(metavar="NAME", help="Only runs that this agent has joined.")
     ] = None,
     role: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Only runs joined in this role by --agent, or by any agent."
-        ),
+        str | None, typer.Option(metavar="NAME", help="Only runs joined in this role.")
     ] = None,
     experiment: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only trials of this experiment.")
@@ -45,15 +40,13 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME",
-            help="Only runs begun then or later, by their sources' time, with time zone.",
+            metavar="TIME", help="Only runs begun then or later by their source; with zone."
         ),
     ] = None,
     until: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME",
-            help="Only runs begun then or before, by their sources' time, with time zone.",
+            metavar="TIME", help="Only runs begun then or before by their source; with zone."
         ),
     ] = None,
     probes: Annotated[bool, typer.Option("--probes", help="Also forks of probes.")] = False,

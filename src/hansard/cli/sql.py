@@ -102,17 +102,14 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
         bool, typer.Option("--tables", help="List the tables and views, with what each holds.")
     ] = False,
     form: Annotated[
-        Format | None,
-        typer.Option("--format", help="Output format [by the extension of -o, else table]."),
+        Format | None, typer.Option("--format", help="Format [by the name of -o, else table].")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the answer there.")
     ] = None,
     wait_for: Annotated[
         int | None,
-        typer.Option(
-            min=0, metavar="POSITION", help="Answer at this position or later [the log's end]."
-        ),
+        typer.Option(min=0, metavar="POSITION", help="At this position or later [the log's end]."),
     ] = None,
     timeout: Annotated[
         float | None,
@@ -131,8 +128,7 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
         str | None, typer.Option(help="Answer what this role may see, and put that on record.")
     ] = None,
     by: Annotated[
-        str,
-        typer.Option(help="With --role: author of the query, for the record.", show_default=False),
+        str, typer.Option(help="With --role: the reader, for the record.", show_default=False)
     ] = OS_USER,
     own: Own = None,
     csv_formulas: CsvFormulas = False,

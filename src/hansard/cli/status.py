@@ -12,12 +12,7 @@ from hansard.cli import output
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import settings
 from hansard.cli.output import Column, Hint, Part
-from hansard.inspect.status import (
-    Projection,
-    Published,
-    Status,
-    WorkspaceStatus,
-)
+from hansard.inspect.status import Projection, Published, Status, WorkspaceStatus
 from hansard.service.running import read_status
 
 app = noun()
@@ -25,8 +20,7 @@ app = noun()
 MEANING = {
     "strict": "an acknowledged commit is on disk",
     "relaxed": "an acknowledged commit is on disk within about 14 ms",
-    "unknown": "the server does not show its sync interval to this login: use one of the system "
-    "account",
+    "unknown": "the server hides its sync interval: log in with its system account",
 }
 """Guarantee of each durability, in the words that every command uses."""
 

@@ -60,9 +60,7 @@ async def view(
     by: Annotated[
         str, typer.Option(metavar="NAME", help="Who looks.", show_default=False)
     ] = OS_USER,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Then show each change of the view.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Then show each change.")] = False,
     json: Json = False,
 ) -> None:
     """Show what a role may see of a run.

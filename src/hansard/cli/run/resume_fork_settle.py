@@ -117,13 +117,10 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
     ],
     happened: Annotated[
         str | None,
-        typer.Option(
-            metavar="RESULT", help="The effect happened; its result as JSON, else as text."
-        ),
+        typer.Option(metavar="RESULT", help="It happened; its result as JSON, else as text."),
     ] = None,
     did_not_happen: Annotated[
-        bool,
-        typer.Option("--did-not-happen", help="The effect did not happen; the step may run again."),
+        bool, typer.Option("--did-not-happen", help="It did not happen and may run again.")
     ] = False,
     reuse: Annotated[
         bool, typer.Option("--reuse", help="If diverged: use the recorded outcome.")
@@ -258,8 +255,7 @@ def _how(run: str, life: RunState) -> str:
 async def score(
     which: Run,
     metrics: Annotated[
-        list[str],
-        typer.Argument(metavar="METRIC=NUMBER...", help="Scores such as reward=1 cost=0.2."),
+        list[str], typer.Argument(metavar="METRIC=NUMBER...", help="Such as reward=1 cost=0.2.")
     ],
     by: By = OS_USER,
     because: Because = "",

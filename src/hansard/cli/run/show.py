@@ -245,8 +245,7 @@ async def context(
         bool, typer.Option("--all", help="Show the messages behind each summary in full.")
     ] = False,
     team: Annotated[
-        bool,
-        typer.Option("--team", help="Show all agents' messages together, in the record's order."),
+        bool, typer.Option("--team", help="All agents' messages, in the record's order.")
     ] = False,
     json: Json = False,
 ) -> None:
