@@ -96,7 +96,7 @@ def test_a_late_answer_and_one_by_the_asker_are_refused():
     state = asked((0, asks()))
     with pytest.raises(Refused, match="is expired already"):
         approvals.decide(state, GRANT, SECOND)
-    with pytest.raises(Refused, match="asked for by agent 'ada', who may not answer it"):
+    with pytest.raises(Refused, match="requested by agent 'ada', who may not answer it"):
         approvals.decide(state, ApprovalGranted(approval="a", by="ada"), 0)
     with pytest.raises(Refused, match="there is no approval 'b'"):
         approvals.decide(state, ApprovalGranted(approval="b", by="eva"), 0)

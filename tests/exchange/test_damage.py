@@ -198,7 +198,7 @@ def test_a_cut_file_with_another_one_after_it(home, zoo: Zoo, workspace, tmp_pat
         told = bring_in(home, f"{workspace}-{number}", path, data)
         lines = [line_at(data, at - 1), line_at(data, len(data) - 1)]
         assert [bad.line for bad in told.bads] == lines
-        assert "the header of an export stands in the same line" in told.bads[0].reason
+        assert "the header of an export follows in the same line" in told.bads[0].reason
         assert (told.tally.runs, told.tally.new) == (1, whole)
         assert told.bytes == path.stat().st_size
 
@@ -285,7 +285,7 @@ FORGED = [
     (_in_body(1, tx={"id": "t", "index": 0, "count": 9_999}), "has 9999 commits"),
     (_in_body(-2, stream={"type": "life", "run": "other"}), "its body says stream"),
     (_without("life"), "without the first"),
-    (_without("agent", 1), "stands where"),
+    (_without("agent", 1), "is where"),
     (_data("{"), "is not a commit"),
     (_data("[" * 100_000 + "]" * 100_000), "is not a commit"),
     (_data('{"$blob": {"sha256": "%s", "size": 9}}' % ("0" * 64)), "is not in the file"),
@@ -337,11 +337,11 @@ def _claimed(size):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (_swap, "hash to something else"),
+        (_swap, "have another hash"),
         (_half, "is not whole"),
         (_unnamed, "belongs to no commit"),
         (_gone, "named by a commit and is not in the file"),
-        (_claimed(3), "hash to something else"),
+        (_claimed(3), "have another hash"),
         (_claimed(2**40), "the limit is"),
     ],
 )
@@ -448,7 +448,7 @@ def test_a_line_of_100_mb_is_refused_in_flat_memory(home, zoo: Zoo, workspace, t
         file.write(good)
     done = measured(home, workspace, "import", "events", path)
     [told] = done.told
-    assert told.startswith(f"{path}:1: the line has {size:,} bytes, and none of an export has over")
+    assert told.startswith(f"{path}:1: the line has {size:,} bytes, and a line of an export has")
     assert f"{LINE_BYTES_MAX:,}" in told
     assert done.out.startswith("1 run: 7 commits, 7 of them new")
     assert done.peak_bytes < PEAK_BYTES_MAX

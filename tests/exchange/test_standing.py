@@ -90,7 +90,7 @@ def test_a_run_that_went_on_on_both_sides_is_refused(home, workspace, tmp_path):
     [bad] = told.bads
     diverged = next(s for s in before if s.origin is None)
     theirs = next(s for s in log_of(home, workspace) if s.position == diverged.position)
-    assert "run r went another way here" in bad.reason
+    assert "run r differs here" in bad.reason
     assert f"is commit {diverged.commit.id} by 'a'" in bad.reason
     assert f"and commit {theirs.commit.id} by 'a'" in bad.reason
     assert f"(position {diverged.position})" in bad.reason
@@ -144,7 +144,7 @@ def test_the_same_id_with_other_bytes_is_another_commit(home, zoo: Zoo, workspac
     lines = lines_of(data)
     lines[-2]["body"] = lines[-2]["body"].replace('"version":', '"version" :', 1)
     told = bring_in(home, workspace, tmp_path / "x.jsonl", sealed(lines))
-    assert "went another way here" in told.bads[0].reason
+    assert "differs here" in told.bads[0].reason
 
 
 def test_a_conversation_that_went_on_on_both_sides(home, zoo: Zoo, workspace, tmp_path):
@@ -154,7 +154,7 @@ def test_a_conversation_that_went_on_on_both_sides(home, zoo: Zoo, workspace, tm
     before = log_of(home, workspace)
     data = exported(home, "zoo", zoo.runs["talk 2"])
     told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
-    assert "conversation/chat went another way here: version 2" in told.bads[0].reason
+    assert "conversation/chat differs here: version 2" in told.bads[0].reason
     assert log_of(home, workspace) == before
 
 
@@ -238,7 +238,7 @@ def test_a_fork_without_its_parent_says_what_is_missing(home, workspace, orphan,
     assert lines_of(data)[0]["missing"] == [{"what": missing.what, "why": missing.why}]
     ran = call(f"{workspace}-orphan", "export", orphan)
     assert (ran.code, ran.out.encode()) == (1, data)
-    assert f"missing: run parent: run {orphan} goes on from it" in ran.err
+    assert f"missing: run parent: run {orphan} is a fork of it" in ran.err
 
 
 @pytest.mark.slow
@@ -256,7 +256,7 @@ def test_a_fork_without_its_parent_goes_where_the_parent_is(home, workspace, orp
     some[-1]["commits"] = len(some) - 2
     assert bring_in(home, f"{workspace}-half", tmp_path / "y.jsonl", sealed(some)).bads == []
     told = bring_in(home, f"{workspace}-half", path)
-    assert "goes on from version" in told.bads[0].reason
+    assert "continues from version" in told.bads[0].reason
     assert "import all of that run first" in told.bads[0].reason
 
     bring_in(home, f"{workspace}-full", tmp_path / "z.jsonl", exported(home, workspace, "parent"))
@@ -379,7 +379,7 @@ def test_a_file_that_is_cut_while_it_is_stored(home, zoo: Zoo, workspace, tmp_pa
     tally = in_workspace(home, workspace, change)
     [bad] = told.bads
     assert "the file was changed while it was read" in bad.reason
-    assert "is not here any more" in bad.reason
+    assert "of its export is gone" in bad.reason
     assert (tally.bad, tally.runs) == (1, 0)
     assert log_of(home, workspace)
 

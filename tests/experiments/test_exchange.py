@@ -79,7 +79,7 @@ def test_another_plan_there_is_no_place_for_it(call, there, runs, tmp_path, data
         record.register("greeting", plan(alpha=0.01))
         refused = there("import", "events", path)
         assert refused.code == 1
-        assert "experiment/greeting went another way here" in refused.err
+        assert "experiment/greeting differs here" in refused.err
         assert "import it into another workspace" in refused.err
         assert record.runs() == []
         assert record.experiment("greeting").plan == plan(alpha=0.01)

@@ -1,5 +1,5 @@
-"""Runs out of a workspace and into another, byte for byte.
+"""Export of runs from a workspace and import into another, byte for byte.
 
-Touches the log and blobs of an open workspace, and the lines of a file.
-Gives the file's form (`format`), writing it (`writer`, `view`) and reading it in (`reader`).
+Reads and writes the log and blobs of an open workspace, and the lines of a file. Exports the file
+format (`format`), the writer (`writer`, `view`) and the reader (`reader`).
 """

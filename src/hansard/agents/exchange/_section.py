@@ -1,4 +1,4 @@
-"""One section of an export, checked line by line: is it whole, and does it hold together?"""
+"""One section of an export, checked line by line for completeness and consistency."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from hansard.domain.steps import StepEvent, StepRequested
 
 
 class _Here(msgspec.Struct):
-    """A run or conversation as it stands here.
+    """A run or conversation as stored in this workspace.
 
     `commits` has the position and the hash of the body, by stream and version; `vector` the version
-    of each stream by name, inherited ones included. `met` are those commits that the section has
-    too, `new` is the first that only the section has.
+    of each stream by name, including inherited ones. `met` counts the commits that the section also
+    has; `new` is the first commit that only the section has.
     """
 
     commits: dict[tuple[StreamId, int], tuple[int, int]] = {}
@@ -64,8 +64,8 @@ class _Here(msgspec.Struct):
 
 
 class SectionComparison:
-    """Compares a section's commits with those of a workspace. Memory: some 300 bytes for each
-    commit that stands here of a run that the section has, too.
+    """Compares a section's commits with those of a workspace. Memory: about 300 bytes for each
+    stored commit of a run that the section also has.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -73,12 +73,12 @@ class SectionComparison:
         self._here: dict[str | WorkspaceStream, _Here] = {}
 
     def has(self, stream: StreamId, version: int) -> bool:
-        """Whether a commit that was compared stands here."""
+        """Return whether a compared commit is stored in the workspace."""
         here = self._here.get(_whole(stream))
         return here is not None and (stream, version) in here.commits
 
     async def compare(self, stream: StreamId, commit: Commit, body: bytes) -> bool:
-        """Whether a commit stands here. Raises Damaged where another one does."""
+        """Return whether a commit is stored in the workspace. Raises Damaged if another one is."""
         here = await self._of(_whole(stream))
         found = here.commits.get((stream, commit.version))
         if found is None:
@@ -91,7 +91,7 @@ class SectionComparison:
         return True
 
     def end(self) -> None:
-        """Raise Damaged where both sides went on from what they share."""
+        """Raise Damaged if both sides have commits that the other lacks."""
         for whole, here in self._here.items():
             more = len(here.commits) - here.met
             if more and here.new is not None:
@@ -103,7 +103,9 @@ class SectionComparison:
                 )
 
     async def vector(self, run: str) -> dict[str, int]:
-        """The version of each stream of a run by name; empty where the run is not here."""
+        """Return the version of each stream of a run by name; empty if the workspace lacks the
+        run.
+        """
         return (await self._of(run)).vector
 
     async def _of(self, whole: str | WorkspaceStream) -> _Here:
@@ -118,7 +120,9 @@ class SectionComparison:
 
 
 def _whole(stream: StreamId) -> str | WorkspaceStream:
-    """What goes on as one: a run with all its streams, or a conversation."""
+    """Return the unit that a stream belongs to: a run with all its streams, or a workspace
+    stream.
+    """
     return stream if isinstance(stream, WorkspaceStream) else run_of(stream) or ""
 
 
@@ -140,7 +144,7 @@ def _here(commits: Iterable[Stored]) -> _Here:
 
 
 def _inherited(first: Commit) -> dict[str, int]:
-    """The versions that a run's streams go on from."""
+    """Return the versions at which a forked run's streams start."""
     try:
         event = revive(first.events[0])
     except RecordError:
@@ -152,7 +156,7 @@ def _other(stream: StreamId, commit: Commit, standing: Stored) -> str:
     mine = f"{standing.commit.id} by {standing.commit.actor.agent!r} of {standing.commit.at:%FT%TZ}"
     its = f"{commit.id} by {commit.actor.agent!r} of {commit.at:%FT%TZ}"
     return (
-        f"{_named(_whole(stream))} went another way here: version {commit.version} of stream "
+        f"{_named(_whole(stream))} differs here: version {commit.version} of stream "
         f"{stream} is commit {mine} here (position {standing.position}), and commit {its} in the "
         "file: import it into another workspace"
     )
@@ -162,7 +166,7 @@ _OF_STEPS = frozenset(get_args(StepEvent))
 
 
 class _Numbers(msgspec.Struct):
-    """Steps of one agent: all from 1 `up_to` a number, and those beyond it."""
+    """Step numbers of one agent: all from 1 to `up_to`, and those beyond it."""
 
     up_to: int = 0
     beyond: set[int] = set()
@@ -178,7 +182,9 @@ class _Numbers(msgspec.Struct):
 
 
 class Sense:
-    """Takes the events of a section in order. Memory: some bytes a stream, whatever its length."""
+    """Checks the events of a section in order. Memory: a few bytes a stream, whatever its
+    length.
+    """
 
     def __init__(self) -> None:
         self._steps: dict[StreamId, _Numbers] = {}
@@ -186,8 +192,8 @@ class Sense:
         self._trusted: set[StreamId] = set()
 
     def take(self, stream: StreamId, event: Event | None) -> None:
-        """Check an event; None is one of a type that this version does not know, and what it says
-        of calls neither. Raises Damaged.
+        """Check an event; None is one of an unknown type, whose calls are not known either. Raises
+        Damaged.
         """
         if event is None:
             self._trusted.add(stream)
@@ -210,8 +216,8 @@ class Sense:
             )
 
     def _is_known(self, stream: AgentStream, number: int) -> bool:
-        """Whether a step was requested, in this run or in one that it is a fork of; a parent that
-        is not in the section is trusted.
+        """Return whether a step was requested, in this run or a parent; a parent outside the
+        section is trusted.
         """
         mine: StreamId = stream
         run: str | None = stream.run
@@ -228,7 +234,7 @@ class Sense:
 _TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})\.[0-9]{9}Z")
 
 _POSITION_MAX = 2**63 - 1
-"""Most that a broker's sequence and a table's integer hold."""
+"""Largest value of a broker's sequence and of a table's integer."""
 
 
 class _Blob(msgspec.Struct):
@@ -240,11 +246,11 @@ class _Blob(msgspec.Struct):
 
 
 class Section:
-    """Takes the lines of one section.
+    """Checks the lines of one section.
 
-    `number` is how many there were, `is_whole` whether the end was among them, `tally` what they
-    hold, `wanted` the blobs that commits name which do not stand here yet, `absent` those that the
-    export could not read, with their sizes. Memory: the names of streams and blobs.
+    `number` counts the lines, `is_whole` is true once the end was read, `tally` counts the
+    contents. `needed_blobs` holds the blobs named by commits that the workspace lacks, `absent` the
+    blobs that the export could not read, with their sizes. Memory: the names of streams and blobs.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -252,9 +258,9 @@ class Section:
         self.is_whole = False
         self.tally = Tally()
         self.new = 0
-        self.wanted: set[str] = set()
+        self.needed_blobs: set[str] = set()
         self.absent: dict[str, int] = {}
-        self.standing = SectionComparison(workspace)
+        self.comparison = SectionComparison(workspace)
         self._sense = Sense()
         self._workspace = workspace.log.workspace
         self._hash = hashlib.sha256()
@@ -276,9 +282,9 @@ class Section:
     async def take(self, data: bytes, line: Line) -> None:
         """Check a line. Raises Damaged."""
         if self.number == 0 and not isinstance(line, Header):
-            raise Damaged("no header of an export comes before it: lines are missing or doubled")
+            raise Damaged("no header of an export precedes it: lines are missing or duplicated")
         if isinstance(line, Header) and self.number:
-            raise Damaged("another export begins before the end of this one: it is not whole")
+            raise Damaged("another export starts before the end of this one: it is incomplete")
         if line.n != self.number:
             raise Damaged(
                 f"it is line {line.n} of its export where line {self.number} belongs: "
@@ -330,7 +336,7 @@ class Section:
         if blob.next < line.parts:
             return
         if blob.size != line.size or self._blob_hash.hexdigest() != line.sha256:
-            raise Damaged(f"blob {line.sha256} is damaged: its bytes hash to something else")
+            raise Damaged(f"blob {line.sha256} is damaged: its bytes have another hash")
         self._given[line.sha256] = line.size
         self._unnamed.add(line.sha256)
         self._blob = None
@@ -342,9 +348,9 @@ class Section:
             if sha256 not in self._given:
                 self._lacking[sha256] = size
             elif self._given[sha256] != size:
-                raise Damaged(f"it names blob {sha256} with {size:,} bytes, which has others")
+                raise Damaged(f"it names blob {sha256} with {size:,} bytes, but its size differs")
             if new:
-                self.wanted.add(sha256)
+                self.needed_blobs.add(sha256)
 
     # ------------------------------------------------------------ commits
 
@@ -354,8 +360,8 @@ class Section:
         events = list(_events(commit))
         self._transaction(stream, commit, len(body))
         await self._version(stream, commit)
-        self._stands(stream, commit)
-        current = await self.standing.compare(stream, commit, body)
+        self._check_owner(stream, commit)
+        current = await self.comparison.compare(stream, commit, body)
         for event in events:
             self._sense.take(stream, event)
             self.tally.messages += isinstance(event, MessageAdded)
@@ -374,9 +380,10 @@ class Section:
             self._tx_streams, self._tx_size = set(), 0
         self._tx_size += size
         if not tx.index < tx.count <= TRANSACTION_COMMITS_MAX:
-            raise Damaged(f"transaction {tx.id} has {tx.count} commits: no log takes so many")
+            limit = f"{TRANSACTION_COMMITS_MAX:,}"
+            raise Damaged(f"transaction {tx.id} has {tx.count} commits, the limit is {limit}")
         if stream in self._tx_streams or self._tx_size > TRANSACTION_BYTES_MAX:
-            raise Damaged(f"transaction {tx.id} is none: it does not go with what came before")
+            raise Damaged(f"transaction {tx.id} is invalid: it does not fit the commits before it")
         self._tx_streams.add(stream)
 
     def _whole_so_far(self, tx: Tx | None) -> None:
@@ -393,7 +400,7 @@ class Section:
             due = self._cuts[run].get(str(stream), 0) + 1 if run is not None else 1
         if commit.version != due:
             raise Damaged(
-                f"version {commit.version} of stream {stream} stands where {due} belongs: "
+                f"version {commit.version} of stream {stream} is where {due} belongs: "
                 "commits are missing or doubled"
             )
         self._following[stream] = commit.last_version + 1
@@ -401,14 +408,16 @@ class Section:
             self._vectors[run][str(stream)] = commit.last_version
 
     async def _begin(self, run: str, stream: StreamId, commit: Commit) -> None:
-        """Where a run's streams go on from. Raises Damaged for what begins no run."""
+        """Record the versions at which a run's streams start. Raises Damaged for a run without a
+        start.
+        """
         if not isinstance(stream, RunStream):
-            raise Damaged(f"stream {stream} of run {run} stands before the run's begin")
+            raise Damaged(f"stream {stream} of run {run} precedes the run's start")
         try:
             first = revive(commit.events[0])
         except UnknownEvent as error:
             if commit.version > 1:
-                raise Damaged(f"the run's begin was not understood: {error}") from error
+                raise Damaged(f"the run's first event is of an unknown type: {error}") from error
             first = None
         if isinstance(first, RunForked):
             await self._parent(run, first)
@@ -416,13 +425,15 @@ class Section:
             self._vectors[run] = dict(first.at)
             return
         if first is not None and not isinstance(first, RunStarted):
-            raise Damaged(f"run {run} begins with {first.tag}: its begin is missing")
+            raise Damaged(f"run {run} starts with {first.tag}: its first event is missing")
         self._cuts[run] = {}
         self._vectors[run] = {}
 
     async def _parent(self, run: str, forked: RunForked) -> None:
-        """What a fork goes on from must be before it in the section, or here."""
-        have = self._vectors.get(forked.parent) or await self.standing.vector(forked.parent)
+        """Check that a fork's parent is before it in the section, or in the workspace. Raises
+        Damaged.
+        """
+        have = self._vectors.get(forked.parent) or await self.comparison.vector(forked.parent)
         if not have:
             raise Damaged(
                 f"run {run} is a fork of run {forked.parent}, which is neither in the file nor in "
@@ -431,13 +442,13 @@ class Section:
         for name, version in forked.at.items():
             if have.get(name, 0) < version:
                 raise Damaged(
-                    f"run {run} goes on from version {version} of {name} of run {forked.parent}, "
+                    f"run {run} continues from version {version} of {name} of run {forked.parent}, "
                     f"which ends at {have.get(name, 0)}: import all of that run first"
                 )
 
-    def _stands(self, stream: StreamId, commit: Commit) -> None:
-        """Raise Damaged where the stream may not hold what a commit says, or is of another role
-        than its agent joined in. Who wrote it is judged by whoever reads it.
+    def _check_owner(self, stream: StreamId, commit: Commit) -> None:
+        """Raise Damaged if the commit does not belong to its stream, or if the stream's role is not
+        the one its agent joined in. Authorship is checked when the record is read.
         """
         why = foreign(stream, commit)
         if why:
@@ -462,7 +473,7 @@ class Section:
                 f"{self.tally.commits} and {self.tally.blobs}: export it again"
             )
         if line.sha256 != self._hash.hexdigest():
-            raise Damaged("what stands before it hashes to something else: export it again")
+            raise Damaged("the lines before it hash to something else: export it again")
         if set(self._cuts) != set(self._carries):
             raise Damaged("the runs before it are not those of the header: export it again")
         text = {missing.what.removeprefix("blob ") for missing in line.missing}
@@ -471,13 +482,13 @@ class Section:
         for sha256 in self._lacking.keys() - text:
             raise Damaged(f"blob {sha256} is named by a commit and is not in the file")
         self.absent = self._lacking
-        self.standing.end()
+        self.comparison.end()
         self.tally.runs = len(self._cuts)
         self.is_whole = True
 
 
 def appended(workspace: str, line: CommitLine) -> Append:
-    """A commit's line as what is to be appended. Raises Damaged."""
+    """Convert a commit's line to an append. Raises Damaged."""
     body = line.body.encode()
     if len(body) > COMMIT_BYTES_MAX:
         raise Damaged(f"the commit has {len(body):,} bytes, the limit is {COMMIT_BYTES_MAX:,}")
@@ -496,7 +507,9 @@ def appended(workspace: str, line: CommitLine) -> Append:
 
 
 def _events(commit: Commit) -> Iterator[Event | None]:
-    """A commit's events; None for one of a newer version, whose bytes are kept. Raises Damaged."""
+    """Yield a commit's events; None for one of a newer version, whose bytes are kept. Raises
+    Damaged.
+    """
     for recorded in commit.events:
         try:
             yield revive(recorded)
@@ -507,7 +520,7 @@ def _events(commit: Commit) -> Iterator[Event | None]:
 
 
 def _check_names(stream: StreamId) -> None:
-    """Raise BadName where a stream is none that an export may bring."""
+    """Raise BadName for a stream that an export may not contain."""
     match stream:
         case RunStream(run):
             ids.name("run", run)
@@ -527,7 +540,7 @@ def _check_names(stream: StreamId) -> None:
 
 
 def _check_origin(origin: Origin) -> None:
-    """Raise BadName for an origin that no log has."""
+    """Raise BadName for an origin that no log can have."""
     ids.workspace_name(origin.log)
     found = _TIME.fullmatch(origin.at)
     try:

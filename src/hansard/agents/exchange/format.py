@@ -1,9 +1,9 @@
-"""The file of exported runs: JSON lines, in sections that can stand one after the other.
+"""File format of exported runs: JSON lines, in sections that can be concatenated.
 
 A section is a header, the commits in the order of the log, each after the blobs it names, and an
-end. Lines are numbered from 0, each carries a digest of itself, and the end the hash of all that
-came before it: so any damage is noticed, and by its line. `docs/events-jsonl.md` is the description
-for people.
+end. Lines are numbered from 0; each carries a digest of itself, and the end the hash of all lines
+before it, so any damage is detected and located by line. `docs/events-jsonl.md` documents the
+format.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from hansard.domain.ids import StreamId
 from hansard.domain.payload.references import blobs_named
 
 FORMAT = 1
-"""Raised when a reader of before could not read what is written now."""
+"""Format version; raised when an older reader could not read the output."""
 
 PART_BYTES = 384 * 1024
-"""Of a blob in one line; base64 makes a third more of it."""
+"""Bytes of a blob in one line, before base64, which adds a third."""
 
 LINE_BYTES_MAX = 4 * COMMIT_BYTES_MAX
-"""Longest line, in bytes: a body grows to at most its double when it becomes a JSON text."""
+"""Longest line, in bytes: a body at most doubles in size as a JSON text."""
 
 DIGEST_CHARACTERS = 32
-"""Of a SHA-256 in hex, at the end of a line: 128 bits against damage, not against a forger."""
+"""Hex digits of the SHA-256 at the end of a line: 128 bits against damage, not against forgery."""
 
 HEADER_MARK = b'{"kind":"hansard-events",'
-"""What a section begins with."""
+"""Prefix of a section's first line."""
 
 _TAIL = b',"digest":"%b"}\n'
 _TAIL_BYTES = len(_TAIL % (b"0" * DIGEST_CHARACTERS))
@@ -40,20 +40,20 @@ _TAIL_FORM = re.compile(rb',"digest":"[0-9a-f]{32}"}\n')
 
 
 class Damaged(CallerError):
-    """Something that is not as it was exported, or does not fit the workspace; nothing of its
-    section was written.
+    """Raised for data that differs from what was exported, or does not fit the workspace; nothing
+    of its section was written.
     """
 
 
 class Missing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run or blob that belongs to the section and is not in it, and why."""
+    """A run or blob that belongs to the section but is not in it, and the reason."""
 
     what: str
     why: str
 
 
 class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose view a section is."""
+    """The role whose view a section holds."""
 
     role: str
 
@@ -66,10 +66,10 @@ class Header(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """The first line. `runs` are those that were asked for, `carries` all that are in the section.
+    """First line of a section. `runs` are the requested runs, `carries` all runs in the section.
 
-    `missing` are runs that others go on from. `view` is given for what one role sees, which is no
-    whole record.
+    `missing` lists runs that others build on. `view` is set for the view of one role, which is not
+    a complete record.
     """
 
     n: int
@@ -83,7 +83,7 @@ class Header(
 class BlobLine(
     msgspec.Struct, frozen=True, tag_field="kind", tag="blob", forbid_unknown_fields=True
 ):
-    """A part of a blob: `part` of `parts`, from 0; `size` is that of the whole, in bytes."""
+    """A part of a blob: `part` of `parts`, from 0; `size` is the whole blob's, in bytes."""
 
     n: int
     sha256: str
@@ -96,7 +96,7 @@ class BlobLine(
 class CommitLine(
     msgspec.Struct, frozen=True, tag_field="kind", tag="commit", forbid_unknown_fields=True
 ):
-    """A commit: its stream, the exact stored text, and where it stood first."""
+    """A commit: its stream, the exact stored text, and its original position."""
 
     n: int
     stream: StreamId
@@ -113,7 +113,7 @@ class SeenLine(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """An event of a view. Of one of the run's life, `agent` and `role` are empty."""
+    """An event of a view. For an event of the run's own stream, `agent` and `role` are empty."""
 
     n: int
     run: str
@@ -127,8 +127,8 @@ class SeenLine(
 
 
 class End(msgspec.Struct, frozen=True, tag_field="kind", tag="end", forbid_unknown_fields=True):
-    """The last line: how many commits (of a view: events) and blobs there were, and which blobs
-    could not be read. `sha256` is that of all bytes of the section before this line.
+    """Last line: the counts of commits (of a view: events) and blobs, and the blobs that could not
+    be read. `sha256` covers all bytes of the section before this line.
     """
 
     n: int
@@ -145,13 +145,13 @@ _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 def seal(line: Line) -> bytes:
-    """A line as it stands in the file: its JSON with a digest of all before the digest."""
+    """Encode a line for the file: its JSON, with a digest of all that precedes the digest."""
     head = _encode(line)[:-1]
     return head + _TAIL % _digest(head)
 
 
 def unseal(data: bytes) -> Line:
-    """A line of the file. Raises Damaged."""
+    """Decode a line of the file. Raises Damaged."""
     head, tail = data[:-_TAIL_BYTES], data[-_TAIL_BYTES:]
     if not data.endswith(b"\n"):
         raise Damaged("the line is cut off: the file is not whole; export it again")
@@ -176,5 +176,5 @@ def _digest(head: bytes) -> bytes:
 
 
 def blobs_of(commit: Commit) -> dict[str, int]:
-    """The blobs that a commit's events name: size by hash."""
+    """Return the blobs that a commit's events name: size by hash."""
     return dict(found for recorded in commit.events for found in blobs_named(bytes(recorded.data)))

@@ -1,5 +1,5 @@
-"""What the commits of a run name that outlives it: spaces of memory and aggregates that its steps
-read, saved or changed. Of events that this version does not know, the bytes alone go along.
+"""Workspace data that a run's commits refer to: memory spaces and aggregates that its steps read,
+saved or changed. Events of unknown types are exported as bytes only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 def known(commits: Iterable[Stored], *kinds: type[_E]) -> Iterator[tuple[Stored, _E]]:
-    """The events of some kinds, each with its commit, in order."""
+    """Yield the events of some types, each with its commit, in order."""
     tags = {*UPCASTERS, *(kind.tag for kind in kinds)}
     for stored in commits:
         for recorded in stored.commit.events:
@@ -47,7 +47,9 @@ def known(commits: Iterable[Stored], *kinds: type[_E]) -> Iterator[tuple[Stored,
 async def results(
     workspace: Workspace, commits: Iterable[Stored], kind: str
 ) -> AsyncIterator[Plain]:
-    """What the completed steps of a kind came to, in full, where the commits ask for them, too."""
+    """Yield the full results of completed steps of a kind, if the commits also hold their
+    requests.
+    """
     names: set[tuple[AgentStream, int]] = set()
     of_steps: Iterator[tuple[Stored, StepRequested | StepCompleted]]
     of_steps = known(commits, StepRequested, StepCompleted)
@@ -68,12 +70,12 @@ def runs(
     commits: Iterable[Stored],
     *kinds: type[AggregateChanged | MemoryChanged | MemoryRejected],
 ) -> list[str]:
-    """The runs whose steps stated these events, each once, in order."""
+    """Return the runs whose steps recorded these events, each once, in order."""
     return list(dict.fromkeys(event.run for _, event in known(commits, *kinds) if event.run))
 
 
 async def _transaction(workspace: Workspace, stored: Stored, kind: str) -> list[Stored]:
-    """The commits of a transaction to streams of a kind; a commit of it is given."""
+    """Return a transaction's commits to streams of a kind, by one of its commits."""
     tx = stored.commit.tx
     if tx is None:
         return []
@@ -87,20 +89,20 @@ async def _transaction(workspace: Workspace, stored: Stored, kind: str) -> list[
 
 
 class _Space(msgspec.Struct):
-    """The result of a memory step, as far as it says of which space."""
+    """Result of a memory step, reduced to its space."""
 
     space: str = ""
 
 
 class _Saved(msgspec.Struct):
-    """An aggregate as the outcome of a step names it."""
+    """An aggregate as named in a step's outcome."""
 
     id: str
     version: int
 
 
 class _SavedOrGot(msgspec.Struct):
-    """The result of a save (several) or a get (one)."""
+    """Result of a save (several aggregates) or a get (one)."""
 
     saved: list[_Saved] = []
     id: str = ""
@@ -115,7 +117,7 @@ def _converted(plain: Plain, kind: type[_S]) -> _S | None:
 
 
 async def spaces_of(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, list[Stored]]:
-    """The spaces that a run's agents read or changed by its commits, with theirs up to its end."""
+    """Return the commits of the spaces that a run's agents read or changed, up to the run's end."""
     spaces: set[str] = set()
     for stored in commits:
         if isinstance(stored.stream, AgentStream):
@@ -133,8 +135,8 @@ async def spaces_of(workspace: Workspace, commits: Sequence[Stored]) -> dict[str
 
 
 async def aggregates_of(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, int]:
-    """The aggregates that a run's agents saved or got by its commits, by id, with their newest
-    version there.
+    """Return the aggregates that a run's agents saved or got, by id, with the newest version
+    involved.
     """
     versions: dict[str, int] = {}
     async for plain in results(workspace, commits, aggregates.KIND):
@@ -146,6 +148,6 @@ async def aggregates_of(workspace: Workspace, commits: Sequence[Stored]) -> dict
 
 
 async def saved_beside(workspace: Workspace, stored: Stored) -> dict[str, int]:
-    """The aggregates that were saved in the transaction of a commit, with their versions."""
+    """Return the aggregates saved in a commit's transaction, with their versions."""
     saved = await _transaction(workspace, stored, aggregate_types.KIND)
     return {getattr(each.stream, "id", ""): each.commit.last_version for each in saved}

@@ -1,9 +1,9 @@
-"""Reading exported runs in: everything is checked before anything is written.
+"""Import of exported runs: everything is checked before anything is written.
 
-The file is read twice: once to check it whole and to compare it with what the workspace has, once
-to store it. Memory is flat but for the names of streams and blobs, and for what stands here of the
-same runs. A section goes in whole or not at all, unless the import is killed while it stores; it
-then goes on when it is run again, since what stands already is passed over.
+The file is read twice: first to check it completely and to compare it with the workspace, then to
+store it. Memory is constant except for the names of streams and blobs, and for the stored commits
+of the same runs. A section is imported whole or not at all, unless the import is killed while it
+stores; it continues when it is run again, since stored commits are skipped.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import Corrupt
 
 PIECE_BYTES = 1024 * 1024
-"""Read at once of what is not kept."""
+"""Bytes of one read of data that is discarded."""
 
 
 LinePosition = tuple[int, int, bool]
-"""Bytes and lines before the next line, and whether the newest of them was ended."""
+"""Bytes and lines before the next line, and whether the newest line was terminated."""
 
 
 class Lines:
     """Reads lines. `number` counts them from 1, `size` is that of the newest in bytes.
 
-    A header that stands after a line that was cut off begins a line of its own, with the number of
-    that line: so it is where a file that is not whole was followed by another one.
+    A header that follows a truncated line starts its own line, with that line's number: it marks
+    where an incomplete file was followed by another one.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -64,33 +64,33 @@ class Lines:
 
     @property
     def offset(self) -> int:
-        """How many bytes come before the next line."""
+        """Offset of the next line in the file, in bytes."""
         return self._file.tell()
 
     def next(self) -> tuple[bytes, Line] | None:
-        """The next line with its bytes; None at the end of the file. Raises Damaged."""
+        """Return the next line with its bytes, or None at the end of the file. Raises Damaged."""
         data = self._read()
         if not data:
             return None
         if self._glued:
             raise Damaged(
-                "it is cut off, or no line of an export: the header of an export stands in the "
-                "same line after it"
+                "it is cut off, or not a line of an export: the header of an export follows in the "
+                "same line"
             )
         if self.size > LINE_BYTES_MAX:
             limit = f"{LINE_BYTES_MAX:,}"
             raise Damaged(
-                f"the line has {self.size:,} bytes, and none of an export has over {limit}"
+                f"the line has {self.size:,} bytes, and a line of an export has at most {limit}"
             )
         return data, unseal(data)
 
     def back(self) -> None:
-        """Have the newest line come again."""
+        """Return to the start of the newest line, so that it is read again."""
         if self.size:
             self.seek(self._newest)
 
     def is_at_header(self) -> bool:
-        """Whether the newest line begins a section."""
+        """Return whether the newest line starts a section."""
         here = self._file.tell()
         self._file.seek(self._newest[0])
         found = self._file.read(len(HEADER_MARK)) == HEADER_MARK
@@ -98,14 +98,14 @@ class Lines:
         return found
 
     def to_header(self) -> None:
-        """Go to where the next section begins, or to the end."""
+        """Skip to the start of the next section, or to the end."""
         while self._read():
             if self.is_at_header():
                 self.back()
                 return
 
     def hint(self) -> str:
-        """What the file may be, where already its first line is none of an export."""
+        """Return a hint at the file's format if its first line is not a line of an export."""
         if self.number != 1:
             return ""
         self._file.seek(0)
@@ -114,16 +114,16 @@ class Lines:
         return hint
 
     def tell(self) -> LinePosition:
-        """A place to come back to."""
+        """Return the current position, for `seek`."""
         return self.offset, self.number, self._ended
 
     def seek(self, place: LinePosition) -> None:
-        """Go back to a place."""
+        """Return to a position."""
         offset, self.number, self._ended = place
         self._file.seek(offset)
 
     def _read(self) -> bytes:
-        """The next line, of which not much more is kept than a line may have."""
+        """Read the next line, keeping little more than the largest allowed line."""
         self._newest = self.tell()
         data = self._file.readline(LINE_BYTES_MAX + len(HEADER_MARK) + 1)
         glued = data.find(HEADER_MARK, 1)
@@ -143,11 +143,12 @@ class Lines:
 
 BATCH_COMMITS_MAX = 2_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
-"""Stored at once, whichever is reached first; a transaction is not split. To read the next one
-meanwhile was measured: 3 % faster."""
+"""Limits of one append, whichever is reached first; a transaction is not split. Reading the next
+batch meanwhile gained only 3 %.
+"""
 
 YIELD_EVERY = 64
-"""Lines between two looks at what else the loop has to do (the broker's pings)."""
+"""Lines between two yields to the event loop (for the broker's pings)."""
 
 STDIN = "-"
 
@@ -155,15 +156,15 @@ STDIN = "-"
 async def import_events(workspace: Workspace, path: Path | None, watcher: Watcher) -> Tally:
     """Import a file of 'hansard export', or standard input for None.
 
-    Each section goes in whole, or is told as one bad record with the line where it is wrong.
-    Raises BadRecord where the watcher does, OSError, and what the log raises.
+    Each section is imported whole, or reported as one bad record with the faulty line. Raises
+    BadRecord if the watcher does, OSError, and the log's errors.
     """
     with seekable(path) as file:
         return await _Import(workspace, str(path) if path else STDIN, watcher).all_of(Lines(file))
 
 
 class _Import:
-    """The import of one file."""
+    """Import of one file."""
 
     def __init__(self, workspace: Workspace, name: str, watcher: Watcher) -> None:
         self._workspace = workspace
@@ -173,7 +174,7 @@ class _Import:
         self._read = 0
 
     async def all_of(self, lines: Lines) -> Tally:
-        """Import section after section."""
+        """Import all sections in order."""
         while True:
             place = lines.tell()
             section = Section(self._workspace)
@@ -202,13 +203,13 @@ class _Import:
             raise
 
     def _progress(self, offset: int) -> None:
-        """Tell how far in the file it is."""
+        """Report the progress in the file."""
         if offset > self._read:
             self._watcher.read(offset - self._read)
             self._read = offset
 
     async def _check(self, section: Section, lines: Lines) -> bool:
-        """Check a whole section; False where there is none any more. Raises Damaged."""
+        """Check a whole section; return False if there is none left. Raises Damaged."""
         begin = lines.offset
         while not section.is_whole:
             found = lines.next()
@@ -218,16 +219,16 @@ class _Import:
                 raise Damaged(
                     f"the file ends here, {counted(section.number, 'line')} into "
                     f"an export and before its "
-                    "end: it is not whole; export it again"
+                    "end: it is incomplete; export it again"
                 )
             await section.take(*found)
             if section.number % YIELD_EVERY == 0:
-                self._progress((begin + lines.offset) // 2)  # all is read twice
+                self._progress((begin + lines.offset) // 2)  # every line is read twice
                 await asyncio.sleep(0)
         return True
 
     async def _take(self, section: Section, lines: Lines, place: LinePosition) -> None:
-        """Store a section that was checked, unless all of it stands here."""
+        """Store a checked section, unless the workspace already has all of it."""
         end = lines.tell()
         if section.new:
             lines.seek(place)
@@ -236,7 +237,7 @@ class _Import:
                     self._tally.new += await self._workspace.log.append_bulk(batch)
             except Conflict as lost:
                 reason = (
-                    f"{lost}; somebody wrote here while it was being imported: what comes before "
+                    f"{lost}; another writer appended during the import: what comes before "
                     "that commit in the file is stored, the rest is not"
                 )
                 self._bad(place[1] + 1, reason)
@@ -269,7 +270,7 @@ async def _is_here(workspace: Workspace, sha256: str, size: int) -> bool:
 async def _batches(
     workspace: Workspace, section: Section, lines: Lines
 ) -> AsyncIterator[list[Append]]:
-    """The commits of a section that are not here yet; their blobs are stored before them.
+    """Yield the section's new commits in batches, after storing their blobs.
 
     Raises Damaged.
     """
@@ -279,16 +280,16 @@ async def _batches(
     for number in range(section.number):
         found = lines.next()
         if found is None or found[1].n != number:
-            raise Damaged(f"line {number} of its export is not here any more")
+            raise Damaged(f"line {number} of its export is gone")
         line = found[1]
-        if isinstance(line, BlobLine) and line.sha256 in section.wanted:
+        if isinstance(line, BlobLine) and line.sha256 in section.needed_blobs:
             blob += line.data
             if line.part == line.parts - 1:
                 await workspace.blobs.put(bytes(blob))
                 blob.clear()
         elif isinstance(line, CommitLine):
             append = appended(workspace.log.workspace, line)
-            if section.standing.has(append.stream, line.version):
+            if section.comparison.has(append.stream, line.version):
                 continue
             batch.append(append)
             size += len(line.body)

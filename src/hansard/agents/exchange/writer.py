@@ -1,7 +1,8 @@
-"""Writing runs out: what belongs to them, in the order of the log, with its blobs.
+"""Export of runs: their commits and all that they depend on, in the order of the log, with blobs.
 
-Read up to one position that is taken first, so the file is one moment of the log however long it
-takes. In memory are the runs that overlap in the log, one blob, and what is said once a run.
+Reads up to one position, which is taken first, so that the file is one moment of the log however
+long the export takes. Memory: the runs that overlap in the log, one blob, and the entries of each
+run's first commit.
 """
 
 from __future__ import annotations
@@ -60,13 +61,11 @@ from hansard.domain.run import (
 )
 from hansard.domain.steps import StepRequested
 
-# Writing the lines of one section: numbered, hashed, each blob once and before it is named.
+# Lines of one section: numbered, hashed, each blob once and before the first commit naming it.
 
 
 class Section:
-    """Writes one section. `number` is that of the next line; `blobs` and `missing` count as it
-    goes.
-    """
+    """Writes one section. `number` is that of the next line; `blobs` and `missing` count along."""
 
     def __init__(self, blobs: Blobs, write: Callable[[bytes], object]) -> None:
         self.number = 0
@@ -78,7 +77,7 @@ class Section:
         self._seen: set[str] = set()
 
     def line(self, line: Line) -> None:
-        """Write a line. Raises BadValue for one that no reader would take."""
+        """Write a line. Raises BadValue for one that readers would reject."""
         data = seal(line)
         if len(data) > LINE_BYTES_MAX:
             fact = f"line {self.number} would have {len(data):,} bytes"
@@ -88,9 +87,9 @@ class Section:
         self._write(data)
 
     async def named(self, blobs: Iterator[tuple[str, int]]) -> None:
-        """Write the blobs that the next line names and none before it did.
+        """Write the blobs that the next line names, unless they were written before.
 
-        One that cannot be read is missing: an erased blob is no reason to keep the rest.
+        A blob that cannot be read is listed as missing: an erased blob does not prevent the export.
         """
         for sha256, size in blobs:
             if sha256 in self._seen:
@@ -117,7 +116,7 @@ class Section:
             yield BlobLine(self.number, sha256, len(data), part, parts, piece)
 
     def end(self, commits: int) -> None:
-        """Write the end."""
+        """Write the end of the section."""
         self.line(End(self.number, commits, self.blobs, self.missing, self._hash.hexdigest()))
 
 
@@ -125,8 +124,8 @@ _NAMED = b'"prompts":'
 
 
 async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, list[Stored]]:
-    """The prompts that the steps among a run's commits name, with their own commits up to the last
-    of the run's.
+    """Return the prompts that a run's steps name, with their commits up to the run's last
+    commit.
     """
     named = (
         each for each in commits if isinstance(each.stream, AgentStream) and _NAMED in each.body
@@ -144,17 +143,17 @@ async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, l
 CONVERSATION, EXPERIMENT, AGGREGATE = conversation.KIND, experiment.KIND, aggregate_types.KIND
 MEMORY = memory_events.KIND
 LASTING = (CONVERSATION, EXPERIMENT, AGGREGATE, MEMORY, prompt.KIND)
-"""Kinds of what outlives runs and goes with them."""
+"""Kinds of workspace streams that are exported with runs."""
 """The kinds of the lasting streams that go along."""
 
 YIELD_EVERY = 64
-"""Commits between two looks at what else the loop has to do (the broker's pings)."""
+"""Commits between two yields to the event loop (for the broker's pings)."""
 
 _ABSENT = "it is not in this workspace"
 
 
 class Exported(msgspec.Struct):
-    """What a section holds, and what of it is missing."""
+    """Contents of a section, and what is missing from it."""
 
     carries: list[str]
     commits: int
@@ -163,10 +162,9 @@ class Exported(msgspec.Struct):
 
 
 class _Needed(msgspec.Struct):
-    """What belongs to the asked runs: each run with the position where it begins, the commits of
-    conversations up to the last of their needed runs, those of the runs' experiments, and those of
-    the aggregates that the runs saved or got, up to there; and those of the spaces of memory that
-    they read or changed, and of the prompts that their calls were given.
+    """Dependencies of the requested runs: each run with the position of its start; the commits of
+    their conversations up to the last needed run, of their experiments, of the aggregates they
+    saved or got, of the memory spaces they read or changed, and of the prompts used in their calls.
     """
 
     firsts: dict[str, int] = {}
@@ -179,7 +177,7 @@ class _Needed(msgspec.Struct):
 
     @property
     def carries(self) -> list[str]:
-        """The runs in the order in which they begin."""
+        """The runs in the order of their starts."""
         return sorted(self.firsts, key=self.firsts.__getitem__)
 
 
@@ -188,12 +186,14 @@ async def export(
 ) -> Exported:
     """Write a section.
 
-    A fork brings its parents; a run of a conversation the conversation up to it, and so the runs
-    before it; a run of an experiment the experiment's plan; a run that saved or got an aggregate of
-    the program's own, or read or changed a space of memory, that up to there, and so the runs that
-    wrote it before; a run whose calls were given a prompt, that. What is not in the workspace is
-    listed as missing. Raises NotFound for a run that is not there, BadValue for
-    too many at once, Corrupt, and what `write` does.
+    Each run is exported with what it depends on, up to where it used it: a fork with its parents; a
+    run of a conversation with the conversation and its earlier runs; a run of an experiment with
+    the plan; a run that saved or got an aggregate, or read or changed a memory space, with those
+    and with the runs that wrote them before; a run whose calls used a prompt with that prompt.
+    Dependencies that the workspace lacks are listed as missing.
+
+    Raises NotFound for an unknown run, BadValue for too many at once, Corrupt, and the errors of
+    `write`.
     """
     names = list(dict.fromkeys(runs))
     up_to = AtPosition(await workspace.log.end(None))
@@ -229,13 +229,13 @@ def _line(workspace: Workspace, number: int, stored: Stored) -> CommitLine:
 
 
 def _check_tx(before: Tx | None, now: Tx | None) -> None:
-    """What no reader would take is not written: half of a transaction. Raises Corrupt."""
+    """Reject half of a transaction, which no reader would accept. Raises Corrupt."""
     cut, headless = torn(before, now)
     if cut or headless:
         raise Corrupt(cut or headless, "not all of its commits belong to these runs")
 
 
-# ---------------------------------------------------------------- what belongs together
+# ---------------------------------------------------------------- dependencies
 
 
 async def _needed(workspace: Workspace, names: list[str], up_to: AtPosition) -> _Needed:
@@ -258,14 +258,14 @@ async def _needed(workspace: Workspace, names: list[str], up_to: AtPosition) -> 
         commits = await workspace.log.read_run(run, up_to)
         before = await _of_aggregates(workspace, needed, commits, up_to)
         waiting += [(each, saved) for each in before]
-        wrote = f"it changed memory that run {run} went by; {_ABSENT}"
+        wrote = f"it changed memory that run {run} used; {_ABSENT}"
         waiting += [(each, wrote) for each in await _of_memory(workspace, needed, commits)]
         for name, taken in (await of_run(workspace, commits)).items():
             if len(taken) > len(needed.prompts.get(name, [])):
                 needed.prompts[name] = taken
         match next((event for _, event in outside.known(life[:1], RunForked, RunStarted)), None):
             case RunForked(parent=parent):
-                waiting.append((parent, f"run {run} goes on from it; {_ABSENT}"))
+                waiting.append((parent, f"run {run} is a fork of it; {_ABSENT}"))
             case RunStarted(conversation_id=str(name)):
                 earlier = await _conversation(workspace, needed, name, run, up_to)
                 because = f"it is earlier in conversation {name!r} than run {run}; {_ABSENT}"
@@ -278,7 +278,7 @@ async def _needed(workspace: Workspace, names: list[str], up_to: AtPosition) -> 
 async def _conversation(
     workspace: Workspace, needed: _Needed, name: str, run: str, up_to: AtPosition
 ) -> list[str]:
-    """The runs of a conversation before a run; its commits up to that run are needed."""
+    """Add a conversation's commits up to a run; return its earlier runs."""
     taken: list[Stored] = []
     earlier: list[str] = []
     for stored in await workspace.log.read(WorkspaceStream(CONVERSATION, name), up_to=up_to):
@@ -295,7 +295,7 @@ async def _conversation(
 async def _experiments(
     workspace: Workspace, needed: _Needed, life: list[Stored], up_to: AtPosition
 ) -> None:
-    """The experiments that a run is a trial of are needed, where they are registered."""
+    """Add the registered experiments that a run is a trial of."""
     for _, event in outside.known(life, RunAssigned):
         name = event.experiment
         if name and name not in needed.experiments:
@@ -306,8 +306,8 @@ async def _experiments(
 async def _of_aggregates(
     workspace: Workspace, needed: _Needed, commits: list[Stored], up_to: AtPosition
 ) -> list[str]:
-    """The runs that saved the aggregates of a run before it; their commits up to there are needed,
-    and of what was saved with them, too.
+    """Add the commits of the aggregates that a run used, and of those saved together with them;
+    return the runs that saved them before.
     """
     runs: list[str] = []
     waiting = list((await outside.aggregates_of(workspace, commits)).items())
@@ -326,7 +326,7 @@ async def _of_aggregates(
 
 
 async def _of_memory(workspace: Workspace, needed: _Needed, commits: list[Stored]) -> list[str]:
-    """The runs that changed the spaces that a run went by; their commits up to there are needed."""
+    """Add the commits of the memory spaces that a run used; return the runs that changed them."""
     runs: list[str] = []
     for space, taken in (await outside.spaces_of(workspace, commits)).items():
         known = needed.memories.get(space, [])
@@ -339,7 +339,7 @@ async def _of_memory(workspace: Workspace, needed: _Needed, commits: list[Stored
 async def _in_order(
     workspace: Workspace, needed: _Needed, up_to: AtPosition
 ) -> AsyncIterator[Stored]:
-    """Every needed commit by position; a run is read when its turn comes."""
+    """Yield every needed commit by position; a run is read only when its start is reached."""
     lasting = [
         *needed.conversations.values(),
         *needed.experiments.values(),
@@ -358,22 +358,22 @@ async def _in_order(
 
 
 def time_text(stamp: int) -> str:
-    """A log's time as ISO 8601 in UTC, to the ns."""
+    """Format a log's time as ISO 8601 in UTC, to the ns."""
     seconds, ns = divmod(stamp, 1_000_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ns:09d}Z"
 
 
 # ---------------------------------------- the view of one role
 #
-# Deny by default: a role sees the events of its own agents, what was handed to it or to them, and
-# of the life of the run its start, its end and its own agents' part. Lines are numbered for the
-# view alone: no position, version or count tells of what is hidden. A view cannot be imported.
+# Deny by default: a role sees the events of its own agents, hand-offs to it or to them, and of the
+# run's own stream the start, the end and its own agents' events. Lines are numbered for the view
+# alone: no position, version or count reveals hidden events. A view cannot be imported.
 
 _NOTHING = msgspec.Raw(b"{}")
 
 
 class Seen(msgspec.Struct):
-    """How many events a view has, and which of their blobs are missing."""
+    """Counts of a view's events and blobs, and the blobs that are missing."""
 
     events: int
     blobs: int
@@ -383,11 +383,10 @@ class Seen(msgspec.Struct):
 async def export_view(
     workspace: Workspace, runs: list[str], role: str, write: Callable[[bytes], object]
 ) -> Seen:
-    """Write what a role sees of runs, one after the other; of a fork also what its agents did
-    before it.
+    """Write a role's view of runs, one after the other; for a fork also its agents' earlier events.
 
-    Holds a run in memory. Raises NotFound for a run that is not there and for a role that no agent
-    of these runs has.
+    Holds a run in memory. Raises NotFound for an unknown run, and for a role that no agent of these
+    runs has.
     """
     names = list(dict.fromkeys(runs))
     up_to = await workspace.log.end(None)
@@ -416,7 +415,9 @@ async def _check_role(workspace: Workspace, runs: list[str], role: str) -> None:
 
 
 def seen(run: str, history: list[Stored], role: str) -> Iterator[SeenLine]:
-    """What a role sees of a run's history, not numbered yet; nothing where no agent has it."""
+    """Yield a role's view of a run's history, not numbered yet; nothing if no agent has the
+    role.
+    """
     mine = _agents(run, history, role)
     if not mine:
         return
@@ -456,7 +457,7 @@ def _seen_line(run: str, agent: str, role: str, stored: Stored, recorded: Record
 
 
 def _is_for(recorded: Recorded, names: set[str]) -> bool:
-    """Whether it is a hand-off to one of these."""
+    """Return whether an event is a hand-off to one of these names."""
     if recorded.type != HandedOff.tag:
         return False
     event = _known(recorded)
@@ -464,11 +465,13 @@ def _is_for(recorded: Recorded, names: set[str]) -> bool:
 
 
 def _of_life(stored: Stored, recorded: Recorded, mine: set[str]) -> Recorded | None:
-    """What a role whose agents are `mine` sees of an event of the run's life."""
+    """Return an event of the run's own stream as visible to a role whose agents are `mine`, or
+    None.
+    """
     match _known(recorded):
         case RunStarted() | RunCompleted():
             return recorded
-        case RunFailed() | RunCancelled():  # why is another agent's own word, unless it is theirs
+        case RunFailed() | RunCancelled():  # the reason is another agent's data
             if stored.commit.actor.agent in mine:
                 return recorded
             return msgspec.structs.replace(recorded, data=_NOTHING)

@@ -1,6 +1,5 @@
-"""Experiments: plans that are registered before the data, and what comes of their runs.
+"""Experiments: plans that are registered before the data, and the outcomes of their runs.
 
-Touches experiments, prices and runs' outcomes on record.
-Gives plans and arms (`plans`), what a restricted agent is told (`assignment`), judgements
-(`scoring`) and prices of models (`prices`).
+Reads and writes experiments, prices and runs' outcomes. Exports plans and arms (`plans`), what a
+restricted agent may learn (`assignment`), scores (`scoring`) and model prices (`prices`).
 """

@@ -1,4 +1,4 @@
-"""What a restricted agent is told of its run's place in an experiment: what its role sees."""
+"""Visibility of a run's place in an experiment for a restricted agent, by its role."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hansard.domain.roles.judge import Facts, facts, may_be_placed, sees_arm, se
 from hansard.domain.run import RunAssigned, RunState
 
 PLACE = "place"
-"""What is refused: to have a run placed, or to be told whether it has the place that is asked."""
+"""Operation name of refusals: to place a run, or to confirm its place."""
 
 
 class Placing(msgspec.Struct, frozen=True):
-    """An agent's role, as its rules stand when it opens a run."""
+    """An agent's role, with its rules at the time it opens a run."""
 
     permit: Permit
     agent: str
 
     def demand(self, request: PlacementRequest, run: Facts, *, begins: bool) -> None:
-        """Raise RoleRefused where something is asked of the run's place that the role may not have
-        or know. begins: there is no such run yet.
+        """Raise RoleRefused if the request states a place that the role may not set or know.
+        begins: the run does not exist yet.
         """
         named = [kind for kind in request.__struct_fields__ if getattr(request, kind) is not None]
         if not named:
@@ -43,25 +43,25 @@ class Placing(msgspec.Struct, frozen=True):
             )
 
     def arm(self, arm: Arm | None, run: Facts) -> Arm | None:
-        """A run's arm as far as the role sees it: all, its name, or nothing."""
+        """Return a run's arm as visible to the role: all of it, its name, or None."""
         if arm is None or not sees_arm(self.permit.rules, run):
             return None
         return arm if sees_plan(self.permit.rules) else Arm(arm.name)
 
     def new(self, run: str, labels: Mapping[str, str]) -> Facts:
-        """What the place of a run that the agent begins is judged by."""
+        """Return the facts by which the place of a run that the agent starts is authorised."""
         roster = {self.agent: self.permit.role}
         return facts(RunAssigned.tag, RunStream(run), self.agent, roster, labels)
 
 
 async def read(workspace: Workspace, role: str, agent: str) -> Placing:
-    """A role's rules as of now. Raises UnknownEvent where a newer version wrote of it."""
+    """Read a role's current rules. Raises UnknownEvent if a newer version wrote them."""
     return Placing(await permits.read(workspace, role, restricted=True), agent)
 
 
 def begun(run: str, life: RunState, first: Stored) -> Facts:
-    """What the place of a run that has begun is judged by: that of its first commit, which holds
-    the place where there is one.
+    """Return the facts by which the place of an existing run is authorised: those of its first
+    commit, which holds the place if there is one.
     """
     actor, label = first.commit.actor.agent, first.commit.label
     return facts(RunAssigned.tag, RunStream(run), actor, life.roster, life.labels, (), label)

@@ -1,8 +1,8 @@
 """Experiments: plans that are registered before the data, and the arm that a run has in one.
 
-A run's assignment is in the same commit as its begin, on the condition that the experiment stands
-as it was read: so it is on record before anything is done under the arm, and no run gets an arm of
-an experiment that was stopped or registered meanwhile.
+A run's assignment is in the same commit as its start, on the condition that the experiment is
+unchanged since it was read: so it is recorded before anything is done under the arm, and no run
+gets an arm of an experiment that was stopped or registered meanwhile.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from hansard.domain.values import SAFE_INT, recordable
 
 
 class NotPlaced(Refused):
-    """A run cannot have the place in an experiment that is asked; nothing was written."""
+    """Raised if a run cannot have the requested place in an experiment; nothing was written."""
 
 
 HASH, CALLER = "hash", "caller"
-"""How an arm was chosen."""
+"""Methods of choosing an arm."""
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """The arm that a run has. Of an experiment that was not registered when the run began, only
-    its name is known.
+    """The arm of a run. If the experiment was not registered when the run started, only its name is
+    known.
 
     Attributes:
         name: Its name.
-        prompt: Of the plan; empty where it has none.
-        model: Of the plan; empty where it has none.
-        parameters: Of the plan, by name.
+        prompt: The plan's prompt; empty if it has none.
+        model: The plan's model; empty if it has none.
+        parameters: The plan's parameters, by name.
     """
 
     name: str
@@ -73,7 +73,7 @@ _CHOICES = {"stop": StopRule, "missing": Missing, "better": Better}
 
 
 class PlanOptions(TypedDict, total=False):
-    """The fields of a plan: see `ExperimentRegistered`. Arms and metrics are needed."""
+    """Fields of a plan: see `ExperimentRegistered`. Arms and metrics are required."""
 
     arms: Sequence[Any]
     metrics: Sequence[Any]
@@ -90,12 +90,12 @@ class PlanOptions(TypedDict, total=False):
 
 
 def plan(**fields: Unpack[PlanOptions]) -> ExperimentRegistered:
-    """A plan: `plan(arms=["plain", "bold"], metrics=["reward"], planned=60)`.
+    """Build a plan: `plan(arms=["plain", "bold"], metrics=["reward"], planned=60)`.
 
     An arm is a name or `{"name", "weight", "prompt", "model", "parameters"}`, a metric a name or
-    `{"name", "better", "smallest"}`: without `better` its direction is not stated, and comes from
-    the catalogue or from who compares. The other fields are those of `ExperimentRegistered`.
-    Raises BadValue, which names the field, and BadName.
+    `{"name", "better", "smallest"}`; without `better`, the direction is taken from the catalogue or
+    from the caller of the comparison. The other fields are those of `ExperimentRegistered`. Raises
+    BadValue, which names the field, and BadName.
     """
     data = _known(fields, ExperimentRegistered, "the plan")
     data["arms"] = [_arm(arm) for arm in _parts(data, "arms")]
@@ -124,7 +124,7 @@ def _named(part: Any) -> Any:
 
 
 def _known(fields: Any, cls: type[msgspec.Struct], what: str) -> dict[str, Any]:
-    """The given fields, if all are of the type. Raises BadValue."""
+    """Return the given fields if the type has all of them. Raises BadValue."""
     known = ", ".join(cls.__struct_fields__)
     if not isinstance(fields, Mapping):
         raise BadValue(what, f"{fields!r:.80}", f"give its name, or some of: {known}")
@@ -145,7 +145,7 @@ def _raw(parameters: Any) -> msgspec.Raw:
 
 
 def _recorded(workspace: Workspace, plan: ExperimentRegistered) -> ExperimentRegistered:
-    """A plan as it is recorded: without secrets, its long texts cut."""
+    """Return a plan as it is recorded: without secrets, long texts truncated."""
     clean = workspace.clean(plan)
     arms = tuple(
         msgspec.structs.replace(arm, prompt=recordable(arm.prompt), model=recordable(arm.model))
@@ -157,7 +157,7 @@ def _recorded(workspace: Workspace, plan: ExperimentRegistered) -> ExperimentReg
 
 
 def parameters_of(arm: experiments.PlannedArm) -> dict[str, Any]:
-    """An arm's parameters as they were given."""
+    """Return an arm's parameters as plain Python values."""
     plain = msgspec.json.decode(bytes(arm.parameters))
     found: dict[str, Any] = values.revive(plain) or {}
     return found
@@ -169,7 +169,7 @@ def parameters_of(arm: experiments.PlannedArm) -> dict[str, Any]:
 async def read(
     workspace: Workspace, name: str, up_to: UpTo = None
 ) -> tuple[ExperimentState, list[Stored]]:
-    """An experiment at a point, and its commits. Raises BadName, UnknownEvent."""
+    """Read an experiment at a point, and its commits. Raises BadName, UnknownEvent."""
     stored = await workspace.log.read(WorkspaceStream(KIND, ids.name(KIND, name)), up_to=up_to)
     return _folded(stored), stored
 
@@ -180,7 +180,7 @@ def _folded(stored: list[Stored]) -> ExperimentState:
 
 
 async def state(workspace: Workspace, name: str) -> ExperimentState:
-    """An experiment as it stands; one that is not registered has no plan."""
+    """Return an experiment's current state; an unregistered one has no plan."""
     found, _ = await read(workspace, name)
     return found
 
@@ -192,9 +192,9 @@ async def register(
     *,
     by: str = OS_USER,
 ) -> bool:
-    """Register an experiment; False where it is registered with the same plan already.
+    """Register an experiment; return False if it is already registered with the same plan.
 
-    Raises Refused where it has another plan, with the difference; BadName, BadValue.
+    Raises Refused with the difference if it has another plan; BadName, BadValue.
     """
     experiments.check(made)
     fields = _recorded(workspace, made)
@@ -212,11 +212,11 @@ async def replace(
     because: str = "",
     by: str = OS_USER,
 ) -> bool:
-    """Put another plan in the place of one that has no run yet; False where it is the same.
+    """Replace the plan of an experiment that has no run yet; return False if it is the same.
 
-    Reads the life of every run, and appends on the condition that no run began or went on since:
-    read again where one did, 50 times at most. Raises Refused where a run of the experiment began,
-    where it is stopped or not registered; Conflict, BadName, BadValue.
+    Reads the life of every run, and appends on the condition that no run started or continued
+    since; otherwise it reads again, up to 50 times. Raises Refused if a run of the experiment
+    started, or if it is stopped or not registered; Conflict, BadName, BadValue.
     """
     ids.name("by", by)
     stream = WorkspaceStream(KIND, ids.name(KIND, name))
@@ -249,13 +249,13 @@ async def stop(
     because: str = "",
     by: str = OS_USER,
 ) -> bool:
-    """Assign no run any more; False where it is stopped already. Raises Refused, BadName."""
+    """Stop assigning runs; return False if it is already stopped. Raises Refused, BadName."""
     return await _tell(workspace, name, ExperimentStopped(because=workspace.text(because)), by)
 
 
 async def _demand_prompts(workspace: Workspace, made: ExperimentRegistered) -> None:
-    """Raise NotFound or Refused for an arm that names a prompt, `rag@3`, which cannot be used; any
-    other text is a description.
+    """Raise NotFound or Refused for an arm that names a prompt, such as `rag@3`, that cannot be
+    used; any other text is a description.
     """
     named = (arm.prompt for arm in made.arms if prompts.looks_up(arm.prompt))
     await demand_usable(workspace, named)
@@ -268,11 +268,11 @@ async def _tell(workspace: Workspace, name: str, event: ExperimentEvent, by: str
     )
 
 
-# ---------------------------------------------------------------- a run's part in it
+# ---------------------------------------------------------------- placement of runs
 
 
 class PlacementRequest(msgspec.Struct, frozen=True):
-    """What the caller says of a run's place in an experiment."""
+    """A run's place in an experiment as the caller requests it."""
 
     experiment: str | None = None
     arm: str | None = None
@@ -281,7 +281,7 @@ class PlacementRequest(msgspec.Struct, frozen=True):
     unit: str | None = None
 
     def check(self) -> None:
-        """Raise BadName or BadValue for what cannot be recorded."""
+        """Raise BadName or BadValue for a field that cannot be recorded."""
         for kind in ("experiment", "arm", TASK, "unit"):
             if getattr(self, kind) is not None:
                 ids.name(kind, getattr(self, kind))
@@ -291,7 +291,7 @@ class PlacementRequest(msgspec.Struct, frozen=True):
             raise BadValue("trial", f"{self.trial!r:.80}", "give an integer")
 
     def agree(self, run: str, life: RunState) -> None:
-        """Raise NotPlaced where a run that has begun has another place."""
+        """Raise NotPlaced if an existing run has another place."""
         current = life.assigned or RunAssigned()
         for kind in self.__struct_fields__:
             target, has = getattr(self, kind), getattr(current, kind)
@@ -299,13 +299,13 @@ class PlacementRequest(msgspec.Struct, frozen=True):
                 known = repr(has) if has not in ("", None) else "none"
                 message = (
                     f"run {run} has {known} as its {kind}, not {target!r}: a run's place in an "
-                    "experiment stands from its begin; leave it out, or begin another run"
+                    "experiment is fixed at its start; leave it out, or start another run"
                 )
                 raise NotPlaced(message)
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """A new run's place: the event, what must still be so when it is appended, and its arm."""
+    """A new run's place: the event, the condition of its append, and the arm."""
 
     event: RunAssigned
     condition: StreamAt | None = None
@@ -315,7 +315,7 @@ class Placement(msgspec.Struct, frozen=True):
 async def place(
     workspace: Workspace, run: str, request: PlacementRequest, conversation: str | None
 ) -> Placement | None:
-    """Where a new run is put; None where nothing is asked. Raises NotPlaced, BadValue."""
+    """Return a new run's place, or None if none is requested. Raises NotPlaced, BadValue."""
     if request == PlacementRequest():
         return None
     event = RunAssigned(
@@ -329,18 +329,18 @@ async def place(
     if request.experiment is None:
         for kind in ("arm", "unit"):
             if getattr(request, kind) is not None:
-                fact = f"it is {getattr(request, kind)!r:.80}, but of no experiment"
-                raise BadValue(kind, fact, "give experiment=, too")
+                fact = f"it is {getattr(request, kind)!r:.80}, without an experiment"
+                raise BadValue(kind, fact, "give experiment= as well")
         return Placement(event)
     found, stored = await read(workspace, request.experiment)
     if found.stopped is not None:
         why = f" ({found.stopped.because})" if found.stopped.because else ""
-        message = f"experiment {request.experiment!r} is stopped{why}: no run is assigned any more"
+        message = f"experiment {request.experiment!r} is stopped{why}: it assigns no more runs"
         raise NotPlaced(message)
     if found.plan is None and request.arm is None:
         message = (
-            f"experiment {request.experiment!r} is not registered, so nothing says which arm a run "
-            "has: register it (record.register, or 'hansard experiment register'), or choose the "
+            f"experiment {request.experiment!r} is not registered, so it assigns no arm to a run: "
+            "register it (record.register, or 'hansard experiment register'), or choose the "
             "arm yourself with arm="
         )
         raise NotPlaced(message)
@@ -362,7 +362,7 @@ async def place(
 
 
 async def arm_of_run(workspace: Workspace, life: RunState, commits: Iterable[Stored]) -> Arm | None:
-    """The arm of a run that has begun, by the plan that stood when it was assigned."""
+    """Return the arm of an existing run, by the plan at the time of its assignment."""
     assignment = life.assigned
     if assignment is None or not assignment.arm:
         return None

@@ -1,4 +1,4 @@
-"""What came of a run, as an evaluator, a person or code judges it."""
+"""Scores of runs, given by an evaluator, a person or code, and dated prices of models."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from hansard.domain.redaction import check_names
 from hansard.domain.run import RunScored, RunState
 from hansard.state.replay import RunView
 
-# Prices of models, dated, as somebody stated them.
+# Prices of models, with the date they apply from.
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """From when on, in which currency, and where it was read."""
+    """Start date, currency and source of a price."""
 
     since: datetime
     currency: str = "USD"
@@ -40,7 +40,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 async def state(
     workspace: Workspace, model: str, amounts: Mapping[str, float], terms: Terms, *, by: str
 ) -> bool:
-    """State what a million of each usage of a model costs; False where all is stated already.
+    """Record the price of a million of each usage of a model; return False if all are recorded
+    already.
 
     One commit. Raises BadName, BadValue, and Conflict after 50 lost races.
     """
@@ -78,20 +79,19 @@ def _stated(usage: str, amount: float, terms: Terms) -> PriceStated:
 
 
 METRICS_MAX = 1_000
-"""Most metrics of one judgement: they stand in one event."""
+"""Largest number of metrics in one score; they share one event."""
 
 BECAUSE = "because"
-"""What an evaluator may return beside metrics: its reason, as a text."""
+"""Key of the reason, a text, that an evaluator may return besides metrics."""
 
 
 class Evaluated(Brief, msgspec.Struct):
-    """What an evaluation came to: runs that were scored, runs that were judged before, and the
-    error of each run of which nothing was recorded.
+    """Result of an evaluation.
 
     Attributes:
-        scored: Runs that were judged now.
-        skipped: Runs that were judged before.
-        failed: The error of each run of which nothing was recorded.
+        scored: Runs that were scored now.
+        skipped: Runs that were scored before.
+        failed: The error of each run for which nothing was recorded.
     """
 
     scored: list[str] = []
@@ -107,10 +107,10 @@ async def score(
     by: str,
     because: str = "",
 ) -> bool:
-    """Put on record what came of a run; False where the same judge said just that last.
+    """Record a run's score; return False if this judge's latest score is the same.
 
-    Raises BadName, BadValue for what is no finite number, NotFound, and Conflict after 50 lost
-    races.
+    Raises BadName, BadValue for a value that is not a finite number, NotFound, and Conflict after
+    50 lost races.
     """
     ids.name("by", by)
     check_names("score", {"by": by, "metrics": metrics}, workspace.redaction)
@@ -151,7 +151,7 @@ def _number(value: Any) -> float:
 
 
 class Evaluation:
-    """One evaluator's way over runs, but for calling it: that is the client's."""
+    """State of one evaluator's pass over runs; the client calls the evaluator."""
 
     def __init__(self, workspace: Workspace, by: str, *, again: bool = False) -> None:
         self.made = Evaluated()
@@ -160,7 +160,9 @@ class Evaluation:
         self._again = again
 
     async def view(self, run: str) -> RunView | None:
-        """A run to be judged; None for one that was, or that cannot be read. Raises NotFound."""
+        """Return a run to be scored, or None if it was scored before or cannot be read. Raises
+        NotFound.
+        """
         try:
             found = await self._workspace.states.run(run)
         except RecordError as error:
@@ -172,7 +174,7 @@ class Evaluation:
         return found
 
     async def tell(self, run: str, plain: Any) -> None:
-        """Put on record what the evaluator returned; what cannot be recorded is its failure."""
+        """Record the evaluator's result; a result that cannot be recorded counts as a failure."""
         try:
             metrics, because = _as_mapping(plain)
             await score(self._workspace, run, metrics, by=self._by, because=because)
@@ -195,7 +197,7 @@ def evaluate(
     evaluator: Callable[[RunView], Any],
     wait: Callable[[Coroutine[Any, Any, Any]], Any],
 ) -> Evaluated:
-    """Judge runs one after another, the evaluator in the calling thread. Raises NotFound."""
+    """Score runs one after another, with the evaluator in the calling thread. Raises NotFound."""
     if is_coroutine_function(evaluator):
         remedy = "give a plain one, or use the async client"
         raise BadValue("evaluator", "it is a coroutine function", remedy)
@@ -205,7 +207,7 @@ def evaluate(
             continue
         try:
             scores = evaluator(view)
-        except Exception as error:  # noqa: BLE001 -- whatever it raises, the others are judged
+        except Exception as error:  # noqa: BLE001 -- one failure does not stop the others
             work.made.failed[run] = error
         else:
             wait(work.tell(run, scores))
@@ -215,7 +217,7 @@ def evaluate(
 async def evaluate_async(
     work: Evaluation, runs: Iterable[str], evaluator: Callable[[RunView], Any]
 ) -> Evaluated:
-    """The async twin; the evaluator may be a coroutine function. Raises NotFound."""
+    """Score runs; the evaluator may be a coroutine function. Raises NotFound."""
     for run in dict.fromkeys(runs):
         view = await work.view(run)
         if view is None:
@@ -223,7 +225,7 @@ async def evaluate_async(
         try:
             scores = evaluator(view)
             scores = await scores if inspect.isawaitable(scores) else scores
-        except Exception as error:  # noqa: BLE001 -- whatever it raises, the others are judged
+        except Exception as error:  # noqa: BLE001 -- one failure does not stop the others
             work.made.failed[run] = error
         else:
             await work.tell(run, scores)
