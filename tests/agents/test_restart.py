@@ -156,7 +156,7 @@ def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Cal
     assert "at work" not in shown
     both = call(*at, "run", "finish", run, "--failed", "x", "--because", "y")
     assert both.code == 2
-    assert "give the reason in it" in both.err
+    assert "give the reason in failed=" in both.err
 
 
 @pytest.mark.slow

@@ -1,5 +1,5 @@
-"""What an agent does in a run, and what is put on record of it.
+"""Actions of an agent in a run, and their record.
 
-Touches the log by the bus, and the program's own tools; no settings, no environment.
-Gives steps, policy, the board, the team, access, experiments, export and import, and runs.
+Uses the log through the bus, and the program's own tools; reads no settings and no environment.
+Exports steps, policy, the board, the team, access, experiments, exchange and runs.
 """

@@ -1,5 +1,5 @@
-"""What can be called: a function, or what stands in for one (a partial, an object that is called, a
-static method, a function of C). What each is, and what it gives, is asked here alone.
+"""Inspection of callables: functions, and what acts as one (a partial, a callable object, a
+static method, a C function). All such checks are here.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from typing import Any
 from hansard.agents.errors import ToolError
 
 _ITEMS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
-"""Flags of the code of functions that give items one by one."""
+"""Code flags of functions that yield items."""
 
 _PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def underlying(function: Any) -> Any:
-    """The function whose code runs, past partials, static methods and objects that are called."""
+    """Return the function whose code runs, unwrapping partials, static methods and callable
+    objects.
+    """
     while True:
         if isinstance(function, functools.partial):
             function = function.func
@@ -43,7 +45,7 @@ def _is_object(function: Any) -> bool:
 
 
 def is_coroutine_function(function: Any) -> bool:
-    """Whether calling it gives a coroutine, as far as can be seen without calling it."""
+    """Return whether calling it returns a coroutine, as far as can be determined without a call."""
     if type(function) is FunctionType and function.__code__.co_flags & inspect.CO_COROUTINE:
         return True
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
@@ -52,13 +54,13 @@ def is_coroutine_function(function: Any) -> bool:
 
 
 def is_async_generator_function(function: Any) -> bool:
-    """Whether calling it gives an async generator."""
+    """Return whether calling it returns an async generator."""
     return inspect.isasyncgenfunction(underlying(function))
 
 
 def is_stream(function: Any) -> bool:
-    """Whether calling it gives items one by one."""
-    if type(function) is FunctionType:  # a call asks this: a tenth of what `inspect` takes
+    """Return whether calling it yields items one by one."""
+    if type(function) is FunctionType:  # on every call: a tenth of the time of `inspect`
         return bool(function.__code__.co_flags & _ITEMS)
     inner = underlying(function)
     return inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
@@ -67,10 +69,10 @@ def is_stream(function: Any) -> bool:
 def arguments(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A call's arguments by name, defaults filled in. Raises TypeError as the call would.
+    """Return a call's arguments by name, with defaults. Raises TypeError as the call would.
 
-    Plain parameters are filled in here, at a quarter of what `bind` takes; for all else, and for
-    what does not fit, it is asked.
+    Plain parameters are bound here, in a quarter of the time that `bind` takes; all others, and
+    arguments that do not match, are bound by `bind`.
     """
     found: dict[str, Any] = {}
     given, named = len(args), len(kwargs)
@@ -95,32 +97,32 @@ def arguments(
 
 
 def name_of(function: Any) -> str:
-    """What something is called: by its own name, else by what it calls, else by its class."""
+    """Return a callable's name: its own, else its wrapped function's, else its class's."""
     inner = underlying(function) if isinstance(function, functools.partial) else function
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def check(function: Any) -> None:
-    """Raise ToolError for what nobody can call, nor mean to."""
+    """Raise ToolError for an object that cannot be called, or is not meant to be."""
     if not callable(function) and not isinstance(function, classmethod | property):
-        message = f"a {type(function).__name__} ({function!r:.80}) is no tool: give a function"
+        message = f"a {type(function).__name__} ({function!r:.80}) is not a tool: give a function"
         raise ToolError(message)
 
 
 def own_name(function: Any) -> str:
-    """The name that a tool takes from its function. Raises ToolError where it has none."""
+    """Return the name that a tool takes from its function. Raises ToolError if it has none."""
     name = getattr(function, "__name__", None)
     if not isinstance(name, str):
         message = (
             f"a {type(function).__name__} ({name_of(function)}) has no name of its own to record "
-            "its calls by: give name=, another one for each"
+            "its calls by: give name=, different for each"
         )
         raise ToolError(message)
     return name
 
 
 def signature(function: Any, name: str) -> inspect.Signature:
-    """What a tool takes. Raises ToolError where that cannot be told."""
+    """Return a tool's signature. Raises ToolError if it cannot be determined."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError) as error:
@@ -130,19 +132,19 @@ def signature(function: Any, name: str) -> inspect.Signature:
             if isinstance(function, classmethod | property)
             else "wrap it in a function whose parameters have names"
         )
-        message = f"what the tool {name!r:.80} takes cannot be told of a {kind} ({error}): {remedy}"
+        message = f"the parameters of tool {name!r:.80}, a {kind}, are unknown ({error}): {remedy}"
         raise ToolError(message) from None
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function has a parameter of that name, or takes any."""
+    """Return whether a function has a parameter of that name, or accepts any."""
     found = signature(function, own_name(function)).parameters
     return name in found or any(each.kind is each.VAR_KEYWORD for each in found.values())
 
 
 def hints(function: Any, around: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What its annotations say, forward references resolved, also to names `around` it; nothing of
-    one that cannot be resolved.
+    """Return the annotations, with forward references resolved, also to names `around` it;
+    annotations that cannot be resolved are left out.
     """
     inner: Any = inspect.unwrap(underlying(function))
     if isinstance(inner, type):  # a class's annotations are its attributes'
@@ -153,13 +155,13 @@ def hints(function: Any, around: Mapping[str, Any] | None = None) -> dict[str, A
         known = {**getattr(inner, "__globals__", {}), **(around or {})}
         with contextlib.suppress(
             Exception
-        ):  # an annotation is an expression: it may raise anything
+        ):  # an annotation is an expression, which may raise anything
             found |= typing.get_type_hints(holder, globalns=known, localns=known)
     return found
 
 
 def around() -> dict[str, Any]:
-    """The names that whoever calls Hansard here can see: a local annotation refers to those."""
+    """Return the names visible to the code that calls Hansard; local annotations refer to them."""
     frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("hansard."):
         frame = frame.f_back
@@ -167,8 +169,8 @@ def around() -> dict[str, Any]:
 
 
 def calling(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a plain function gives. A StopIteration of its own is an error, as in a generator: it
-    would end the one that drives the call.
+    """Call a plain function. Its own StopIteration becomes an error, as in a generator: it would
+    end the generator that drives the call.
     """
     try:
         return function(*args, **kwargs)
@@ -178,5 +180,5 @@ def calling(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 
 async def awaited(result: Awaitable[Any]) -> Any:
-    """What something to await comes to."""
+    """Await an awaitable that need not be a coroutine."""
     return await result

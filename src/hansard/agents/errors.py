@@ -1,27 +1,27 @@
-"""What can go wrong while an agent acts, told apart by who must act.
+"""Errors of an agent's actions, classified by the party that must act.
 
     AgentError
-    ├── NotDone             raised by tools: the effect surely did not happen; it may be retried
+    ├── NotDone             raised by tools: the effect certainly did not happen; it may be retried
     ├── Blocked             the gate refused the call; nothing ran
     │   └── RoleRefused     the agent's role does not allow it; nothing was done
     ├── NotBegun            the caller: the session's `with` was not entered yet
     ├── SessionEnded        the caller: the session's `with` was left
     ├── NoScope             the caller: a call from a thread or task that no scope covers
-    ├── SecretUnavailable   the caller: a live call needs a secret that no provider gives
-    ├── ToolError           the caller: a tool that cannot be declared so
-    ├── NeedsSettling       a person or a policy must say what is true before the run goes on
+    ├── SecretUnavailable   the caller: a live call needs a secret that no provider supplies
+    ├── ToolError           the caller: the declaration of a tool is invalid
+    ├── NeedsSettling       a person or a policy must settle a step before the run continues
     │   ├── InDoubt         an intent without a known outcome
-    │   ├── Diverged        an earlier step changed before an effect that is on record
+    │   ├── Diverged        an earlier step changed before a recorded effect
     │   ├── ResultNotRecordable  in older records: it happened, its result was not recorded
-    │   └── ResultMismatch  a recorded result does not fit the classes that there are now
-    ├── Miss                strict or offline replay met a call that is not on record
-    │   └── ReplayDiffers   a strict replay ended, and its calls are not those on record
-    ├── ViewDiffers         a view that is on record is another one when it is derived again
+    │   └── ResultMismatch  a recorded result does not match the current classes
+    ├── Miss                strict or offline replay met a call that is not recorded
+    │   └── ReplayDiffers   a strict replay ended with other calls than those recorded
+    ├── ViewDiffers         a recorded view differs when it is derived again
     ├── ShadowedEffect      a fork met an effect that its parent never had
     ├── NotAnswered         a probe's fork met a call that the record does not answer
-    └── RecordedFailure     a recorded error that cannot be restored whole
+    └── RecordedFailure     a recorded error that cannot be restored exactly
 
-A recorded error that can be restored is raised as its own class alone.
+A recorded error that can be restored is raised only as its own class.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class AgentError(HansardError):
 
 
 class NotDone(AgentError):
-    """Raise it in a tool to say that the effect surely did not happen: the call may be retried."""
+    """Raise it in a tool to state that the effect certainly did not happen: the call may be
+    retried.
+    """
 
 
 class Blocked(AgentError):
@@ -50,7 +52,7 @@ class Blocked(AgentError):
 
     Attributes:
         rule: The rule's name.
-        reason: Why it refused.
+        reason: The reason for the refusal.
         tool: The tool that was called.
     """
 
@@ -65,17 +67,17 @@ class Blocked(AgentError):
 
 class RoleRefused(Blocked):
     """The agent's role does not allow it; nothing was done. `what` is a `tool`, a `kind` of event,
-    a `key` to write, one to `read`, a `task`, a `budget`, a run's `place`, a `label` to write
-    under, the `view` of a role, or what a role is trusted with; `name` which one; `reason` says
-    what to ask for.
+    a `key` to write, a key to `read`, a `task`, a `budget`, a run's `place`, a `label` to write
+    under, the `view` of a role, or a kind of trust; `name` names it; `reason` includes the
+    permission to request.
     """
 
     what: str
     name: str
 
-    # Not in __init__: an error that is raised again from the record is made without it.
+    # Not in __init__, which is skipped when an error is restored from the record.
     def __new__(cls, what: str, name: str, rule: str, reason: str) -> Self:
-        """An error that knows what was refused."""
+        """Create the error with the refused operation as attributes."""
         made = super().__new__(cls, what, name, rule, reason)
         made.what, made.name, made.tool = what, name, name
         made.rule, made.reason = rule, reason
@@ -112,7 +114,7 @@ class NotBegun(AgentError):
 
 
 class SessionEnded(AgentError):
-    """The session has ended, its `with` was left or it was closed; nothing was done.
+    """The session has ended: its `with` was left or it was closed; nothing was done.
 
     Attributes:
         run: The run's id.
@@ -122,7 +124,7 @@ class SessionEnded(AgentError):
     def __init__(self, run: str, agent: str) -> None:
         super().__init__(
             f"the session of agent {agent!r} in run {run} has ended (its 'with' was left, it was "
-            "closed, or opened again): do it before, or go on with "
+            "closed, or opened again): act before that, or continue with "
             f"record.run(run={run!r}, agent={agent!r}, ...)"
         )
         self.run = run
@@ -139,14 +141,14 @@ class NoScope(AgentError):
     def __init__(self, tool: str) -> None:
         super().__init__(
             f"{tool} was called from a thread or task that the session does not know, while other "
-            "calls are open, so its place in the record would be left to chance: start it with "
+            "calls are open, so its place in the record would be random: start it with "
             "session.gather, session.task_group or session.thread"
         )
         self.tool = tool
 
 
 class SecretUnavailable(AgentError):
-    """A live call needs a secret that no provider gives; nothing ran.
+    """A live call needs a secret that no provider supplies; nothing ran.
 
     Attributes:
         name: The secret's name.
@@ -161,16 +163,16 @@ class SecretUnavailable(AgentError):
 
 
 class ToolError(AgentError):
-    """A tool that cannot be declared so."""
+    """A tool declaration is invalid."""
 
 
 class NeedsSettling(AgentError):
-    """A person or a policy must say what is true before the run goes on; nothing ran.
+    """A person or a policy must settle a step before the run continues; nothing ran.
 
     Attributes:
         run: The run's id.
-        agent: The agent.
-        step: The step as it is on record: `step.number`, `step.tool` ...
+        agent: The agent's name.
+        step: The step as recorded: `step.number`, `step.tool` ...
     """
 
     def __init__(self, message: str, address: RunAddress, step: Step) -> None:
@@ -181,22 +183,22 @@ class NeedsSettling(AgentError):
 
 
 class RunAddress(msgspec.Struct, frozen=True):
-    """Where a step stands that must be settled: `command` reaches the record from a shell."""
+    """Address of a run's agent for settling steps: `command` reaches the record from a shell."""
 
     run: str
     agent: str
     command: str = "hansard"
 
     def settle(self, step: int, *choices: str) -> str:
-        """The command that settles a step."""
+        """Return the command that settles a step."""
         return f"{self.command} run settle {self.run} {self.agent}#{step} " + " or ".join(choices)
 
 
 def doubt_note(address: RunAddress, step: int, tool: str) -> str:
-    """What is added to the error that left a call in doubt."""
+    """Return the note to add to an error that left a call in doubt."""
     return (
         f"hansard: step {address.agent}#{step} ({tool}) is now in doubt: nobody knows whether its "
-        "effect happened, and it will not run again unasked. Look, say which, then resume the run:"
+        "effect happened, so it will not run again. Find out, settle it, then resume the run:"
         f"\n  {address.settle(step, '--happened RESULT')}"
         f"\n  {address.settle(step, '--did-not-happen')}"
     )
@@ -229,8 +231,8 @@ SAME_OR_ANOTHER = (
 
 
 class Diverged(NeedsSettling):
-    """A call may repeat a recorded effect: it is on record but what came before it changed, or it
-    is not on record and may be the recorded call in another form.
+    """A call may repeat a recorded effect: it is recorded but the calls before it changed, or it is
+    not recorded and may be the recorded call in another form.
     """
 
     def __init__(
@@ -259,7 +261,7 @@ class ResultNotRecordable(NeedsSettling):
     def __init__(self, address: RunAddress, step: Step, why: str) -> None:
         super().__init__(
             f"step {step.number} ({step.tool}) ran, but its result cannot be recorded: {why}. "
-            "Mend the tool's return value, then say what it returned: "
+            "Fix the tool's return value, then settle the step with its result: "
             + address.settle(step.number, "--happened RESULT"),
             address,
             step,
@@ -267,30 +269,28 @@ class ResultNotRecordable(NeedsSettling):
 
 
 class ResultMismatch(NeedsSettling, BadValue):
-    """A recorded result cannot be made again by the classes that there are now, or the one that
-    settles a step does not fit its tool's return type; nothing ran.
+    """A recorded result cannot be restored by the current classes, or the result that settles a
+    step does not match its tool's return type; nothing ran.
 
     Attributes:
         where: The place in the result: `result.lines[0]`.
-        fact: What does not fit.
-        remedy: What to do.
+        fact: The mismatch.
+        remedy: The remedy.
     """
 
     def __init__(self, address: RunAddress, step: Step, why: BadValue) -> None:
         which = f"step {address.agent}#{step.number} ({step.tool}) in run {address.run}"
         remedy = f"{why.remedy}, or change version= of {step.tool} to run it again"
-        what = (
-            f"the recorded result of {which} cannot be made again by the classes that there are now"
-        )
+        what = f"the recorded result of {which} cannot be restored by the current classes"
         if step.verdict == "happened":
-            remedy = f"give one that fits: {address.settle(step.number, '--happened RESULT')}"
-            what = f"the result that settles {which} does not fit the tool's return type"
+            remedy = f"give one that matches: {address.settle(step.number, '--happened RESULT')}"
+            what = f"the result that settles {which} does not match the tool's return type"
         super().__init__(f"{what}: {why.where}: {why.fact}; {remedy}", address, step)
         self.where, self.fact, self.remedy = why.where, why.fact, remedy
 
 
 def doubt(address: RunAddress, step: Step) -> NeedsSettling:
-    """The error for an intent without an outcome, as far as it is known."""
+    """Return the error for an intent without an outcome."""
     if step.happened and step.error is not None:
         return ResultNotRecordable(address, step, step.error.message)
     return InDoubt(address, step)
@@ -300,11 +300,11 @@ ANOTHER_WAY = "Replay with the code that was recorded, or resume or fork the run
 
 
 class Miss(AgentError):
-    """Strict or offline replay met a call that is not on record; nothing ran.
+    """A strict or offline replay met a call that is not recorded; nothing ran.
 
     Attributes:
-        now: What was called.
-        expected: What is on record there.
+        now: The call that was made.
+        expected: The call that is recorded there.
     """
 
     def __init__(self, mode: str, now: str, expected: str, before: str = "") -> None:
@@ -319,11 +319,11 @@ class Miss(AgentError):
 
 
 class ReplayDiffers(Miss):
-    """A strict replay ended, and its calls are not those on record; nothing was written.
+    """A strict replay ended with other calls than those recorded; nothing was written.
 
     Attributes:
-        not_made: What is on record and was not asked for, a line each.
-        made_besides: What was called and is not on the record's newest path, a line each.
+        not_made: Recorded calls that were not made, a line each.
+        made_besides: Calls that were made and are not on the record's newest path, a line each.
     """
 
     def __init__(
@@ -347,11 +347,11 @@ class ReplayDiffers(Miss):
 
 
 class ViewDiffers(AgentError):
-    """A view that is on record, derived again, is another one; nothing was written.
+    """A recorded view differs when it is derived again; nothing was written.
 
     Attributes:
         step: The number of its step.
-        recorded: How many events were served, and their digest.
+        recorded: The number of events served, and their digest.
         now: The same, derived again.
     """
 
@@ -382,12 +382,11 @@ class ShadowedEffect(AgentError):
 
 
 class NotAnswered(AgentError):
-    """A probe's fork met a call that the record does not answer; nothing ran, and that is on
-    record.
+    """A probe's fork met a call that the record does not answer; nothing ran, and that is recorded.
 
     Attributes:
         tool: The tool that was called.
-        why: What the record lacks.
+        why: The reason that the record does not answer it.
     """
 
     def __init__(self, tool: str, why: str = "") -> None:
@@ -397,12 +396,12 @@ class NotAnswered(AgentError):
 
 
 class RecordedFailure(AgentError):
-    """A recorded error that cannot be restored whole. It is an instance of the class that was
-    raised, too, where the program has loaded that.
+    """A recorded error that cannot be restored exactly. It is also an instance of the class that
+    was raised, if the program has loaded that.
 
     Attributes:
         type_name: The name of the class that was raised.
-        message: What it said.
+        message: Its message.
         lost: The attributes that were not recorded; `args` for its arguments.
     """
 
@@ -415,12 +414,12 @@ class RecordedFailure(AgentError):
 
 
 class ResultInexact(UserWarning):
-    """A result is not recorded exactly: a resume or replay gives what could be recorded of it."""
+    """A result is not recorded exactly: a resume or replay returns what could be recorded."""
 
 
 class SecretsNotRedacted(UserWarning):
-    """A run has secrets redacted on record that the session which resumes it does not redact."""
+    """A run's record has redacted secrets that the session resuming it does not redact."""
 
 
 class ToolChanged(UserWarning):
-    """A tool's source is not what it was when its recorded calls ran."""
+    """A tool's source changed since its recorded calls ran."""

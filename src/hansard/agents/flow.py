@@ -1,10 +1,10 @@
 """A call from resolve to record, written once for the sync and the async client.
 
-A flow is a generator: it yields what must be done to the world (`Wait`, `Io`, `Watch`, `Body`,
-`Pause`) and is sent what came of it; its two drivers differ only in how they wait.
+A flow is a generator: it yields the operations to perform (`Wait`, `Io`, `Watch`, `Body`, `Pause`)
+and is sent their results; its two drivers differ only in how they wait.
 
-A method of the sync client is the one of the async client, run in the calling thread (`sync`) or on
-the loop of the process (`on_portal`): `get = sync(AsyncBoard.get)`.
+A method of the sync client is the async client's, run in the calling thread (`sync`) or on the
+process's loop (`on_portal`): `get = sync(AsyncBoard.get)`.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ _log = logger(__name__)
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Wait for a future that the writer resolves; the answer is its result."""
+    """Wait for a future that the writer resolves, and return its result."""
 
     future: Any
 
 
 class Io(msgspec.Struct, frozen=True):
-    """Run a coroutine on the bus's loop; the answer is its result. Never cut short."""
+    """Run a coroutine on the bus's loop and return its result. It is never cancelled."""
 
     work: Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """Run a coroutine on the bus's loop that only looks; the answer is its result. A cancellation
-    or an interrupt cuts it short.
+    """Run a read-only coroutine on the bus's loop and return its result. A cancellation or an
+    interrupt cancels it.
     """
 
     work: Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Body(msgspec.Struct, frozen=True):
-    """Run a tool's function in a scope; the answer is (result, milliseconds)."""
+    """Run a tool's function in a scope and return (result, milliseconds)."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -90,7 +90,7 @@ class Drive(Protocol):
     """Runs a flow in the calling thread."""
 
     def __call__(self, flow: Flow[T], /) -> T:
-        """The flow's value."""
+        """Run the flow and return its value."""
         ...
 
 
@@ -98,15 +98,15 @@ class AsyncDrive(Protocol):
     """Runs a flow in the running loop."""
 
     async def __call__(self, flow: Flow[T], /) -> T:
-        """The flow's value."""
+        """Run the flow and return its value."""
         ...
 
 
 def drive(flow: Flow[T], portal: Portal) -> T:
     """Run a flow in the calling thread. Raises SyncInLoop, AfterFork.
 
-    What a signal handler raises reaches the flow wherever it comes, so that what it leaves is on
-    record.
+    An exception from a signal handler reaches the flow wherever it is raised, so that the flow
+    records the state it leaves.
     """
     portal.refuse()
     value: Any = None
@@ -122,7 +122,7 @@ def drive(flow: Flow[T], portal: Portal) -> T:
         except StopIteration as stop:
             done: T = stop.value
             return done
-        except BaseException as late:  # of a signal handler, between two of the lines above
+        except BaseException as late:  # from a signal handler, between two of the lines above
             if inspect.getgeneratorstate(flow) != inspect.GEN_SUSPENDED:
                 raise
             value, error = None, late
@@ -156,7 +156,9 @@ def _run_body(op: Body) -> tuple[Any, float]:
 
 
 def _bounded(call: Callable[[], tuple[Any, float]], op: Body) -> tuple[Any, float]:
-    """A sync body under a timeout: it cannot be stopped, so after it the call is in doubt."""
+    """Run a sync body under a timeout. The body cannot be stopped, so a timeout leaves the call in
+    doubt.
+    """
     done: list[tuple[Any, float]] = []
     raised: list[BaseException] = []
 
@@ -187,7 +189,7 @@ def _body(op: Body) -> tuple[Any, float]:
 
 
 def driver(loop: asyncio.AbstractEventLoop) -> AsyncDrive:
-    """Return what runs flows in one loop; called in another, it raises OtherLoop."""
+    """Return the driver of one loop; called in another loop, it raises OtherLoop."""
 
     def drive_here(flow: Flow[T]) -> Coroutine[Any, Any, T]:
         demand_loop(loop)
@@ -197,7 +199,7 @@ def driver(loop: asyncio.AbstractEventLoop) -> AsyncDrive:
 
 
 async def drive_async(flow: Flow[T]) -> T:
-    """Run a flow in the running loop. Cancellation reaches the flow, but no write is cut short."""
+    """Run a flow in the running loop. Cancellation reaches the flow, but no write is cancelled."""
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -230,34 +232,37 @@ async def _perform_async(op: Op) -> Any:
 
 
 ENDING_WAIT_S = 1.0
-"""Longest wait for one write where an exception of a signal handler ended the event loop."""
+"""Longest wait for one write after a signal handler's exception ended the event loop, in
+seconds.
+"""
 
 _ending: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
-"""The loops that such an exception ended. It may have hit asyncio's own code, which then has
-forgotten whom to wake: no wait in such a loop is sure to end."""
+"""Loops that a signal handler's exception ended. It may have interrupted asyncio's own code, which
+then lost its callbacks: no wait in such a loop is certain to end.
+"""
 
 
 class Unbroken(asyncio.Future[Any]):
-    """A future that is waited for to its end: who waits and is cancelled gets the cancellation once
-    this is done. What `asyncio.shield` does with a second future, and a turn of the loop more.
+    """A future that is always awaited to its end: a cancelled waiter receives the cancellation once
+    it is done. Saves the second future of `asyncio.shield`, and a turn of the loop.
     """
 
     _wakes: list[tuple[Callable[[Any], object], Any]] | None = None
-    """Whom the result wakes."""
+    """Callbacks of the waiters."""
 
     def bounded(self) -> Self:
-        """This future, which is given up in a loop that is ending."""
+        """Return this future, with a bounded wait if its loop is ending."""
         if self.get_loop() in _ending:
             self._hurry()
         return self
 
     def set_result(self, result: Any) -> None:
-        """As that of a future."""
+        """Set the result, as a plain future does."""
         self._wakes = self._callbacks
         super().set_result(result)
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """It is not: what is on its way comes to something."""
+        """Ignore the cancellation: an in-flight append always completes."""
         del msg
         if isinstance(sys.exc_info()[1], SystemExit | KeyboardInterrupt):
             _ending.add(self.get_loop())
@@ -277,7 +282,7 @@ class Unbroken(asyncio.Future[Any]):
 
 
 async def _shielded(future: asyncio.Future[Any]) -> Any:
-    """Wait to the end even when cancelled, then let the cancellation through."""
+    """Wait to the end even when cancelled, then raise the cancellation."""
     if isinstance(future, Unbroken):
         return await future
     try:
@@ -288,13 +293,13 @@ async def _shielded(future: asyncio.Future[Any]) -> Any:
                 await asyncio.shield(future)
             except asyncio.CancelledError:
                 continue
-            except Exception:  # noqa: BLE001 -- the cancellation below is the stronger news
+            except Exception:  # noqa: BLE001 -- the cancellation below takes precedence
                 break
         raise
 
 
 async def _called(op: Body) -> Any:
-    """What a body gives; a plain function runs in a thread. What it gives to await is awaited."""
+    """Run a body; a plain function runs in a thread. An awaitable result is awaited."""
     if is_coroutine_function(op.function):
         return await op.function(*op.args, **op.kwargs)
     result = await (_nesting(op) if op.scope.nests else _in_pool(op))
@@ -306,8 +311,8 @@ async def _in_pool(op: Body) -> Any:
 
 
 async def _nesting(op: Body) -> Any:
-    """A body that may wait for calls of its own has a thread of its own: in a pool, as many such
-    bodies as it has threads would wait for ever for one to do their calls.
+    """Run a body that may make calls of its own in its own thread. A pool would deadlock once such
+    bodies occupy all its threads.
     """
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
@@ -327,7 +332,7 @@ async def _run_body_async(op: Body) -> tuple[Any, float]:
     begin = time.perf_counter()
     token = enter(op.scope)
     try:
-        async with asyncio.timeout(op.timeout_s):  # `wait_for` makes a task of it in Python 3.11
+        async with asyncio.timeout(op.timeout_s):  # in Python 3.11, `wait_for` would create a task
             result = await _called(op)
     finally:
         leave(token)
@@ -337,8 +342,8 @@ async def _run_body_async(op: Body) -> tuple[Any, float]:
 def sync(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """Return a method that runs an async one in the calling thread. All that it awaits must be done
-    in place, as by a drive of `in_place`.
+    """Return a method that runs an async one in the calling thread. Whatever it awaits must
+    complete in place, as with a drive of `in_place`.
     """
 
     @functools.wraps(method)
@@ -363,7 +368,9 @@ def on_portal(
 def sync_block(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[V_co]],
 ) -> Callable[Concatenate[Any, P], AbstractContextManager[V_co]]:
-    """Return a block of the sync client for one of the async client, run as by `sync`."""
+    """Return a context manager of the sync client from one of the async client, run as by
+    `sync`.
+    """
 
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> AbstractContextManager[V_co]:
@@ -375,7 +382,9 @@ def sync_block(
 def portal_block(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[V_co]],
 ) -> Callable[Concatenate[Any, P], AbstractContextManager[V_co]]:
-    """Return a block of the sync client for one of the async client, run as by `on_portal`."""
+    """Return a context manager of the sync client from one of the async client, run as by
+    `on_portal`.
+    """
 
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> AbstractContextManager[V_co]:
@@ -398,12 +407,12 @@ class _Block(AbstractContextManager[V_co]):
         return entered
 
     def __exit__(self, *raised: object) -> bool | None:
-        is_handled: bool | None = self._run(self._block.__aexit__(*raised))  # type: ignore[arg-type]  # the three of a block's end
+        is_handled: bool | None = self._run(self._block.__aexit__(*raised))  # type: ignore[arg-type]  # the three arguments of __exit__
         return is_handled
 
 
 def done(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that waits for nothing. Raises RuntimeError if it does."""
+    """Return the result of a coroutine that never waits. Raises RuntimeError if it does."""
     try:
         work.send(None)
     except StopIteration as stop:
@@ -415,7 +424,7 @@ def done(work: Coroutine[Any, Any, T]) -> T:
 
 
 def in_place(drive: Drive) -> AsyncDrive:
-    """Return what runs flows in the calling thread, for `await`."""
+    """Return a driver that runs flows in the calling thread, for `await`."""
 
     async def driven(flow: Flow[T]) -> T:
         return drive(flow)

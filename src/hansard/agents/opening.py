@@ -1,7 +1,7 @@
-"""How a session begins and ends: begin a run, join it, resume it, or only read it.
+"""Start and end of a session: start a run, join it, resume it, or only read it.
 
-Taking part is one commit over the run's life and the agent's stream: the roster and the epoch
-change together or not at all. Taking the next epoch fences whoever wrote the stream before.
+Joining is one commit over the run's stream and the agent's stream: the roster and the epoch change
+together or not at all. Taking the next epoch fences the stream's previous writer.
 """
 
 from __future__ import annotations
@@ -69,30 +69,34 @@ from hansard.domain.run import (
 from hansard.state.replay import fold_life
 
 LEAVE_TRIES_MAX = 1_000
-"""Most tries to say that an agent left; each one lost means that another of the run got through."""
+"""Largest number of attempts to record that an agent left; each lost race means that another agent
+of the run succeeded.
+"""
 
 
 class OpenedBefore(BusError):
-    """This very opening is on record, and its session has gone on, or another was opened since."""
+    """This request has already opened a session, which has since continued or been replaced."""
 
     def __init__(self, run: str, agent: str) -> None:
         super().__init__(
-            f"the session of {agent!r} in run {run} was opened by this request before, and has "
-            "gone on since: use that one, or open the run again"
+            f"the session of {agent!r} in run {run} was already opened by this request, and "
+            "has continued since: use that session, or open the run again"
         )
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is opened with; see `Record.run`. `restricted`: a role that was never defined
-    may do nothing, as one that was withdrawn; else it is only a name. Its agent is told of the
-    run's place in an experiment, and may have it placed, as its role sees that.
+    """Options of a session; see `Record.run`.
 
-    `opening`: the id of the commit to the run's life by which it takes part, where the same opening
-    may be asked for again, of whoever answers: what stands on record under this id is not done
-    again. `begins`: the id of the run that it begins where none is given.
+    `restricted`: a role that was never defined may do nothing, like a withdrawn role; otherwise it
+    is only a name. The agent sees and sets the run's place in an experiment only as its role
+    permits.
 
-    `otherwise`: the workflow of a run that begins here, where `workflow` names none; a run that
-    stands on record may have another one.
+    `opening`: the id of the commit to the run's stream by which the agent joins, for requests that
+    may be repeated: what is recorded under this id is not done again. `begins`: the id of the run
+    to start if `run` names none.
+
+    `otherwise`: the workflow of a run that starts here if `workflow` names none; an existing run
+    may have another one.
     """
 
     workflow: str | None = None
@@ -120,13 +124,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     begins: str = ""
 
     @property
-    def asked(self) -> PlacementRequest:
-        """What is said of the run's place in an experiment."""
+    def placement(self) -> PlacementRequest:
+        """The requested place of the run in an experiment."""
         return PlacementRequest(self.experiment, self.arm, self.task, self.trial, self.unit)
 
 
 class Opened(msgspec.Struct):
-    """An open session. `writer` is None where it only reads."""
+    """An open session. `writer` is None if it only reads."""
 
     run: str
     engine: StepEngine
@@ -135,7 +139,9 @@ class Opened(msgspec.Struct):
 
 
 class _Found(msgspec.Struct):
-    """What is on record of a run and one of its agents. `label` is what the agent writes under."""
+    """Recorded state of a run and one of its agents. `label` is the label that the agent writes
+    under.
+    """
 
     life: RunState
     state: AgentState
@@ -145,13 +151,13 @@ class _Found(msgspec.Struct):
     first: Stored | None = None
     label: Label = LOWEST
     before: Stored | None = None
-    """The commit by which this very opening was done before."""
+    """The commit by which this request has already opened the session."""
     path: SessionPath | None = None
-    """What a strict replay is to equal."""
+    """The path that a strict replay must equal."""
 
 
 async def _find(workspace: Workspace, run: str, agent: str, role: str, opening: str) -> _Found:
-    """What is on record. Raises Refused for another role than the agent has."""
+    """Read the recorded state. Raises Refused if the agent has another role."""
     commits = await workspace.states.commits(RunStream(run))
     found = await _found(workspace, AgentStream(run, role, agent), commits)
     if opening:
@@ -196,13 +202,13 @@ async def open_agent(
     for kind in ("correlation", "traceparent", "conversation"):
         if getattr(options, kind) is not None:
             ids.name(kind, getattr(options, kind))
-    if not isinstance(options.on_behalf_of, tuple | list):  # a text would be taken by letters
+    if not isinstance(options.on_behalf_of, tuple | list):  # a text would be iterated by character
         raise BadValue("on_behalf_of", f"{options.on_behalf_of!r:.80}", "give a tuple of names")
     if not isinstance(options.program, str):
         raise BadValue("program", f"{options.program!r:.80}", "give a text")
     for principal in options.on_behalf_of:
         ids.name("on_behalf_of", principal)
-    options.asked.check()
+    options.placement.check()
     _chain(options)
     begins = options.begins or workspace.clock.new_id()
     run = ids.name("run", options.run) if options.run is not None else begins
@@ -216,7 +222,7 @@ async def open_agent(
         found = _Found(RunState(), agents.initial())
         if not is_new:
             found = await _find(workspace, run, agent, role, options.opening)
-        is_new = False  # it may stand there after a lost race
+        is_new = False  # after a lost race it may exist
         if seen is not None:
             found = _shown(seen, run, options, found)
         _check(found, run, mode, options)
@@ -239,13 +245,13 @@ async def open_agent(
 
 
 _REDACTED = re.compile(rb'<secret:([^<>"]+)>|\{"\$secret":"([^"]+)"\}')
-"""What redaction leaves of a secret in a recorded text or value; `hansard.Secret` the second."""
+"""Forms of a redacted secret in a recorded text or value; the second is `hansard.Secret`."""
 
 
 def _warn_not_redacted(workspace: Workspace, run: str, state: AgentState, options: Options) -> None:
-    """Warn where secrets were redacted in an agent's record that this session would write.
+    """Warn if the record has redacted secrets that this session would not redact.
 
-    A provider of secrets may know those that stand for a whole value.
+    A provider of secrets may know those that replace a whole value.
     """
     marked: list[bytes] = []
     for step in state.steps.values():
@@ -267,8 +273,8 @@ def _warn_not_redacted(workspace: Workspace, run: str, state: AgentState, option
     if missing:
         message = (
             f"run {run} has {counted(len(missing), 'secret')} redacted on record "
-            f"({', '.join(missing)}) that this session does not redact: what it writes may hold "
-            "the secret itself; give connect(redact=...) or HANSARD_REDACT as when the run began"
+            f"({', '.join(missing)}) that this session does not redact: its events may hold "
+            "the secret itself; give connect(redact=...) or HANSARD_REDACT as at the run's start"
         )
         warnings.warn(message, SecretsNotRedacted, stacklevel=2)
 
@@ -276,9 +282,9 @@ def _warn_not_redacted(workspace: Workspace, run: str, state: AgentState, option
 async def _is_recorded(
     workspace: Workspace, run: str, agent: str, role: str, found: _Found
 ) -> bool:
-    """Whether this very opening is on record, with nothing after it: there is nothing to write.
+    """Return whether this request is already recorded, with nothing after it to write.
 
-    Raises OpenedBefore where the agent has gone on.
+    Raises OpenedBefore if the agent has continued.
     """
     if found.before is None:
         return False
@@ -290,7 +296,7 @@ async def _is_recorded(
 
 
 def _check_names(workspace: Workspace, agent: str, role: str, options: Options) -> None:
-    """Raises BadName; BadValue for one that holds a secret."""
+    """Raise BadName for an invalid name, BadValue for one that holds a secret."""
     ids.name("agent", agent)
     ids.name("role", role)
     parts = (
@@ -303,8 +309,8 @@ def _check_names(workspace: Workspace, agent: str, role: str, options: Options) 
         "on_behalf_of",
     )
     names: dict[str, Any] = {kind: getattr(options, kind) for kind in parts}
-    names |= {"agent": agent, "role": role, **msgspec.structs.asdict(options.asked)}
-    if isinstance(options.labels, Mapping):  # what is none is refused where it is read
+    names |= {"agent": agent, "role": role, **msgspec.structs.asdict(options.placement)}
+    if isinstance(options.labels, Mapping):  # another type is rejected where it is read
         names["labels"] = list(options.labels)
     budgets = [rule for rule in options.gate if isinstance(rule, Budget)]
     names["gate"] = [msgspec.structs.asdict(rule) for rule in budgets]
@@ -312,12 +318,14 @@ def _check_names(workspace: Workspace, agent: str, role: str, options: Options) 
 
 
 def _shown(seen: assignment.Placing, run: str, options: Options, found: _Found) -> _Found:
-    """What is on record, less what the role does not see of the run's place. Raises RoleRefused."""
-    if found.first is None or found.first.commit.id == options.opening:  # it begins here
-        seen.demand(options.asked, seen.new(run, options.labels), begins=True)
+    """Return the recorded state without the parts of the run's place that the role may not see.
+    Raises RoleRefused.
+    """
+    if found.first is None or found.first.commit.id == options.opening:  # it starts here
+        seen.demand(options.placement, seen.new(run, options.labels), begins=True)
         return found
     facts = assignment.begun(run, found.life, found.first)
-    seen.demand(options.asked, facts, begins=False)
+    seen.demand(options.placement, facts, begins=False)
     return msgspec.structs.replace(found, arm=seen.arm(found.arm, facts))
 
 
@@ -334,7 +342,7 @@ def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None
     if begun and options.conversation not in (None, found.life.conversation_id):
         message = (
             f"run {run} is part of conversation {found.life.conversation_id!r}, not "
-            f"{options.conversation!r}: a run belongs to one, from its beginning"
+            f"{options.conversation!r}: its conversation is fixed at its start"
         )
         raise Refused(message)
     if begun and options.workflow and options.workflow != found.life.workflow:
@@ -344,12 +352,12 @@ def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None
         )
         raise Refused(message)
     if begun:
-        options.asked.agree(run, found.life)
+        options.placement.agree(run, found.life)
     if begun and options.chain is not None and found.life.chain is not _chain(options):
         message = (
-            f"run {run} has chain={found.life.chain.value!r}, not {_chain(options).value!r}: a run "
-            "keeps the one that it began with, and so do its forks; leave chain= out, or give "
-            "another run id"
+            f"run {run} has chain={found.life.chain.value!r}, not {_chain(options).value!r}: it "
+            "is fixed at a run's start, also for its forks; leave chain= out, or give another "
+            "run id"
         )
         raise Refused(message)
     if mode is not None and mode.reads_only and not found.state.epoch:
@@ -357,11 +365,13 @@ def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None
 
 
 async def _under_label(workspace: Workspace, role: str, found: _Found, *, writes: bool) -> _Found:
-    """What the agent writes under: what was shown to it here before, what the run began under,
-    since its id and workflow are part of whatever is written in it, and what its principal carries.
+    """Return the state with the label that the agent writes under.
 
-    Raises Refused for a run that began under more than the role is cleared for, and RoleRefused for
-    a principal that carries more: nothing of what it asked is written.
+    It joins the agent's own label, the label of the run's start (whose id and workflow are part of
+    all that is written), and the label that its principal carries.
+
+    Raises Refused if the role is not cleared for the run's start, and RoleRefused if it is not
+    cleared for the principal's label: nothing of its request is written.
     """
     own = parse(found.state.label)
     begun = (found.first.commit.label if found.first is not None else None) or LOWEST
@@ -372,15 +382,15 @@ async def _under_label(workspace: Workspace, role: str, found: _Found, *, writes
         cleared = await clearance_of(log, role)
         if not begun.flows_to(cleared) and not found.state.epoch:
             message = (
-                f"the run was begun under the label {str(begun)!r}, and role {role!r} is cleared "
-                f"for {cleared.value!r} alone: take part in another run; {remedy(begun, role)}"
+                f"the run was started under label {str(begun)!r}, and role {role!r} is cleared "
+                f"only for {cleared.value!r}: take part in another run; {remedy(begun, role)}"
             )
             raise Refused(message)
         if not join(own, carried).flows_to(cleared) and join(own, carried) != own:
             because = (
-                f"this principal was shown what is labelled {str(carried)!r}, in whichever run, "
-                f"and would write of it here, while role {role!r} is cleared for "
-                f"{cleared.value!r} alone; {remedy(carried, role)}"
+                f"this principal has read data labelled {str(carried)!r} in a run and could "
+                f"write it here, while role {role!r} is cleared only for {cleared.value!r}; "
+                f"{remedy(carried, role)}"
             )
             refusal = AgentRefused(what=LABEL, name=role, rule=RULE, because=because)
             raise permits.refused(refusal)
@@ -398,7 +408,7 @@ async def _take_part(
     if found.life.status is RunStatus.UNKNOWN:
         conversation = options.conversation
         items.append(_started(workspace, options))
-        place = await experiments.place(workspace, run, options.asked, conversation)
+        place = await experiments.place(workspace, run, options.placement, conversation)
         if place is not None:
             items.append(place.event)
             found = msgspec.structs.replace(found, arm=place.arm)
@@ -420,14 +430,14 @@ async def _take_part(
     if not found.state.epoch:
         items.append(joined)
     if found.state.epoch or found.life.status not in (RunStatus.UNKNOWN, RunStatus.OPEN):
-        items.append(resumed)  # with whoever joins a run that has ended, it goes on
+        items.append(resumed)  # joining a run that has ended reopens it
     life = decided(found.life, items)
     label = found.label.stored
     mine = Append(
         AgentStream(run, role, agent),
         workspace.commit(found.state.version + 1, actor, began, state.epoch, label),
     )
-    if not found.state.epoch and place is None:  # a run that begins here has no agent yet
+    if not found.state.epoch and place is None:  # a run that starts here has no agent yet
         mine = msgspec.structs.replace(mine, expected=NothingUnder(run, agent))
     commit = workspace.commit(found.life.version + 1, actor, life, label=label)
     if options.opening:
@@ -450,7 +460,7 @@ def _started(workspace: Workspace, options: Options) -> RunStarted:
 
 
 def _chain(options: Options) -> Chain:
-    """The chain that is asked for. Raises BadValue."""
+    """Return the requested chain. Raises BadValue."""
     return chosen(Chain, options.chain, "chain") if options.chain is not None else Chain.RESULT
 
 
@@ -507,7 +517,9 @@ def _opened(
         shadows=forked is not None and forked.effects is ForkEffects.SHADOW,
         swap=forked.swap if forked is not None else None,
         permit=permit,
-        command="hansard" if options.restricted else workspace.command,  # it may name folders here
+        command="hansard"
+        if options.restricted
+        else workspace.command,  # the command may name local folders
     )
     budgets = LogBudgets(workspace.log, workspace.states, stream.run, actor, workspace.clock)
     budgets.label = lambda: ledger.label.stored
@@ -527,11 +539,11 @@ async def open_agent_here(workspace: Workspace, agent: str, role: str, options: 
 
 
 async def close_agent(workspace: Workspace, opened: Opened, error: BaseException | None) -> None:
-    """End a session in order. With an error it never raises one of its own: it adds a note.
+    """End a session. If `error` is given, it raises no error of its own but adds a note.
 
-    That the agent leaves stands in its own stream and in the run's life, in one commit, and so does
-    the run's end where it was the last one at work: a kill leaves all of it or nothing. A strict
-    replay that is not equal to its record raises ReplayDiffers.
+    The agent's leaving is recorded in its own stream and in the run's stream in one commit, and so
+    is the run's end if it was the last agent at work: a kill leaves all of it or nothing. A strict
+    replay that differs from its record raises ReplayDiffers.
     """
     writer, ledger = opened.writer, opened.engine.ledger
     if writer is None:
@@ -565,8 +577,8 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
 
 
 def _demand_equal(ledger: Ledger, error: BaseException | None) -> None:
-    """Raise ReplayDiffers where a strict replay is not equal; a program's own error stays, with
-    the difference as a note. A Miss says it already.
+    """Raise ReplayDiffers if a strict replay differs; a program's own error is kept, with the
+    difference as a note. A Miss already contains it.
     """
     text = difference(ledger)
     if text is None or isinstance(error, Miss):
@@ -583,10 +595,10 @@ async def _left(
     writer: StreamWriter,
     events: Sequence[Recorded],
 ) -> Stored:
-    """Write the end of an agent's session, and what that is to its run. Raises Fenced, Conflict.
+    """Write the end of an agent's session, and its effect on the run. Raises Fenced, Conflict.
 
-    The agents of one process decide one after the other, each by what the one before has sent:
-    their ends go in one batch. A Conflict may be that this was not to be gone by.
+    The agents of one process decide one after another, each on the state that the previous one has
+    sent: their ends go in one batch. A Conflict may mean that this assumed state was not stored.
     """
     life, boards = RunStream(ledger.stream.run), workspace.boards
     async with boards.turn([life]) as give_back:
@@ -596,12 +608,12 @@ async def _left(
         except Refused:
             if before is None:
                 raise
-            news = []  # it joined behind the back of those who were leaving
+            news = []  # it joined after the assumed state
         if not news and before is not None:
-            # What they went by is not so: they joined since, or what was sent for them was lost.
+            # The assumed state is wrong: an agent joined since, or what was sent was not stored.
             await asyncio.wait({before.stored})
             raise Conflict(life, state.version + 1, None)
-        label = ledger.label.stored  # a lost race may be that it was shown more elsewhere
+        label = ledger.label.stored  # read again: after a lost race it may have risen
         if not news:
             return await writer.append(events, label)
         commit = workspace.commit(state.version + 1, ledger.actor, news, label=label)

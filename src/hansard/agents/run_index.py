@@ -1,4 +1,4 @@
-"""The lives of all runs in few requests, and which of them are asked for."""
+"""Lives of all runs, read in few requests, and filters over them."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from hansard.domain.times import claimed_time, moment
 from hansard.state.replay import fold_life
 
 LIVES_AT_ONCE_MAX = 200
-"""Lives in one request, so that damage in one of them leaves the others to be read together."""
+"""Lives in one request; damage in one of them leaves the others to be read together."""
 
 NAMES_MAX = 10
-"""Most names that are told where one was asked for that no run has."""
+"""Largest number of known names that are listed for an unknown one."""
 
 
 class RunLife(msgspec.Struct):
-    """A run's life. `error` is why it could not be read; the state is then empty.
+    """A run's life. If it could not be read, `error` is the reason and the state is empty.
 
-    `began` is when the run began and by which clock, as far as its life says it; None where the
-    life could not be read. An import whose source gives no time has none (`is_known`).
-    `experiment` is the one that the run itself is a trial of: a fork is one only where it was
-    assigned itself.
+    `began` is the time of the run's start and its clock, as far as the life states them; None if
+    the life could not be read. An import whose source gives no time has none (`is_known`).
+    `experiment` is the one that the run itself is a trial of: for a fork, only its own assignment
+    counts.
     """
 
     run: str
@@ -49,34 +49,34 @@ class RunLife(msgspec.Struct):
     error: HansardError | None = None
     experiment: str = ""
     is_import: bool = False
-    """Whether an importer wrote it and no session opened it since, so that no agent works on it."""
+    """True if an importer wrote it and no session opened it since, so that no agent works on it."""
 
     @property
     def at_work(self) -> list[str]:
-        """The agents that the run is open for: at work, or killed."""
+        """Agents that the run is open for: at work, or killed."""
         return [] if self.is_import else self.state.missing
 
     @property
     def began_at(self) -> datetime | None:
-        """When the run began; None where that is not known. A time without a zone is UTC."""
+        """Time of the run's start; None if unknown. A time without a zone is UTC."""
         return (
             claimed_time(self.began.at) if self.began is not None and self.began.is_known else None
         )
 
     @property
     def problem(self) -> str | None:
-        """Why it could not be read, in words."""
+        """The reason that the life could not be read, or None."""
         return str(self.error) if self.error is not None else None
 
     @property
     def probe(self) -> str | None:
-        """The probe that it is a fork of; None of a real run."""
+        """The probe whose fork it is; None for a real run."""
         swap = self.state.forked.swap if self.state.forked is not None else None
         return swap.probe if swap is not None else None
 
 
 class RunQuery(TypedDict, total=False):
-    """What `record.runs` may be asked for: see `RunFilter`. Times may be written (ISO 8601)."""
+    """Filters of `record.runs`: see `RunFilter`. Times may be texts (ISO 8601)."""
 
     status: RunStatus | str | None
     workflow: str | None
@@ -88,10 +88,10 @@ class RunQuery(TypedDict, total=False):
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs are asked for: those that are all that is given. `agent` and `role` mean one who
-    has ever joined the run, both one who joined it in that role; `since` and `until` when the run
-    began: as the source of an import says it, else by the log's time. A run whose source gives no
-    time is in no span of time.
+    """A filter of runs; all given conditions must hold. `agent` and `role` mean an agent that ever
+    joined the run, both together one that joined it in that role. `since` and `until` bound the
+    run's start, as an import's source states it, else by the log's time; a run whose source gives
+    no time is never within them.
     """
 
     status: RunStatus | None = None
@@ -104,10 +104,11 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, given: Mapping[str, Any], named: str = "record.runs({})") -> Self:
-        """A filter from what was given; None is not. `named` is how an option is told of.
+        """Build a filter from the given options; None counts as not given. `named` formats an
+        option's name in errors.
 
-        Raises BadOption, and BadValue for a status that there is not, a time without a zone, and
-        what is no text.
+        Raises BadOption, and BadValue for an unknown status, a time without a zone, and a value
+        that is not a text.
         """
         check_options("record.runs", given, cls.__struct_fields__)
         targets: dict[str, Any] = {name: each for name, each in given.items() if each is not None}
@@ -122,8 +123,8 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**targets)
 
     def takes(self, life: RunLife) -> bool:
-        """Whether it is a run that is asked for; of one that cannot be read only its time is known,
-        so it is none where anything else is asked.
+        """Return whether a run matches; of an unreadable run only the time is known, so that it
+        does not match if anything else is required.
         """
         state = life.state
         began_at = life.began_at
@@ -150,7 +151,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, since=None, until=None).takes(life)
 
     def __str__(self) -> str:
-        """What is asked for, in words; nothing where all runs are."""
+        """Describe the filter in words; empty if it matches all runs."""
         items = [f"status {self.status.value}"] if self.status is not None else []
         for name in ("workflow", "agent", "role", "experiment"):
             value = getattr(self, name)
@@ -163,7 +164,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(items)
 
     def unknown(self, lives: Iterable[RunLife]) -> Iterator[str]:
-        """Of each name that no run has: that, and which there are."""
+        """Yield a message for each name that no run has, with the known names."""
         known = list(lives)
         names = {
             "workflow": {life.state.workflow for life in known},
@@ -181,8 +182,8 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read(log: EventLog) -> list[RunLife]:
-    """Every run, the newest first, in one request for 200 runs and each 1,000 commits of them;
-    those that cannot be read at all are last.
+    """Read every run's life, newest first, in one request for 200 runs and for each 1,000 of their
+    commits. Unreadable ones are last.
     """
     runs = await log.runs()
     own: dict[str, list[Stored]] = {}
@@ -207,9 +208,9 @@ async def read(log: EventLog) -> list[RunLife]:
 
 
 async def assigned(log: EventLog, experiment: str) -> tuple[list[str], int]:
-    """The runs that are assigned to an experiment, and the position of the newest commit of all
-    runs' lives (0 where there is no run), both as of one position. Reads every life. Raises
-    RecordError where one cannot be read: it might be such a run.
+    """Return the runs assigned to an experiment, and the position of the newest commit of all runs'
+    lives (0 if there is no run), both at one position. Reads every life. Raises RecordError if one
+    cannot be read, since it might be such a run.
     """
     end = AtPosition(await log.end(None))
     found, newest = [], 0
@@ -248,7 +249,7 @@ def is_import(commits: Sequence[Stored]) -> bool:
 
 
 def _assigned(commits: Iterable[Stored]) -> str:
-    """The experiment that some commits of a life assign the run to, the last one."""
+    """Return the last experiment that a life's commits assign the run to."""
     found = ""
     for stored in commits:
         for recorded in stored.commit.events:
@@ -259,7 +260,9 @@ def _assigned(commits: Iterable[Stored]) -> str:
 
 
 def _through_parents(run: str, own: dict[str, list[Stored]]) -> list[Stored]:
-    """A life's commits from version 1, the parents' up to each cut. Raises Corrupt."""
+    """Return a life's commits from version 1, including the parents' up to each cut. Raises
+    Corrupt.
+    """
     line: list[list[Stored]] = []
     name, cut = run, None
     for _ in range(FORK_DEPTH_MAX + 1):

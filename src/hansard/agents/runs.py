@@ -1,4 +1,4 @@
-"""What is done to runs from outside: fork one, end one, settle a step or reopen a task of one."""
+"""Operations on a run from outside it: fork or end it, settle a step, reopen a task."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ async def fork(
     effects: ForkEffects = ForkEffects.SHADOW,
     labels: Mapping[str, str] | None = None,
 ) -> str:
-    """Begin a new run that stands where another stood at a point; the new run's id.
+    """Fork a run at a point; return the new run's id.
 
-    One commit, whatever the run's length: it holds the parent's version vector. Under `shadow`,
-    the default, tools with effects return the parent's outcome or a declared shadow; under `live`
-    they run. A fork of a probe's fork is the probe's, too. Raises NotFound.
+    One commit, whatever the run's length: it holds the parent's version vector. Under `shadow`, the
+    default, tools with effects return the parent's outcome or a declared shadow; under `live` they
+    run. A fork of a probe's fork belongs to the probe as well. Raises NotFound.
     """
     life, vector = await workspace.points.vector(run, at)
     child = workspace.clock.new_id()
@@ -61,7 +61,7 @@ async def fork(
     swap = life.forked.swap if life.forked is not None else None
     forked = RunForked(parent=run, at=vector, effects=effects, labels=value, swap=swap)
     actor = next(iter(life.roster), "hansard")
-    label = parse(life.label).stored  # it names its parent
+    label = parse(life.label).stored  # the commit names its parent
     commit = workspace.commit(vector["life"] + 1, actor, [forked], label=label)
     await workspace.log.append(Append(RunStream(child), commit))
     return child
@@ -77,18 +77,18 @@ async def fork_swapped(
     by: str | Actor = OS_USER,
     label: Label | None = None,
 ) -> RunState | None:
-    """Begin a probe's fork under a given id, before the commit at position `at`: effects are
-    shadowed in it, and `swap` says what it is answered. `label` is that of what the swap tells.
-    The fork's life where it is there already; None where it began here.
+    """Start a probe's fork under a given id, before the commit at position `at`: effects are
+    shadowed in it, and `swap` defines its substituted answer. `label` is the label of the swap's
+    data. Return the fork's life if it exists already; None if it was started now.
 
-    Raises NotFound; Refused where another run has this id.
+    Raises NotFound; Refused if another run has this id.
     """
     actor = Actor.of(by)
     ids.name("by", actor.agent)
     if await workspace.log.last(RunStream(child)) is not None:
         current = await workspace.states.life(child)
         if current.forked is None or current.forked.parent != run or current.forked.swap != swap:
-            message = f"run {child} is another one than the probe's fork of {run}"
+            message = f"run {child} exists and is not the probe's fork of {run}"
             raise Refused(message)
         return current
     life, vector = await workspace.points.vector(run, at - 1)
@@ -100,7 +100,9 @@ async def fork_swapped(
 
 
 def label_texts(labels: Mapping[str, str], scrub: Scrub | None) -> dict[str, str]:
-    """A run's labels as they are recorded. Raises BadName, BadValue for what is no text."""
+    """Return a run's labels as they are recorded. Raises BadName, and BadValue for a value that is
+    not a text.
+    """
     if not isinstance(labels, Mapping):
         raise BadValue("labels", f"{labels!r:.80}", "give a dict of texts")
     fields: dict[str, str] = {}
@@ -124,7 +126,7 @@ def find_step(view: RunView, text: str) -> tuple[str, Step]:
         raise BadName("step", text, "give agent#number as 'hansard run trace' shows it")
     if not agent:
         if len(view.agents) != 1:
-            raise BadName("step", text, f"say whose: {', '.join(sorted(view.agents))}")
+            raise BadName("step", text, f"name its agent: {', '.join(sorted(view.agents))}")
         [agent] = view.agents
     step = view.agent(agent).steps.get(int(number))
     if step is None:
@@ -142,12 +144,11 @@ async def settle(
     by: str | Actor = OS_USER,
     because: str = "",
 ) -> str:
-    """Say what is true of a step: `happened` (with its result), `did_not_happen`, `reuse` or
-    `run_again`. Takes the agent's next epoch, so that a session still at work is fenced. Returns
-    the step as `agent#number`.
+    """Settle a step as `happened` (with its result), `did_not_happen`, `reuse` or `run_again`;
+    return it as `agent#number`. Takes the agent's next epoch, which fences a session still at work.
 
-    Raises Refused where the step is not of a kind that can be settled so, or what it wrote to
-    shared state is there; NotFound, BadName.
+    Raises Refused if the step cannot be settled in this way, or if its write to shared state is
+    stored; NotFound, BadName.
     """
     text = chosen(Verdict, verdict, "verdict")
     plain = values.plain(result, "result", workspace.redaction)
@@ -173,7 +174,7 @@ async def settle(
         if not news:
             return None
         events = [*agents.decide(state, begin), *news]
-        declared = state.tools.get(found.tool)  # what happened is what the tool gives
+        declared = state.tools.get(found.tool)  # the result is of the tool's return type
         gives = parse(declared.gives) if declared is not None and happened else None
         label = parse(raised(state.label, gives)).stored
         commit = workspace.commit(state.version + 1, actor, events, state.epoch + 1, label)
@@ -191,7 +192,7 @@ async def settle(
     if wrote is not None:
         message = (
             f"step {found.number} of {agent!r} is not in doubt: it wrote version "
-            f"{wrote.state.version} of key {wrote.key!r}; resume the run, and it goes on from there"
+            f"{wrote.state.version} of key {wrote.key!r}; resume the run to go on there"
         )
         raise Refused(message)
     try:
@@ -206,7 +207,7 @@ async def settle(
 async def _refused(
     error: Refused, workspace: Workspace, stream: AgentStream, step: Step
 ) -> Refused:
-    """Return the refusal of a settlement, with who settled the step before and when."""
+    """Return the refusal of a settlement, with the author and time of the earlier one."""
     stamps = [
         stored.stamp
         for stored in await workspace.states.commits(stream)
@@ -225,9 +226,9 @@ async def reopen(
     by: str | Actor = OS_USER,
     because: str = "",
 ) -> bool:
-    """Have a task that failed be done after all; False where it is not over.
+    """Reopen a task that failed; return False if it has not ended.
 
-    Raises Refused (there is no such task, it is done, or tasks would wait for each other), BadName.
+    Raises Refused (no such task, it is done, or tasks would wait for each other), BadName.
     """
     actor = Actor.of(by)
     ids.name("by", actor.agent)
@@ -253,13 +254,14 @@ async def finish(
     because: str = "",
     failed: str | None = None,
 ) -> bool:
-    """End a run as completed, or as failed for the reason `failed`, also where agents have not left
-    it; False if it is so already. Raises NotFound, Refused (it ended otherwise), BadName, BadValue.
+    """End a run as completed, or as failed for the reason `failed`, even if agents have not left
+    it. Return False if it already ended in that way. Raises NotFound, Refused (it ended in another
+    way), BadName, BadValue.
     """
     if failed is None:
         return await _end(workspace, run, RunCompleted(because=workspace.text(because)), by)
     if not failed or because:
-        raise BadValue("failed", f"{failed!r:.80}", "give the reason in it, and no `because`")
+        raise BadValue("failed", f"{failed!r:.80}", "give the reason in failed=, without because=")
     error = Failure("EndedByHand", workspace.text(failed), module="hansard")
     return await _end(workspace, run, RunFailed(error=error), by)
 
@@ -271,9 +273,9 @@ async def cancel(
     by: str | Actor = OS_USER,
     because: str = "",
 ) -> bool:
-    """Say that a run is cancelled, whoever is still at work in it; False where it is already.
+    """Mark a run as cancelled; return False if it already is.
 
-    Who is at work is not stopped, and goes on recording. Raises as `finish`.
+    Agents at work are not stopped, and continue recording. Raises as `finish`.
     """
     return await _end(workspace, run, RunCancelled(because=workspace.text(because)), by)
 

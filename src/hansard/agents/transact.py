@@ -1,12 +1,13 @@
-"""Read, decide, append: how whatever is stated in a stream goes by what stands there, however many
-write at once.
+"""Read, decide, append: optimistic concurrency for statements in a stream, with any number of
+writers.
 
-An append expects a version. Who loses the race for it (`Conflict`) has written nothing: it reads
-again, decides again and appends again, a bounded number of times. An append whose outcome is not
-known is no lost race: the log sends the same commit again, and its id tells whether it is stored;
-what cannot be told even so (`AppendUnknown`) is raised, since another try might state it twice.
+An append expects a version. A writer that loses the race (`Conflict`) has written nothing: it
+reads, decides and appends again, a bounded number of times. An append whose outcome is unknown is
+not a lost race: the log sends the same commit again, whose id shows whether it is stored. If that
+is still unknown (`AppendUnknown`), the error is raised, since another attempt might state it twice.
 
-Coroutines of the bus's loop, as reading and appending are: both twins' flows run them as one `Io`.
+Coroutines of the bus's loop, like reading and appending: the flows of both clients run them as one
+`Io`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 TRIES_MAX = 50
-"""Most tries where nothing else is said; each one lost means that somebody else got through."""
+"""Default number of attempts; each lost race means that another writer succeeded."""
 
 
 async def transact(
@@ -30,11 +31,11 @@ async def transact(
     append: Callable[[A], Awaitable[R]],
     tries_max: int = TRIES_MAX,
 ) -> R | None:
-    """Append what is decided by what is read, from the read on again after each lost race; what
-    `append` gives, or None where there is nothing to append.
+    """Append what `decide` makes of the read state, reading again after each lost race. Return the
+    result of `append`, or None if there is nothing to append.
 
-    Costs what the read and the append cost, once a try. Raises what these three raise, and Conflict
-    with the number of `tries` where all were lost.
+    Each attempt costs one read and one append. Raises the errors of these three functions, and
+    Conflict with the number of `tries` if all were lost.
     """
 
     async def attempt() -> R | None:
@@ -49,11 +50,11 @@ async def retry(
     tries_max: int = TRIES_MAX,
     ours: Callable[[Conflict], bool] = lambda _: True,
 ) -> R:
-    """What an attempt gives that reads, decides and appends by itself, made again after each lost
-    race. For who holds something the while, or reads on as it decides; else take `transact`.
+    """Run an attempt that reads, decides and appends, and repeat it after each lost race. For
+    callers that hold a resource meanwhile, or read while deciding; others use `transact`.
 
-    ours: whether a lost race is for this attempt to make good; any other is raised, and so is one
-    that was lost again and again below. Raises as `transact`.
+    ours: Returns whether this attempt handles a lost race; any other is raised, and so is one whose
+    retries are already exhausted. Raises as `transact`.
     """
     tries = 0
     while True:

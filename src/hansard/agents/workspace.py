@@ -1,4 +1,4 @@
-"""A workspace, open: its log, its blobs, and what is read from them."""
+"""An open workspace: its log, its blobs, and caches of what is read from them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ E = TypeVar("E")
 
 
 class Workspace:
-    """A workspace's log and blobs, and who to tell when it is closed; `command` is how a person
-    reaches it from a shell.
-    """
+    """A workspace's log and blobs, and its close callbacks; `command` reaches it from a shell."""
 
     def __init__(
         self,
@@ -50,17 +48,17 @@ class Workspace:
         self.snapshots = snapshots
         self.command = command
         self.redaction: Redaction | None = None
-        """What is taken out of all that is written here."""
+        """Secrets that are removed from everything written here."""
         self.states = States(log, snapshots)
         self.points = Points(self.states)
         self.boards = Boards(self.states)
         self.memories = Memories(log, blobs)
         self.closing: list[Callable[[], Awaitable[None]]] = []
-        """What is done first where it is closed."""
+        """Callbacks that run first on close."""
         self._close = close
 
     async def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connection to the broker."""
         while self.closing:
             await self.closing.pop()()
         await self.states.close()
@@ -68,8 +66,8 @@ class Workspace:
         await self._close()
 
     def through(self, log: EventLog) -> Self:
-        """The same workspace, written through another log of the same record: what was read and
-        whose turn it is they share.
+        """Return the same workspace, writing through another log of the same record; caches and
+        locks are shared.
         """
         made = copy.copy(self)
         made.log = log
@@ -80,8 +78,8 @@ class Workspace:
         return made
 
     def redacting(self, redact: Mapping[str, Any]) -> Self:
-        """The same workspace, with these secrets taken out of what is written, besides those that
-        are taken out already. Raises BadName, BadValue.
+        """Return the same workspace, with these secrets removed from what is written, in addition
+        to those already removed. Raises BadName, BadValue.
         """
         more = Redaction.of(redact)
         if more is None:
@@ -97,13 +95,13 @@ class Workspace:
         return made
 
     def clean(self, event: E) -> E:
-        """An event, or a part of one, as it will stand in the log: for what is derived from it
-        before it is written, such as a digest.
+        """Return an event, or a part of one, as it will be stored, for values derived from it
+        before the write, such as a digest.
         """
         return self.redaction.fields(event) if self.redaction is not None else event
 
     def text(self, text: str) -> str:
-        """A text from outside as it may be recorded: without secrets, then cut."""
+        """Return an external text as it may be recorded: without secrets, then truncated."""
         return recordable(text, self.redaction)
 
     def commit(
@@ -114,7 +112,7 @@ class Workspace:
         epoch: int = 0,
         label: Label | None = None,
     ) -> Commit:
-        """A commit of events by an agent, with ids and time; `label` is the agent's."""
+        """Build a commit of an agent's events, with ids and time; `label` is the agent's."""
         return new_commit(self.clock, version, Actor.of(agent), events, epoch=epoch, label=label)
 
     async def tell_lasting(
@@ -124,9 +122,10 @@ class Workspace:
         decide: Callable[[list[Stored]], Sequence[Event]],
         label: Label | None = None,
     ) -> bool:
-        """State of what outlives runs what `decide` makes of its commits; False for nothing.
+        """Append the events that `decide` derives from a workspace stream's commits; return False
+        for none.
 
-        Raises BadName, Refused with the stream's name, what else `decide` raises, and Conflict
+        Raises BadName, Refused with the stream's name, the other errors of `decide`, and Conflict
         after 50 lost races.
         """
         ids.name("by", Actor.of(by).agent)
@@ -145,7 +144,7 @@ class Workspace:
             raise Refused(message) from error
 
     async def add_lasting(self, stream: WorkspaceStream, by: str | Actor, event: Event) -> None:
-        """State an event of what outlives runs, whatever stands there. Costs a read of the newest
+        """Append an event to a workspace stream, whatever its state. Costs a read of the newest
         commit. Raises Conflict after 50 lost races.
         """
 
@@ -156,9 +155,9 @@ class Workspace:
         await transact(functools.partial(self.log.last, stream), next_append, self.log.append)
 
     async def runs(self, filters: RunFilter | None = None) -> list[tuple[str, RunState]]:
-        """Every run, or those asked for, with its life, the newest first: in one pass for all.
+        """Return every run, or those that match, with its life, newest first, in one pass.
 
-        Raises Corrupt and UnknownEvent where a run's life cannot be read.
+        Raises Corrupt and UnknownEvent if a run's life cannot be read.
         """
         found: list[tuple[str, RunState]] = []
         for life in await run_index.read(self.log):
@@ -170,7 +169,7 @@ class Workspace:
 
 
 def decided(state: RunState, events: Sequence[RunEvent]) -> list[RunEvent]:
-    """What of some events is news to a run's life, in order."""
+    """Return the events that change a run's life, in order."""
     items: list[RunEvent] = []
     for event in events:
         news = runs.decide(state, event)

@@ -93,7 +93,7 @@ def _provided(secret: Secret, provider: SecretProvider | None, tool: str) -> Any
     if inspect.isawaitable(found):
         if inspect.iscoroutine(found):
             found.close()
-        fact = "it gives something to await"
+        fact = "it returns an awaitable"
         raise BadValue(f"the provider of secret {secret.name!r}", fact, "give a plain function")
     if found is None:
         raise SecretUnavailable(secret.name, tool)
