@@ -1,5 +1,5 @@
-"""The public face: `hansard.connect`, and what it gives.
+"""The public API: `hansard.connect` and the objects that it returns.
 
-Touches all that is below it; it alone reads settings and environment.
-Gives `connect`, `record`, `session`, and the same for restricted agents (`restricted`, `protocol`).
+Depends on every layer below it, and is the only one that reads settings and environment. Contains
+records, sessions, the browser (`browser`) and the client of restricted agents (`restricted`).
 """

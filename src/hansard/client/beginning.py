@@ -1,5 +1,6 @@
-"""A session that opens what it stands on: a workspace and a run, by the settings and what it is
-given. Whoever has a record asks that one instead.
+"""Sessions that open their own workspace and run, from settings and arguments.
+
+A program that has a record calls `record.run` instead.
 """
 
 from __future__ import annotations
@@ -40,17 +41,20 @@ from hansard.operations.protocol.errors import NotOffered
 from hansard.settings import Settings
 from hansard.state.replay import fold_life
 
-# What a session that ended was answered: a line in the log, and one in the report that
-# `hansard run resume` and `hansard run replay` read when the program is done.
+# How much of an ended session was answered from the record: a line in the log, and one in the
+# report that `hansard run resume` and `hansard run replay` read when the program has ended.
 
 _log = logger(__name__)
 
 LINES_MAX = 100_000
-"""Sessions of one program that a report tells of."""
+"""Most sessions of one program that are read from a report."""
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A session that left, and what it was answered; a restricted agent's does not say."""
+    """An ended session and how much of it was answered from the record.
+
+    Sessions of restricted agents are not reported.
+    """
 
     run: str
     agent: str
@@ -61,7 +65,9 @@ class Ended(msgspec.Struct, frozen=True):
 async def ended(
     workspace: Workspace, opened: Opened, report: str | None, error: BaseException | None
 ) -> None:
-    """End a session, and tell what it was answered. Raises as `close_agent`."""
+    """End a session and report how much of it was answered from the record. Raises as
+    `close_agent`.
+    """
     mode = opened.engine.settings.mode
     try:
         await close_agent(workspace, opened, error)
@@ -72,7 +78,7 @@ async def ended(
 
 
 def tell(what: Ended, report: str | None) -> None:
-    """Tell of a session that left. A report that cannot be written is logged, and ends nothing."""
+    """Report an ended session. A report that cannot be written is logged; nothing is raised."""
     _log.info(
         "answered from the record",
         run=what.run,
@@ -89,39 +95,42 @@ def tell(what: Ended, report: str | None) -> None:
         finally:
             os.close(file)
     except OSError as failed:
-        _log.warning("what a replay saved cannot be reported", report=report, error=str(failed))
+        _log.warning("cannot write what a replay saved", report=report, error=str(failed))
 
 
 def report_sessions(report: Path) -> Iterator[Ended]:
-    """The sessions that a report tells of, in the order in which they left."""
+    """Yield the sessions of a report, in the order in which they ended."""
     for number, line in enumerate(report.read_bytes().splitlines()):
         if number >= LINES_MAX:
             return
         try:
             yield msgspec.json.decode(line, type=Ended)
-        except msgspec.DecodeError:  # whoever wrote it was killed in the middle
+        except msgspec.DecodeError:  # its writer was killed mid-write
             continue
 
 
 INSTEAD = (
-    "these settings name a restricted agent's credentials, with which record.run(...) of "
-    "hansard.connect() gives its session; or unset HANSARD_CREDENTIALS"
+    "the settings name a restricted agent's credentials: open its session with record.run(...) of "
+    "hansard.connect(), or unset HANSARD_CREDENTIALS"
 )
 
 LOST = (
-    "this program left it unfinished, and it is not on record any more: a new run would repeat its "
+    "this program left it unfinished, and it is no longer on record: a new run would repeat its "
     "effects. Restore the data directory from a backup that has it, or begin a new run: set "
     "HANSARD_RESUME=0"
 )
 
 NEVER_RESUMED = (INTERACTIVE, "pytest")
-"""Programs of which one start says nothing about what the next is meant to do."""
+"""Programs whose next start is unrelated to the one before, so that no run is resumed."""
 
 RULES = ("gate", "redact", "secrets", "settle")
 
 
 class OpeningRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is to begin with. Raises BadOption for an option that there is not."""
+    """Arguments of a session that opens its own workspace and run.
+
+    Raises BadOption for an unknown option.
+    """
 
     workflow: str | None
     agent: str | None
@@ -135,11 +144,12 @@ class OpeningRequest(msgspec.Struct, frozen=True, kw_only=True):
     async def open(
         self, post: Callable[[Callable[[], None]], None], pending: Callable[[], Any]
     ) -> tuple[Workspace, Opened, str | None, Unfinished | None]:
-        """Open the workspace and the session in it; return also the file that its end is reported
-        to, and the file that lets a restart resume the run. Raises as `connect` and `record.run`,
-        and NotOffered.
+        """Open the workspace and the session in it.
+
+        Return also the file that the session's end is reported to, and the file that lets a restart
+        resume the run. Raises as `connect` and `record.run`, and NotOffered.
         """
-        from hansard.client import opening  # noqa: PLC0415 -- who tests in memory needs no broker
+        from hansard.client import opening  # noqa: PLC0415 -- tests in memory need no broker
 
         begins = {key: self.options[key] for key in self.options if key in _BEGINS}
         rules = {key: self.options[key] for key in RULES if self.options.get(key) is not None}
@@ -181,8 +191,9 @@ async def _resumable(
     agent: str,
     role: str,
 ) -> tuple[Unfinished | None, Options]:
-    """Return the file that lets a restart resume the run, and the options that open the run: a new
-    one, or the one that this program left unfinished.
+    """Return the file that lets a restart resume the run, and the options that open the run.
+
+    The run is a new one, or the one that this program left unfinished.
     """
     workflow = request.workflow or request.otherwise
     start = ProgramStart(settings, workflow, agent, role)
@@ -209,7 +220,7 @@ async def _resumable(
 
 
 def _announce(workspace: Workspace, opened: Opened) -> None:
-    """Say on stderr that a run is resumed, and how to begin a new one."""
+    """Write to stderr that a run is resumed, and how to begin a new one."""
     steps = len(opened.engine.ledger.state.steps)
     sys.stderr.write(
         f"hansard: resuming run {opened.run}, which this program left unfinished "
@@ -230,7 +241,7 @@ async def _end(
     note: Unfinished | None,
     error: BaseException | None,
 ) -> None:
-    """End the session and close the workspace. A run that completed is not resumed by a restart."""
+    """End the session and close the workspace. A restart does not resume a run that completed."""
     is_done = False
     try:
         await ended(workspace, opened, report, error)
@@ -242,8 +253,9 @@ async def _end(
 
 
 def begun(request: OpeningRequest) -> tuple[Any, ...]:
-    """What a session of the sync client is made of, once it is open. Raises SyncInLoop, and as
-    `Asked.open`.
+    """Open a session of the sync client; return the arguments of its constructor.
+
+    Raises SyncInLoop, and as `OpeningRequest.open`.
     """
     refuse_in_loop()
     gateway = portal()
@@ -252,6 +264,9 @@ def begun(request: OpeningRequest) -> tuple[Any, ...]:
 
 
 async def begun_async(request: OpeningRequest) -> tuple[Any, ...]:
-    """What a session of the async client is made of, once it is open. Raises as `Asked.open`."""
+    """Open a session of the async client; return the arguments of its constructor.
+
+    Raises as `OpeningRequest.open`.
+    """
     workspace, opened, report, note = await request.open(lambda call: call(), Unbroken)
     return opened.engine, opened.arm, partial(_end, workspace, opened, report, note)

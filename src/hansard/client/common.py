@@ -1,6 +1,6 @@
-"""What every record has, whoever asks: a trusted program or a restricted agent.
+"""The methods shared by the records of trusted programs and of restricted agents.
 
-Each of the two classes, one a client, is generic in the sessions that it begins.
+There is one class for each client, sync and async; each is generic in the class of its sessions.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ else:  # TypeVar takes a default from Python 3.13 on
 def waits(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """Return a method of the sync client that waits for that of its `_async` on the loop of the
-    process.
-    """
+    """Return a sync method that runs `_async`'s method of that name on the process's loop."""
 
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -63,10 +61,10 @@ def waits(
 
 
 class AsyncCommonRecord(RecordOperations, Brief, Generic[AsyncS_co]):
-    """What every record has for the async client: a trusted program's and a restricted agent's.
+    """The methods of every record for the async client, of a trusted program or a restricted agent.
 
-    What a restricted agent's role may not do raises `RoleRefused`, and what only a trusted program
-    may do `NotOffered`.
+    A restricted agent gets `RoleRefused` for an operation that its role does not allow, and
+    `NotOffered` for one that only a trusted program has.
     """
 
     @contextlib.asynccontextmanager
@@ -80,23 +78,24 @@ class AsyncCommonRecord(RecordOperations, Brief, Generic[AsyncS_co]):
     ) -> AsyncGenerator[AsyncS_co, None]:
         """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
 
-        Leaving the block ends the agent's session, and with the last of its agents the run:
-        completed, or failed where one of them left its block by an error.
+        Leaving the block ends the agent's session. The end of the last agent's session ends the
+        run: completed, or failed if any agent left its block by an error.
 
         Args:
-            workflow: What the run is an execution of; needed where it begins.
-            agent: Who acts: `agent` if not given, or a restricted agent's principal. One name has
-                one role in a run.
-            role: Its role: `agent` if not given, or that of a restricted agent's credentials.
+            workflow: What the run is an execution of; required for a new run.
+            agent: The agent's name: `agent` if not given, or a restricted agent's principal. An
+                agent has one role in a run.
+            role: The agent's role: `agent` if not given, or that of a restricted agent's
+                credentials.
             **options: See `RunOptions`.
 
         Raises:
-            BadOption: There is no such option; the message names the nearest.
-            BadName, BadValue: A name is not one, or holds a secret.
-            NotFound: `mode` reads a run, or an agent of it, that is not there.
-            Refused: The agent has another role in this run, or the run takes no more.
-            Fenced: At the first write, where the run was resumed elsewhere meanwhile.
-            NotOffered: It is not for a restricted agent.
+            BadOption: An option is unknown; the message names the nearest one.
+            BadName, BadValue: A name is malformed, or holds a secret.
+            NotFound: `mode` reads a run, or an agent of it, that does not exist.
+            Refused: The agent has another role in this run, or the run accepts no more agents.
+            Fenced: At the first write, if the run was resumed elsewhere in the meantime.
+            NotOffered: A restricted agent may not use one of the options.
         """
         begun = await self._begin(workflow, agent, role, dict(options))
         async with within_async(begun) as session:
@@ -110,20 +109,20 @@ class AsyncCommonRecord(RecordOperations, Brief, Generic[AsyncS_co]):
         role: str | None = None,
         **options: Unpack[RunOptions],
     ) -> AsyncS_co:
-        """Like `run`, without a block: the session stays open until `session.close()`, or until
-        this record is closed. Wherever no block's session is current, a call of a `@hansard.tool`
-        goes to it, if it is the only one in this process (`hansard.sessions()`).
+        """Begin, join or resume a run as `run` does, without a block.
 
-        Opened again for the same agent and run, in the same thread, it takes the place of the
-        earlier one, which has then ended.
+        The session stays open until `session.close()`, or until this record is closed. Where no
+        block's session is current, a call of a `@hansard.tool` goes to it, if it is the only open
+        one in this process (`hansard.sessions()`).
+
+        Opening a session for the same agent and run again, in the same thread, ends the earlier one
+        and replaces it.
         """
         session = await self._begin(workflow, agent, role, dict(options))
         return await stay_async(session, self, self._place())
 
     async def close(self, error: BaseException | None = None) -> None:
-        """End the sessions that are open without a block, as `session.close(error)` does, and let
-        go of the broker.
-        """
+        """End the sessions opened without a block, as `session.close(error)` does; disconnect."""
         leaves(self)
         try:
             for session in kept(self):
@@ -151,8 +150,10 @@ class AsyncCommonRecord(RecordOperations, Brief, Generic[AsyncS_co]):
 
 
 class CommonRecord(Brief, Generic[S_co]):
-    """What every record has for the sync client. Each method runs that of the async client on the
-    loop of the process, and waits for it. See `AsyncCommonRecord`.
+    """The methods of every record for the sync client.
+
+    Each method runs that of the async client on the loop of the process, and waits for it. See
+    `AsyncCommonRecord`.
     """
 
     _async: AsyncCommonRecord[Any]
@@ -203,23 +204,24 @@ class CommonRecord(Brief, Generic[S_co]):
         because: str = "",
         by: str = OS_USER,
     ) -> Prompt:
-        """Add the version of a prompt that answers what was said of it; the newest version as it
-        stands where that changes nothing.
+        """Add a version of a prompt that answers feedback; return the newest version.
+
+        If the feedback changes nothing, no version is added.
 
         Args:
-            reference: The prompt, or which version of it.
-            feedback: What was said: `too_verbose` and `missing_context` have rules of their own; or
-                several of these, answered in turn.
-            using: A function of the prompt and what was said of it, which gives the new text; it
-                may ask a model. It answers all of `feedback` in the place of the rules.
-            because: Why.
-            by: Who adds it.
+            reference: The prompt, or one version of it.
+            feedback: The feedback, or a list applied in order. `too_verbose` and `missing_context`
+                have built-in rules.
+            using: A function of the prompt and one piece of feedback that returns the new text; it
+                may call a model. It replaces the built-in rules.
+            because: The reason on record.
+            by: The author of the version.
 
         Raises:
-            BadValue: No rule answers it, or what `using` gave is no text, or it is a coroutine
+            BadValue: No rule answers the feedback, `using` returned no text, or it is a coroutine
                 function.
             NotFound: There is no such prompt.
-            Refused: It has no such version.
+            Refused: The prompt has no such version.
         """
         self._async._demand_own("evolve", by)  # noqa: SLF001 -- of the async client
         text = evolving.feedback_list(feedback)
@@ -244,23 +246,24 @@ class CommonRecord(Brief, Generic[S_co]):
     ) -> Generator[S_co, None, None]:
         """Begin a run, or with `run=ID` join or resume one, as one agent in one role.
 
-        Leaving the block ends the agent's session, and with the last of its agents the run:
-        completed, or failed where one of them left its block by an error.
+        Leaving the block ends the agent's session. The end of the last agent's session ends the
+        run: completed, or failed if any agent left its block by an error.
 
         Args:
-            workflow: What the run is an execution of; needed where it begins.
-            agent: Who acts: `agent` if not given, or a restricted agent's principal. One name has
-                one role in a run.
-            role: Its role: `agent` if not given, or that of a restricted agent's credentials.
+            workflow: What the run is an execution of; required for a new run.
+            agent: The agent's name: `agent` if not given, or a restricted agent's principal. An
+                agent has one role in a run.
+            role: The agent's role: `agent` if not given, or that of a restricted agent's
+                credentials.
             **options: See `RunOptions`.
 
         Raises:
-            BadOption: There is no such option; the message names the nearest.
-            BadName, BadValue: A name is not one, or holds a secret.
-            NotFound: `mode` reads a run, or an agent of it, that is not there.
-            Refused: The agent has another role in this run, or the run takes no more.
-            Fenced: At the first write, where the run was resumed elsewhere meanwhile.
-            NotOffered: It is not for a restricted agent.
+            BadOption: An option is unknown; the message names the nearest one.
+            BadName, BadValue: A name is malformed, or holds a secret.
+            NotFound: `mode` reads a run, or an agent of it, that does not exist.
+            Refused: The agent has another role in this run, or the run accepts no more agents.
+            Fenced: At the first write, if the run was resumed elsewhere in the meantime.
+            NotOffered: A restricted agent may not use one of the options.
         """
         begun = self._begin(workflow, agent, role, dict(options))
         with within(begun) as session:
@@ -274,20 +277,20 @@ class CommonRecord(Brief, Generic[S_co]):
         role: str | None = None,
         **options: Unpack[RunOptions],
     ) -> S_co:
-        """Like `run`, without a block: the session stays open until `session.close()`, or until
-        this record is closed. Wherever no block's session is current, a call of a `@hansard.tool`
-        goes to it, if it is the only one in this process (`hansard.sessions()`).
+        """Begin, join or resume a run as `run` does, without a block.
 
-        Opened again for the same agent and run, in the same thread, it takes the place of the
-        earlier one, which has then ended.
+        The session stays open until `session.close()`, or until this record is closed. Where no
+        block's session is current, a call of a `@hansard.tool` goes to it, if it is the only open
+        one in this process (`hansard.sessions()`).
+
+        Opening a session for the same agent and run again, in the same thread, ends the earlier one
+        and replaces it.
         """
         session = self._begin(workflow, agent, role, dict(options))
         return stay(session, self, self._place())
 
     def close(self, error: BaseException | None = None) -> None:
-        """End the sessions that are open without a block, as `session.close(error)` does, and let
-        go of the broker.
-        """
+        """End the sessions opened without a block, as `session.close(error)` does; disconnect."""
         leaves(self)
         try:
             for session in kept(self):

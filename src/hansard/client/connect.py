@@ -1,6 +1,4 @@
-"""`hansard.connect` and `connect_async`: a record is opened, a trusted program's or a restricted
-agent's.
-"""
+"""`hansard.connect` and `connect_async`: open a record as a trusted program or restricted agent."""
 
 from __future__ import annotations
 
@@ -22,16 +20,16 @@ from hansard.client.options import ConnectOptions, Defaults, MoreSettings
 from hansard.client.record import AsyncRecord, Record
 from hansard.settings import Settings, SettingsError
 
-if TYPE_CHECKING:  # a trusted program never needs it
+if TYPE_CHECKING:  # a trusted program does not need it
     from hansard.client.restricted.record import AsyncRestrictedRecord, RestrictedRecord
 
 R = TypeVar("R", bound=AsyncCommonRecord[Any])
 
 
 def _login(settings: Settings, given: Mapping[str, Any]) -> Credentials | None:
-    """The credentials of a restricted agent; None for a trusted program.
+    """Return the credentials of a restricted agent; None for a trusted program.
 
-    Raises BadCredentials, SettingsError where they are of another workspace than was given.
+    Raises BadCredentials, and SettingsError if they belong to another workspace than the given one.
     """
     if settings.credentials is None:
         return None
@@ -69,32 +67,33 @@ def connect(  # noqa: PLR0913 -- each is a setting of its own
     credentials: str | os.PathLike[str] | None = None,
     **more: Unpack[MoreSettings],
 ) -> Record | RestrictedRecord:
-    """Open a workspace's record for the sync client; use it in a `with`.
+    """Open a workspace's record for the sync client; use it in a `with` block.
 
-    The embedded broker is started, or joined, unless `nats=` or HANSARD_NATS_URL names another.
-    With `credentials=` (a file of `hansard credentials`) or HANSARD_CREDENTIALS it is the service
-    that is asked, by a restricted agent: the same API, for what its role may do (`CommonRecord`).
+    The embedded broker is started or joined, unless `nats=` or HANSARD_NATS_URL names another. With
+    `credentials=` (a file of `hansard credentials`) or HANSARD_CREDENTIALS, the record is that of a
+    restricted agent: it calls the service and has the same API, limited to what the role allows
+    (`CommonRecord`).
 
     Args:
-        workspace: Which one; `default` if neither this nor a setting says.
-        data_dir: Where the embedded broker keeps its files.
+        workspace: The workspace's name; `default` if neither this nor a setting names one.
+        data_dir: The folder of the embedded broker's files.
         nats: Addresses of an outside server or cluster, comma-separated.
         durability: `strict` or `relaxed`, for the embedded broker.
-        gate: Rules that every call must pass: `hansard.allow`, `deny`, `ask_first`, `budget`, or
-            a function.
+        gate: Rules that every call must pass: `hansard.allow`, `deny`, `ask_first`, `budget`, or a
+            function.
         redact: Secrets to keep out of the record, by name: the text itself or a compiled pattern.
-        secrets: Gives them back to live calls: by name, or a function of the name.
-        settle: A policy that settles doubt: a function of the step, which gives `Happened(...)`,
-            `DID_NOT_HAPPEN`, a verdict, or None, which leaves it to a person.
-        credentials: A file of `hansard credentials`: the record is then a restricted agent's.
-        **more: Any other setting (`MoreSettings`). What is not given comes from the settings.
+        secrets: The secrets' values for live calls: by name, or a function of the name.
+        settle: A policy that settles calls in doubt: a function of the step that returns
+            `Happened(...)`, `DID_NOT_HAPPEN`, a verdict, or None, which leaves it to a person.
+        credentials: A file of `hansard credentials`, which opens the record as a restricted agent.
+        **more: Any other setting (`MoreSettings`). Arguments not given are read from the settings.
 
     Raises:
         SyncInLoop: Inside a running event loop: use `connect_async`.
         Unreachable: No broker answers at the address.
         ServerError: The embedded broker could not be started.
-        Contradiction: It stands with other settings.
-        SettingsError: A setting cannot be taken.
+        Contradiction: The workspace exists with other settings.
+        SettingsError: A setting is invalid.
         Corrupt: The broker has lost something of the workspace.
     """
     refuse_in_loop()
@@ -105,8 +104,8 @@ def connect(  # noqa: PLR0913 -- each is a setting of its own
     gateway = portal()
     login = _login(settings, given)
     if login is not None:
-        from hansard.client.restricted.link import Link  # noqa: PLC0415 -- a trusted program never needs it
-        from hansard.client.restricted.record import RestrictedRecord  # noqa: PLC0415 -- a trusted program never needs it
+        from hansard.client.restricted.link import Link  # noqa: PLC0415 -- restricted agents only
+        from hansard.client.restricted.record import RestrictedRecord  # noqa: PLC0415 -- restricted agents only
 
         return RestrictedRecord(gateway.run(Link.open(login)), gateway, defaults)
     opened, tables = gateway.run(open_with_tables(settings))
@@ -114,9 +113,7 @@ def connect(  # noqa: PLR0913 -- each is a setting of its own
 
 
 def opened(settings: Settings) -> Record:
-    """A workspace's record for the sync client, where the settings are at hand. Raises as `connect`
-    does.
-    """
+    """Open a workspace's record for the sync client from settings. Raises as `connect`."""
     refuse_in_loop()
     gateway = portal()
     found, tables = gateway.run(open_with_tables(settings))
@@ -147,9 +144,9 @@ def connect_async(  # noqa: PLR0913 -- each is a setting of its own
     credentials: str | os.PathLike[str] | None = None,
     **more: Unpack[MoreSettings],
 ) -> Connecting[Any]:
-    """Open a workspace's record for the async client; takes what `connect` takes.
+    """Open a workspace's record for the async client; takes the arguments of `connect`.
 
-    `async with hansard.connect_async(...) as record`, or `record = await connect_async(...)`.
+    Use `async with hansard.connect_async(...) as record`, or `record = await connect_async(...)`.
     """
     given = {"workspace": workspace, "data_dir": data_dir, "nats_url": nats}
     settings = settings_of(given | {"durability": durability, "credentials": credentials} | more)
@@ -170,7 +167,7 @@ def connect_async(  # noqa: PLR0913 -- each is a setting of its own
 
 
 class Connecting(Generic[R]):
-    """A record that is about to be opened: await it, or enter it with `async with`."""
+    """A record that is being opened: await it, or enter it with `async with`."""
 
     def __init__(self, opening: Callable[[], Awaitable[R]]) -> None:
         self._opening = opening

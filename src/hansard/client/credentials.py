@@ -1,4 +1,4 @@
-"""A login that reaches the service and nothing else, as one private file."""
+"""Credentials files: a login that can reach the service and nothing else."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ from hansard.domain.principal import PrincipalKind, PrincipalState, Token
 from hansard.settings import Settings
 
 LOOK_S = 30.0
-"""Between two looks for tokens that have expired: what their holders reach until then is a service
-that refuses them already.
+"""Seconds between two checks for expired tokens.
+
+Until the next check their holders can still connect, but the service refuses them.
 """
 
 _log = logger(__name__)
@@ -40,8 +41,11 @@ _LOGIN = re.compile(r"(?<=://)[^@/\s]+@")
 
 
 async def tell_broker(settings: Settings, workspace: Workspace) -> bool:
-    """Bring the embedded server up to the record; False for an outside one, whose configuration
-    is its operator's. The workspace must be open: it holds the server. Raises AccessNotSynced.
+    """Bring the embedded server's users up to date with the record; return False for an outside
+    one.
+
+    The configuration of an outside server is its operator's. The workspace must be open, since it
+    holds the server. Raises AccessNotSynced.
     """
     if settings.nats_url is not None:
         return False
@@ -55,8 +59,10 @@ async def tell_broker(settings: Settings, workspace: Workspace) -> bool:
 async def telling(
     settings: Settings, workspace: Workspace, *, look_s: float = LOOK_S
 ) -> AsyncGenerator[None]:
-    """Keep the embedded server up to the record for as long as the block runs: whose token has
-    expired is put out, too, although no event says so. Raises AccessNotSynced for the first time.
+    """Keep the embedded server's users up to date while the block runs.
+
+    Holders of expired tokens are disconnected, too, although no event marks the expiry. Raises
+    AccessNotSynced if the first update fails.
     """
     if not await tell_broker(settings, workspace):
         yield
@@ -78,12 +84,12 @@ async def _sync_server(settings: Settings, workspace: Workspace, look_s: float) 
             if users != report:
                 await tell_broker(settings, workspace)
                 report = users
-        except HansardError as error:  # the server may be on its way back: look again
-            _log.warning("the broker could not be told whom to let in", error=str(error))
+        except HansardError as error:  # the server may be restarting: try again
+            _log.warning("cannot update the broker's users", error=str(error))
 
 
 async def url_of(settings: Settings) -> str:
-    """Where the broker is, without anybody's login; waits for one that is being restarted.
+    """Return the broker's URL without a login; wait for a broker that is being restarted.
 
     Raises ServerError.
     """
@@ -98,7 +104,7 @@ PRIVATE_FILE = 0o600
 
 
 class Draft:
-    """The hidden file, held: no other process makes the same credentials meanwhile."""
+    """The locked hidden file of credentials in the making: no other process makes the same ones."""
 
     def __init__(self, place: Path, hidden: Path, fd: int) -> None:
         self._place = place
@@ -106,14 +112,14 @@ class Draft:
         self._fd = fd
 
     def found(self) -> Credentials | None:
-        """What an attempt before this one began with; None where it had not got so far."""
+        """Return the credentials that an earlier attempt wrote; None if there are none."""
         try:
             return access.load(self._hidden)
         except BadCredentials:
             return None
 
     def write(self, credentials: Credentials) -> None:
-        """Put them on disk, before anybody else knows of them. Raises Unwritable."""
+        """Write the credentials to disk, before they are registered anywhere. Raises Unwritable."""
         try:
             os.ftruncate(self._fd, 0)
             left = access.encode(credentials)
@@ -126,7 +132,7 @@ class Draft:
             raise Unwritable(self._place, error) from error
 
     def finish(self) -> None:
-        """Move them to their place. Raises Unwritable."""
+        """Move the file to its place. Raises Unwritable."""
         try:
             self._hidden.replace(self._place)
             _sync(self._place.parent)
@@ -134,16 +140,19 @@ class Draft:
             raise Unwritable(self._place, error) from error
 
     def drop(self) -> None:
-        """Remove the hidden file: there is nothing to go on with."""
+        """Remove the hidden file, of which nothing can be continued."""
         self._hidden.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def drafting(place: Path) -> Generator[Draft]:
-    """Hold the hidden file beside a place. Raises Unwritable, Refused where another holds it."""
+    """Lock the hidden file beside a place.
+
+    Raises Unwritable, and Refused if another process has it.
+    """
     hidden = place.parent / f".{place.name}.part"
     if place.exists() and not place.is_file():
-        raise Unwritable(place, OSError("it is no file"))
+        raise Unwritable(place, OSError("not a regular file"))
     try:
         fd = _held(hidden)
     except BlockingIOError:
@@ -158,7 +167,7 @@ def drafting(place: Path) -> Generator[Draft]:
 
 
 def _held(hidden: Path) -> int:
-    """The hidden file, open and locked, and really the one that stands there now."""
+    """Open and lock the hidden file; return a descriptor of the file that has the name now."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         fd = os.open(hidden, flags, PRIVATE_FILE)
@@ -170,12 +179,14 @@ def _held(hidden: Path) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # whoever held it moved it to its place meanwhile
+        os.close(fd)  # its last holder has moved it to its place
 
 
 def _take_own(fd: int, hidden: Path) -> None:
-    """Lock it. Raises PermissionError for a file that somebody put there to have what is written to
-    it, BlockingIOError where another process holds it.
+    """Lock the hidden file.
+
+    Raises PermissionError for a file that somebody planted there to read what is written, and
+    BlockingIOError if another process holds the lock.
     """
     found = os.fstat(fd)
     is_file = stat.S_ISREG(found.st_mode)
@@ -193,7 +204,7 @@ def _is(fd: int, path: Path) -> bool:
 
 
 def _sync(folder: Path) -> None:
-    """Have a folder's entries on disk."""
+    """Flush a folder's entries to disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -209,9 +220,11 @@ NEVER_HANDED_OVER = "its file was never finished"
 
 
 class CredentialsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What credentials are to be made. `name` None: as the role; `kind` None: as it is, or agent;
-    `output` None: a file of that name in the current folder. `on_behalf_of` are the principals that
-    their holder acts for, the nearest first.
+    """Terms of credentials to make.
+
+    `name` None: the role's name; `kind` None: the principal's present kind, or agent; `output`
+    None: a file named after the principal in the current folder. `on_behalf_of` are the principals
+    that the holder acts for, the nearest first.
     """
 
     role: str
@@ -230,14 +243,15 @@ class CredentialsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> Path:
-        """Where the file goes, in full."""
+        """The absolute path of the credentials file."""
         own = Path(f"hansard-{subjects.token(self.principal)}.json")
         return (self.output if self.output is not None else own).resolve()
 
 
 class CreatedCredentials(msgspec.Struct, tag_field="kind", tag="credentials", kw_only=True):
-    """Credentials, where they are and what they are good for. `broker_entry` is what the operator
-    of an outside broker adds to its configuration.
+    """Credentials that exist, their file and their terms.
+
+    `broker_entry` is the text that the operator of an outside broker adds to its configuration.
     """
 
     file: str
@@ -252,8 +266,8 @@ class CreatedCredentials(msgspec.Struct, tag_field="kind", tag="credentials", kw
 
 
 async def make(settings: Settings, request: CredentialsRequest) -> CreatedCredentials:
-    """Make credentials, or go on with what a killed attempt began; those that are there and valid
-    stay as they are.
+    """Make credentials, or complete an attempt that was killed; keep existing valid ones as they
+    are.
 
     Raises Refused, BadName, BadValue, BadCredentials, Unwritable, NotFound, AccessNotSynced.
     """
@@ -267,7 +281,7 @@ async def make(settings: Settings, request: CredentialsRequest) -> CreatedCreden
             is_first = draft.found() is None
             try:
                 made, is_new = await _make(settings, workspace, request, life_s, draft)
-            except (CallerError, BadCredentials):  # nothing of it is on record, or will be
+            except (CallerError, BadCredentials):  # nothing is on record
                 if is_first:
                     draft.drop()
                 raise
@@ -276,7 +290,10 @@ async def make(settings: Settings, request: CredentialsRequest) -> CreatedCreden
 
 
 def seconds(text: str) -> float | None:
-    """A life such as 90s, 45m, 12h, 30d, 8w in seconds; None for `never`. Raises BadValue."""
+    """Convert a lifetime such as 90s, 45m, 12h, 30d, 8w to seconds; None for `never`.
+
+    Raises BadValue.
+    """
     if text == NEVER:
         return None
     found = _LIFE.fullmatch(text)
@@ -292,13 +309,16 @@ async def _make(
     life_s: float | None,
     draft: Draft,
 ) -> tuple[Credentials, bool]:
-    """The credentials, at their place, on record, known to the broker; and whether they are new."""
+    """Return the credentials and whether they are new.
+
+    They are then in their file, on record, and known to the broker.
+    """
     url = await url_of(settings)
     standing = _standing(workspace, request)
     state = await principals.read(workspace, request.principal)
     if standing is not None and _is_good(workspace, standing, state):
         _check_terms(request, state.tokens[_token_id(standing)])
-        await tell_broker(settings, workspace)  # a kill may have come before it
+        await tell_broker(settings, workspace)  # an earlier attempt may have been killed
         if standing.url == url:
             draft.drop()
             return standing, False
@@ -328,7 +348,10 @@ async def _make(
 
 
 def _standing(workspace: Workspace, request: CredentialsRequest) -> Credentials | None:
-    """What stands at the place now. Raises BadCredentials, and Refused for somebody else's."""
+    """Return the credentials that the file holds now; None if there is no file.
+
+    Raises BadCredentials, and Refused if they belong to another role, principal or workspace.
+    """
     if not request.place.exists():
         return None
     found = access.load(request.place)
@@ -347,21 +370,22 @@ def _is_for(workspace: Workspace, found: Credentials, request: CredentialsReques
 
 
 def _check_terms(request: CredentialsRequest, token: Token) -> None:
-    """Raises Refused where valid credentials stand at the place whose holder acts for others than
-    is wanted now: what they are good for is never changed, nor kept in silence.
+    """Raise Refused if valid credentials in the file act for other principals than requested.
+
+    The terms of credentials never change, and are never kept silently.
     """
     current = token.issued.on_behalf_of
     if current != request.on_behalf_of:
         message = (
             f"{str(request.place)!r} holds valid credentials that act {acting_for(current)}, and "
-            f"those asked for act {acting_for(request.on_behalf_of)}: give another --output, or "
+            f"those requested act {acting_for(request.on_behalf_of)}: give another --output, or "
             f"revoke these first ('hansard principals revoke {token.issued.token}')"
         )
         raise Refused(message)
 
 
 def acting_for(on_behalf_of: tuple[str, ...]) -> str:
-    """For whom somebody acts, in words."""
+    """Describe in words for whom a principal acts."""
     if not on_behalf_of:
         return "on behalf of nobody else"
     return f"on behalf of {' for '.join(repr(name) for name in on_behalf_of)}"
@@ -373,7 +397,7 @@ def _token_id(made: Credentials) -> str:
 
 
 def _is_good(workspace: Workspace, found: Credentials, state: PrincipalState) -> bool:
-    """Whether credentials are on record and valid."""
+    """Return whether credentials are on record and valid."""
     token = state.tokens.get(_token_id(found))
     return (
         token is not None
@@ -386,7 +410,7 @@ def _is_good(workspace: Workspace, found: Credentials, state: PrincipalState) ->
 async def _begun(
     workspace: Workspace, request: CredentialsRequest, url: str, draft: Draft
 ) -> Credentials | None:
-    """What a killed attempt left to go on with. What it left of another kind is revoked."""
+    """Return the credentials of a killed attempt; revoke those that do not fit the request."""
     found = draft.found()
     if found is None or found.workspace != workspace.log.workspace:
         return None

@@ -1,4 +1,4 @@
-"""Where something of ours is asked over HTTP: an address, and what listens there until its end."""
+"""HTTP listeners: an address, and a server that runs on it until cancelled."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ INVALID_REQUEST = -32600
 """Code of JSON-RPC 2.0."""
 
 CLOSING_S = 3
-"""How long answers that are under way are waited for at the end; streams are then cut."""
+"""Seconds that responses under way may take at shutdown; streams are then cut."""
 
 
 def foreign(headers: Mapping[str, str], hosts: Collection[str]) -> tuple[HTTPStatus, str] | None:
@@ -88,7 +88,7 @@ _ADD = "is not a name of this server: --allow-host adds one"
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where to listen; `hosts` are names that requests may ask for beside the machine's own."""
+    """An address to listen on; `hosts` are host names accepted beside the machine's own."""
 
     host: str
     port: int
@@ -96,7 +96,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, text: str, hosts: Sequence[str] = ()) -> Address:
-        """From `PORT` or `HOST:PORT`. Raises BadValue."""
+        """Parse `PORT` or `HOST:PORT`. Raises BadValue."""
         host, _, port = text.rpartition(":")
         if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
             raise BadValue("--http", f"{text!r:.80}", "give [HOST:]PORT, such as 8931, or 0")
@@ -119,7 +119,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class _Server(uvicorn.Server):
-    """One that leaves signals to who runs it."""
+    """A server that leaves signal handling to its caller."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -186,8 +186,10 @@ async def listen(
     announce: Callable[[str], None],
     ending: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve an application until this is cancelled; `notify` is called with the URL of a path of it
-    once it listens, `ending` before what is open is waited for. Raises BadValue.
+    """Serve an application until cancelled.
+
+    `announce` is called with the URL of `path` once the server listens, `ending` before open
+    requests are waited for. Raises BadValue.
     """
     with contextlib.closing(address.bound()) as listening:
         config = uvicorn.Config(

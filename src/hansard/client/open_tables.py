@@ -1,5 +1,6 @@
-"""Who answers questions in SQL for a record, and how they are opened: apart from the tables, and
-from what a session is opened with, which both take long to import.
+"""The interface of a record's SQL tables, and the type of the function that opens them.
+
+Separate from the implementation and from session options, which both take long to import.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ T = TypeVar("T")
 
 
 class Tables(Protocol):
-    """Answers questions in SQL for a record; `hansard.client.tables` takes long to import."""
+    """SQL queries on a record. `hansard.client.tables`, which implements it, is slow to import."""
 
     async def ask(
         self,
@@ -23,17 +24,17 @@ class Tables(Protocol):
         parameters: tuple[object, ...],
         tables: Mapping[str, Any] = NOTHING,
     ) -> SqlAnswer:
-        """The answer."""
+        """Answer a question in SQL; `tables` are tables of the caller's own, by name."""
         ...
 
     async def read(self, reads: Callable[[Reader], T]) -> T:
-        """What one of our own reads finds."""
+        """Run a read of our own and return its result."""
         ...
 
     async def close(self) -> None:
-        """Let go of what answers."""
+        """Release what answers queries."""
         ...
 
 
 OpenTables = Callable[[], Tables]
-"""Opens the tables when the first question comes."""
+"""Opens the tables, at the first query."""

@@ -1,7 +1,8 @@
-"""The composition root: settings in, an open workspace out. Nothing else reads the environment.
+"""The composition root: takes settings, returns an open workspace. Nothing else reads the
+environment.
 
-Whoever only reads makes nothing: no data directory, no workspace. A mistyped name is an error and
-not an empty answer.
+A caller that only reads creates nothing: no data directory, no workspace. A mistyped name is an
+error, not an empty result.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ from hansard.settings import Settings, SettingsError
 _log = logger(__name__)
 
 OUTSIDE_CONNECT_TIMEOUT_S = 3.0
-"""How long the first connect to a server that is not ours may take: it is there, or it is not."""
+"""Seconds that the first connect to an outside server may take."""
 
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
-    """What is given, else the environment, else `hansard.toml`. Raises SettingsError, NotCopied,
-    BadDataDir.
+    """Return the settings: arguments first, then the environment, then `hansard.toml`.
+
+    Raises SettingsError, NotCopied, BadDataDir.
     """
     fields = dict(given)
     if fields.get("credentials") is not None:
@@ -52,8 +54,9 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
 
 
 def readable(settings: Settings, tell: Callable[[str], None]) -> Settings:
-    """The settings, with a private copy of the data directory where that cannot be written, which
-    is told. Raises NotCopied, BadDataDir.
+    """Return the settings, with a private copy of the data directory if it is not writable.
+
+    `tell` is called with a notice of the copy. Raises NotCopied, BadDataDir.
     """
     if settings.nats_url is not None or settings.credentials is not None:
         return settings
@@ -63,7 +66,7 @@ def readable(settings: Settings, tell: Callable[[str], None]) -> Settings:
 
 
 class Broker(msgspec.Struct):
-    """A broker to talk to: how to reach it, what is known of its durability, how to let go."""
+    """A broker: its connection options, its durability, and the function that releases it."""
 
     runtime: BrokerOptions
     admin: BrokerOptions | None
@@ -72,17 +75,17 @@ class Broker(msgspec.Struct):
 
 
 async def find_broker(settings: Settings) -> Broker:
-    """The outside broker that the settings name, else the embedded one, started or joined.
+    """Return the outside broker that the settings name, else the embedded one, started or joined.
 
-    Raises MockedClock, and SettingsError where replicas are asked of the embedded one.
+    Raises MockedClock, and SettingsError if replicas are requested of the embedded one.
     """
     demand_real_clock()
     if settings.nats_url:
         return await _outside(settings)
     if (settings.nats_replicas or 1) > 1:
         message = (
-            f"{settings.nats_replicas} replicas were asked for, but the embedded broker is one "
-            "server: name a cluster (HANSARD_NATS_URL, --nats) or ask for no replicas"
+            f"{settings.nats_replicas} replicas requested, but the embedded broker is one server: "
+            "name a cluster (HANSARD_NATS_URL, --nats) or request no replicas"
         )
         raise SettingsError(message)
     request = settings.durability
@@ -139,8 +142,10 @@ async def _outside(settings: Settings) -> Broker:
 
 
 async def open_workspace(settings: Settings) -> Workspace:
-    """A workspace, open. Raises Unreachable, Contradiction, ServerError, BadName, and Corrupt where
-    the server has lost something of it.
+    """Open a workspace.
+
+    Raises Unreachable, Contradiction, ServerError, BadName, and Corrupt if the server has lost
+    something of it.
     """
     opened, _ = await open_with_tables(settings)
     return opened
@@ -149,8 +154,10 @@ async def open_workspace(settings: Settings) -> Workspace:
 async def open_with_tables(
     settings: Settings, *, only_read: bool = False
 ) -> tuple[Workspace, OpenTables]:
-    """A workspace, open, and what opens its tables. `only_read`: for who reads, over one
-    connection; it has to be there. Raises as `open_workspace`, and then NotFound.
+    """Open a workspace; return it and the function that opens its tables.
+
+    With `only_read` it uses one connection, and the workspace must exist. Raises as
+    `open_workspace`, with `only_read` also NotFound.
     """
     redact = configuration.secrets(settings)
     Redaction.of(redact)
@@ -171,7 +178,7 @@ async def open_with_tables(
         raise
 
     def tables() -> Tables:
-        from hansard.client import tables  # noqa: PLC0415 -- it takes long, and not all ask in SQL
+        from hansard.client import tables  # noqa: PLC0415 -- slow to import, and needed only for SQL
 
         folder = Path(settings.data_dir).absolute()
         return tables.Tables(settings.workspace, folder, broker.runtime)
@@ -181,7 +188,9 @@ async def open_with_tables(
 
 
 def _command(settings: Settings) -> str:
-    """How a person reaches the workspace from a shell; without what a password may stand in."""
+    """Return the shell command that reaches the workspace, without anything that may hold a
+    password.
+    """
     words = ["hansard", "--workspace", settings.workspace]
     if settings.nats_url and "@" not in settings.nats_url:
         words += ["--nats", settings.nats_url]
@@ -199,12 +208,12 @@ def _workspace(log: JetStreamLog, broker: Broker, command: str) -> Workspace:
 
 
 def data_dir_of(settings: Settings) -> Path:
-    """The embedded broker's folder, in full."""
+    """Return the absolute path of the embedded broker's folder."""
     return Path(settings.data_dir).absolute()
 
 
 def check_data_dir(settings: Settings) -> None:
-    """Raise NotFound where there is no embedded broker's folder, and none other is named."""
+    """Raise NotFound if the embedded broker's folder is missing and no other broker is named."""
     folder = data_dir_of(settings)
     if settings.nats_url is None and not folder.is_dir():
         remedy = "give --data-dir or --nats, or begin a record with 'hansard up' or connect()"
@@ -212,7 +221,7 @@ def check_data_dir(settings: Settings) -> None:
 
 
 async def check_workspace(raw: RawWorkspace) -> None:
-    """Raise NotFound where the broker has no such workspace, Corrupt where it had one."""
+    """Raise NotFound if the broker has no such workspace, Corrupt if it once had it."""
     found = await raw.workspaces()
     if raw.workspace not in found:
         await raw.refuse_loss()
@@ -222,8 +231,10 @@ async def check_workspace(raw: RawWorkspace) -> None:
 
 @contextlib.asynccontextmanager
 async def reading_raw(settings: Settings, *, damaged: bool = False) -> AsyncGenerator[RawWorkspace]:
-    """A workspace that exists, undecoded. Raises NotFound, Unreachable, ServerError, BadName, and
-    Corrupt where the broker lost something of it; `damaged` only where it is not there at all.
+    """Open an existing workspace without decoding its events.
+
+    Raises NotFound, Unreachable, ServerError, BadName, and Corrupt if the broker lost something of
+    it; with `damaged` only if all of it is lost.
     """
     check_data_dir(settings)
     broker = await find_broker(settings)
@@ -240,7 +251,7 @@ async def reading_raw(settings: Settings, *, damaged: bool = False) -> AsyncGene
 
 @contextlib.asynccontextmanager
 async def reading(settings: Settings) -> AsyncGenerator[Workspace]:
-    """A workspace that exists. Raises as `reading_raw`, and Contradiction."""
+    """Open an existing workspace. Raises as `reading_raw`, and Contradiction."""
     check_data_dir(settings)
     workspace, _ = await open_with_tables(settings, only_read=True)
     try:
@@ -251,7 +262,7 @@ async def reading(settings: Settings) -> AsyncGenerator[Workspace]:
 
 @contextlib.asynccontextmanager
 async def beginning(settings: Settings) -> AsyncGenerator[Workspace]:
-    """A workspace, made where it is not there. Raises as `open_workspace`."""
+    """Open a workspace, creating it if it does not exist. Raises as `open_workspace`."""
     workspace = await open_workspace(settings)
     try:
         yield workspace

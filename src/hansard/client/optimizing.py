@@ -1,10 +1,12 @@
-"""The self-optimising loop: candidates are proposed and evaluated on one part of the tasks, the
-best is compared with what stands on the others, and an alias is moved if that says *better*.
+"""The optimization loop of prompts.
 
-It is a run of its own: each evaluation and each proposal is a step of it, so that who goes on with
-one that was killed is answered from the record. What belongs to which part follows from the tasks'
-names, and stands in the run's checkpoint before anything is asked. The comparison is an experiment,
-registered before its first trial; each trial is a run of it.
+Candidates are proposed and evaluated on one part of the tasks, the best is compared with the base
+version on the other part, and an alias is moved if the verdict is *better*.
+
+An optimization is a run, each evaluation and each proposal a step of it, so that resuming a killed
+one answers those from the record. The split of the tasks follows from their names, and is in the
+run's checkpoint before the first evaluation. The comparison is an experiment, registered before its
+first trial; each trial is a run of it.
 """
 
 from __future__ import annotations
@@ -34,15 +36,15 @@ from hansard.inspect.prompts import PromptEvidence
 
 AGENT = "optimizer"
 STAGE = "optimization"
-"""The checkpoint that says what is optimised, and on which tasks."""
+"""Name of the checkpoint that holds the prompt and the split of the tasks."""
 
 WORKFLOW, TRIAL = "optimize prompt", "optimize prompt: trial"
 
 BUDGET = 200
-"""Evaluations, where nothing else is said."""
+"""Default number of evaluations."""
 
-AGAIN = "run it again to continue: no answer that is on record is asked for again"
-"""A note on whatever ends an optimization or a comparison early."""
+AGAIN = "run it again to continue: results on record are not computed again"
+"""Note added to any exception that ends an optimization or a comparison early."""
 
 BASE, CANDIDATE = "base", "candidate"
 """The arms of the comparison."""
@@ -50,32 +52,35 @@ BASE, CANDIDATE = "base", "candidate"
 _OF_EVIDENCE = ("arm", "baseline", "metric", "verdict", "difference", "low", "high", "tasks")
 
 CANDIDATES_MAX = 50
-"""Most versions that one optimisation adds."""
+"""Most versions that one optimization adds."""
 
 DULL_MAX = 3
-"""Proposals in a row that are no new text, after which a search ends."""
+"""Proposals in a row without a new text that end a search."""
 
 Evaluate = Callable[[PromptText, Any], float]
-"""Gives the score of a text on a task; it may call tools, such as a model. `text.fill(query=...)`
-has its variables filled in.
+"""Returns the score of a text on a task; it may call tools, such as a model.
+
+`text.fill(query=...)` fills in the text's variables.
 """
 
 Propose = Callable[[str, Sequence[Mapping[str, Any]]], str]
-"""Gives another text, from one and how it did: `{"task", "input", "score"}` of each task, the worst
-first; it may ask a model."""
+"""Returns another text, from one and its results; it may call a model.
+
+The results are `{"task", "input", "score"}` of each task, the worst first.
+"""
 
 
 class BudgetSpent(Exception):
-    """No evaluation is left for the search."""
+    """The search has no evaluation left."""
 
 
 class PromptCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A text that a search came to.
+    """A candidate text of a search.
 
     Attributes:
         text: The text.
-        parents: The candidates that it was made of, by their places in the list.
-        score: The mean over the tasks of the search.
+        parents: The candidates that it was derived from, by their indexes in the list.
+        score: The mean score over the tasks of the search.
     """
 
     text: str
@@ -84,12 +89,12 @@ class PromptCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptSearch(Brief):
-    """What a search has to go by: the tasks of one half, and who evaluates and proposes.
+    """The input of a search: the tasks of one half, and functions to evaluate and propose.
 
     Attributes:
         text: The text to begin with.
         tasks: The tasks, by name.
-        left: How many evaluations are left.
+        left: The number of evaluations left.
     """
 
     def __init__(
@@ -104,7 +109,7 @@ class PromptSearch(Brief):
         self.evaluations = 0
 
     def evaluate(self, text: str, task: str) -> float:
-        """The score of a text on a task; asked again it costs nothing. Raises BudgetSpent."""
+        """Return the score of a text on a task; repeated calls are free. Raises BudgetSpent."""
         if (text, task) not in self._known:
             if self.left < 1:
                 raise BudgetSpent
@@ -114,11 +119,11 @@ class PromptSearch(Brief):
         return self._known[text, task]
 
     def mean(self, text: str) -> float:
-        """The mean score of a text over all tasks of the search. Raises BudgetSpent."""
+        """Return the mean score of a text over all tasks of the search. Raises BudgetSpent."""
         return math.fsum(self.evaluate(text, task) for task in self.tasks) / len(self.tasks)
 
     def propose(self, text: str, tasks: Sequence[str] | None = None) -> str:
-        """Another text, from how one did on some of the tasks, or all."""
+        """Propose another text, from the results of one on some of the tasks, or all."""
         shown = [task for task in (tasks or self.tasks) if (text, task) in self._known]
         shown.sort(key=lambda task: self._known[text, task])
         items = [
@@ -132,12 +137,14 @@ class PromptSearch(Brief):
 
 
 Searcher = Callable[[PromptSearch], Sequence[PromptCandidate]]
-"""Comes to candidates, the first of which is the text that it begins with; each after its parents.
-`hansard.integrations.gepa.search(...)` makes one that is GEPA's."""
+"""Returns candidates, the base text first, each after its parents.
+
+`hansard.integrations.gepa.search(...)` builds one that uses GEPA.
+"""
 
 
 def hill_climb(search: PromptSearch) -> list[PromptCandidate]:
-    """From the best text so far a proposal, for as long as the budget lasts."""
+    """Propose a text from the best one so far, until the budget is spent."""
     found = [PromptCandidate(text=search.text, score=search.mean(search.text))]
     dull = 0
     while len(found) < CANDIDATES_MAX and dull < DULL_MAX and search.left >= len(search.tasks):
@@ -152,23 +159,23 @@ def hill_climb(search: PromptSearch) -> list[PromptCandidate]:
 
 
 def _best(found: Sequence[PromptCandidate]) -> int:
-    """The place of the best; of equal ones the first."""
+    """Return the index of the best candidate; of equal ones the first."""
     return max(range(len(found)), key=lambda place: (found[place].score, -place))
 
 
 class Optimized(Brief, msgspec.Struct, kw_only=True):
-    """What an optimisation came to.
+    """The result of an optimization.
 
     Attributes:
         prompt: The prompt's name.
-        run: The run that it was.
+        run: The id of the optimization's run.
         base: The version that it began with.
-        best: The one that did best on the tasks of the search.
-        versions: All that were tried, with their means there.
-        experiment: Which one compared `best` with `base`; empty where there is nothing to compare.
-        evidence: What it says; None where there is nothing to compare.
-        promoted: Whether the alias names `best` now.
-        evaluations: How many were asked for, those of the comparison included.
+        best: The version with the best mean score on the tasks of the search.
+        versions: The mean score of each version that was tried, on the tasks of the search.
+        experiment: The experiment that compared `best` with `base`; empty if they are the same.
+        evidence: The verdict of the experiment; None without one.
+        promoted: True if the alias names `best` now.
+        evaluations: Number of evaluations, those of the comparison included.
         searched: The tasks of the search.
         held_out: The tasks of the comparison.
     """
@@ -187,17 +194,17 @@ class Optimized(Brief, msgspec.Struct, kw_only=True):
 
 
 class OptimizeOptions(TypedDict, total=False):
-    """How a prompt is optimised.
+    """Options of `record.optimize`.
 
     Attributes:
-        search: What looks for candidates: `hill_climb` if not given, or one of
+        search: The search for candidates: `hill_climb` by default, or one of
             `hansard.integrations.gepa`.
-        metric: What the scores are called: `score` if not said.
-        alias: What is moved: `production` if not said.
-        budget: How many evaluations there may be, those of the comparison included; 200.
-        holdout: Which share of the tasks is held out for it; a half.
-        salt: Mixed into which tasks are.
-        by: Who does it: `optimizer`.
+        metric: Name of the score; `score` by default.
+        alias: The alias to move; `production` by default.
+        budget: Most evaluations, those of the comparison included; 200 by default.
+        holdout: Share of the tasks held out for the comparison; 0.5 by default.
+        salt: Text that the choice of held-out tasks depends on.
+        by: The author on record; `optimizer` by default.
     """
 
     search: Searcher
@@ -210,7 +217,7 @@ class OptimizeOptions(TypedDict, total=False):
 
 
 class OptimizeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be optimised, on what, by whom."""
+    """The arguments of an optimization."""
 
     reference: str
     tasks: Any
@@ -225,11 +232,11 @@ class OptimizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     by: str = "optimizer"
 
     def check(self) -> None:
-        """Raise BadValue, BadName."""
+        """Raise BadValue or BadName if an argument is invalid."""
         if not isinstance(self.tasks, Mapping) or not all(
             isinstance(name, str) for name in self.tasks
         ):
-            raise BadValue("tasks", f"{self.tasks!r:.80}", "give what is to be solved, by name")
+            raise BadValue("tasks", f"{self.tasks!r:.80}", "give a mapping of tasks by name")
         for name in self.tasks:
             ids.name("task", name)
         ids.name("metric", self.metric)
@@ -245,7 +252,7 @@ def optimize_request(
     propose: Propose,
     options: Mapping[str, Any],
 ) -> OptimizeRequest:
-    """What is asked. Raises BadOption."""
+    """Build a request from the arguments of `record.optimize`. Raises BadOption."""
     check_options("record.optimize", options, OptimizeOptions.__annotations__)
     return OptimizeRequest(
         reference=reference, tasks=tasks, evaluate=evaluate, propose=propose, **options
@@ -253,8 +260,10 @@ def optimize_request(
 
 
 def halves(request: OptimizeRequest, name: str) -> tuple[list[str], list[str]]:
-    """The tasks of the search and those that are held out, each in the order of a digest of salt,
-    prompt and task: the same for ever, whatever order they are given in. Raises BadValue.
+    """Return the tasks of the search and those that are held out.
+
+    Both are ordered by a digest of salt, prompt and task, so that the split never depends on the
+    order of the arguments. Raises BadValue.
     """
 
     def place(task: str) -> bytes:
@@ -279,7 +288,7 @@ def halves(request: OptimizeRequest, name: str) -> tuple[list[str], list[str]]:
 
 
 class _Stage(msgspec.Struct):
-    """What stands on record before anything is asked."""
+    """The checkpoint of an optimization, recorded before the first evaluation."""
 
     prompt: str
     base: int
@@ -288,10 +297,11 @@ class _Stage(msgspec.Struct):
 
 
 def optimize(record: Any, request: OptimizeRequest) -> Optimized:
-    """Optimise a prompt of a record of the sync client. The newest optimisation of the prompt is
-    resumed unless it completed or was cancelled: what was evaluated before an error of `evaluate`
-    or `propose`, or a kill, is not asked again. Raises BadValue, NotFound, Refused, and what
-    `evaluate` and `propose` raise.
+    """Optimize a prompt of a record of the sync client.
+
+    The newest optimization of the prompt is resumed unless it completed or was cancelled: results
+    recorded before a kill, or before an error of `evaluate` or `propose`, are not computed again.
+    Raises BadValue, NotFound, Refused, and what `evaluate` and `propose` raise.
     """
     request.check()
     name, _ = prompts.split(request.reference)
@@ -313,8 +323,8 @@ def optimize(record: Any, request: OptimizeRequest) -> Optimized:
         missing = [task for task in (*stage.searched, *stage.held_out) if task not in request.tasks]
         if missing:
             message = (
-                f"run {session.run} was begun with task {missing[0]!r:.80}, which is not given: "
-                f"give the same tasks, or end it (hansard run cancel {session.run}) and begin again"
+                f"run {session.run} began with task {missing[0]!r:.80}, which is missing now: give "
+                f"the same tasks, or end it (hansard run cancel {session.run}) and begin again"
             )
             raise Refused(message)
         with continues():
@@ -322,9 +332,11 @@ def optimize(record: Any, request: OptimizeRequest) -> Optimized:
 
 
 async def optimize_async(request: OptimizeRequest, record_of: Callable[[Portal], Any]) -> Optimized:
-    """The same for a record of the async client: searches wait, so it is made in a thread, with a
-    record of the sync client over the same loop, where coroutine functions run. Cancelled, it ends
-    at what it is asking for, and is gone on with when it is called again.
+    """Optimize a prompt of a record of the async client.
+
+    Searches block, so `optimize` runs in a thread, with a record of the sync client over the same
+    loop; coroutine functions run on that loop. Cancellation ends it at the pending call; calling it
+    again resumes it.
     """
     portal = LoopPortal(asyncio.get_running_loop())
     made = msgspec.structs.replace(
@@ -339,12 +351,12 @@ async def optimize_async(request: OptimizeRequest, record_of: Callable[[Portal],
         portal.end()
         await asyncio.wait([work])
         if not work.cancelled():
-            work.exception()  # it is told nobody
+            work.exception()  # retrieved, so that asyncio does not log it
         raise
 
 
 def _waiting(portal: Portal, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function as a thread calls it: one that gives an awaitable runs on the portal's loop."""
+    """Return a function for use in a thread; a coroutine function runs on the portal's loop."""
 
     def call(*given: Any) -> Any:
         async def awaited() -> Any:
@@ -356,18 +368,18 @@ def _waiting(portal: Portal, function: Callable[..., Any]) -> Callable[..., Any]
 
 
 class _Loop:
-    """One optimisation, in its run."""
+    """One optimization, in its run."""
 
     def __init__(self, record: Any, request: OptimizeRequest, stage: _Stage, session: Any) -> None:
         self._record = record
-        self._wanted = request
+        self._request = request
         self._stage = stage
         self._session = session
         self._trials = 0
 
     def run(self) -> Optimized:
-        """PromptSearch, compare, promote."""
-        stage, request = self._stage, self._wanted
+        """Search, compare and promote."""
+        stage, request = self._stage, self._request
         search = self._search()
         found = list(request.search(search))[:CANDIDATES_MAX]
         versions = self._added(found)
@@ -395,7 +407,7 @@ class _Loop:
         )
 
     def _search(self) -> PromptSearch:
-        stage, request = self._stage, self._wanted
+        stage, request = self._stage, self._request
         base = self._record.prompt(f"{stage.prompt}@{stage.base}")
         propose: Propose = self._session.tool(name="propose", effects="composite")(
             _named(request.propose, "text", "results")
@@ -409,7 +421,9 @@ class _Loop:
         )
 
     def _added(self, found: Sequence[PromptCandidate]) -> list[int]:
-        """The versions that candidates are: the first is the base. Adding again adds nothing."""
+        """Return the versions of the candidates, the base first. Adding a version again adds
+        nothing.
+        """
         stage = self._stage
         versions = [stage.base]
         base = self._record.prompt(f"{stage.prompt}@{stage.base}")
@@ -422,15 +436,15 @@ class _Loop:
                 parameters=base.parameters,
                 parents=parents[: prompts.PARENTS_MAX] or (stage.base,),
                 because=f"proposed in run {self._session.run}",
-                metrics={f"{self._wanted.metric} in the search": each.score},
-                by=self._wanted.by,
+                metrics={f"{self._request.metric} in the search": each.score},
+                by=self._request.by,
             )
             versions.append(version)
         return versions
 
     def _compare(self, experiment: str, best: int) -> None:
         """Register the experiment and run its trials."""
-        stage, request = self._stage, self._wanted
+        stage, request = self._stage, self._request
         arms = {
             BASE: f"{stage.prompt}@{stage.base}",
             CANDIDATE: f"{stage.prompt}@{best}",
@@ -450,7 +464,7 @@ class _Loop:
         self._trials += len(arms) * len(stage.held_out)
 
     def _evidence(self, experiment: str) -> PromptEvidence | None:
-        """What the experiment says, as `record.compare` has it."""
+        """Return the experiment's verdict, as `record.compare` reports it."""
         parts = self._record.compare(experiment, baseline=BASE).report.judged
         for row in parts[0].comparisons if parts else ():
             if row["default"] and row["arm"] == CANDIDATE and not row["slice"]:
@@ -459,8 +473,8 @@ class _Loop:
         return None
 
     def _promote(self, experiment: str, best: int) -> bool:
-        """Move the alias on the verdict, where it names the base, or nothing yet."""
-        request, name = self._wanted, self._stage.prompt
+        """Move the alias if it names the base, or nothing; return whether it now names `best`."""
+        request, name = self._request, self._stage.prompt
         try:
             standing = self._record.prompt(f"{name}@{request.alias}").version
         except Refused:
@@ -477,7 +491,7 @@ class _Loop:
 
 @contextlib.contextmanager
 def continues() -> Generator[None]:
-    """Note on whatever ends the block early that running it again continues it."""
+    """Add a note to any exception that leaves the block: running again continues."""
     try:
         yield
     except BaseException as error:
@@ -486,18 +500,18 @@ def continues() -> Generator[None]:
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Versions of prompts, tried on the same tasks as the arms of an experiment.
+    """A comparison of versions of prompts on the same tasks, as the arms of an experiment.
 
     Attributes:
         experiment: The name of the experiment.
-        question: What it is to answer.
+        question: The question that it answers.
         arms: The version that each arm tries, as `rag@3`.
-        tasks: What each is evaluated on, by name.
-        evaluate: Gives the score of a text on a task.
-        metric: The name of the scores, of which more is better.
+        tasks: The tasks, by name.
+        evaluate: Returns the score of a text on a task.
+        metric: The name of the score; more is better.
         workflow: The workflow of the trials.
-        by: Who compares.
-        key: What the ids of the trials depend on beside arm and task.
+        by: The author on record.
+        key: A text that the ids of the trials depend on, beside arm and task.
     """
 
     experiment: str
@@ -511,9 +525,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
     def run(self, record: Any) -> int:
-        """Register the experiment and run its trials; return how many were on record already.
+        """Register the experiment and run its trials; return how many were already scored.
 
-        An error of `evaluate`, or Ctrl-C, ends it: run again, only what has no score is evaluated.
+        An error of `evaluate`, or Ctrl-C, ends it; running it again evaluates only unscored trials.
         """
         made = plan(
             question=self.question,
@@ -551,14 +565,14 @@ def _evaluator(session: Any, evaluate: Evaluate) -> Evaluate:
 
 
 def _named(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
-    """A function with two arguments of these names, as its calls are recorded."""
+    """Wrap a function so that its arguments have the names under which calls are recorded."""
     if names == ("text", "task"):
 
         def evaluate(text: PromptText, task: Any) -> float:
             score = function(text, task)
             is_number = type(score) in (int, float, bool) and abs(score) <= sys.float_info.max
             if not is_number:
-                raise BadValue("what evaluate gave", f"{score!r:.80}", "give a finite number")
+                raise BadValue("evaluate", f"{score!r:.80}", "give a finite number")
             return float(score)
 
         return evaluate
@@ -566,7 +580,7 @@ def _named(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
     def propose(text: str, results: Sequence[Mapping[str, Any]]) -> str:
         found = function(text, results)
         if not isinstance(found, str) or not found.strip():
-            raise BadValue("what propose gave", f"{found!r:.80}", "give the new text")
+            raise BadValue("propose", f"{found!r:.80}", "give the new text")
         return str(found)
 
     return propose

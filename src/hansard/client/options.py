@@ -1,4 +1,4 @@
-"""What records and sessions are opened with: the options by their types, and their defaults."""
+"""Options of records and sessions, by their types, and their defaults."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from hansard.domain.values import recordable
 from hansard.settings import Settings, secrets
 
 AGENT = "agent"
-"""The agent and its role, where neither a program nor a setting names one."""
+"""Default name of the agent and of its role."""
 
 INTERACTIVE = "interactive"
-"""The workflow of a session that a prompt, a notebook, `python -c` or stdin begins."""
+"""The workflow of a session at a prompt, in a notebook, or of `python -c` or stdin."""
 
 NO_FILE = ("", "-c", "-")
-"""What `sys.argv[0]` is where the program is no file."""
+"""Values of `sys.argv[0]` where the program is not a file."""
 
 
 class OnDoubt(StrEnum):
-    """What becomes of a step in doubt where the program has no policy."""
+    """The treatment of a step in doubt if the program has no policy."""
 
     ASK = "ask"
     STOP = "stop"
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What `connect` was given for all runs, and what the settings say; `run` may say otherwise.
+    """Defaults of all runs, from `connect` and the settings; `run` may override them.
 
-    `workflow` is that of a run that begins: one that is joined keeps its own.
+    `workflow` is that of a new run: one that is joined keeps its own.
     """
 
     gate: Sequence[GateRule] = ()
@@ -62,8 +62,10 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, settings: Settings, rules: Mapping[str, Any]) -> Self:
-        """What the settings say, under these rules. Raises BadValue for a setting that is none of
-        its few, or a secret that cannot be redacted.
+        """Build the defaults from settings and policies.
+
+        Raises BadValue for a setting that is not one of its choices, or a secret that cannot be
+        redacted.
         """
         fields = dict(rules)
         fields["redact"] = _redact(fields.get("redact", {}), secrets(settings))
@@ -81,7 +83,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def acting(self, agent: str | None, role: str | None) -> tuple[str, str]:
-        """The agent and its role, where a program may have named them."""
+        """Return the agent and its role, with the program's choice first."""
         return (
             agent if agent is not None else self.agent or AGENT,
             role if role is not None else self.role or AGENT,
@@ -99,9 +101,7 @@ def _redact(given: Mapping[str, Any], of_settings: Mapping[str, str]) -> Mapping
 
 
 class BrokerSettings(TypedDict, total=False):
-    """Settings that `connect` and `Session` take besides those that they name: see
-    `settings.Settings`.
-    """
+    """Settings of `connect` and `Session` beside their parameters: see `settings.Settings`."""
 
     disk_wait_s: float | None
     nats_url: str | None
@@ -122,7 +122,7 @@ class BrokerSettings(TypedDict, total=False):
 
 
 class MoreSettings(BrokerSettings, total=False):
-    """Settings that `connect` takes besides those that it names."""
+    """Settings that `connect` takes beside its parameters."""
 
     workflow: str | None
     agent: str | None
@@ -130,7 +130,7 @@ class MoreSettings(BrokerSettings, total=False):
 
 
 class Policies(TypedDict, total=False):
-    """Where the record is kept, and by which rules; see `connect`."""
+    """The place of the record and its policies; see `connect`."""
 
     data_dir: str | os.PathLike[str] | None
     nats: str | None
@@ -142,74 +142,80 @@ class Policies(TypedDict, total=False):
 
 
 class ConnectOptions(MoreSettings, Policies, total=False):
-    """What `connect` takes besides a workspace and credentials; see there."""
+    """Options of `connect` beside a workspace and credentials; see there."""
 
 
 class RecordOptions(TypedDict, total=False):
-    """What a record takes for all of its runs; `run` may say otherwise."""
+    """Options of a record for all of its runs; `run` may override them."""
 
     gate: Sequence[GateRule] | None
     """Rules that every call must pass."""
     redact: Mapping[str, Any] | None
     """Secrets to keep out of the record, by name. `run` adds to those of `connect`."""
     secrets: SecretProvider | None
-    """Gives them back to live calls."""
+    """The secrets' values, for live calls."""
     settle: Settle | None
-    """A policy that settles doubt."""
+    """A policy that settles calls in doubt."""
     run: str | None
-    """The run that sessions join, where they name none."""
+    """The run that sessions join by default."""
     mode: Mode | str | None
-    """`strict` or `offline`: only read, and run no tool."""
+    """`strict` or `offline`: read the record only, and run no tool."""
 
 
 class BeginOptions(TypedDict, total=False):
-    """What a run is begun with, whoever begins it."""
+    """Options of a new run, in a trusted program or a restricted agent."""
 
     conversation: str | None
-    """What the run goes on with."""
+    """The conversation that the run continues."""
     labels: Mapping[str, str] | None
     """Texts by name, to find the run by."""
     experiment: str | None
-    """Of which experiment it is."""
+    """The experiment that the run belongs to."""
     task: str | None
-    """What it tries there."""
+    """The task that the run tries in the experiment."""
     trial: int | None
-    """Which trial of it, from 0."""
+    """The number of the trial, from 0."""
     unit: str | None
-    """What the arm is given to, where the plan's unit is a name of its own."""
+    """The unit that an arm is assigned to, if the plan's unit is a name of its own."""
     arm: str | None
-    """Where the caller chooses it; `session.arm` is what it got."""
+    """The arm, if the caller chooses it; `session.arm` is the assigned one."""
     chain: Chain | str | None
-    """`result`, the default, or `full`: what a call's fingerprint holds of the call before
-    (docs/replay.md). Of a run that has begun: the one that it began with, or none."""
+    """Chaining of call fingerprints: `result`, the default, or `full` (docs/replay.md).
+
+    It sets how much of the call before a fingerprint covers. For an existing run: the value that it
+    began with, or none.
+    """
     program: str | None
-    """What runs it; the program's name if not given."""
+    """The name of the program on record; by default the file's name."""
     correlation: str | None
-    """An id of yours that its commits carry."""
+    """A correlation id of the caller's own, recorded with the commits."""
     traceparent: str | None
-    """The W3C trace context that its commits carry."""
+    """The W3C trace context, recorded with the commits."""
     on_behalf_of: Sequence[str] | None
-    """Principals for whom the agent acts, the nearest first."""
+    """Principals that the agent acts for, the nearest first."""
     restricted: bool | None
-    """Whether a role that was never defined may do nothing, in place of anything."""
+    """True: a role that was never defined may do nothing. By default it may do anything."""
 
 
 class RunOptions(RecordOptions, BeginOptions, total=False):
-    """What `record.run` takes besides a workflow, an agent and a role: what it is given stands in
-    place of what `connect` was given.
+    """Options of `record.run` beside a workflow, an agent and a role.
+
+    They override those of `connect`.
     """
 
 
 class SessionOptions(BrokerSettings, Policies, BeginOptions, total=False):
-    """What `Session` takes besides a workflow, an agent, a role and a workspace."""
+    """Options of `Session` beside a workflow, an agent, a role and a workspace."""
 
     resume: bool | None
-    """False: begin a new run, though this program left one unfinished. True by default."""
+    """False: begin a new run, even if this program left one unfinished. True by default."""
 
 
 def program_name() -> str:
-    """The workflow of a program that names none: its file's name without the ending, of a package
-    that is run (`python -m`) the package's; `interactive` where there is no such file.
+    """Return the default workflow of this program: its file's name without the extension.
+
+    For a package that is run (`python -m`) it is the package's name; `interactive` where there is
+    no file.
     """
     value = sys.argv[0] if sys.argv else ""
     path = PurePath(value)
@@ -221,8 +227,9 @@ def program_name() -> str:
 def session_options(
     defaults: Defaults, workflow: str | None, given: dict[str, Any], otherwise: str = ""
 ) -> Options:
-    """What a trusted program opens a session with; `otherwise` is the workflow of a run that begins
-    where nobody names one. Raises BadOption, AgentError.
+    """Return the options with which a trusted program opens a session.
+
+    `otherwise` is the workflow of a new run if nothing names one. Raises BadOption, AgentError.
     """
     fields: dict[str, Any] = {
         "gate": defaults.gate,
@@ -240,9 +247,9 @@ def session_options(
 
 
 def check_rules(rules: Sequence[Any]) -> None:
-    """Raise AgentError for what is no rule of a gate."""
+    """Raise AgentError if an item is not a gate rule."""
     for rule in rules:
         if not isinstance(rule, CallRule | AskFirst | Budget) and not callable(rule):
             known = "allow, deny, ask_first, budget or a function"
-            message = f"gate={rule!r:.80} is no rule: give {known}"
+            message = f"gate={rule!r:.80} is not a rule: give {known}"
             raise AgentError(message)

@@ -1,4 +1,4 @@
-"""A person at a terminal is asked what is true of a step in doubt: one key answers."""
+"""Ask a person at a terminal whether the effect of a step in doubt happened."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hansard.domain.errors import BadValue
 from hansard.domain.steps import StepStatus, Verdict
 from hansard.inspect.answer import masked, plain_text
 
-if TYPE_CHECKING:  # they take long, and most programs never ask
+if TYPE_CHECKING:  # slow to import, and most programs never ask
     from rich.console import Console
 
 SHOWN_MAX = 300
-"""Letters of a value that are shown."""
+"""Most characters of a value that are shown."""
 
 ANSWERS = {
     "n": "nothing: run it again",
@@ -35,22 +35,22 @@ ANSWERS = {
     "r": "run it again, effect and all",
     "s": "stop here",
 }
-"""What each key says."""
+"""The meaning of each key."""
 
 _one_at_a_time = threading.Lock()
 
 
 def ask_person(step: UnsettledStep) -> Settled | Awaitable[Settled]:
-    """A policy for `settle=`: ask who sits at the terminal.
+    """Ask the person at the terminal; a policy for `settle=`.
 
-    It shows the call, its error and what is known of a change of the tool's source, and asks *did
-    it do anything?*: nothing, run it again; it happened, with its result; or stop. Where stdin or
-    stderr is no terminal it leaves the step to a person, as without a policy: the error says what
-    to type. HANSARD_SETTLE=ask has it for programs without a policy, and `hansard run resume` sets
+    It shows the call, its error and whether the tool's source changed, and asks *did it do
+    anything?*: nothing, run it again; it happened, with its result; or stop. If stdin or stderr is
+    not a terminal the step is left to a person, as without a policy: the error shows the command to
+    type. HANSARD_SETTLE=ask applies it to programs without a policy, and `hansard run resume` sets
     that.
 
     Args:
-        step: The step, as any policy is given it.
+        step: The step, as every policy gets it.
     """
     if not is_terminal():
         return None
@@ -61,7 +61,7 @@ ask_person.__dict__["answered_by"] = OS_USER  # on record as who settled the ste
 
 
 def is_terminal() -> bool:
-    """Whether somebody can be asked: stdin answers, stderr shows."""
+    """Return whether stdin and stderr are terminals, so that a person can answer."""
     return all(
         stream is not None and not stream.closed and stream.isatty()
         for stream in (sys.stdin, sys.stderr)
@@ -69,7 +69,7 @@ def is_terminal() -> bool:
 
 
 def result_from(text: str) -> Any:
-    """A result as typed: JSON, with values as `hansard run trace` shows them; else the text."""
+    """Parse a typed result: JSON, with values as `hansard run trace` shows them; else the text."""
     try:
         plain = msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -81,7 +81,7 @@ def result_from(text: str) -> Any:
 
 
 def _read_answer(step: UnsettledStep) -> Settled:
-    """What a person says; None for stop."""
+    """Ask for an answer and return it; None for stop."""
     from rich.console import Console  # noqa: PLC0415 -- see above
 
     with _one_at_a_time:
@@ -109,15 +109,16 @@ def _answered(console: Console, step: UnsettledStep) -> Settled:
 
 
 def _keys(step: UnsettledStep) -> str:
-    """The answers that make sense."""
+    """Return the keys that apply to the step."""
     if step.diverged:
         return "urs"
     return "hs" if step.happened else "nhs"  # of one that happened only the result is not known
 
 
 def _key(console: Console, keys: str) -> str:
-    """The key that is pressed, of those that say something. What was typed before the question is
-    no answer: it is thrown away. Raises EOFError, OSError.
+    """Wait for one of the keys and return it. Discard input typed before the question.
+
+    Raises EOFError, OSError.
     """
     import typer  # noqa: PLC0415 -- see above
 
@@ -133,7 +134,7 @@ def _key(console: Console, keys: str) -> str:
 
 
 def question_lines(step: UnsettledStep) -> list[str]:
-    """What a person is to know before the answer, line by line."""
+    """Return the lines that describe the step to the person."""
     call = f"{step.tool} {bytes(step.arguments).decode()}"
     lines = [
         f"step {step.agent}#{step.number} of run {step.run} {_situation(step)}",
@@ -144,7 +145,7 @@ def question_lines(step: UnsettledStep) -> list[str]:
     if step.error is not None:
         lines.append(f"  error   {step.error.text:.{SHOWN_MAX}}")
     if step.items:
-        lines.append(f"  items   {len(step.items):,} came before that")
+        lines.append(f"  items   {len(step.items):,} arrived before that")
     lines.append(f"  source  {_source(step)}")
     return [plain_text(masked(line)) for line in lines]
 
@@ -164,7 +165,7 @@ def _situation(step: UnsettledStep) -> str:
 
 
 def _source(step: UnsettledStep) -> str:
-    """What is known of a change: digests alone are on record, and those of tools alone."""
+    """Describe a change of the source; only digests are on record, and only those of tools."""
     before, now = step.source_before, step.source_now
     path, _, line = step.defined.rpartition(":")
     with contextlib.suppress(ValueError):

@@ -1,7 +1,8 @@
-"""The record: where runs are begun, joined, resumed, replayed and forked.
+"""The record: begins, joins, resumes, replays and forks runs.
 
-Long because a record is one class, with what each method takes and raises. Its methods are written
-once, in `AsyncRecord`; `Record` runs them on the loop of the process (`hansard.agents.flow`).
+Long because a record is one class, with the arguments and errors of each method. Its methods are
+written once, in `AsyncRecord`; `Record` runs them on the loop of the process
+(`hansard.agents.flow`).
 """
 
 from __future__ import annotations
@@ -108,8 +109,9 @@ R = TypeVar("R", bound=Answer)
 
 
 def sessions() -> list[CommonSession | AsyncCommonSession]:
-    """The sessions of this process that `record.open` opened and nobody has closed, the oldest
-    first. A call of a `@hansard.tool` outside of any block goes to the only one of them.
+    """Return the open sessions of this process that `record.open` returned, the oldest first.
+
+    A call of a `@hansard.tool` outside any block goes to such a session if there is exactly one.
     """
     return kept()
 
@@ -122,8 +124,9 @@ def current_session() -> CommonSession: ...
 @overload
 def current_session(kind: type[S]) -> S: ...
 def current_session(kind: type[Any] = CommonSession) -> Any:
-    """Return the session that a call of a `@hansard.tool` would go to here: that of the innermost
-    block, else the only one that `record.open` opened.
+    """Return the session to which a call of a `@hansard.tool` would go here.
+
+    It is that of the innermost block, else the only one that `record.open` opened.
 
     Args:
         kind: The class that the caller relies on, such as `hansard.AsyncSession`.
@@ -143,7 +146,7 @@ def current_session(kind: type[Any] = CommonSession) -> Any:
 
 
 def _names_of(plan: ExperimentRegistered) -> dict[str, object]:
-    """What of a plan others go by."""
+    """Return the parts of a plan that are used as names elsewhere."""
     return {
         "arms": [arm.name for arm in plan.arms],
         "metrics": [metric.name for metric in plan.metrics],
@@ -153,7 +156,7 @@ def _names_of(plan: ExperimentRegistered) -> dict[str, object]:
 
 
 def _rules_of(rules: RoleDefined) -> object:
-    """What of a role's rules others go by: all but what they are about."""
+    """Return the parts of a role's rules that are used as names elsewhere: all but `about`."""
     return msgspec.to_builtins(msgspec.structs.replace(rules, about=""))
 
 
@@ -167,14 +170,14 @@ def _brief_of(record: object, workspace: Workspace) -> dict[str, Any]:
 
 
 SyncTwin = Callable[[Workspace, Portal, Defaults, OpenTables | None], Any]
-"""Makes the record of the sync client, for what waits in a thread."""
+"""Builds the record of the sync client, for code that blocks in a thread."""
 
 
 @guard_secrets("record")
 class AsyncRecord(AsyncCommonRecord[AsyncSession]):
-    """A workspace's record for the async client. Made by `hansard.connect_async`.
+    """A workspace's record for the async client. Returned by `hansard.connect_async`.
 
-    What writes is acknowledged when it returns.
+    A method that writes returns once the write is acknowledged.
     """
 
     def __init__(
@@ -207,29 +210,31 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         del what
         return self._asked().ask(statement, tuple(parameters), tables)
 
-    def _find(self, reader: Reader, wanted: found_experiences.ExperienceQuery) -> ExperienceHits:
-        return found_experiences.find(reader, wanted, self._experience_index)
+    def _find(self, reader: Reader, query: found_experiences.ExperienceQuery) -> ExperienceHits:
+        return found_experiences.find(reader, query, self._experience_index)
 
     async def _label_of_runs(self, runs: Sequence[str]) -> Label | None:
         return await label_of_runs(self.workspace, runs)
 
     @property
     def _redaction(self) -> Redaction | None:
-        """What is taken out of all that is recorded here."""
+        """The redaction applied to all that is recorded here."""
         return self.workspace.redaction
 
     def _asked(self) -> Tables:
-        """The tables, from the first question on. Raises Refused where there are none."""
+        """Return the tables; open them at the first query. Raises Refused if there are none."""
         if self._tables is None:
             if self._open_tables is None:
-                message = "a record in memory has no tables: connect to a workspace that has"
+                message = (
+                    "a record in memory has no SQL tables: connect to a workspace with a broker"
+                )
                 raise Refused(message)
             self._tables = self._open_tables()
         return self._tables
 
     @functools.cached_property
     def _experience_index(self) -> found_experiences.ExperienceIndex:
-        """The experiences that were searched last: the next search takes in what differs."""
+        """The index of the last search for experiences; the next search updates it."""
         from hansard.projections.search.files import FileWords  # noqa: PLC0415 -- takes sqlite
 
         return found_experiences.ExperienceIndex(FileWords())
@@ -248,10 +253,10 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
             await self.workspace.close()
 
     def application_env(self) -> dict[str, str]:
-        """The environment by which applications of the `eventsourcing` library read and write the
-        streams of this record: for what makes them itself, such as
-        `SingleThreadedRunner(system, env=record.application_env())`. It is good in this process,
-        while the record is open.
+        """Return environment variables that connect `eventsourcing` applications to this record.
+
+        For code that creates applications itself, such as `SingleThreadedRunner(system,
+        env=record.application_env())`. They are valid in this process, while the record is open.
         """
         from hansard.state.recorder import native  # noqa: PLC0415 -- most programs need no library
 
@@ -265,17 +270,20 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
     def application(
         self, cls: Callable[[dict[str, str]], A], *, env: Mapping[str, str] = NOTHING
     ) -> A:
-        """An application of the `eventsourcing` library on this record: what it saves stands in the
-        same streams as what sessions save, under the same names and tags, without a step.
+        """Create an application of the `eventsourcing` library on this record.
 
-        The library waits where it is called, so its calls must be made where no event loop runs;
-        with the async client in a thread, `await asyncio.to_thread(app.open_account, "ada")`. Else
-        they raise `SyncInLoop`.
+        Its events go to the same streams as those of sessions, under the same names and tags,
+        without a step.
+
+        The library blocks, so its calls must be made where no event loop runs; with the async
+        client in a thread, `await asyncio.to_thread(app.open_account, "ada")`. Otherwise they raise
+        `SyncInLoop`.
 
         Args:
-            cls: The application's class. Its aggregates are declared (`hansard.aggregate_type`).
-            env: More of the library's variables: `AGGREGATES` names those aggregates of which its
-                notification log tells, all that are declared if it is not given.
+            cls: The application's class. Its aggregates must be declared
+                (`hansard.aggregate_type`).
+            env: Further variables of the library: `AGGREGATES` names the aggregates that its
+                notification log contains; all declared ones by default.
         """
         return cls({**env, **self.application_env()})
 
@@ -301,13 +309,13 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         return opened_async(opened.engine, opened.arm, ending)
 
     def memory(self, space: str = ORG) -> AsyncMemorySpace:
-        """A space of memory: its files, for people and programs that are trusted with them.
+        """Return a memory space: its files, for trusted people and programs.
 
         Args:
             space: `agent/<name>`, `user/<principal>` or `org`.
 
         Raises:
-            BadName: It is none of these.
+            BadName: The space's name is none of these.
         """
         return AsyncMemorySpace(self._memory_of(space), SessionRankers())
 
@@ -319,7 +327,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         by: str,
         again: bool = False,
     ) -> Evaluated:
-        """Have a function or coroutine function judge runs; see `Record.evaluate`."""
+        """Judge runs by a function or coroutine function; see `Record.evaluate`."""
         work = Evaluation(self.workspace, by, again=again)
         return await scoring.evaluate_async(work, runs, evaluator)
 
@@ -332,10 +340,11 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         propose: Callable[[str, Sequence[Mapping[str, Any]]], Any],
         **options: Unpack[OptimizeOptions],
     ) -> Optimized:
-        """Optimise a prompt; see `Record.optimize`. `evaluate` and `propose` may be coroutine
-        functions, which run on this loop: each call of one is a step, and no tool that is declared
-        in Hansard may be called inside it. Others are called in a thread. Cancelled, it is gone on
-        with when it is called again.
+        """Optimize a prompt; see `Record.optimize`.
+
+        `evaluate` and `propose` may be coroutine functions, which run on this loop: each call of
+        one is a step, and no tool declared in Hansard may be called inside it. Plain functions run
+        in a thread. After a cancellation, calling it again resumes the optimization.
         """
         made = optimize_request(reference, tasks, evaluate, propose, options)
         check_names("record.optimize", {"tasks": list(made.tasks)}, self.workspace.redaction)
@@ -352,44 +361,46 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         effects: ForkEffects | str = ForkEffects.SHADOW,
         labels: Mapping[str, str] = NOTHING,
     ) -> str:
-        """Begin a new run where another stood; its id. One commit, whatever the run's length.
+        """Fork a run: begin a new one at a point of another; return its id.
+
+        It is one commit, whatever the length of the run.
 
         Args:
             run: The parent.
-            at: Where it begins; now, if nothing is given.
+            at: The point of the parent at which the fork begins; its end by default.
             effects: `SHADOW`: tools with effects return the parent's outcome or their `shadow=`,
                 else raise `ShadowedEffect`. `LIVE`: they run.
             labels: Texts by name, to find the run by.
 
         Raises:
             NotFound: There is no such run or point.
-            BadName: `at` is no point.
+            BadName: `at` is not a point.
         """
         named = by_name("labels", labels)
         return await fork(self.workspace, run, at, chosen(ForkEffects, effects, "effects"), named)
 
     async def state(self, run: str, at: object = None) -> RunView:
-        """A whole run, its agents and shared state, as it stood at a point; now without one.
+        """Return the state of a run, its agents and shared state, at a point; by default now.
 
         Raises:
             NotFound: There is no such run or point.
-            BadName: `at` is no point.
+            BadName: `at` is not a point.
         """
         return await self.workspace.points.view(run, at)
 
     async def actions(
         self, run: str, *, params: Mapping[str, str] = NOTHING, other: str | None = None
     ) -> ActionCache:
-        """What a run did to pages and by tools, and succeeded with, to be done again.
+        """Return the successful actions of a run on pages and by tools, as a cache to be replayed.
 
         Args:
-            run: Its id.
-            params: A slot for each of these values, by its name.
-            other: Another run of the same actions: each argument that differs is a slot.
+            run: The run's id.
+            params: Values to replace by slots, by the slot's name.
+            other: Another run of the same actions: each argument that differs becomes a slot.
 
         Raises:
             NotFound: There is no such run.
-            BadValue: The other run did something else, or a slot's name stands in a text already.
+            BadValue: The actions of the other run differ, or a text already contains a slot's name.
         """
         fetch = Payloads(self.workspace)
         found = await action_cache(self.workspace, run, fetch)
@@ -409,29 +420,31 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         lessons: Sentences | None = None,
         parent: Experience | None = None,
     ) -> Experience:
-        """What runs of one kind of task teach, without a model: a graph of their actions, with
-        slots for what differs. It has no check functions until a person confirms them.
+        """Learn an experience from runs of one kind of task, without a model.
+
+        It is a graph of their actions, with slots for the values that differ. It has no check
+        functions until a person confirms them.
 
         Args:
-            name: The experience's: `[a-z0-9-]`.
-            runs: Ids of runs; of one that failed no action is taken.
-            tasks: What was asked for, by run; else the first message of a user in it.
+            name: The experience's name: `[a-z0-9-]`.
+            runs: Ids of runs; actions are learned only from those that succeeded.
+            tasks: The task's text, by run; by default the first message of a user in it.
             params: Values by run, each by the name of its slot, the same slots for each run. A
                 value is a slot wherever it occurs as a word in the run's task and actions. Needed
-                where two values are adjacent in the task.
-            description: What it is for.
-            plan: A function of yours, with a model or without, that is given a
-                `actions.LearnedFrom` and gives `actions.Lesson`s: what is done. One that rests on
-                no step of a run that succeeded is dropped, and counted.
-            lessons: The same, of what to do and to avoid; they may rest on runs that failed.
-            parent: What is learned further: its runs are learned from, too, and this is its next
-                version.
+                if two values are adjacent in the task.
+            description: What the experience is for.
+            plan: A function of an `actions.LearnedFrom` that returns the plan as `actions.Lesson`s;
+                it may call a model. A lesson that refers to no step of a successful run is dropped,
+                and counted.
+            lessons: The same for what to do and to avoid; these may refer to runs that failed.
+            parent: The experience to extend: its runs are learned from, too, and the result is its
+                next version.
 
         Raises:
             NotFound: There is no such run.
-            BadValue: Nothing says what was asked for, the runs are of several kinds of task, no
-                two of them did alike, a value of `params` is nowhere in its run, a slot holds
-                adjacent values, or a function gives no sentences.
+            BadValue: A run has no task text, the runs are of several kinds of task, no two of them
+                have the same actions, a value of `params` is nowhere in its run, a slot holds
+                adjacent values, or a function returned no lessons.
         """
         named = by_name("tasks", tasks)
         values = by_name("params", params)
@@ -450,18 +463,19 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
     async def keep_experience(
         self, experience: Experience, *, because: str = "", by: str = OS_USER
     ) -> int:
-        """Keep what was learned in the record by its name, as its next version: that version's
-        number. One that says what the newest version says makes none, nor one of which that is a
-        heal, or that a person has confirmed since: it stays in use. It has the label of the runs
-        that it was learned from.
+        """Keep an experience in the record as the next version of its name; return the version.
+
+        An experience equal to the newest version adds none, nor does one of which the newest
+        version is a heal, or that a person has confirmed since: that version stays in use. It gets
+        the label of the runs that it was learned from.
 
         Args:
-            experience: What `experience` gave.
-            because: Why.
-            by: Who says so.
+            experience: The result of `experience`.
+            because: The reason on record.
+            by: The author on record.
 
         Raises:
-            BadValue: It is none that can be read again.
+            BadValue: The experience could not be read back.
         """
         names = {"name": experience.name}
         check_names("record.keep_experience", names, self.workspace.redaction)
@@ -475,28 +489,28 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         name: str,
         path: str | Path,
         *,
-        license: str,  # noqa: A002 -- what it is called everywhere
+        license: str,  # noqa: A002 -- the usual name
         key: str | Path | None = None,
         version: int | None = None,
         because: str = "",
         by: str = OS_USER,
     ) -> PublishedBundle:
-        """Write a version of an experience as one file for others, signed if there is a key.
+        """Write a version of an experience to a bundle file for others, signed if a key is given.
 
         Args:
-            name: The experience's.
+            name: The experience's name.
             path: The file to write.
-            license: Under which terms: an SPDX expression, or words.
+            license: The license: an SPDX expression, or text.
             key: A file with a private Ed25519 key in PEM.
-            version: The newest if none is named.
-            because: Why.
-            by: Who publishes it.
+            version: The version; the newest by default.
+            because: The reason on record.
+            by: The publisher on record.
 
         Raises:
             NotFound: There is no such experience.
-            Refused: It has a label, or is not to be used.
-            BadValue: It holds what looks like a secret or a personal value, the file is there and
-                is another, or the key is none.
+            Refused: The experience has a label, or may not be used.
+            BadValue: The experience seems to hold a secret or personal value, the file exists with
+                other content, or the key is invalid.
         """
         return await publish(
             self.workspace,
@@ -518,19 +532,23 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         because: str = "",
         by: str = OS_USER,
     ) -> InstalledBundle:
-        """Keep a bundle, untrusted: nothing is done by it until a person confirms its digest with
-        `confirm_experience`. Nothing of it is run.
+        """Keep the experience of a bundle, untrusted.
+
+        It is not replayed until a person confirms its digest with `confirm_experience`. No code of
+        it is run.
 
         Args:
             path: The bundle.
-            name: What the record is to keep it by; its own name if none is given.
+            name: The name in the record; by default the bundle's own.
             key: A file with a public Ed25519 key (PEM) that must have signed it.
-            because: Why.
-            by: Who installs it.
+            because: The reason on record.
+            by: The installer on record.
 
         Raises:
-            BadValue: It is none, was changed, or is not signed by that key; nothing was kept.
-            Refused: The name is taken by what did not come in bundles of the same key.
+            BadValue: The file is not a bundle, was changed, or is not signed by that key; nothing
+                was kept.
+            Refused: The name is in use by an experience that did not come in bundles of the same
+                key.
         """
         given = Path(key) if key is not None else None
         return await install(
@@ -540,13 +558,15 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
     async def snapshots(
         self, run: str, *, agent: str | None = None, at: object = None
     ) -> list[Snapshot]:
-        """The chain of snapshots of each agent of a run: its initial request, the state before and
-        after each call, its final state; each names the one before it.
+        """Return the chain of snapshots of each agent of a run.
+
+        The chain is the agent's initial request, the state before and after each call, and its
+        final state; each names the one before it.
 
         Args:
-            run: Which run.
-            agent: That agent's alone.
-            at: Up to that point; now without one.
+            run: The run's id.
+            agent: Only the snapshots of this agent.
+            at: Only those up to this point; by default now.
 
         Raises:
             NotFound: There is no such run, agent or point.
@@ -554,12 +574,12 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         return await snapshots.of_run(self.workspace, run, agent, at)
 
     async def snapshot(self, snapshot: str, *, run: str | None = None) -> Snapshot:
-        """The snapshot of an id; any version of an agent's stream has one.
+        """Return a snapshot by its id; every version of an agent's stream has one.
 
         Args:
-            snapshot: Its id.
-            run: Where it is. Without it the runs are read one after the other, the newest first:
-                of many that takes long.
+            snapshot: The snapshot's id.
+            run: The run that it belongs to. Without it the runs are read one after the other, the
+                newest first, which is slow if there are many.
 
         Raises:
             NotFound: No snapshot has this id.
@@ -574,13 +594,14 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         effects: ForkEffects | str = ForkEffects.SHADOW,
         **options: Unpack[RunOptions],
     ) -> AsyncGenerator[AsyncSession, None]:
-        """A session that goes on from a snapshot, as its agent. At the agent's newest one (no call
-        began or ended after it) the run is resumed; at an older one it is forked there, and
-        `session.run` is the fork's id.
+        """Open a session that continues from a snapshot, as its agent.
+
+        From the agent's newest snapshot (no call began or ended after it) the run is resumed; from
+        an older one it is forked, and `session.run` is the fork's id.
 
         Args:
-            snapshot: It, or its id; then `run=` says where to look for it (see `snapshot`).
-            effects: What tools with effects do in a fork: see `fork`.
+            snapshot: The snapshot, or its id; `run=` then names its run (see `snapshot`).
+            effects: The treatment of tools with effects in a fork: see `fork`.
             **options: See `RunOptions`.
 
         Raises:
@@ -597,16 +618,18 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
             yield session
 
     async def runs(self, **request: Unpack[RunQuery]) -> list[tuple[str, RunState]]:
-        """Every run with its life, the newest first; those that are all that is asked for: status,
-        workflow, agent and role (of one who ever joined), experiment (of trials), since and until
-        (when it began, a time with its zone). Raises BadOption, BadValue.
+        """List runs with their state, newest first. Filters combine with AND.
+
+        The filters are status, workflow, agent and role (of an agent that ever joined), experiment
+        (of trials), since and until (the start of the run, a time with a zone). Raises BadOption,
+        BadValue.
         """
         return await self.workspace.runs(RunFilter.of(request))
 
     async def conversation(self, name: str, *, before: str | None = None) -> Conversation:
-        """What a conversation held over its runs: turns, and the context to go on from.
+        """Return the turns of a conversation over its runs, and the context to continue from.
 
-        before: a run of it; only what came earlier, also when that run is resumed.
+        `before` is a run of it: only earlier turns are returned, also if that run is resumed.
         """
         return await conversation(self.workspace, name, before)
 
@@ -627,46 +650,46 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         because: str = "",
         by: str = OS_USER,
     ) -> bool:
-        """Register an experiment; False where it is registered with the same plan already.
+        """Register an experiment; return False if it is already registered with the same plan.
 
-        replace: put this plan in the place of the registered one, which may be done while no run of
-            it began: `because` says why. Reads the life of every run.
+        With `replace` this plan replaces the registered one, which is allowed until a run of it
+        begins; `because` then gives the reason. Reads the state of every run.
 
         Raises:
-            Refused: It has another plan; the message has the difference. With `replace`: a run of
-                it began, it is stopped, or it is not registered.
-            BadName, BadValue: A name is not one, or the plan contradicts itself.
+            Refused: The experiment has another plan; the message shows the difference. With
+                `replace`: a run of it began, it is stopped, or it is not registered.
+            BadName, BadValue: A name is malformed, or the plan contradicts itself.
         """
         check_names("record.register", _names_of(plan), self.workspace.redaction)
         if replace:
             return await experiments.replace(self.workspace, name, plan, because=because, by=by)
         if because:
-            fact = f"{because!r:.80}, but nothing is replaced"
-            raise BadValue("because", fact, "give replace=True, or leave it out")
+            fact = f"{because!r:.80} without replace=True"
+            raise BadValue("because", fact, "give replace=True, or omit because=")
         return await experiments.register(self.workspace, name, plan, by=by)
 
     async def stop(self, name: str, *, because: str = "", by: str = OS_USER) -> bool:
-        """Assign no run to an experiment any more; False where it is stopped already."""
+        """Stop assigning runs to an experiment; return False if it is already stopped."""
         return await experiments.stop(self.workspace, name, because=because, by=by)
 
     async def experiment(self, name: str) -> ExperimentState:
-        """An experiment as it stands; one that is not registered has no plan."""
+        """Return the present state of an experiment; one that is not registered has no plan."""
         return await experiments.state(self.workspace, name)
 
     async def score(
         self, run: str, metrics: Mapping[str, float], *, by: str, because: str = ""
     ) -> bool:
-        """Put on record what came of a run; False where the same judge said just that last.
+        """Record metrics of a run; return False if the same judge's last ones are equal.
 
         Args:
             run: The run.
             metrics: Finite numbers by name.
-            by: Who judges.
-            because: Why.
+            by: The judge on record.
+            because: The reason on record.
 
         Raises:
             NotFound: There is no such run.
-            BadName, BadValue: A name is not one, or a metric no finite number.
+            BadName, BadValue: A name is malformed, or a metric is not a finite number.
         """
         named = by_name("metrics", metrics)
         return await scoring.score(self.workspace, run, named, by=by, because=because)
@@ -681,18 +704,19 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         source: str = "",
         by: str = OS_USER,
     ) -> bool:
-        """State what the use of a model costs; False where all of it is stated already.
+        """Record the price of a model; return False if all of it is already on record.
 
         Args:
             model: The model.
-            amounts: What a million of each usage costs, such as `{"input_tokens": 2.5}`.
-            since: From when on.
-            currency: In which currency.
-            source: Where the price stands.
-            by: Who says so.
+            amounts: The price of a million of each usage, such as `{"input_tokens": 2.5}`.
+            since: The time from which the price applies.
+            currency: The currency.
+            source: The source of the price.
+            by: The author on record.
 
         Raises:
-            BadName, BadValue: A name is not one, an amount no finite number, or none is given.
+            BadName, BadValue: A name is malformed, an amount is not a finite number, or none is
+                given.
         """
         named = by_name("amounts", amounts)
         source = self.workspace.text(source)
@@ -700,8 +724,9 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         return await scoring.state(self.workspace, model, named, terms, by=by)
 
     async def prompt_log(self, name: str) -> PromptLog:
-        """All versions of a prompt, with the means of what their runs came to, and the history of
-        its aliases: what `hansard prompt log` prints.
+        """Return the versions of a prompt with mean scores of their runs, and its alias history.
+
+        It is the output of `hansard prompt log`.
 
         Raises:
             NotFound: There is no such prompt.
@@ -710,12 +735,12 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         return await self._asked().read(lambda reader: inspected.log(reader, name))
 
     async def apply_role(self, name: str, rules: RoleDefined, *, by: str = OS_USER) -> bool:
-        """Give a role its rules, in place of those that it had; False where it has just them.
+        """Set the rules of a role, replacing earlier ones; return False if they are unchanged.
 
-        `apply_roles` does it with a file, which is the usual way.
+        Usually roles are set from a file, with `apply_roles`.
 
         Raises:
-            BadName, BadValue: The rules are broken; the message says where.
+            BadName, BadValue: A rule is invalid; the message names it.
         """
         check_names("record.apply_role", {"rules": _rules_of(rules)}, self.workspace.redaction)
         return await roles.apply(self.workspace, name, rules, by=by)
@@ -732,25 +757,25 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         because: str,
         role: str | None = None,
     ) -> Label:
-        """Lower the label of an agent or a key of a run, or of a principal; what it was.
+        """Lower the label of an agent, a key of a run, or a principal; return the earlier label.
 
-        A session of the agent that is still at work is fenced; a principal's sessions end.
+        An open session of the agent is fenced; a principal's sessions end.
 
         Args:
-            run: The run; none for a principal.
-            agent: Whose label it is: an agent's, or
-            key: a key's of shared state, or
-            principal: a principal's. Give one of the three.
-            to: What it becomes, such as `untrusted`; public and trusted if empty.
-            approver: Who answers for it.
-            because: Why it may be lowered.
+            run: The run; None for a principal.
+            agent: The agent whose label is lowered, or
+            key: the key of shared state, or
+            principal: the principal. Give one of the three.
+            to: The new label, such as `untrusted`; public and trusted if empty.
+            approver: The person who answers for it.
+            because: The reason why it may be lowered.
             role: The role that the approver acts in; it must have `approve`.
 
         Raises:
-            Refused: It would not lower the label.
+            Refused: The new label is not lower.
             NotFound: There is no such run, agent or key.
             RoleRefused: The role may not approve.
-            BadName, BadValue: A name is not one, or `because` is empty.
+            BadName, BadValue: A name is malformed, or `because` is empty.
         """
         lowering = Lowering(
             agent=agent,
@@ -766,17 +791,18 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
     async def apply_roles(
         self, path: str | os.PathLike[str], *, by: str = OS_USER
     ) -> dict[str, bool]:
-        """Give each role of a TOML file its rules, all of which are checked first; of each whether
-        that is new. It is what `hansard roles apply FILE` does.
+        """Set the rules of each role in a TOML file; return by role whether they changed.
+
+        All rules are checked before the first is set. It is what `hansard roles apply FILE` does.
 
         Args:
             path: The file (docs/roles.md).
-            by: Who says so.
+            by: The author on record.
 
         Raises:
-            BadName, BadValue: The file or a rule is broken; the message says where. No role has
-                changed then.
-            NotOffered: A restricted agent gives no rules.
+            BadName, BadValue: The file or a rule is invalid; the message names the place. No role
+                has changed.
+            NotOffered: A restricted agent may not set rules.
         """
         found = roles.read_file(path)
         items = [_rules_of(rules) for rules in found.values()]
@@ -787,9 +813,9 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
 
 @guard_secrets("record")
 class Record(CommonRecord[Session]):
-    """A workspace's record for the sync client. Made by `hansard.connect`.
+    """A workspace's record for the sync client. Returned by `hansard.connect`.
 
-    What writes is acknowledged when it returns.
+    A method that writes returns once the write is acknowledged.
     """
 
     def __init__(
@@ -858,13 +884,13 @@ class Record(CommonRecord[Session]):
         return made(opened.engine, opened.arm, self._portal, ending)
 
     def memory(self, space: str = ORG) -> MemorySpace:
-        """A space of memory: its files, for people and programs that are trusted with them.
+        """Return a memory space: its files, for trusted people and programs.
 
         Args:
             space: `agent/<name>`, `user/<principal>` or `org`.
 
         Raises:
-            BadName: It is none of these.
+            BadName: The space's name is none of these.
         """
         return MemorySpace(MemoryStore(self.workspace, space), SessionRankers(), self._portal)
 
@@ -876,14 +902,14 @@ class Record(CommonRecord[Session]):
         by: str,
         again: bool = False,
     ) -> Evaluated:
-        """Have a function judge runs, one after another.
+        """Judge runs by a function, one after another.
 
         Args:
-            runs: Their ids.
-            evaluator: It is given each run's `RunView`, and returns metrics as a dict. A run of
-                which it raises is left unjudged, and the others are judged.
-            by: Who judges.
-            again: Judge those, too, that `by` has judged; else they are skipped.
+            runs: The runs' ids.
+            evaluator: A function of a run's `RunView` that returns metrics as a dict. If it raises,
+                that run is left unjudged, and the others are judged.
+            by: The judge on record.
+            again: True to judge also the runs that `by` has judged; by default they are skipped.
 
         Raises:
             NotFound: There is no such run.
@@ -901,25 +927,27 @@ class Record(CommonRecord[Session]):
         propose: Propose,
         **options: Unpack[OptimizeOptions],
     ) -> Optimized:
-        """Optimise a prompt: candidates are proposed and evaluated on one part of the tasks, the
-        best is compared with the version on those that were held out, in an experiment that is
-        registered before, and an alias is moved where the verdict is *better* (docs/prompts.md).
+        """Optimize a prompt (docs/prompts.md).
 
-        It is a run. After a kill, or an error of `evaluate` or `propose`, call it again: it is
-        resumed, and what was answered is not asked again.
+        Candidates are proposed and evaluated on one part of the tasks. The best is compared with
+        the base version on the held-out tasks, in an experiment that is registered first. An alias
+        is moved if the verdict is *better*.
+
+        The optimization is a run. After a kill, or an error of `evaluate` or `propose`, call it
+        again: it is resumed, and results on record are not computed again.
 
         Args:
             reference: The version to begin with.
-            tasks: What is to be solved, by name: values that can be recorded.
-            evaluate: Gives the score of a text on a task, the higher the better.
-            propose: Gives another text, from one and how it did on each task.
+            tasks: The tasks, by name: values that can be recorded.
+            evaluate: Returns the score of a text on a task, the higher the better.
+            propose: Returns another text, from one and its result on each task.
             **options: See `OptimizeOptions`.
 
         Raises:
-            BadValue: There are too few tasks, the budget is too small for them, or a function gave
-                what is none.
+            BadValue: There are too few tasks, the budget is too small for them, or a function
+                returned no score or no text.
             NotFound: There is no such prompt.
-            Refused: It was begun with other tasks, or there is no such version.
+            Refused: The optimization began with other tasks, or there is no such version.
         """
         made = optimize_request(reference, tasks, evaluate, propose, options)
         check_names("record.optimize", {"tasks": list(made.tasks)}, self.workspace.redaction)
@@ -933,13 +961,14 @@ class Record(CommonRecord[Session]):
         effects: ForkEffects | str = ForkEffects.SHADOW,
         **options: Unpack[RunOptions],
     ) -> Generator[Session, None, None]:
-        """A session that goes on from a snapshot, as its agent. At the agent's newest one (no call
-        began or ended after it) the run is resumed; at an older one it is forked there, and
-        `session.run` is the fork's id.
+        """Open a session that continues from a snapshot, as its agent.
+
+        From the agent's newest snapshot (no call began or ended after it) the run is resumed; from
+        an older one it is forked, and `session.run` is the fork's id.
 
         Args:
-            snapshot: It, or its id; then `run=` says where to look for it (see `snapshot`).
-            effects: What tools with effects do in a fork: see `fork`.
+            snapshot: The snapshot, or its id; `run=` then names its run (see `snapshot`).
+            effects: The treatment of tools with effects in a fork: see `fork`.
             **options: See `RunOptions`.
 
         Raises:

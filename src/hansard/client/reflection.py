@@ -1,5 +1,7 @@
-"""Reflection as a run of its own: the runs are read, a function proposes as a step, and one event
-says which runs were taken and what came of them.
+"""Reflection on ended runs, itself a run.
+
+The runs are read, a function makes proposals as a step, and one event records the runs that were
+taken and the proposals.
 """
 
 from __future__ import annotations
@@ -23,22 +25,22 @@ if TYPE_CHECKING:
     from hansard.client.record import AsyncRecord
 
 AGENT = "reflect"
-"""Who reflects."""
+"""Name of the agent that reflects."""
 
-CUT = "it was cut, and others told of its runs"
-"""Why one is cancelled."""
+CUT = "it was cut off, and another reflection took its runs"
+"""Reason on record for cancelling a reflection."""
 
 
 class Reflected(msgspec.Struct, frozen=True):
-    """What a reflection came to.
+    """The result of a reflection.
 
     Attributes:
-        space: Whose memory.
-        runs: The runs that were reflected on; none where nothing was left.
-        proposals: What is proposed; no file was changed.
-        run: The reflection's own run; empty where nothing was left.
-        label: Of what it rests on.
-        left: How many runs are left for the next one.
+        space: The memory space.
+        runs: The runs that were reflected on; empty if none was left.
+        proposals: The proposals; no file was changed.
+        run: The reflection's own run; empty if no run was left.
+        label: The label of everything that the proposals rest on.
+        left: Number of runs left for the next reflection.
     """
 
     space: str
@@ -50,15 +52,15 @@ class Reflected(msgspec.Struct, frozen=True):
 
 
 class Ask(Protocol):
-    """A model; or a coroutine function that asks one."""
+    """A function or coroutine function that calls a model."""
 
     def __call__(self, prompt: str, /) -> Any:
-        """Its answer, as a text."""
+        """Return the model's response, as a text."""
         ...
 
 
 async def our_prompt(record: AsyncRecord) -> Prompt:
-    """The version of our prompt that is used: that which its alias names, at first ours."""
+    """Return the version that the alias of our prompt names; add our text if there is none."""
     try:
         return await record.prompt(f"{upkeep.PROMPT}@{upkeep.ALIAS}")
     except NotFound:
@@ -72,14 +74,15 @@ async def our_prompt(record: AsyncRecord) -> Prompt:
 async def judge(
     record: AsyncRecord, run: str, key: Sequence[Wanted], by: str = "answer key"
 ) -> Judged:
-    """Hold what a reflection proposed against a key, and have it be outcomes of its run: in SQL the
-    macro `remembering` sums them per version of the prompt.
+    """Score a reflection's proposals against an answer key, as metrics of its run.
+
+    In SQL the macro `remembering` sums them per version of the prompt.
 
     Args:
-        record: The workspace's.
+        record: The workspace's record.
         run: The reflection's own run.
-        key: What it should have proposed.
-        by: Who says so.
+        key: The proposals that it should have made.
+        by: The judge on record.
 
     Raises:
         NotFound: No reflection of that run is on record.
@@ -108,28 +111,27 @@ async def reflect(
     run: str | None = None,
     ask: Ask | None = None,
 ) -> Reflected:
-    """Reflect on the runs that have ended and that a space was not told of, the oldest first.
+    """Reflect on ended runs that a space has not been given yet, the oldest first.
 
-    Killed at any point, each run is reflected on once: what was taken stands in the event that says
-    what came of it. One that was begun for the space and has not ended is gone on with: what it
-    was answered stands on record. If it is still at work elsewhere, it is fenced.
+    If it is killed at any point, each run is still reflected on once: the event with the proposals
+    also names the runs. An earlier reflection of the space that has not ended is resumed, with its
+    recorded answers. If it is still at work elsewhere, it is fenced.
 
     Args:
-        record: The workspace's.
-        space: The space that is told: `agent/<name>`, `user/<principal>` or `org`.
-        files: Its files as they stand, by path; what comes of it is labelled as they are, too.
-        propose: Makes proposals of runs and files; what users asked to be remembered if not given.
-        limit: So many runs at most.
+        record: The workspace's record.
+        space: The memory space: `agent/<name>`, `user/<principal>` or `org`.
+        files: The space's present files, by path; proposals get their label, too.
+        propose: Makes proposals from runs and files; by default those that users requested.
+        limit: Most runs to take.
         run: Only this run, if given.
-        ask: A model: is given our prompt, the version that `memory-remember@production` names, as a
-            text, and returns its answer. In the place of `propose`.
+        ask: A model, in place of `propose`: a function of our prompt as a text (the version that
+            `memory-remember@production` names) that returns the response.
 
     Raises:
-        BadName: The space's name is none.
-        BadValue: A proposal is none.
+        BadName: The space's name is malformed.
+        BadValue: A proposal is invalid.
         NotFound: There is no such run.
-        Refused: Another reflection took one of the runs meanwhile, or before; nothing of this one
-            stands.
+        Refused: Another reflection took one of the runs first; nothing of this one is on record.
     """
     workspace = record.workspace
     begun = await _begun(record, space, run)
@@ -164,13 +166,13 @@ async def reflect(
         event = MemoryReflected(
             runs=tuple(taken), proposals=tuple(proposals), reflection=session.run
         )
-        label = session.engine.ledger.label  # what was answered before a cut may rest on more
+        label = session.engine.ledger.label  # an answer from before a cut may rest on more
         await upkeep.record(workspace, space, AGENT, event, label)
     return Reflected(space, taken, proposals, session.run, text_of(label), len(waiting[limit:]))
 
 
 def _needed(files: dict[str, str], propose: Propose, ask: Ask | None) -> dict[str, str]:
-    """The files that proposals are made of: what users asked for goes by the notes alone."""
+    """Return the files that proposals depend on; requests of users depend on the notes alone."""
     if ask is not None or propose is not asked_for:
         return files
     return {path: text for path, text in files.items() if path == upkeep.NOTES}
@@ -179,16 +181,17 @@ def _needed(files: dict[str, str], propose: Propose, ask: Ask | None) -> dict[st
 async def _read(
     workspace: Workspace, taken: list[str], space: str, files: dict[str, str]
 ) -> tuple[list[RunTold], Label]:
-    """Runs as a reflection is given them, and the label of all that stands in them and in files."""
+    """Return the runs as input of a reflection, and the label of all of them and of the files."""
     found = [await upkeep.told(workspace, run) for run in taken]
     label = await upkeep.label_of(workspace, space, files)
     return [item for item, _ in found], join(label, *(label for _, label in found))
 
 
 async def _begun(record: AsyncRecord, space: str, of: str | None) -> list[str]:
-    """The reflections of a space that have not ended, the newest first: on one run, or on all that
-    are left. What they were cut at ends others: one that had told what came of it is done, one on
-    a run that another told of is cancelled.
+    """Return the open reflections of a space, newest first: on one run, or on all that are left.
+
+    End others on the way: one whose event is on record is completed, one on a run that another
+    reflection took is cancelled.
     """
     report = await upkeep.reflections(record.workspace, space)
     done = {event.reflection for event in report}
@@ -214,7 +217,7 @@ async def _plain(
     ask: Ask | None,
     prompt: str,
 ) -> list[dict[str, Any]]:
-    """What is proposed, by a function or by a model's answer, checked. Raises BadValue."""
+    """Return checked proposals, from a function or from a model's response. Raises BadValue."""
     given = ask(prompt) if ask is not None else propose(runs, dict(files))
     found = await given if inspect.isawaitable(given) else given
     if ask is not None:

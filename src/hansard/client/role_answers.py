@@ -1,8 +1,8 @@
-"""The tables of one role, to be asked: brought up to what it sees now, by its rules of now.
+"""Queries on the tables of one role, after an update to the role's present rules and view.
 
-What is said to who asks under a role is what a role may know: its own position, and nothing of what
-others project or of how far the log is. A role that was never defined and one that was withdrawn
-get the same answer.
+A caller in a role learns only what the role may know: its own position, and nothing about other
+projections or the length of the log. A role that was never defined and one that was withdrawn get
+the same response.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from hansard.settings import Settings
 R = TypeVar("R", bound=Read)
 
 READ_S = 60.0
-"""Longest time of one of our own reads for whoever asks as a role: others wait for its place."""
+"""Seconds that one of our own reads may take for a role; meanwhile others wait for its place."""
 
 
 def _unknown(role: str) -> NotFound:
-    return NotFound(f"role {role!r}", "ask whoever keeps the roles for one that may query")
+    return NotFound(f"role {role!r}", "ask the administrator of the roles for one that may query")
 
 
 @contextlib.asynccontextmanager
 async def _opened(settings: Settings, workspace: Workspace | None) -> AsyncGenerator[Workspace]:
-    """A workspace that is open already, or else is for as long as the block runs."""
+    """Yield the workspace if it is open already, else open it while the block runs."""
     if workspace is not None:
         yield workspace
         return
@@ -71,10 +71,11 @@ async def _opened(settings: Settings, workspace: Workspace | None) -> AsyncGener
 async def role_published(
     settings: Settings, role: str, by: str | Actor, within: Workspace | None = None
 ) -> AsyncGenerator[TableFiles]:
-    """A role's tables, published as it sees the log now; they are not removed meanwhile. `within`
-    is their workspace, if it is open.
+    """Publish a role's tables as it may see the log now; keep them while the block runs.
 
-    Raises NotFound (no such role, or not any more), RoleRefused, BadName, ProjectionError,
+    `within` is their workspace, if it is open.
+
+    Raises NotFound (the role does not exist, or no longer), RoleRefused, BadName, ProjectionError,
     BusError.
     """
     place = role_place(data_dir_of(settings), settings.workspace, role)
@@ -97,7 +98,7 @@ async def role_published(
         yield place
 
 
-async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
+async def ask_as(  # noqa: PLR0913, PLR0917 -- each is independent
     settings: Settings,
     role: str,
     statement: str,
@@ -111,14 +112,15 @@ async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
     arrow: bool = False,
     within: Workspace | None = None,
 ) -> Answer:
-    """A question answered from a role's tables, and nothing else is within its reach; that it was
-    answered is on record before the answer is given. Raises as `role_published`, and SqlError.
+    """Answer an SQL query from a role's tables alone; record the answer before it is returned.
 
-    tables: of whoever asks, as Arrow IPC streams by name; they are joined with what the role sees,
-    and with nothing else. take, arrow: as of `Door.ask`; `take` is given rows before their answer
-    is on record, so they may be handed on only when this is done. carried: that of a principal who
-    asks: it counts as shown all that stands in the tables, since what an answer drew on is not
-    known. within: as of `role_published`.
+    Raises as `role_published`, and SqlError.
+
+    `tables` are the caller's own, as Arrow IPC streams by name; they can be joined only with what
+    the role sees. `take`, `arrow`: as of `Door.ask`; `take` gets rows before the answer is on
+    record, so they must not be handed on until this returns. `carried`: the accumulated label of
+    the principal; it counts as shown everything in the tables, since what an answer used is not
+    known. `within`: as of `role_published`.
     """
     ids.name("by", Actor.of(by).agent)
     of_role = role_place(data_dir_of(settings), settings.workspace, role)
@@ -130,7 +132,7 @@ async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
         answer = await door.ask(
             statement, limits, parameters=parameters, tables=tables, take=take, arrow=arrow
         )
-        later = load(place)  # it may be of a generation that was published meanwhile
+        later = load(place)  # another generation may have been published meanwhile
     value = _AnswerRecord(
         views.digest_of(statement, parameters, tables),
         answer.position,
@@ -151,10 +153,11 @@ async def read_as(
     carried: AccumulatedLabel | None = None,
     within: Workspace | None = None,
 ) -> R:
-    """What one of our own reads finds in a role's tables; that it was answered is on record before
-    it is given. Raises as `role_published`, TooCostly, and what `reads` raises.
+    """Run one of our own reads on a role's tables; record the answer before it is returned.
 
-    question: its text, for its digest. carried, within: as of `ask_as`.
+    Raises as `role_published`, TooCostly, and what `reads` raises.
+
+    `question` is its text, for the digest. `carried`, `within`: as of `ask_as`.
     """
     ids.name("by", Actor.of(by).agent)
     async with role_published(settings, role, by, within) as place:
@@ -165,7 +168,7 @@ async def read_as(
             store = await asyncio.to_thread(Store, generation.path, read_only=True)
             try:
                 found = await read(Reader(store), reads, READ_S)
-            except HansardError:  # its text may say what there is
+            except HansardError:  # its text may reveal what exists
                 if carried is not None:
                     await carried.shown(parse(kept.seen.label) if kept is not None else HIGHEST)
                 raise
@@ -179,9 +182,9 @@ async def read_as(
 
 
 class _AnswerRecord(msgspec.Struct, frozen=True):
-    """What was answered: the question's digest, as of when, how much of it."""
+    """An answer on record: the query's digest, the position and the number of rows."""
 
-    asked: str
+    digest: str
     position: int
     rows: int
     cut: bool = False
@@ -195,7 +198,7 @@ async def _on_record(
     carried: AccumulatedLabel | None,
     stood: tuple[Kept | None, Kept | None],
 ) -> None:
-    """State that it was answered; `stood` is of the tables before and after."""
+    """Record an answer; `stood` are the tables' states before and after the query."""
     kept, _ = stood
     if carried is not None:
         for each in stood:
@@ -203,7 +206,7 @@ async def _on_record(
     await views.answered(
         workspace if carried is None else workspace.through(carried.log),
         role,
-        report.asked,
+        report.digest,
         head=kept.position if kept is not None else 0,
         position=report.position,
         rows=report.rows,

@@ -1,6 +1,6 @@
 """The session: one agent at work in one run.
 
-Long because it is all that an agent may do, with what each method takes and raises. The methods are
+Long because it holds all operations of an agent, with their arguments and errors. The methods are
 written once, in the classes of the async client; those of the sync client run them in the calling
 thread (`hansard.agents.flow`).
 """
@@ -106,13 +106,13 @@ from hansard.inspect import state as snapshots
 from hansard.inspect.experience import learned
 from hansard.inspect.savings import Saved, saved
 
-# A loop that goes on where it stood: `session.resumable`, of both clients.
+# Resumable loops: `session.resumable`, of both clients.
 
 T = TypeVar("T")
 
 
 class Reached(Generic[T]):
-    """How far a loop over items has come, and what came of them."""
+    """Progress of a loop over items, and its results."""
 
     def __init__(self) -> None:
         self.results: list[Any] = []
@@ -120,30 +120,33 @@ class Reached(Generic[T]):
 
 
 class _Loop(Generic[T]):
-    """What both kinds of loop show of how far they have come."""
+    """The progress that both kinds of loop expose."""
 
     def __init__(self) -> None:
         self._reached: Reached[T] = Reached()
 
     @property
     def results(self) -> list[Any]:
-        """What the loop's body appended, in order: with what it appended before the run was
-        resumed, as far as that was recorded, so that it is whole at the end. It is recorded with
-        the loop's progress, every so many items.
+        """The values that the loop's body appended, in order.
+
+        They include those of earlier processes of the run, as far as they were recorded, so that
+        the list is complete at the end. They are recorded with the loop's progress, after every
+        `every` items.
         """
         return self._reached.results
 
     @property
     def last_item(self) -> T | None:
-        """The last item that is done, in this process or before it; None before the first."""
+        """The last item that is done, in this process or an earlier one; None before the first."""
         return self._reached.last_item
 
 
 async def remaining_async(
     items: Iterable[T], every: int, progress: Any, drive: Any, reached: Reached[T]
 ) -> AsyncGenerator[T, None]:
-    """The items not yet done. It does not know the loop that it is of: who drops that one has left
-    it.
+    """Yield the items not yet done.
+
+    It holds no reference to its loop object, so that dropping that object leaves the loop.
     """
     going = progress()
     reached.results += await drive(going.begin())
@@ -162,7 +165,7 @@ async def remaining_async(
 
 
 class AsyncResumable(_Loop[T]):
-    """A loop over what is not yet done (`session.resumable`), and what came of what is."""
+    """A loop over items not yet done (`session.resumable`), and its results."""
 
     def __init__(self, items: Iterable[T], every: int, progress: Any, drive: Any) -> None:
         super().__init__()
@@ -175,15 +178,16 @@ class AsyncResumable(_Loop[T]):
         return await self._left.__anext__()
 
     async def aclose(self) -> None:
-        """Leave the loop: what follows stands outside of it."""
+        """Leave the loop: later calls are outside it."""
         await self._left.aclose()
 
 
 def remaining(
     items: Iterable[T], every: int, progress: Any, drive: Any, reached: Reached[T]
 ) -> Generator[T, None, None]:
-    """The items not yet done. It does not know the loop that it is of: who drops that one has left
-    it.
+    """Yield the items not yet done.
+
+    It holds no reference to its loop object, so that dropping that object leaves the loop.
     """
     going = progress()
     reached.results += drive(going.begin())
@@ -202,7 +206,7 @@ def remaining(
 
 
 class Resumable(_Loop[T]):
-    """A loop over what is not yet done (`session.resumable`), and what came of what is."""
+    """A loop over items not yet done (`session.resumable`), and its results."""
 
     def __init__(self, items: Iterable[T], every: int, progress: Any, drive: Any) -> None:
         super().__init__()
@@ -215,23 +219,23 @@ class Resumable(_Loop[T]):
         return self._left.__next__()
 
     def close(self) -> None:
-        """Leave the loop: what follows stands outside of it."""
+        """Leave the loop: later calls are outside it."""
         self._left.close()
 
 
-# What a search in memory ranks by: the indexes that the tables' package has.
+# Search indexes of memory, from the tables' package.
 
 
 class SessionRankers:
-    """The indexes of one session or space: what was indexed once is not indexed again."""
+    """Search indexes of one session or space, so that nothing is indexed twice."""
 
     def __init__(self) -> None:
         self._words: Rankers | None = None
         self._by_embedder: dict[str, Rankers] = {}
 
     def __call__(self, embedder: Embedder | None) -> Rankers:
-        """What ranks by words, and with an embedder by meaning."""
-        from hansard.projections.search.files import FileVectors, FileWords  # noqa: PLC0415 -- it takes long, and not all search
+        """Return the indexes by words and, with an embedder, by meaning."""
+        from hansard.projections.search.files import FileVectors, FileWords  # noqa: PLC0415 -- slow to import, needed only for searches
 
         if self._words is None:
             self._words = Rankers(FileWords())
@@ -246,16 +250,16 @@ class SessionRankers:
 _log = logger(__name__)
 
 Ending = Callable[[BaseException | None], Coroutine[Any, Any, None]]
-"""Puts the end of a session on record, with the error that ended it, if any."""
+"""Records the end of a session, with the error that ended it, if any."""
 
 
 def _not_closed(error: Exception) -> None:
-    """Log an error that the session's end met as it closed a stream."""
-    _log.warning("a tool failed as its half-read stream was closed", error=repr(error))
+    """Log an error of a tool whose stream was closed at the session's end."""
+    _log.warning("a tool failed while its half-read stream was closed", error=repr(error))
 
 
 def _labelled(fields: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """A message's fields, and its label among them. Raises BadValue where they have one already."""
+    """Return a message's fields with its label. Raises BadValue if they already have one."""
     value = by_name("fields", fields)
     if "label" in value:
         raise BadValue("fields", "'label' is the message's own", "give it as label=")
@@ -263,9 +267,7 @@ def _labelled(fields: Mapping[str, Any], label: str) -> dict[str, Any]:
 
 
 class SessionFlows(msgspec.Struct):
-    """What a session's operations are, by their group: those of the log, or those that the service
-    is asked for.
-    """
+    """The operations of a session by group: on the log, or on the service if restricted."""
 
     facts: Any
     views: Any
@@ -278,8 +280,10 @@ class SessionFlows(msgspec.Struct):
 
 
 class _Session(Brief):
-    """What all sessions share: no method here waits. `arm` is the run's in its experiment; None
-    where it has none. `now`: runs a flow in the calling thread, where one may wait there.
+    """The base of all sessions; no method here waits.
+
+    `arm` is that of the run in its experiment; None outside an experiment. `now` runs a flow in the
+    calling thread, where blocking is allowed.
     """
 
     def __init__(
@@ -291,15 +295,14 @@ class _Session(Brief):
         self.run = stream.run
         """The run's id."""
         self.arm = arm
-        """The arm that the run has in its experiment; None where it has none."""
+        """The arm of the run in its experiment; None outside an experiment."""
         self.tool = Declare(self)
         """Declares a function as a tool of this session: `@session.tool(effects="pure")`."""
         self._flows = self._made(now)
         self.facts = self._flows.facts
         self._pid = os.getpid()
         self._streams: dict[int, Any] = {}
-        """Streams of tools whose readers have their last item, by identity: the session's end
-        closes them."""
+        """Half-read streams of tools, by identity: the session's end closes them."""
         engine.ledger.client = self
         opens(self)
 
@@ -310,15 +313,16 @@ class _Session(Brief):
 
     @abstractmethod
     def _progress(self, name: str, every: int) -> Any:
-        """How far a loop has come."""
+        """Return the progress of a loop."""
 
     @abstractmethod
     def _items(self, call: Any) -> Any:
-        """A call of a streaming tool, item by item."""
+        """Iterate over a call of a streaming tool."""
 
     def _closing(self) -> Ending | None:
-        """Return what records its end; None the second time, and in a forked child, which has no
-        part in this session.
+        """Return the function that records the end; None the second time, and in a forked child.
+
+        A forked child has no part in this session.
         """
         if os.getpid() != self._pid:
             return None
@@ -342,7 +346,7 @@ class _Session(Brief):
 
     @property
     def is_left_open(self) -> bool:
-        """Whether its run stays open where this process ends now."""
+        """True if the run would stay open if this process ended now."""
         ours = os.getpid() == self._pid
         return ours and not self.engine.ledger.ended and not self.mode.reads_only
 
@@ -357,7 +361,7 @@ class _Session(Brief):
 
     @contextlib.contextmanager
     def use(self) -> Generator[None]:
-        """Have calls of `@hansard.tool` inside go to this session, where several are open."""
+        """Send calls of `@hansard.tool` inside the block to this session, if several are open."""
         token = enter(self.engine.ledger.here)
         try:
             yield
@@ -378,19 +382,19 @@ class _Session(Brief):
 
     @property
     def mode(self) -> Mode:
-        """How this session treats what is on record."""
+        """The session's mode: live, or one that reads the record."""
         mode: Mode = self.engine.settings.mode
         return mode
 
     def usage(self, /, **figures: float) -> None:
-        """Report what the current call used; it is summed over the call.
+        """Report the usage of the current call; figures of one call are summed.
 
         Args:
             **figures: Finite numbers by name: `input_tokens`, `output_tokens`, `cost` ...
 
         Raises:
-            BadName: A name is not one.
-            BadValue: A figure is no finite number.
+            BadName: A name is malformed.
+            BadValue: A figure is not a finite number.
         """
         self.engine.ledger.demand_open()
         given: dict[str, Any] = dict(figures)
@@ -418,7 +422,7 @@ class _Session(Brief):
 
 
 class _Replaying(_Session):
-    """Replays of action caches and experiences, in either client: `_flow` and `_caller` are its."""
+    """Replays of action caches and experiences; each client sets `_flow` and `_caller`."""
 
     _flow: AsyncDrive
     _caller: CallingSession
@@ -445,39 +449,37 @@ class _Replaying(_Session):
         xpath_only: bool = False,
         debug: bool = False,
     ) -> replay.Replayed:
-        """Do again what a cache of actions says, each a step, on the newest `browser(page)`.
+        """Replay a cache of actions, each a step, on the page of the latest `browser(page)`.
 
-        An element is the one that the cached xpath matches; else the one that another target or a
-        variant of the xpath does; else the one that `fallback` names, which is written back as a
-        new version: to the file, or to the record where `record.kept_actions` gave it. Exactly one
-        match counts, in the recorded frame alone. The first
-        action that cannot be done ends it.
+        An element is found by the cached xpath; else by another target or a variant of the xpath;
+        else by `fallback`, whose result is written back as a new version: to the file, or to the
+        record if the cache is from `record.kept_actions`. Only exactly one match counts, in the
+        recorded frame alone. The first action that fails ends the replay.
 
         Args:
-            cache: A file that `hansard actions show` or HyperAgent wrote, or what is in it; or what
-                `record.kept_actions` gave.
-            params: A value for each slot of it.
-            max_xpath_retries: How often the page is looked at while it still changes.
-            fallback: A model: a function that is given a text, and answers with JSON.
-            once: `allow`, or the stepIndex of each action that is done once and may be done again
-                in this run; without it such a cache is refused.
-            tools: The tools that it calls, by name.
-            xpath_only: Whether only the cached xpath counts, and a model.
-            debug: Whether each action comes with every look for its element.
+            cache: A file that `hansard actions show` or HyperAgent wrote, its content, or the
+                result of `record.kept_actions`.
+            params: A value for each slot of the cache.
+            max_xpath_retries: Most looks at the page while it still changes.
+            fallback: A model: a function of a text that returns JSON.
+            once: `allow`, or the stepIndex of each action that is done once and may be repeated in
+                this run; by default a cache with such actions is refused.
+            tools: The tools that the cache calls, by name.
+            xpath_only: True to find elements only by the cached xpath, and by `fallback`.
+            debug: True to return every attempt to find an element with each action.
 
         Raises:
-            BadValue: The cache cannot be read, or a value or tool of it is missing; nothing was
-                done.
-            Refused: An action of it is done once, and not allowed; nothing was done.
-            RoleRefused: The role may not state `actions.healed`, and a model may heal what the
-                record keeps; nothing was done.
+            BadValue: The cache cannot be read, or lacks a value or tool; nothing was done.
+            Refused: An action is done once, and not allowed by `once`; nothing was done.
+            RoleRefused: The role may not state `actions.healed`, and the model may heal a cache of
+                the record; nothing was done.
         """
         self.engine.ledger.demand_open()
         read, path = replay.opened(cache)
         if read.name and fallback is not None:
             await self._flow(self.engine.outcomes.demand(states(ActionsHealed.tag)))
         if read.name:
-            with contextlib.suppress(NotFound):  # of another record's nothing is known
+            with contextlib.suppress(NotFound):  # a cache of another record has no label here
                 found = await self._io(artifacts.read, self.engine.workspace, ACTIONS, read.name)
                 self.engine.ledger.shown(found.label)
         request = replay.ReplayRequest(
@@ -506,38 +508,39 @@ class _Replaying(_Session):
         learn: bool | Literal["keep"] = False,
         tools: Mapping[str, Callable[..., Any]] = NOTHING,
     ) -> experienced.Experienced:
-        """Do a task by what was learned, on the newest `browser(page)`; no model is asked unless
-        one is given.
+        """Do a task by a learned experience, on the page of the latest `browser(page)`.
 
-        The first next action of the procedure that is there is done, if every check function allows
-        it; else the others are tried, then what `fallback` names, and at last `free` goes on.
-        Without them it ends there: the result names the check, and has the plan in words.
+        No model is called unless one is given.
+
+        The first possible next action of the procedure is done, if every check function allows it;
+        else the others are tried, then the one that `fallback` names, and at last `free` continues.
+        Without these the replay ends: the result names the failed check, and has the plan in words.
 
         Args:
-            experience: The name of one that the record keeps, its folder (a path with a slash), or
-                what was learned; its checks are those that a person confirmed. What came of it is
-                on record for one that is kept.
-            params: A value for each slot; a `hansard.Secret` is filled in on this machine, and in
-                no step, request or file.
-            task: In the place of `params`: the task's text, from which they are read.
+            experience: The name of one in the record, its folder (a path with a slash), or the
+                object; its checks are those that a person confirmed. The result of one in the
+                record is recorded.
+            params: A value for each slot; a `hansard.Secret` is filled in on this machine, and is
+                in no step, request or file.
+            task: Instead of `params`: the task's text, from which they are read.
             once: `allow`, or the number of each node that is done once and may be done in this run.
-            checks: Functions of `actions.check_function`, asked beside the experience's own.
-            fallback: A model that is asked for an element where no recorded way finds one, or
-                `hansard.actions.teach(...)`. What it names must pass every check, too.
-            free: Goes on where no level can: it is given a `actions.FreeGuide`, acts as it likes
-                through this session, and gives False where the task was not done.
-            learn: Whether what `free` did is learned from: the result has the next version. With
-                `keep` the record keeps it, too: as it is, unconfirmed, it may guide and not act.
-            tools: The tools that it calls, by name.
+            checks: Functions of `actions.check_function`, called beside the experience's own.
+            fallback: A model that names the element if no recorded target finds one, or
+                `hansard.actions.teach(...)`. Its choice must pass every check, too.
+            free: A function that continues where no level can: it gets an `actions.FreeGuide`, acts
+                through this session, and returns False if the task was not done.
+            learn: True to learn from the actions of `free`: the result has the next version. With
+                `keep` it is also kept in the record, unconfirmed: it may guide and not act.
+            tools: The tools that the experience calls, by name.
 
         Raises:
-            BadValue: The folder cannot be read, a slot has no value, the text is said otherwise,
+            BadValue: The folder cannot be read, a slot has no value, the task's text does not fit,
                 there is no page, or a tool is missing.
-            NotFound: The record keeps none of that name.
-            Refused: No check guards an effect, it is done once and not allowed, or what is kept is
-                retired, quarantined, or came in a bundle that nobody has confirmed; nothing was
-                done.
-            RoleRefused: The role may not state what this may come to; nothing was done.
+            NotFound: The record has no experience of that name.
+            Refused: No check guards an effect, an action is done once and not allowed, or the
+                experience is retired, quarantined, or came in a bundle that nobody has confirmed;
+                nothing was done.
+            RoleRefused: The role may not state a result that this may have; nothing was done.
         """
         self.engine.ledger.demand_open()
         value, given = by_name("params", params), experienced.opened(experience)
@@ -563,7 +566,7 @@ class _Replaying(_Session):
         return await self._learned_further(done, learnt, task, value, keeps=learn == "keep")
 
     async def _keep(self, learnt: Experience) -> None:
-        """Keep what was learned as the next version of its name; equal, it is kept already."""
+        """Keep an experience as the next version of its name; an equal one is kept already."""
         ledger, workspace = self.engine.ledger, self.engine.workspace
         label = await self._io(label_of_runs, workspace, (*learnt.sources, *learnt.failed))
         why = f"learned from run {self.run}, which went on freely"
@@ -580,7 +583,7 @@ class _Replaying(_Session):
         *,
         keeps: bool,
     ) -> experienced.Experienced:
-        """What a free doing taught, beside what came of it."""
+        """Return the result with the experience learned from the free actions."""
         try:
             request = task or learnt.wording.filled(params)
             tasks = {self.run: request} if request else {}
@@ -596,8 +599,10 @@ class _Replaying(_Session):
     async def _kept_experience(
         self, given: Experience | str, also: Sequence[str], *, keeps: bool
     ) -> tuple[Experience, int]:
-        """What is to be done, and which version it is of what the record keeps; 0 for none. A run
-        that goes on is told the same version again. What will be stated must be allowed.
+        """Return the experience to replay, and its version in the record; 0 if it has none.
+
+        A resumed run gets the same version again. Raise if the role may not state the events that
+        follow.
         """
         name = given if isinstance(given, str) else given.name
         question = {"experience": name, "version": 0 if isinstance(given, str) else given.version}
@@ -624,7 +629,7 @@ class _Replaying(_Session):
     async def _tell_replayed(
         self, learnt: Experience, version: int, fields: Mapping[str, Any]
     ) -> None:
-        """Put on record what came of a doing; that of one step once."""
+        """Record the result of a replay; for the same step only once."""
         ledger = self.engine.ledger
         failure = fields["failure"] or {}
         stated = ExperienceReplayed(
@@ -644,8 +649,9 @@ class _Replaying(_Session):
         await self._io(artifacts.change, *given, by=ledger.actor, label=label)
 
     async def _tell_healed(self, version: int, moved: Experience, node: str, because: str) -> int:
-        """Put on record that a node's element was found elsewhere: the number of the experience's
-        next version; 0 where somebody made one since.
+        """Record that a node's element was found elsewhere; return the experience's next version.
+
+        0 if somebody added a version in the meantime.
         """
         ledger, workspace, name = self.engine.ledger, self.engine.workspace, moved.name
         await self._io(
@@ -663,7 +669,7 @@ class _Replaying(_Session):
         return number
 
     async def _heals(self, name: str, version: int, after: CachedAction, because: str) -> int:
-        """Put on record that an entry of a cache that is kept was found elsewhere."""
+        """Record that an element of a kept cache was found elsewhere; return the new version."""
         ledger = self.engine.ledger
         made: ArtifactChange = await self._io(
             caches.heal,
@@ -680,7 +686,7 @@ class _Replaying(_Session):
 
 
 class _InPlace:
-    """A sync session as a replay calls it: what it awaits is done in the calling thread."""
+    """The calling session of a sync replay: what it awaits runs in the calling thread."""
 
     def __init__(self, session: SyncMixin) -> None:
         self._session = session
@@ -700,8 +706,9 @@ _run_experience = sync(_Replaying.run_experience)
 
 
 class SyncMixin(_Replaying):
-    """What the sync twin does its own way: a call waits in its thread; one that is on record is
-    answered there, without the broker.
+    """The parts of a session that differ in the sync client.
+
+    A call waits in its thread; one that is on record is answered there, without the broker.
     """
 
     def __init__(self, engine: Any, arm: Arm | None, portal: Portal, ending: Ending) -> None:
@@ -723,7 +730,7 @@ class SyncMixin(_Replaying):
 
     @property
     def is_within_reach(self) -> bool:
-        """Whether calls can still be made: nobody has ended it, and what drives it runs."""
+        """True if calls can still be made: the session has not ended and its driver runs."""
         return not self.engine.ledger.ended
 
     def _closing(self) -> Ending | None:
@@ -732,7 +739,7 @@ class SyncMixin(_Replaying):
         return super()._closing()
 
     def _end_streams(self) -> None:
-        """Close the streams that are half read."""
+        """Close half-read streams."""
         for items in list(self._streams.values()):
             if self._streams.pop(id(items), None) is not None:
                 try:
@@ -753,15 +760,17 @@ class SyncMixin(_Replaying):
                     raise SessionEnded(self.run, self.agent)
 
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a call of a declared tool comes to: resolve, gate, run, record. Call the tool.
+        """Execute a call of a declared tool: resolve, gate, run, record.
+
+        Programs call the tool itself.
 
         Raises:
             SyncInLoop: Inside a running event loop.
-            AfterFork: In a process that was forked: connect there.
+            AfterFork: In a forked process: connect there.
             Blocked: The gate refused the call.
-            NeedsSettling: Somebody must say what is true first.
+            NeedsSettling: A call in doubt must be settled first.
             Miss: Strict or offline replay met a call that is not on record.
-            NoScope: The thread or task is not one that the session knows.
+            NoScope: The thread or task was not started through the session.
         """
         self._portal.refuse()
         is_stream = spec.is_stream
@@ -775,17 +784,19 @@ class SyncMixin(_Replaying):
         return value if answered else self._drive(self.engine.execute(call))
 
     def browser(self, *_: object, **__: object) -> NoReturn:
-        """Not in the sync client: playwright's sync API runs an event loop in the thread that calls
-        it, in which no sync session may wait. Take the async client (docs/actions.md).
+        """Refuse: the sync client has no browser; use the async client (docs/actions.md).
+
+        playwright's sync API runs an event loop in the calling thread, where no sync session may
+        wait.
 
         Raises:
-            Refused: Always, with what to take instead.
+            Refused: Always; the message names the alternative.
         """
         self.engine.ledger.demand_open()
         message = (
-            "a page's actions are steps of the async client alone, since playwright's sync API "
-            "runs an event loop in this thread: take hansard.connect_async, `async with "
-            "record.run(...) as session`, and a page of playwright.async_api"
+            "the sync client has no browser, since playwright's sync API runs an event loop in "
+            "this thread: use hansard.connect_async, `async with record.run(...) as session`, and "
+            "a page of playwright.async_api"
         )
         raise Refused(message)
 
@@ -798,7 +809,7 @@ class SyncMixin(_Replaying):
         return SessionThread(self, parent, child, function, args, kwargs)
 
     def gather(self, *functions: Callable[[], Any]) -> list[Any]:
-        """Run functions side by side in threads, each a scope of its own; their results in order.
+        """Run functions in concurrent threads, each in a scope of its own; return results in order.
 
         All run to their end; then the first error, if any, is raised.
         """
@@ -841,7 +852,7 @@ class SessionThread(Generic[T]):
         function, args, kwargs = self._work
         try:
             self._values.append(function(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 -- raised again where the result is asked for
+        except BaseException as error:  # noqa: BLE001 -- raised again by `value`
             self._error = error
 
     def wait(self) -> None:
@@ -849,13 +860,13 @@ class SessionThread(Generic[T]):
         self._thread.join()
 
     def value(self) -> T:
-        """What the function returned; raises what it raised."""
+        """Return the function's result; raise its exception."""
         if self._error is not None:
             raise self._error
         return self._values[0]
 
     def result(self) -> T:
-        """Wait, let the parent's scope go on after this one, and give the value."""
+        """Wait, join the thread's scope into its parent, and return the value."""
         self.wait()
         if not self._joined:
             self._joined = True
@@ -864,7 +875,7 @@ class SessionThread(Generic[T]):
 
 
 class AsyncMixin(_Replaying):
-    """What the async twin does its own way."""
+    """The parts of a session that differ in the async client."""
 
     def __init__(self, engine: Any, arm: Arm | None, ending: Ending | None = None) -> None:
         super().__init__(engine, arm, ending)
@@ -885,12 +896,14 @@ class AsyncMixin(_Replaying):
 
     @property
     def is_within_reach(self) -> bool:
-        """Whether calls can still be made: nobody has ended it, and its loop was not closed."""
+        """True if calls can still be made: the session has not ended and its loop is not closed."""
         return not self.engine.ledger.ended and not self._loop.is_closed()
 
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a declared tool: a coroutine, or an async iterator for a streaming tool. In a thread
-        without a loop (the body of a plain composite tool) it waits for the result, or iterates.
+        """Call a declared tool: return a coroutine, or an async iterator for a streaming tool.
+
+        In a thread without a loop (the body of a plain composite tool) wait for the result, or
+        iterate.
         """
         if spec.is_stream:
             return handed_items(self._iterate(spec, args, kwargs), self._loop, spec.name)
@@ -916,7 +929,7 @@ class AsyncMixin(_Replaying):
                     raise SessionEnded(self.run, self.agent)
 
     async def _end_streams(self) -> None:
-        """Close the streams that are half read."""
+        """Close half-read streams."""
         for items in list(self._streams.values()):
             if self._streams.pop(id(items), None) is not None:
                 try:
@@ -927,22 +940,22 @@ class AsyncMixin(_Replaying):
     def browser(
         self, page: Any, *, model: Model | None = None, timeout_s: float = 5.0
     ) -> AsyncBrowser:
-        """A page whose actions are steps of this session; `run_actions` is done on the newest.
+        """Return a page whose actions are steps of this session; `run_actions` uses the latest one.
 
         Args:
             page: A page of playwright's async API.
-            model: Is asked which element is meant where an action does not say.
-            timeout_s: Seconds that an element, or what must hold, is waited for.
+            model: A model that names the element if an action does not.
+            timeout_s: Seconds to wait for an element, or for a condition to hold.
 
         Raises:
-            BadValue: It is no such page.
+            BadValue: `page` is not such a page.
         """
         self.engine.ledger.demand_open()
         self._browser = AsyncBrowser(self, page, model=model, timeout_s=timeout_s)
         return self._browser
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
-        """Await things side by side, each in a scope of its own; their results in order.
+        """Await awaitables concurrently, each in a scope of its own; return results in order.
 
         All run to their end; then the first error, if any, is raised. A cancellation reaches all.
         """
@@ -962,7 +975,7 @@ class AsyncMixin(_Replaying):
 
     @contextlib.asynccontextmanager
     async def task_group(self) -> AsyncGenerator[SessionTasks, None]:
-        """An asyncio.TaskGroup whose tasks have scopes of their own, joined at its end."""
+        """Open an asyncio.TaskGroup whose tasks have scopes of their own, joined at its end."""
         parent, _ = self._spawn(0)
         children: list[Scope] = []
         try:
@@ -984,7 +997,7 @@ class SessionTasks:
         self._children = children
 
     def create_task(self, awaitable: Awaitable[T]) -> asyncio.Task[T]:
-        """Start something as a task of the group."""
+        """Start an awaitable as a task of the group."""
         ledger = self._session.engine.ledger
         with ledger.lock:
             ledger.demand_open()
@@ -1005,16 +1018,16 @@ async def _scoped(scope: Scope, awaitable: Awaitable[T]) -> T:
 
 
 def handed(work: Any, loop: asyncio.AbstractEventLoop, tool: str) -> Any:
-    """Return a call for its caller: the coroutine in a loop; in a thread without one, its result.
+    """Return the coroutine to a caller in the loop; in a thread without a loop, its result.
 
-    Raises OtherLoop in another loop than the session's, and ToolError where the session's does not
-    run: nobody would do the call.
+    Raises OtherLoop in another loop than the session's, and ToolError if the session's loop does
+    not run, since nothing would run the call.
     """
     if in_loop():
         if asyncio.get_running_loop() is not loop:
             work.close()  # else Python warns that it was never awaited
             raise OtherLoop
-        work.__qualname__ = tool  # what Python names where it was never awaited
+        work.__qualname__ = tool  # Python names it in its warning if it is never awaited
         return work
     if not loop.is_running():
         work.close()
@@ -1026,7 +1039,7 @@ def handed(work: Any, loop: asyncio.AbstractEventLoop, tool: str) -> Any:
 def handed_items(
     items: AsyncGenerator[Any, None], loop: asyncio.AbstractEventLoop, tool: str
 ) -> AsyncGenerator[Any, None] | Iterator[Any]:
-    """Return a streamed call for its caller: see `handed`."""
+    """Return the items of a streamed call: see `handed`."""
     if in_loop():
         demand_loop(loop)
         return items
@@ -1049,23 +1062,25 @@ def _items(
 
 
 class AsyncCommonSession(AsyncMixin):
-    """One agent at work in one run, for the async client: what every session has, a trusted
-    program's (`AsyncSession`) and a restricted agent's. Made by `record.run(...)`.
+    """One agent at work in one run, for the async client. Returned by `record.run(...)`.
 
-    After its `with` each of these raises `SessionEnded`.
+    The common base of a trusted program's session (`AsyncSession`) and a restricted agent's.
+
+    After its `with` block every method raises `SessionEnded`.
     """
 
     board: AsyncBoard
-    """State that all agents of the run share, by key."""
+    """Shared state of all agents of the run, by key."""
     memory: AsyncMemory
-    """Files that outlive runs: the agent's own, those of the user it acts for, and those of all."""
+    """Files that outlive runs: the agent's own, those of the user it acts for, and shared ones."""
     team: AsyncTeam
     """The tasks that the run's agents share, and the messages between them."""
 
     async def close(self, error: BaseException | None = None) -> None:
-        """End the session, as leaving its block would: completed, or failed where an error is
-        given. Streams of tools that are half read are closed first. It does nothing the second
-        time, nor in a forked child. Raises as any write.
+        """End the session, as leaving its block would: completed, or failed if an error is given.
+
+        Half-read streams of tools are closed first. Does nothing the second time, nor in a forked
+        child. Raises as any write.
         """
         ending = self._closing()
         if ending is not None:
@@ -1074,25 +1089,25 @@ class AsyncCommonSession(AsyncMixin):
             await ending(error)
 
     async def view(self, at: object = None, *, key: bytes | None = None) -> View:
-        """What this agent's role may see of the run; that it was served is put on record.
+        """Return the view of the run that this agent's role allows; record that it was served.
 
         Args:
-            at: A point of the run; now without one.
-            key: 32 secret bytes or more, where a mask of the role hashes.
+            at: A point of the run; by default now.
+            key: 32 secret bytes or more, if a mask of the role hashes.
 
         Raises:
             NotFound: There is no such point.
-            ViewDiffers: It is on record, and derived again it is another one.
+            ViewDiffers: The view is on record, and derived again it differs.
         """
         found: View = await self._flow(self._flows.views.view(at, key))
         return found
 
     async def checkpoint(self, name: str, /, **data: Any) -> None:
-        """Put a named stage on record, with data that can be read back."""
+        """Record a named checkpoint, with data that can be read back."""
         await self._flow(self.facts.checkpoint(name, data))
 
     async def checkpoint_data(self, name: str) -> dict[str, Any] | None:
-        """The data of the newest checkpoint of a name; None where there is none."""
+        """Return the data of the newest checkpoint of a name; None without one."""
         found: dict[str, Any] | None = await self._flow(self.facts.checkpoint_data(name))
         return found
 
@@ -1107,21 +1122,21 @@ class AsyncCommonSession(AsyncMixin):
         confidence: float | None = None,
         because: str = "",
     ) -> None:
-        """Put a decision on record.
+        """Record a decision.
 
         Args:
-            question: What is decided.
-            selected: What is chosen.
+            question: The question that is decided.
+            selected: The chosen alternative.
             alternatives: Texts, or dicts of id, score, reason, rejected_because.
-            inputs: What it was made from: values that calls returned or parts of them, steps
+            inputs: The inputs of the decision: values that calls returned or parts of them, steps
                 (`ada#3`), entries of the board (or `key@version`), views, ids of events and
-                commits. Each is recorded as the event that it came from.
-            threshold: What a score had to reach.
-            confidence: How sure the agent was.
-            because: Why.
+                commits. Each is recorded as the event that it was read from.
+            threshold: The least score to be chosen.
+            confidence: The agent's confidence.
+            because: The reason on record.
 
         Raises:
-            BadValue: An input came from nowhere, or a number is not finite; nothing is recorded.
+            BadValue: An input has no known origin, or a number is not finite; nothing is recorded.
         """
         await self._flow(
             self.facts.decide(
@@ -1147,19 +1162,19 @@ class AsyncCommonSession(AsyncMixin):
         """Add a message to the context window, in the provider's form.
 
         Args:
-            role: The message's: `user`, `assistant`, `tool` ...
-            content: A text, or what the provider takes.
-            tokens: How many tokens it has; None where nobody counted.
-            label: `secret untrusted`, say, where it is more than public and trusted.
-            fields: What else the provider's form has (`tool_calls`, `name` ...).
+            role: The message's role: `user`, `assistant`, `tool` ...
+            content: A text, or another form that the provider accepts.
+            tokens: The number of tokens; None if unknown.
+            label: The message's label, such as `secret untrusted`; public and trusted by default.
+            fields: Further fields of the provider's form (`tool_calls`, `name` ...).
 
         Raises:
-            BadValue: It cannot be recorded, or `tokens` is no whole number.
+            BadValue: The message cannot be recorded, or `tokens` is not a whole number.
         """
         await self._flow(self.facts.message(role, content, tokens, _labelled(fields, label)))
 
     async def resource(self, uri: str, operation: str = "read") -> None:
-        """Put on record that a resource was used."""
+        """Record the use of a resource."""
         await self._flow(self.facts.resource(uri, operation))
 
     async def hand_off(
@@ -1169,37 +1184,40 @@ class AsyncCommonSession(AsyncMixin):
 
         Args:
             to: The agent or role.
-            payload: What it needs, by name.
-            because: Why.
+            payload: Data for it, by name.
+            because: The reason on record.
 
         Raises:
-            BadName, BadValue: `to` is no name, or the payload cannot be recorded.
+            BadName, BadValue: `to` is malformed, or the payload cannot be recorded.
         """
         await self._flow(self.facts.hand_off(to, because, by_name("payload", payload)))
 
     async def context(self) -> list[dict[str, Any]]:
-        """This run's part of the context window in the provider's message form: what this agent has
-        stated in it, a summary in the place of what was compacted. `window()` has all of it.
+        """Return this run's part of the context window in the provider's message form.
+
+        It holds the messages of this agent in this run, with a summary in place of those that were
+        compacted. `window()` returns the whole window.
         """
         return await self._flow(self.facts.context())
 
     async def latest_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint of this agent, of whatever name; None where there is none."""
+        """Return the newest checkpoint of this agent, of any name; None without one."""
         found: Checkpoint | None = await self._flow(self.facts.latest_checkpoint())
         return found
 
     def resumable(
         self, items: Iterable[T], *, every: int = 1, name: str = "items"
     ) -> AsyncResumable[T]:
-        """The items not yet done: a loop that goes on where it stood.
+        """Iterate over the items not yet done; a resumed run continues where the loop stopped.
 
         Args:
-            items: In the same order each time.
-            every: Progress is recorded after so many; up to as many are done again on resume.
-            name: Of the loop, where an agent has several.
+            items: The items, in the same order each time.
+            every: Items between two records of progress; up to as many are processed again on
+                resume.
+            name: The loop's name, if an agent has several.
 
         Raises:
-            BadValue: `every` is less than 1; when the loop begins.
+            BadValue: `every` is less than 1; raised when the loop begins.
         """
         progress = functools.partial(self._progress, name, every)
         return AsyncResumable(items, every, progress, self._drive)
@@ -1219,12 +1237,13 @@ _OF_THE_BEGUN = frozenset(
         "_streams",
     }
 )
-"""What a session has from its beginning on."""
+"""Attributes that a session has once it has begun."""
 
 
 class Trusted(_Session):
-    """What a trusted program's session has besides: it holds the agent's whole state, and may be
-    one that has yet to begin.
+    """The parts of a trusted program's session, in either client.
+
+    It holds the agent's whole state, and may be one that has not begun.
     """
 
     _asked: OpeningRequest | None
@@ -1238,12 +1257,12 @@ class Trusted(_Session):
             raise AttributeError(message, name=name, obj=self)
 
     def _beginning(self) -> OpeningRequest:
-        """What it is to begin with. Raises SessionEnded, Refused where it has begun."""
+        """Return the arguments to begin with. Raises SessionEnded, and Refused if it has begun."""
         if self._asked is None:
             self.engine.ledger.demand_open()
             message = (
                 f"the session of agent {self.agent!r} in run {self.run} is open already: use it "
-                "as it stands, without a second 'with'"
+                "without a second 'with'"
             )
             raise Refused(message)
         return self._asked
@@ -1275,7 +1294,7 @@ class Trusted(_Session):
 
     @property
     def label(self) -> Label:
-        """The join of the labels of all that this agent was shown."""
+        """The join of the labels of all data that this agent was shown."""
         label: Label = self.engine.ledger.label
         return label
 
@@ -1298,38 +1317,40 @@ class Trusted(_Session):
 
     @property
     def saved(self) -> Saved:
-        """What this session was answered from the record until now, as the recorded calls had used
-        it; what is not recorded of them is unknown, not 0.
+        """The usage that answers from the record saved this session so far.
+
+        Usage that was not recorded is unknown, not 0.
         """
         return saved(self.engine.ledger)
 
     @property
     def state(self) -> AgentState:
-        """A copy of the agent's state as it stands."""
+        """A copy of the agent's present state."""
         ledger: Ledger = self.engine.ledger
         with ledger.lock:
             return ledger.state.copy()
 
 
 class AsyncSession(Trusted, AsyncCommonSession):
-    """A trusted program's session, for the async client: what `record.run` gives, or without a
-    record `async with hansard.AsyncSession() as session`, which opens the record and a run, and
-    closes both where the block ends.
+    """A trusted program's session, for the async client. Returned by `record.run`.
+
+    Without a record, `async with hansard.AsyncSession() as session` opens the record and a run, and
+    closes both at the end of the block.
 
     Until its block is entered each of its methods raises `NotBegun`, after it `SessionEnded`.
 
     Args:
-        workflow: What the run is an execution of, where it begins; HANSARD_WORKFLOW if not given,
-            else the program's name: `agent` for `python agent.py`, `interactive` at a prompt, in a
-            notebook and for `python -c`.
-        agent: Who acts: HANSARD_AGENT, or `agent`, if not given.
-        role: Its role: HANSARD_ROLE, or `agent`, if not given.
-        workspace: Which one; HANSARD_WORKSPACE, or `default`, if not given.
-        **options: What `connect` and `record.run` take: `run`, `mode`, `gate`, `settle` ...; see
+        workflow: What a new run is an execution of; by default HANSARD_WORKFLOW, else the program's
+            name: `agent` for `python agent.py`, `interactive` at a prompt, in a notebook and for
+            `python -c`.
+        agent: The agent's name; by default HANSARD_AGENT, or `agent`.
+        role: The agent's role; by default HANSARD_ROLE, or `agent`.
+        workspace: The workspace's name; by default HANSARD_WORKSPACE, or `default`.
+        **options: Options of `connect` and `record.run`: `run`, `mode`, `gate`, `settle` ...; see
             `SessionOptions`.
 
     Raises:
-        BadOption: There is no such option; the message names the nearest.
+        BadOption: An option is unknown; the message names the nearest one.
     """
 
     _asked: OpeningRequest | None = None
@@ -1349,8 +1370,10 @@ class AsyncSession(Trusted, AsyncCommonSession):
         )
 
     async def __aenter__(self) -> Self:
-        """Open the record and begin, join or resume the run. Raises as `connect` and `record.run`;
-        Refused where it is open already, SessionEnded where it was.
+        """Open the record and begin, join or resume the run.
+
+        Raises as `connect` and `record.run`; Refused if it is already open, SessionEnded if it has
+        ended.
         """
         request = self._beginning()
         AsyncMixin.__init__(self, *await begun_async(request))
@@ -1364,26 +1387,29 @@ class AsyncSession(Trusted, AsyncCommonSession):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the session, and close what it opened."""
+        """End the session, and close the record and run that it opened."""
         await self._block.__aexit__(kind, error, trace)
 
     async def snapshot(self) -> Snapshot:
-        """The agent's state as it stands, large payloads included: it reads all that the agent did.
-        Its id is a point for `at=`, and what `record.replay_from` takes.
+        """Return the agent's present state, large payloads included; reads its whole stream.
+
+        Its id is a point for `at=`, and an argument of `record.replay_from`.
         """
         self.engine.ledger.demand_open()
         return await snapshots.now(self.engine.workspace, self.engine.stream)
 
     async def window(self, *, full: bool = False, close: bool = True) -> list[dict[str, Any]]:
-        """The whole context window in the provider's form, ready to be sent to a model: what the
-        conversation held before this run, then what this agent has stated in it; a summary in the
-        place of messages that were compacted. This agent has seen it: their labels are its own.
+        """Return the whole context window in the provider's form, ready to be sent to a model.
+
+        It holds the conversation before this run, then this agent's messages, with a summary in
+        place of messages that were compacted. This agent has seen them: their labels are joined
+        into its own.
 
         Args:
-            full: All messages, without the summaries.
-            close: Answer each tool call that has no answer on record and gets none any more, as
-                after a run that was cut off: providers refuse a window that has one. The answer
-                says so, and is not recorded.
+            full: True for all messages, without the summaries.
+            close: Add an answer to each tool call that has none on record and will get none, as
+                after a run that was cut off: providers refuse a window with unanswered calls. The
+                answer says so, and is not recorded.
         """
         flow = self._flows.windows.window(full=full, close=close)
         found: list[dict[str, Any]] = await self._flow(flow)
@@ -1399,30 +1425,36 @@ class AsyncSession(Trusted, AsyncCommonSession):
         count: Callable[[dict[str, Any]], int] | None = None,
         role: str = "system",
     ) -> Compaction | None:
-        """Have a summary stand for the window's earlier messages, if it is too long. They stay on
-        record; `compaction.dropped` and `window(full=True)` have them.
+        """Replace the window's earlier messages by a summary, if the window is too long.
 
-        Nothing is half done: the summary is one event, which says what it stands for. Instructions
-        at the window's begin stay, and an answer to a call stays with that call.
+        The messages stay on record; `compaction.dropped` and `window(full=True)` have them.
+
+        It is atomic: the summary is one event, which names the messages that it replaces.
+        Instructions at the beginning of the window stay, and an answer to a call stays with that
+        call.
 
         Args:
-            summarize: Is given the messages to be dropped, in the provider's form, and returns a
-                text. Its call is a step like any other, answered from the record on a resume: of
-                the tool that it was declared as, else `pure` and of kind `model`.
-            keep: So many of the newest messages stay.
-            max_messages: Only if the window has more than these.
-            max_tokens: Only if it has more than these. Without either it is compacted at once.
-            count: How many tokens a message has, where that was not said with each (`tokens=`).
-            role: The role of the message that the summary is.
+            summarize: A function of the messages to be dropped, in the provider's form, that
+                returns a text. Its call is a step like any other, answered from the record on a
+                resume: of the tool that it was declared as, else `pure` and of kind `model`.
+            keep: Number of newest messages that stay.
+            max_messages: Compact only if the window has more messages.
+            max_tokens: Compact only if it has more tokens. Without either bound it is compacted at
+                once.
+            count: Returns the number of tokens of a message that was recorded without one
+                (`tokens=`).
+            role: The role of the summary's message.
 
-        What comes of it is the window now, and what was dropped; None where it was within its
-        bounds.
+        Returns:
+            The window now, and the messages that were dropped; None if the window was within its
+                bounds.
 
         Raises:
-            Refused: Nothing is left to drop, or another agent of the run compacted some of these
+            Refused: No message can be dropped, or another agent of the run compacted some of these
                 messages.
-            BadValue: The summary is empty, or longer than what it stands for; or tokens are bounded
-                and of some message not known. Nothing of it is on record but the failed call.
+            BadValue: The summary is empty, or longer than the messages it replaces; or the tokens
+                of some message are unknown, and `max_tokens` is given. Only the failed call is
+                recorded.
         """
         bound = Bound(keep=keep, messages=max_messages, tokens=max_tokens)
         plan = await self._flow(self._flows.windows.planned(bound, count, role))
@@ -1434,22 +1466,23 @@ class AsyncSession(Trusted, AsyncCommonSession):
         return made
 
     async def save(self, *aggregates: Any) -> list[int]:
-        """Save what happened to aggregates of the program's own: their new events and the step that
-        caused them, together, whole or not at all. The versions that they are at, in order.
+        """Save new events of the program's own aggregates, with their step, in one commit.
 
-        Called again by a program that is resumed or replayed, it writes nothing, and the aggregates
-        become what was saved then: with the ids and times of then.
+        Return the aggregates' versions, in order.
+
+        When a program that is resumed or replayed calls it again, nothing is written, and the
+        aggregates become what was saved: with the recorded ids and times.
 
         Args:
-            *aggregates: Aggregates of the `eventsourcing` library, of classes that are declared
-                with `hansard.aggregate_type`. One that nothing happened to is left as it is.
+            *aggregates: Aggregates of the `eventsourcing` library, of classes declared with
+                `hansard.aggregate_type`. One without new events is left unchanged.
 
         Raises:
-            AggregateConflict: Another was first: one of them is at another version. Get it again,
-                and decide again.
+            AggregateConflict: Another writer was first: an aggregate is at another version. Get it
+                again, and decide again.
             BadValue: A class or event is not declared, or an event cannot be recorded so that an
-                equal one comes back.
-            ShadowedEffect: In a fork that shadows effects, for what its parent never saved.
+                equal one is read back.
+            ShadowedEffect: In a fork that shadows effects, for events that its parent never saved.
         """
         versions: list[int] = await self._flow(self._flows.aggregates.save(aggregates))
         return versions
@@ -1462,19 +1495,20 @@ class AsyncSession(Trusted, AsyncCommonSession):
         at: object = None,
         version: int | None = None,
     ) -> T:
-        """An aggregate of the program's own, rebuilt from its events as it stands, or stood. That
-        it was read, and at which version, is put on record; a replay is given the same.
+        """Return an aggregate of the program's own, rebuilt from its events.
+
+        The read and the version are recorded; a replay gets the same version.
 
         Args:
-            cls: Its class, declared with `hansard.aggregate_type`.
-            aggregate_id: Its id.
+            cls: The aggregate's class, declared with `hansard.aggregate_type`.
+            aggregate_id: The aggregate's id.
             at: A point: a position, a time, the id of a commit or event of it, or '@3' for its
-                version; now without one.
-            version: Its version, as `at='@3'` says it.
+                version; by default now.
+            version: The version, as in `at='@3'`.
 
         Raises:
-            NotFound: There was no such aggregate then.
-            UndeclaredEvent: It has an event on record under a tag that is not declared.
+            NotFound: There was no such aggregate at that point.
+            UndeclaredEvent: It has an event on record whose tag is not declared.
             BadValue: The class is not declared.
         """
         found: T = await self._flow(self._flows.aggregates.get(cls, aggregate_id, at, version))
@@ -1485,7 +1519,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
 
 
 def opened_async(*made_of: Any) -> AsyncSession:
-    """A session that is open already, of what `AsyncMixin` is made of."""
+    """Build a session that is already open, from the arguments of `AsyncMixin`."""
     session = AsyncSession.__new__(AsyncSession)
     AsyncMixin.__init__(session, *made_of)
     return session
@@ -1496,7 +1530,7 @@ AsyncS = TypeVar("AsyncS", bound=AsyncCommonSession)
 
 @contextlib.asynccontextmanager
 async def within_async(session: AsyncS) -> AsyncGenerator[AsyncS, None]:
-    """A session's block: it is current inside, and ends with it."""
+    """Make the session current inside the block, and end it with the block."""
     with session.use():
         try:
             yield session
@@ -1508,23 +1542,24 @@ async def within_async(session: AsyncS) -> AsyncGenerator[AsyncS, None]:
 
 
 async def stay_async(session: AsyncS, record: Any, where: str) -> AsyncS:
-    """Have calls find a session without a block; one that it takes the place of ends."""
+    """Keep a session open without a block; end one that it replaces."""
     for old in keep(session, record, where):
         await old.close(SessionEnded(old.run, old.agent))
     return session
 
 
 class CommonSession(SyncMixin):
-    """What every session has for the sync client: the methods of `AsyncCommonSession`."""
+    """The methods of every session for the sync client: those of `AsyncCommonSession`."""
 
     board: Board
     memory: Memory
     team: Team
 
     def close(self, error: BaseException | None = None) -> None:
-        """End the session, as leaving its block would: completed, or failed where an error is
-        given. Streams of tools that are half read are closed first. It does nothing the second
-        time, nor in a forked child. Raises as any write.
+        """End the session, as leaving its block would: completed, or failed if an error is given.
+
+        Half-read streams of tools are closed first. Does nothing the second time, nor in a forked
+        child. Raises as any write.
         """
         ending = self._closing()
         if ending is not None:
@@ -1533,15 +1568,16 @@ class CommonSession(SyncMixin):
             self._portal.run(ending(error))
 
     def resumable(self, items: Iterable[T], *, every: int = 1, name: str = "items") -> Resumable[T]:
-        """The items not yet done: a loop that goes on where it stood.
+        """Iterate over the items not yet done; a resumed run continues where the loop stopped.
 
         Args:
-            items: In the same order each time.
-            every: Progress is recorded after so many; up to as many are done again on resume.
-            name: Of the loop, where an agent has several.
+            items: The items, in the same order each time.
+            every: Items between two records of progress; up to as many are processed again on
+                resume.
+            name: The loop's name, if an agent has several.
 
         Raises:
-            BadValue: `every` is less than 1; when the loop begins.
+            BadValue: `every` is less than 1; raised when the loop begins.
         """
         progress = functools.partial(self._progress, name, every)
         return Resumable(items, every, progress, self._drive)
@@ -1558,24 +1594,25 @@ class CommonSession(SyncMixin):
 
 
 class Session(Trusted, CommonSession):
-    """A trusted program's session, for the sync client: what `record.run` gives, or without a
-    record `with hansard.Session() as session`, which opens the record and a run, and
-    closes both where the block ends.
+    """A trusted program's session, for the sync client. Returned by `record.run`.
+
+    Without a record, `with hansard.Session() as session` opens the record and a run, and closes
+    both at the end of the block.
 
     Until its block is entered each of its methods raises `NotBegun`, after it `SessionEnded`.
 
     Args:
-        workflow: What the run is an execution of, where it begins; HANSARD_WORKFLOW if not given,
-            else the program's name: `agent` for `python agent.py`, `interactive` at a prompt, in a
-            notebook and for `python -c`.
-        agent: Who acts: HANSARD_AGENT, or `agent`, if not given.
-        role: Its role: HANSARD_ROLE, or `agent`, if not given.
-        workspace: Which one; HANSARD_WORKSPACE, or `default`, if not given.
-        **options: What `connect` and `record.run` take: `run`, `mode`, `gate`, `settle` ...; see
+        workflow: What a new run is an execution of; by default HANSARD_WORKFLOW, else the program's
+            name: `agent` for `python agent.py`, `interactive` at a prompt, in a notebook and for
+            `python -c`.
+        agent: The agent's name; by default HANSARD_AGENT, or `agent`.
+        role: The agent's role; by default HANSARD_ROLE, or `agent`.
+        workspace: The workspace's name; by default HANSARD_WORKSPACE, or `default`.
+        **options: Options of `connect` and `record.run`: `run`, `mode`, `gate`, `settle` ...; see
             `SessionOptions`.
 
     Raises:
-        BadOption: There is no such option; the message names the nearest.
+        BadOption: An option is unknown; the message names the nearest one.
     """
 
     _asked: OpeningRequest | None = None
@@ -1595,8 +1632,10 @@ class Session(Trusted, CommonSession):
         )
 
     def __enter__(self) -> Self:
-        """Open the record and begin, join or resume the run. Raises as `connect` and `record.run`;
-        Refused where it is open already, SessionEnded where it was.
+        """Open the record and begin, join or resume the run.
+
+        Raises as `connect` and `record.run`; Refused if it is already open, SessionEnded if it has
+        ended.
         """
         request = self._beginning()
         SyncMixin.__init__(self, *begun(request))
@@ -1610,7 +1649,7 @@ class Session(Trusted, CommonSession):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the session, and close what it opened."""
+        """End the session, and close the record and run that it opened."""
         self._block.__exit__(kind, error, trace)
 
     def _items(self, call: Call) -> Generator[Any, None, None]:
@@ -1624,7 +1663,7 @@ class Session(Trusted, CommonSession):
 
 
 def opened(*made_of: Any) -> Session:
-    """A session that is open already, of what `SyncMixin` is made of."""
+    """Build a session that is already open, from the arguments of `SyncMixin`."""
     session = Session.__new__(Session)
     SyncMixin.__init__(session, *made_of)
     return session
@@ -1635,7 +1674,7 @@ S = TypeVar("S", bound=CommonSession)
 
 @contextlib.contextmanager
 def within(session: S) -> Generator[S, None, None]:
-    """A session's block: it is current inside, and ends with it."""
+    """Make the session current inside the block, and end it with the block."""
     with session.use():
         try:
             yield session
@@ -1647,7 +1686,7 @@ def within(session: S) -> Generator[S, None, None]:
 
 
 def stay(session: S, record: Any, where: str) -> S:
-    """Have calls find a session without a block; one that it takes the place of ends."""
+    """Keep a session open without a block; end one that it replaces."""
     for old in keep(session, record, where):
         old.close(SessionEnded(old.run, old.agent))
     return session

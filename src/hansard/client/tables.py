@@ -1,7 +1,8 @@
-"""The tables that a record's questions in SQL are answered from.
+"""The DuckDB tables that answer a record's SQL queries.
 
-What is behind is projected first, by this process where no other does (`hansard.inspect.tables`).
-One worker process, started for the first question, answers those of a record until it is closed.
+They are first brought up to date, by this process unless another does it
+(`hansard.inspect.tables`). One worker process, started for the first query, serves a record until
+it is closed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _log = logger(__name__)
 
 
 class Tables:
-    """A workspace's tables, made in a folder of what the broker holds. Close it with `close`."""
+    """A workspace's tables, in a folder. Close them with `close`."""
 
     def __init__(self, workspace: str, folder: Path, runtime: BrokerOptions) -> None:
         self._workspace = workspace
@@ -46,8 +47,9 @@ class Tables:
         parameters: tuple[object, ...],
         tables: Mapping[str, Any] = NOTHING,
     ) -> SqlAnswer:
-        """The answer as of the newest position of this call; `tables` are the asker's own. Raises
-        SqlError, ProjectionError, BusError, BadValue.
+        """Answer a query as of the newest position at the time of the call.
+
+        `tables` are the caller's own. Raises SqlError, ProjectionError, BusError, BadValue.
         """
         given = await asyncio.to_thread(as_arrow, tables) if tables else {}
         if self._door is None:
@@ -60,8 +62,9 @@ class Tables:
             )
 
     async def read(self, reads: Callable[[Reader], T]) -> T:
-        """What one of our own reads finds there, as of the newest position of this call; it runs in
-        a thread. Raises ProjectionError, BusError, and what it raises.
+        """Run one of our own reads in a thread, as of the newest position at the time of the call.
+
+        Raises ProjectionError, BusError, and what it raises.
         """
         async with answering(self._place, self._raw, _log.warning) as reader:
             return await read(reader, reads)
@@ -75,12 +78,12 @@ class Tables:
             await raw.close()
 
     async def close(self) -> None:
-        """End the worker."""
+        """Stop the worker."""
         await self._open.aclose()
 
 
 def program_answer(answer: Answer) -> SqlAnswer:
-    """An answer as programs have it."""
+    """Convert an answer to the form that programs get."""
     rows: list[tuple[Any, ...]] = [tuple(map(simple, row)) for row in answer.tuples()]
     ipc = answer.arrow() if answer.is_arrow else b""
     return SqlAnswer(answer.columns, rows, answer.position, answer.cut, ipc)

@@ -1,4 +1,4 @@
-"""What a person reads of an exception that ends a session: their own frames, and how to go on."""
+"""Tracebacks of exceptions that end a session: the user's own frames, and how to resume."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ _OURS = os.fspath(Path(__file__).parents[1]) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 _NOTE = "hansard: "
-"""Begins each note of ours. Where one says already how to go on, no second one is added."""
+"""Prefix of our notes. An exception that has such a note gets no second one."""
 
 _shown: bool = False
 
 
 def show_own_frames(*, shown: bool) -> None:
     """Keep the frames of this package in tracebacks (`HANSARD_DEBUG`), or hide them."""
-    global _shown  # noqa: PLW0603 -- as the level of a log, one choice a process
+    global _shown  # noqa: PLW0603 -- one setting a process, like a log level
     _shown = shown
 
 
 def explain(error: BaseException, run: str, step: str, settle: str = "") -> None:
-    """Add a note to an exception that ends a session: the run, its last step, what to settle first,
-    and the command that resumes it. Hide the frames of this package, unless the exception is a
-    fault of it.
+    """Add a note to an exception that ends a session, and hide the frames of this package.
+
+    The note names the run, its last step, what to settle first, and the command that resumes it.
+    Frames stay if the exception is a fault of this package.
 
     Args:
         error: The exception.
         run: The run's id.
-        step: The agent's last step, as a person reads it (`bob#8, pay`).
+        step: The agent's last step, as shown to a person (`bob#8, pay`).
         settle: The command that settles the first call in doubt; empty for none.
     """
     resume = f"hansard run resume {shlex.quote(run)} -- {_command()}"
@@ -55,8 +56,9 @@ def explain(error: BaseException, run: str, step: str, settle: str = "") -> None
 
 
 def hide_if_uncaught(error: BaseException) -> None:
-    """Hide the frames of this package where Python reports an exception that no code caught. For
-    one that leaves the package by the caller's own line, which adds frames on its way.
+    """Hide the frames of this package if Python reports the exception as uncaught.
+
+    For an exception that leaves the package by the caller's own line, which adds frames on its way.
     """
     report = sys.excepthook
 
@@ -75,8 +77,9 @@ def _hide(error: BaseException) -> None:
 
 
 def hide_own_frames(error: BaseException) -> None:
-    """Unlink this package's frames from a traceback, and those of the standard library that it
-    calls itself through. Nothing is hidden of an exception that this package raised by mistake.
+    """Unlink from a traceback this package's frames and the standard library's frames between them.
+
+    Nothing is hidden of an exception that this package raised by mistake.
     """
     traces = [*_traces(error.__traceback__)]
     ours = [trace.tb_frame.f_code.co_filename.startswith(_OURS) for trace in traces]
@@ -105,7 +108,7 @@ def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, its causes and contexts, and the members of groups, each once."""
+    """Yield the exception, its causes and contexts, and the members of groups, each once."""
     seen: set[int] = set()
     open_: list[BaseException | None] = [error]
     while open_:
@@ -120,7 +123,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _command() -> str:
-    """The command line that started this program."""
+    """Return the command line that started this program."""
     if program_name() == INTERACTIVE:
         return "COMMAND"
     return shlex.join(["python", *sys.argv])

@@ -1,9 +1,9 @@
 """Runs that a program left unfinished, so that starting it again resumes them.
 
 While a `Session()` that names no run is open, a small file beside the record holds the run's id and
-what identifies the start of the program; the process holds a lock on it (flock). The file goes when
+the identity of the program start; the process holds a lock on it (flock). The file is removed when
 the run completes. A file that nobody locks therefore belongs to a run that failed, or whose process
-is dead, and the next start of the same program resumes that run. The record decides whether it can.
+is dead, and the next start of the same program resumes that run if the record allows it.
 
 Same program: the same file, arguments, workspace, workflow, agent and role, and the same count of
 earlier sessions in the process, so that the third of three resumes the third.
@@ -39,10 +39,10 @@ FILES_MAX = 1_000
 """Files that one start reads at most, the newest first."""
 
 READER_S = 0.02
-"""How long a start waits for a lock that may be that of a reader, in seconds."""
+"""Seconds that a start waits for a lock that may be that of a reader."""
 
 _counted: Counter[str] = Counter()
-"""How many sessions of each program identity this process has opened."""
+"""Sessions of each program identity that this process has opened."""
 
 _held: set[str] = set()
 """Identities with a session open in this process: further ones are independent runs."""
@@ -71,7 +71,7 @@ class Unfinished:
         end = b"false}"
         os.pwrite(self._fd, b"true }", os.fstat(self._fd).st_size - len(end))
         now = time.time_ns()
-        os.utime(self._fd, ns=(now, now))  # the kernel's own time of a write is some ms behind
+        os.utime(self._fd, ns=(now, now))  # the kernel's own time of a write lags by some ms
 
     def close(self, *, is_done: bool) -> None:
         """Release the lock; remove the file if the run need not be resumed."""
@@ -130,7 +130,9 @@ class ProgramStart:
         with contextlib.suppress(OSError, ValueError), path.open("r+b") as file:
             note = msgspec.json.decode(file.read(), type=_Note)
             is_same = is_named or note.start == self._start
-            until = time.monotonic() + READER_S  # who looks whether a process lives locks briefly
+            until = (
+                time.monotonic() + READER_S
+            )  # `gone` locks briefly to check whether a process lives
             is_free = is_same and file_lock.take_by(until, file.fileno(), READER_S / 4)
             if is_free and os.fstat(file.fileno()).st_nlink:  # not removed since it was opened
                 return Unfinished(path, os.dup(file.fileno()), note, self._identity)

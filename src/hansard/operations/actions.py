@@ -215,15 +215,15 @@ class Experiences(Noun):
         query = found_experiences.ExperienceQuery(
             task=task, tools=tuple(tools), address=address, limit=limit, retired=retired
         )
-        reads = partial(self._find, wanted=query)
+        reads = partial(self._find, query=query)
         return await self._read(reads, "find_experience", task, address)
 
-    def _find(self, reader: Reader, wanted: found_experiences.ExperienceQuery) -> ExperienceHits:
+    def _find(self, reader: Reader, query: found_experiences.ExperienceQuery) -> ExperienceHits:
         """The experiences that fit. A search keeps nothing: no rank tells of another role's."""
         from hansard.projections.search.files import FileWords  # noqa: PLC0415 -- takes sqlite
 
         with closing(found_experiences.ExperienceIndex(FileWords())) as index:
-            return found_experiences.find(reader, wanted, index)
+            return found_experiences.find(reader, query, index)
 
     @operation(needs=_confirms(ExperienceConfirmed.tag), shows=EXPERIENCES)
     async def confirm_experience(
