@@ -1,10 +1,10 @@
-"""Steps that write what agents share: the step's outcome and what it writes, in one commit of all.
+"""Steps that write shared state: the step's outcome and what it writes, in one commit of all
+streams.
 
-So whoever is killed leaves both or none, and a session that was fenced can write nothing any more.
-A write to one stream alone may be three commits instead, which costs less: the intent, what is
-written, the outcome (docs/decisions/0014-writes.md).
-What is shared is streams of the run's board; `hansard.agents.board.operations` and
-`hansard.agents.team.tasks` say what is written.
+So a kill leaves both or none, and a fenced session can no longer write anything. A write to a
+single stream may instead be three commits, which costs less: the intent, the write, the outcome
+(docs/decisions/0014-writes.md). Shared state is in streams of the run's board;
+`hansard.agents.board.operations` and `hansard.agents.team.tasks` define what is written.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ from hansard.domain.steps import Step, StepBlocked, StepCompleted, StepFailed, S
 from hansard.domain.values import Plain
 
 RACES_MAX = 1_000
-"""Most lost races of one write before it fails; each means that another one got through."""
+"""Largest number of lost races of one write before it fails; each means that another writer
+succeeded.
+"""
 
 ALONE_PATIENCE = 4
-"""So many times what a lost publish took is what others are left alone for at first: whoever won
-has its outcome and its next intent to publish before it writes the key again.
+"""Initial back-off after a lost race, in multiples of the lost publish's duration: the winner has
+its outcome and its next intent to publish before it writes the key again.
 """
 
 Outcome = StepCompleted | StepFailed | StepBlocked
@@ -56,7 +58,7 @@ SharedStream = KeyStream | WorkspaceStream
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """What is to be appended to a shared stream after its version `after`."""
+    """Events to append to a shared stream after its version `after`."""
 
     stream: SharedStream
     after: int
@@ -64,14 +66,15 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class JointWrite(ABC):
-    """Decides and sends until it is through. `error` is what the write failed with, if it did;
-    `result` what it came to; `now` the newest time of the log's that is known, in ns. `shown` is
-    the label of what the outcome tells, `used` of what the written comes from, besides the agent's.
+    """Decides and sends until it succeeds. `error` is the write's failure, if any; `result` its
+    result; `now` the newest known time of the log, in ns. `shown` is the label of the outcome's
+    data, `used` the label of the written data's sources besides the agent's.
     """
 
     is_caused = False
-    """Whether what is written names its cause: the step, by the id of its outcome, which is in the
-    same transaction."""
+    """True if the write names its cause: the step, by the id of its outcome in the same
+    transaction.
+    """
 
     def __init__(self, engine: StepEngine, call: Call) -> None:
         self.error: Exception | None = None
@@ -93,28 +96,30 @@ class JointWrite(ABC):
 
     @abstractmethod
     def _streams(self) -> Sequence[SharedStream]:
-        """The shared streams that are written."""
+        """Return the shared streams that are written."""
 
     @abstractmethod
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
-        """What the write comes to now, and what it writes. A stream over which a race was lost is
-        outdated by then: who goes by what is known of it reads it again, once for all who wait.
-        What it raises is recorded as the step's outcome, and raised where the step is made.
+        """Decide the outcome and the write on the current state. A stream whose race was lost is
+        marked outdated before; a decision based on its known state reads it again, once for all
+        waiters.
+
+        An exception is recorded as the step's outcome, and raised from the call.
         """
 
     def _follows(self) -> Sequence[Ticket]:
-        """What is on its way and what was decided last goes by."""
+        """Return the in-flight appends that the last decision depends on."""
         return ()
 
     def _expect(self, ticket: Ticket) -> bool:  # noqa: ARG002 -- most writes go by what is stored alone
-        """Whether others may decide before what is sent with this ticket is acknowledged."""
+        """Return whether others may decide before this ticket's append is acknowledged."""
         return False
 
     def _sent(self) -> None:  # noqa: B027 -- most writes keep nothing of what they sent
-        """What was decided last is stored."""
+        """Handle that the last decision is stored."""
 
     async def __call__(self, joined: Joined) -> Stored:
-        """The joint decision; see `Ledger.tell_jointly`."""
+        """Run the joint decision; see `Ledger.tell_jointly`."""
         attempt = functools.partial(self._sent_once, joined)
         try:
             return await retry(attempt, RACES_MAX, ours=self._is_shared)
@@ -127,7 +132,7 @@ class JointWrite(ABC):
         return mine
 
     async def _sent_once(self, joined: Joined) -> Stored:
-        """Decide, send, and let the next one decide as soon as it can. Raises Conflict."""
+        """Decide, send, and release the turn as early as possible. Raises Conflict."""
         streams = self._streams()
         async with self._boards.turn(streams) as give_back:
             self.shown, self._own = None, self._ledger.label
@@ -161,8 +166,8 @@ class JointWrite(ABC):
         label: Label | None,
         give_back: Callable[[], None],
     ) -> Stored:
-        """Send what was decided and the step in one transaction, with those of others of this
-        process. Raises Conflict.
+        """Send the decision and the step in one transaction, batched with those of other writers of
+        this process. Raises Conflict.
         """
         boards, writer = self._boards, joined.writer
         appends = [writer.next_commit(events, label), *others]
@@ -178,7 +183,7 @@ class JointWrite(ABC):
         return stored[0]
 
     def _race_lost(self, conflict: Conflict, wait_s: float) -> None:
-        """Read again over what a race was lost, and leave it to others for a while."""
+        """Mark the contested stream as outdated, and back off from it for a while."""
         if self._is_shared(conflict):
             self._lost = True
             if isinstance(conflict.stream, KeyStream):
@@ -187,8 +192,8 @@ class JointWrite(ABC):
                 self._boards.lost(conflict.stream, wait_s)
 
     def _goes_alone(self, stream: SharedStream) -> bool:  # noqa: ARG002 -- most writes are one commit
-        """Whether what is written to a stream may be a commit of its own, which names its intent:
-        for a write that finds its outcome again by that.
+        """Return whether the write to a stream may be a separate commit that names its intent, for
+        writes that find their outcome by it.
         """
         return False
 
@@ -200,10 +205,12 @@ class JointWrite(ABC):
         label: Label | None,
         give_back: Callable[[], None],
     ) -> Stored:
-        """Publish the intent, the shared stream's commit, which is the outcome, and the outcome's
-        event, one after the other. The commit in the middle names the intent's event as its cause,
-        and is refused to whoever was fenced: so whoever goes on after a kill finds it, or it never
-        will be there. Raises Conflict.
+        """Publish the intent, the shared stream's commit (which is the outcome), and the outcome's
+        event, one after another.
+
+        The commit in the middle names the intent's event as its cause, and is rejected for a fenced
+        writer: so a process that resumes after a kill finds it, or it will never exist. Raises
+        Conflict.
         """
         *opening, outcome = events
         if opening:
@@ -222,7 +229,7 @@ class JointWrite(ABC):
         return await joined.writer.append([outcome], label)
 
     async def _completed(self, result: Plain) -> StepCompleted:
-        """The step's outcome; what is large in it is stored as a blob first."""
+        """Return the step's outcome, after storing large parts as blobs."""
         self.result = result
         packed = payloads.pack(result, "result")
         for blob in packed.blobs:
@@ -252,7 +259,7 @@ class JointWrite(ABC):
         return join(self._own, self.used).stored
 
     def _is_shared(self, lost: Conflict) -> bool:
-        """Whether a lost race was for one of the shared streams."""
+        """Return whether a lost race was for one of the shared streams."""
         return lost.stream in self._streams()
 
     def _commit(self, draft: Draft, joined: Joined) -> Commit:
@@ -271,13 +278,13 @@ class JointWrite(ABC):
 
 
 class JointSteps:
-    """The steps of a session that read or write what agents share."""
+    """Steps of a session that read or write shared state."""
 
     def __init__(self, engine: StepEngine) -> None:
         self.engine = engine
 
     def _recorded(self, call: Call, read: Callable[[], Flow[Any]]) -> Flow[Any]:
-        """Read something and put what it said on record."""
+        """Read something and record the result."""
         engine = self.engine
         held = yield from engine.gate(call)
         scope = engine.body_scope(call)
@@ -301,7 +308,7 @@ class JointSteps:
         return values.revive(whole)
 
     def _log_time(self, call: Call) -> Flow[int]:
-        """The log's time, now: no earlier than a commit of this session's own."""
+        """Return the log's current time, no earlier than a commit of this session."""
         if not call.told:
             yield from self.engine.outcomes.intend(call)
         now: int = yield Io(self.engine.boards.log_time)
@@ -315,8 +322,8 @@ class JointSteps:
         *,
         timed: bool | Callable[[], Coroutine[Any, Any, bool]] = False,
     ) -> Flow[Any]:
-        """Make a write together with the step's outcome. `timed`: whether it needs to know the
-        log's time, which costs a commit of the intent alone; or how to find out.
+        """Write together with the step's outcome. `timed`: whether the write needs the log's time,
+        which costs a separate commit of the intent; or a function that determines it.
         """
         engine = self.engine
         held = yield from engine.gate(call)
@@ -349,10 +356,10 @@ class JointSteps:
         return values.revive(whole)
 
     def plan(self, call: Call) -> Flow[Step | None]:
-        """What is to be done about a call: the step that answers it, or None: run it.
+        """Return the step that answers a call, or None to run it.
 
-        An intent without an outcome, also in what is written, wrote nothing: it simply runs. What
-        a fork's agents share is its own, so nothing of it is shadowed.
+        An intent without an outcome, even in the shared stream, wrote nothing: it simply runs
+        again. A fork has its own shared state, so nothing of it is shadowed.
         """
         engine, step = self.engine, call.step
         if step is None:
@@ -373,12 +380,12 @@ class JointSteps:
         return None
 
     def _ended(self, step: Step) -> Flow[Step]:
-        """A step that is on record, with the outcome that what it wrote tells of."""
+        """Return a recorded step with the outcome that its write contains."""
         yield from ()
         return step
 
     def ask(self, call: Call, run: Callable[[Call], Flow[Any]]) -> Flow[Any]:
-        """What the record answers, or else what running it gives."""
+        """Return the recorded answer, or else the result of running the call."""
         answered, recorded = self.engine.answer(call)
         if not answered:
             recorded = yield from self.engine.execute(call, self.plan, run)

@@ -1,7 +1,7 @@
-"""Two models, and which of them is asked: by the label of what the agent was shown.
+"""Choice between two models by the label of what the agent has seen.
 
-What is above what the cloud's model takes goes to the local one. The choice is a composite step
-whose child is the call itself, so the record says which was asked; a resumed run keeps to it.
+Data above what the cloud model takes goes to the local one. The choice is a composite step whose
+child is the call itself, so the record shows which was called; a resumed run repeats the choice.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ R = TypeVar("R")
 
 
 def by_label(*, local: Tool[P, R], cloud: Tool[P, R], name: str = "") -> Tool[P, R]:
-    """A tool that asks one of two models: the cloud's as long as the agent was shown nothing above
-    what it takes, else the local one.
+    """Build a tool that calls one of two models: the cloud model while the agent has seen nothing
+    above what it takes, else the local one.
 
     Args:
-        local: What may be told of all.
-        cloud: What may be told of what its `takes=` says, and is asked where that is enough.
-        name: The tool's; `<the cloud's>_by_label` if not given.
+        local: A model that may receive any data.
+        cloud: A model that may receive what its `takes=` allows; it is called where that suffices.
+        name: The tool's name; by default `<the cloud's>_by_label`.
 
     Raises:
-        ToolError: The cloud's model does not say what it takes, or the two are not called alike.
+        ToolError: The cloud model has no `takes=`, or the two have different signatures.
     """
     given: list[tuple[str, Any]] = [("local", local), ("cloud", cloud)]
     for role, each in given:
@@ -64,8 +64,8 @@ def _kind(tool: Tool[Any, Any]) -> tuple[bool, bool]:
 
 
 def _choosing(local: Tool[P, R], cloud: Tool[P, R]) -> Callable[..., Any]:
-    """What asks one of them. What the cloud's is refused for its label's sake, since another call
-    was shown more meanwhile, the local one is asked.
+    """Return the function that chooses. If the cloud call is refused because of a label, since
+    another call raised the agent's label meanwhile, the local model is called.
     """
     if cloud.spec.is_async:
 
@@ -97,7 +97,7 @@ def _of(tool: Tool[Any, Any]) -> Callable[..., Any]:
 
 
 def _like(choose: Callable[..., Any], tool: Tool[Any, Any]) -> Callable[..., Any]:
-    """A function with another's parameters and what it says of its results."""
+    """Return a function with a tool's signature and return annotation."""
     made = functools.wraps(tool.spec.function)(choose)
     del made.__wrapped__  # its source is not the model's
     made.__signature__ = tool.spec.signature  # type: ignore[attr-defined] # as inspect reads it
@@ -105,14 +105,14 @@ def _like(choose: Callable[..., Any], tool: Tool[Any, Any]) -> Callable[..., Any
 
 
 def _demand_label(error: Blocked, cloud: Tool[Any, Any]) -> None:
-    """Raise a refusal that is not for the label's sake."""
+    """Raise a refusal that is not because of a label."""
     if error.rule != RULE or error.tool != cloud.spec.name:
         raise error
 
 
 def _may(cloud: Tool[Any, Any], local: Tool[Any, Any]) -> bool:
-    """Whether the cloud's model may be told what the agent was shown; on a resume, whether it was
-    asked. An agent whose label the service keeps is refused there.
+    """Return whether the cloud model may receive what the agent has seen; on a resume, whether it
+    was called. If the service keeps the agent's label, the call is refused there.
     """
     ledger = ambient(cloud.spec.name).engine.ledger
     state = getattr(ledger, "state", None)

@@ -1,8 +1,8 @@
-"""What annotations say of values: whether they can be recorded, and how records come back.
+"""Conversion of values by annotations: whether they can be recorded, and how records are restored.
 
-Plain values come back by themselves, and those of a registered type by their tag. A record (a
-dataclass, Struct, named tuple, enum or pydantic model) is recorded as its fields, so the annotation
-of the tool says what is made of them.
+Plain values are restored without an annotation, and those of a registered type by their tag. A
+record (a dataclass, Struct, named tuple, enum or pydantic model) is recorded as its fields, so the
+tool's annotation determines the restored class.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MISSING = msgspec.UNSET
 
 
 def loaded(module: str, qualname: str) -> Any:
-    """What a loaded module has under a qualified name; None where there is nothing."""
+    """Return the object at a qualified name of a loaded module, or None."""
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, "__dict__", {}).get(part)
@@ -57,7 +57,7 @@ def loaded(module: str, qualname: str) -> Any:
 
 
 def class_name(cls: type) -> str | None:
-    """The name that `class_named` finds a class by; None where it does not."""
+    """Return the name by which `class_named` finds a class, or None."""
     name = _name(cls)
     return name if name is not None and class_named(name) is cls else None
 
@@ -73,7 +73,7 @@ def _name(cls: Any) -> str | None:
 
 
 def class_named(name: str) -> Any:
-    """The class of a name, if it is loaded; None where none is."""
+    """Return the class of a name if it is loaded, else None."""
     whole, _, inner = name.partition("[")
     module, _, qualname = whole.partition(":")
     found = getattr(builtins, qualname, None) if module == "builtins" else loaded(module, qualname)
@@ -92,7 +92,7 @@ def class_named(name: str) -> Any:
 
 
 def _split(names: str) -> list[str]:
-    """Names between commas that stand in no brackets."""
+    """Split names at commas outside brackets."""
     found, depth = [""], 0
     for each in names:
         depth += (each == "[") - (each == "]")
@@ -107,8 +107,8 @@ def _split(names: str) -> list[str]:
 
 
 def record_of(value: object) -> Tagged | None:
-    """A record as its fields and the name of its class; None for what is none, or cannot be found
-    by its name.
+    """Return a record as its fields and its class's name; None if it is not a record, or cannot be
+    found by its name.
     """
     cls = type(value)
     parts = _parts(value, cls)
@@ -121,7 +121,7 @@ def record_of(value: object) -> Tagged | None:
 
 
 Parts = tuple[Any, dict[str, list[str]]]
-"""Fields by name, and the names of those that are not there, not set, or no fields."""
+"""Fields by name, and the names of those that are missing, not set, or no fields."""
 
 
 def _parts(value: Any, cls: type) -> Parts | None:
@@ -149,7 +149,7 @@ def _parts(value: Any, cls: type) -> Parts | None:
 
 
 def make(tagged: Tagged) -> Any:
-    """The record that was recorded. Raises BadValue where its class is another one now."""
+    """Restore a recorded record. Raises BadValue if its class has changed."""
     name = tagged.more.get("class")
     cls = class_named(name) if isinstance(name, str) else None
     if cls is None or not _makes(cls):
@@ -165,7 +165,7 @@ def make(tagged: Tagged) -> Any:
 
 
 CHANGED = "restore what the class had then (a new field may have a default)"
-"""What to do where a class has other fields now."""
+"""Remedy for a class whose fields have changed."""
 
 
 def _makes(cls: type) -> bool:
@@ -235,7 +235,9 @@ def _model(cls: Any, data: dict[str, Any], more: dict[str, Any]) -> Any:
 
 
 def check_fields(data: dict[str, Any], known: set[str], missing: set[str]) -> None:
-    """Raise ValueError for a recorded field that a class does not have, or that it has besides."""
+    """Raise ValueError for a recorded field that a class lacks, or a required field that was not
+    recorded.
+    """
     for name in sorted(missing):
         message = f"its field {name!r} has no default and was not recorded"
         raise ValueError(message)
@@ -255,7 +257,7 @@ _MAKERS: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {
 
 
 def is_named(plain: Any) -> bool:
-    """Whether a record in recorded values has the name of its class."""
+    """Return whether any record in recorded values has its class's name."""
     if type(plain) is dict:
         inner = plain.get(value_types.TAG)
         if type(inner) is dict and inner.get("tag") == RECORD_TAG:
@@ -286,7 +288,7 @@ _SPECIAL = {
 
 
 def is_record(cls: Any) -> bool:
-    """Whether a class is recorded as its fields, and made again from them."""
+    """Return whether a class is recorded as its fields, and restored from them."""
     return isinstance(cls, type) and (
         is_dataclass(cls)
         or issubclass(cls, (msgspec.Struct, Enum))
@@ -296,8 +298,8 @@ def is_record(cls: Any) -> bool:
 
 
 def is_rich(annotation: Any) -> bool:
-    """Whether an annotation names records that JSON values must be converted to: a registered one
-    comes back by its tag.
+    """Return whether an annotation names records that JSON values must be converted to; a
+    registered type is restored by its tag.
     """
     if isinstance(annotation, type) and annotation in value_types.BY_CLASS:
         return False
@@ -307,8 +309,8 @@ def is_rich(annotation: Any) -> bool:
 
 
 def simplified(annotation: Any) -> Any:
-    """An annotation as values are converted by: of literals, their types; of new types, what they
-    are made of.
+    """Return an annotation as used for conversion: literals become their types, new types their
+    base types.
     """
     while hasattr(annotation, "__supertype__"):
         annotation = annotation.__supertype__
@@ -331,22 +333,22 @@ def _union(kinds: Iterable[Any]) -> Any:
 
 
 def result_of(annotation: Any) -> Any:
-    """What an annotated function gives in the end: of something to await, what it comes to."""
+    """Return the result type of an annotated function; an awaitable's is that of its result."""
     if get_origin(annotation) in (collections.abc.Awaitable, collections.abc.Coroutine):
         return get_args(annotation)[-1]
     return annotation
 
 
 def item_of(annotation: Any) -> Any:
-    """What an annotated generator gives, one by one."""
+    """Return the item type of an annotated generator."""
     inner = get_args(annotation)
     return inner[0] if inner else Any
 
 
 def of_returns(annotation: Any) -> Any:
-    """What a tool's results are converted to; None where nothing is to be converted, or where the
-    annotation does not tell which class it is, as of a union: then each record is recorded with the
-    name of its class.
+    """Return the type that a tool's results are converted to; None if there is nothing to convert,
+    or if the annotation does not determine the class, such as a union: then each record is recorded
+    with its class's name.
     """
     simple = simplified(annotation)
     if not is_rich(simple):
@@ -361,7 +363,9 @@ def of_returns(annotation: Any) -> Any:
 
 
 def of_plain(annotation: Any) -> Any:
-    """Return what a settled result of a tool without records must be; None where nothing tells."""
+    """Return the type that a settled result of a tool without records must have, or None if
+    unknown.
+    """
     simple = simplified(annotation)
     if simple is Any or is_rich(simple):
         return None
@@ -373,7 +377,7 @@ def of_plain(annotation: Any) -> Any:
 
 
 def check_settled(value: Any, annotation: Any) -> None:
-    """Raise BadValue for a settled result that is none of its tool's annotation."""
+    """Raise BadValue for a settled result that does not match its tool's annotation."""
     try:
         msgspec.convert(value, annotation, dec_hook=_instance)
     except TypeError:  # a class that isinstance() does not take
@@ -391,7 +395,7 @@ def _instance(kind: type, value: Any) -> Any:
 
 
 def check(tool: str, where: str, annotation: Any) -> None:
-    """Raise ToolError for an annotation of what can never be recorded."""
+    """Raise ToolError for an annotation whose values can never be recorded."""
     why = _cannot(annotation, result=where == "result", seen=())
     if why:
         message = f"{tool}({where}): {_shown(annotation)} can never be recorded: {why}; {REMEDY}"
@@ -399,8 +403,8 @@ def check(tool: str, where: str, annotation: Any) -> None:
 
 
 def check_parameters(tool: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> None:
-    """Raise ToolError for a parameter whose values can never be recorded; what has a default that
-    can be need not be given.
+    """Raise ToolError for a parameter whose values can never be recorded; one with a recordable
+    default may be left out by callers.
     """
     for name, parameter in signature.parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -425,7 +429,9 @@ def _shown(annotation: Any) -> str:
 
 
 def _cannot(annotation: Any, *, result: bool, seen: tuple[Any, ...]) -> str:
-    """Why no value of an annotation can be recorded; empty where one can, or it cannot be told."""
+    """Return the reason that no value of an annotation can be recorded; empty if one can, or if
+    unknown.
+    """
     if hasattr(annotation, "__supertype__"):
         return _cannot(annotation.__supertype__, result=result, seen=seen)
     origin, inner = get_origin(annotation), get_args(annotation)
@@ -474,7 +480,7 @@ def _cannot_class(cls: type, *, result: bool, seen: tuple[Any, ...]) -> str:
 
 
 def _is_open(cls: type) -> bool:
-    """Whether some value of a class is, or may be, of a type that can be recorded."""
+    """Return whether some value of a class is, or may be, of a recordable type."""
     if cls.__module__.partition(".")[0] == "numpy":  # np.floating: of some of its subclasses
         return True
     if getattr(cls, "_is_protocol", False) or inspect.isabstract(cls):
@@ -483,7 +489,7 @@ def _is_open(cls: type) -> bool:
 
 
 def _annotated(cls: Any) -> dict[str, Any]:
-    """The annotations of a record's fields, where they can be told."""
+    """Return the annotations of a record's fields, as far as they can be determined."""
     if packages.is_model(cls):
         return packages.model_fields(cls)
     if not typing.is_typeddict(cls) and issubclass(cls, Enum):
@@ -502,8 +508,8 @@ def _annotated(cls: Any) -> dict[str, Any]:
 
 
 def from_plain(plain: Plain, annotation: Any) -> Any:
-    """The value of recorded ones, as its annotation says. Raises BadValue where the classes that
-    it was made of are others now: a field is missing or gone, or has another type.
+    """Restore a recorded value as its annotation requires. Raises BadValue if its classes have
+    changed: a field is missing, removed or of another type.
     """
     value = values.revive(plain)
     if annotation is None or is_named(plain):
@@ -523,7 +529,7 @@ def from_plain(plain: Plain, annotation: Any) -> Any:
 
 
 def _gone(value: Any, made: Any, where: str) -> Iterator[tuple[str, str]]:
-    """Recorded fields that a record made of them does not have, with where that record is."""
+    """Yield recorded fields that the restored record lacks, with the record's place."""
     if type(value) is dict:
         fields = made if isinstance(made, dict) else fields_of_record(made)
         if fields is None:
@@ -540,9 +546,10 @@ def _gone(value: Any, made: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def converted(value: Any, annotation: Any) -> Any:
-    """A value as its annotation says, None for as it is. Raises msgspec.ValidationError.
+    """Convert a value as its annotation requires; None leaves it unchanged. Raises
+    msgspec.ValidationError.
 
-    A secret that was taken out of a field that must be a text is its `<secret:name>` there.
+    A redacted secret in a text field becomes its `<secret:name>`.
     """
     if annotation is None:
         return value
@@ -556,7 +563,7 @@ def converted(value: Any, annotation: Any) -> Any:
 
 
 def _with_masks(value: Any) -> Any:
-    """A value with each secret in it as a text; the same one where none is."""
+    """Return a value with each secret in it as a text; the same object if there is none."""
     if isinstance(value, Secret):
         return f"<secret:{value.name}>"
     if type(value) is dict:
@@ -569,7 +576,7 @@ def _with_masks(value: Any) -> Any:
 
 
 def _made(cls: Any, value: Any) -> Any:
-    """A value of a class that msgspec does not know. Raises ValidationError."""
+    """Build a value of a class that msgspec does not support. Raises ValidationError."""
     origin = get_origin(cls) or cls
     if isinstance(origin, type) and isinstance(value, origin):
         return value
@@ -598,7 +605,7 @@ def _made(cls: Any, value: Any) -> Any:
 # runs, for a tag that the program did not register.
 
 RESERVED = ("hansard.", "numpy.", "pandas.", "arrow.", "pydantic.", "httpx.", "httpx2.")
-"""What no tag of a program's may begin with."""
+"""Reserved prefixes of tags, which a program may not use."""
 
 
 def value_type(
@@ -610,18 +617,21 @@ def value_type(
     same: Callable[[Any, Any], bool] | None = None,
     older: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> None:
-    """Have values of just this class (not of its subclasses) recorded under a tag.
+    """Record values of exactly this class (not of its subclasses) under a tag.
 
-    tag: words with dots and a version, `acme.money.v1`. Take another one when what `encode` gives
+    tag: Words with dots and a version, `acme.money.v1`. Change it when the output of `encode`
     changes, and keep the old one in `older={"acme.money.v1": decode_v1}`.
-    encode: gives what can be recorded: plain values, records, values of other registered types.
-    decode: makes an equal value of that again. Neither is needed for a record (a dataclass, Struct
-    or pydantic model): its fields are what is recorded.
-    same: compares two values where `==` does not. Each value is encoded, decoded and compared
-    before it is recorded.
 
-    Register it before the tools that give or take such values are declared; calls that were given
-    one before are then other calls, as after a change of `version=`. Raises BadValue.
+    encode: Returns what can be recorded: plain values, records, values of other registered types.
+
+    decode: Restores an equal value from that. Neither is needed for a record (a dataclass, Struct
+    or pydantic model), whose fields are recorded.
+
+    same: Compares two values if `==` does not. Each value is encoded, decoded and compared before
+    it is recorded.
+
+    Register the class before declaring tools that take or return such values. Calls recorded with
+    such an argument before count as other calls, as after a change of `version=`. Raises BadValue.
     """
     if not isinstance(cls, type):
         raise BadValue("value_type", f"{cls!r:.80} is no class", "give the class of the values")

@@ -1,7 +1,7 @@
-"""Doubt and divergence: what is to be done about a call whose effect may have happened already.
+"""Doubt and divergence: decisions about a call whose effect may have happened already.
 
-Each function returns the step that is the answer, or None where the call is to run; where only a
-person can say, it raises.
+Each function returns the step that is the answer, or None if the call is to run; if only a person
+can decide, it raises.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ Place = tuple[str, tuple[int, ...]]
 """A scope's path, and the steps whose results it has seen last."""
 
 _SPAWNED = re.compile(r"(?P<around>.*)/\d+\.\d+")
-"""The path of a scope that was spawned in another one."""
+"""Path of a scope that was spawned in another one."""
 
 
 class _Recorded(msgspec.Struct, frozen=True):
-    """A recorded effect as seen from a scope: its own, or one around it.
+    """A recorded effect as seen from a scope: its own, or an enclosing one.
 
     Attributes:
         effect: The effect.
-        at: Itself, or the composite in whose body it is, seen from that scope.
-        child: The path of the spawned scope that it is in, seen from that scope; empty for none.
+        at: The effect itself, or the composite whose body contains it, seen from that scope.
+        child: The path of the spawned scope that contains it, seen from that scope; empty for none.
     """
 
     effect: Step
@@ -85,7 +85,7 @@ class _Recorded(msgspec.Struct, frozen=True):
 
 
 class EarlierCalls:
-    """The calls on record from before one session."""
+    """Calls recorded before a session."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -97,13 +97,13 @@ class EarlierCalls:
     def identities(
         self, spec: ToolSpec, path: str, plain: dict[str, Plain], defaults: tuple[str, ...]
     ) -> Iterator[CallIdentity]:
-        """What a call of a scope may be recorded as, besides what it is by today's rule.
+        """Yield the identities under which a call may be recorded, besides its current one.
 
         Args:
             spec: The tool.
-            path: The scope's.
-            plain: The call's arguments, as they are recorded.
-            defaults: Those of them that have their declared default.
+            path: The scope's path.
+            plain: The call's arguments, as recorded.
+            defaults: Names of the arguments that have their declared default.
         """
         if self._names is None:
             self._names = self._argument_names()
@@ -119,7 +119,7 @@ class EarlierCalls:
                 yield CallIdentity(base, tuple(sorted(left_out)), tool)
 
     def _argument_names(self) -> dict[tuple[str, str], dict[frozenset[str], None]]:
-        """The sets of arguments that are part of recorded call keys, by tool and scope."""
+        """Return the sets of argument names in recorded call keys, by tool and scope."""
         found: dict[tuple[str, str], dict[frozenset[str], None]] = {}
         recorded = [*self._ledger.parent_calls.values(), *self._ledger.state.steps.values()]
         for step in recorded:
@@ -130,9 +130,9 @@ class EarlierCalls:
     # ------------------------------------------------------------ rivals
 
     def rival(self, call: Call) -> Step | None:
-        """The recorded effect that a call which is not on record may repeat; None for none.
+        """Return the recorded effect that an unrecorded call may repeat, or None.
 
-        Of several, one that was decided about comes first, then one after the same steps.
+        Among several, prefers one that was settled, then one after the same steps.
         """
         with self._ledger.lock:
             if self._effects is None:
@@ -149,7 +149,7 @@ class EarlierCalls:
             return self._ledger.state.steps[min(found)[-1]] if found else None
 
     def _recorded_effects(self) -> dict[str, list[_Recorded]]:
-        """Effects by the paths of the scopes that they are in, and of those around these."""
+        """Return recorded effects by the paths of their scopes and of the enclosing ones."""
         steps, opened = self._ledger.state.steps, self._ledger.opened
         found: dict[str, list[_Recorded]] = {}
         for step in steps.values():
@@ -169,7 +169,7 @@ class EarlierCalls:
         return found
 
     def _around(self, call: Call) -> Iterator[Place]:
-        """Where a call stands: in its scope, and in those around it that wait for it."""
+        """Yield a call's place in its scope, and in the enclosing scopes that wait for it."""
         scope: Scope | None = call.place.scope
         after = call.place.after
         while scope is not None:
@@ -178,14 +178,14 @@ class EarlierCalls:
             after = scope.after if scope is not None else ()
 
     def _is_gone(self, recorded: _Recorded) -> bool:
-        """Whether a recorded effect can be no rival any more, seen from a scope."""
+        """Return whether a recorded effect can no longer be a rival, seen from a scope."""
         now = self._ledger.state.steps[recorded.effect.number]
         if not now.may_have_happened or self._ledger.is_replayed(now):
             return True
         return recorded.at is not recorded.effect and recorded.at.number in self._ledger.requested
 
     def _may_be(self, call: Call, recorded: _Recorded) -> bool:
-        """Whether a new call may be a recorded effect in another form."""
+        """Return whether a new call may be a recorded effect in another form."""
         spec, state, effect, at = call.spec, self._ledger.state, recorded.effect, recorded.at
         if recorded.child:
             if recorded.child in self._ledger.live:  # it may still follow there
@@ -212,7 +212,7 @@ class EarlierCalls:
 
 
 def _names(step: Step) -> frozenset[str]:
-    """The names of a step's recorded arguments; none where they are not given by name."""
+    """Return the names of a step's recorded arguments; empty if they are not recorded by name."""
     try:
         return frozenset(arguments_of(bytes(step.arguments), f"step {step.number}"))
     except Corrupt:
@@ -220,7 +220,7 @@ def _names(step: Step) -> frozenset[str]:
 
 
 FORK = "fork"
-"""The rule by which a fork refuses an effect that nothing answers for."""
+"""Rule name of a fork's refusal of an effect that has no substitute."""
 
 
 class DoubtSettler:
@@ -254,7 +254,7 @@ class DoubtSettler:
         raise _because(Diverged(self.outcomes.address, whole, now, reason), why)
 
     def _whole(self, step: Step) -> Flow[Step]:
-        """A step for people and policies to look at: with its values in full, but for blobs."""
+        """Return a step with its full values, except blobs, for people and policies."""
         try:
             whole: Step = yield from self.outcomes.fetch(self.outcomes.reader.step(step))
         except (NotFound, Corrupt):
@@ -262,7 +262,7 @@ class DoubtSettler:
         return whole
 
     def _settled(self, step: Step, verdict: Verdict, by: str, result: Any = None) -> Flow[None]:
-        """Put a verdict on record, the blob of a large result before it."""
+        """Record a verdict, after the blob of a large result."""
         plain = values.plain(result, "settled result", self.settings.scrub)
         packed = payloads.pack(plain, "settled result")
         yield from self.outcomes.put(packed.blobs)
@@ -276,15 +276,15 @@ class DoubtSettler:
         yield from self.outcomes.record(Tell(event))
 
     def settle(self, call: Call, step: Step) -> Flow[Step | None]:
-        """A policy's word on a doubt, or the error that asks a person."""
+        """Settle a doubt by the session's policy, or raise the error that asks a person."""
         step = yield from self._whole(step)
         verdict, why = yield from self._policy(call, step)
         by = _named("policy", self.settings.settle)
         return (yield from self._believe(call, step, verdict, by, why))
 
     def _policy(self, call: Call, step: Step, now: str = "") -> Flow[tuple[Any, str]]:
-        """What the session's policy says of a step, if it has one; it is not asked where the role
-        may not settle, and the refusal's text is given. `now`: the call that diverged from it.
+        """Return the verdict of the session's policy, if any. It is not called if the role may not
+        settle; the refusal's text is returned. `now`: the call that diverged from the step.
         """
         if self.settings.settle is None:
             return None, ""
@@ -307,7 +307,7 @@ class DoubtSettler:
         return verdict, ""
 
     def _asked(self, call: Call, step: Step, now: str) -> UnsettledStep:
-        """A step, and what its policy may want to know besides."""
+        """Return a step with the further facts that a policy may need."""
         address = self.outcomes.address
         declared = self.ledger.state.declaration_of(step)
         return UnsettledStep(
@@ -337,7 +337,7 @@ class DoubtSettler:
                 raise _because(doubt(self.outcomes.address, step), why)
 
     def _check(self, call: Call, step: Step, result: Any) -> None:
-        """Raise ResultMismatch for a result that is not of the tool's return type."""
+        """Raise ResultMismatch for a result that does not match the tool's return type."""
         if call.spec.settles is not None:
             try:
                 check_settled(result, call.spec.settles)
@@ -346,7 +346,7 @@ class DoubtSettler:
                 raise ResultMismatch(self.outcomes.address, settled, error) from error
 
     def ask_world(self, call: Call, step: Step) -> Flow[Step | None]:
-        """Let a reconciling tool look; an error of its own leaves the step in doubt."""
+        """Call a tool's reconcile function; an exception in it leaves the step in doubt."""
         ask = call.spec.reconcile
         if ask is None:
             return (yield from self.settle(call, step))
@@ -363,7 +363,7 @@ class DoubtSettler:
         return (yield from self._believe(call, step, answer, _named("reconcile", ask)))
 
     def adopt(self, call: Call, old: Step) -> Flow[None]:
-        """Put an outcome that is on record elsewhere on record here."""
+        """Record here an outcome that is recorded elsewhere."""
         blobs, opening = ([], []) if call.told else (yield from self.outcomes.opening(call))
         yield from self.outcomes.put(blobs)
         commands: list[Any] = []
@@ -405,7 +405,7 @@ class DoubtSettler:
         return parent is not None and parent.steps.get(step.number) is step
 
     def shadow(self, call: Call, *candidates: Step | None) -> Flow[None]:
-        """A fork's effect, withheld: an outcome that is on record, the declared shadow, or
+        """Withhold a fork's effect: answer with a recorded outcome or the declared shadow, or raise
         ShadowedEffect.
         """
         for step in candidates:
@@ -442,7 +442,7 @@ class DoubtSettler:
         yield from self.outcomes.completed(call, result, took, {})
 
     def _refused(self, call: Call) -> Flow[None]:
-        """Put on record that nothing answers for an effect, unless that is so already."""
+        """Record that an effect has no substitute, unless that is already recorded."""
         step = self.ledger.state.steps.get(call.number)
         if step is not None and step.withheld is Withheld.REFUSED:
             return
@@ -456,12 +456,12 @@ class DoubtSettler:
 
 
 def _because(error: NeedsSettling, why: str) -> NeedsSettling:
-    """A doubt, with why the session's own policy does not settle it."""
+    """Return a doubt with the reason that the session's policy did not settle it."""
     if why:
         error.args = (f"{error}\n{why}",)
     return error
 
 
 def _named(kind: str, function: object) -> str:
-    """Name who settled a step: the person that a policy asked, else the policy."""
+    """Name the settler of a step: the person that a policy asked, else the policy."""
     return getattr(function, "answered_by", "") or f"{kind}:{name_of(function)}"

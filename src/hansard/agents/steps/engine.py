@@ -1,6 +1,6 @@
-"""A step: resolve, gate, run, record. The one place that knows what doubt means.
+"""A step: resolve, gate, run, record; the only module that handles doubt.
 
-Everything here is written once for both clients: quick answers are plain functions, everything
+Everything here is written once for both clients: immediate answers are plain functions, everything
 that waits is a flow (see `hansard.agents.flow`).
 """
 
@@ -47,7 +47,7 @@ from hansard.domain.steps import Effects, Step, StepStatus, ToolDeclared, Verdic
 
 
 class StepEngine(Gated):
-    """The steps of one session."""
+    """Steps of one session."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class StepEngine(Gated):
     # Resolve
 
     def scope(self, tool: str) -> Scope:
-        """The scope a call made here stands in. Raises SessionEnded, NoScope, ToolError."""
+        """Return the scope of a call made here. Raises SessionEnded, NoScope, ToolError."""
         return self.ledger.scope(tool)
 
     def begin(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-        """A call with its place in the record. Raises TypeError, BadValue, NoScope."""
+        """Return a call with its place in the record. Raises TypeError, BadValue, NoScope."""
         arguments = spec.arguments(args, kwargs)
         plain, defaults, form = self._plain(spec, arguments)
         scope = self.ledger.scope(spec.name)
@@ -97,8 +97,8 @@ class StepEngine(Gated):
     def _plain(
         self, spec: ToolSpec, arguments: Mapping[str, Any]
     ) -> tuple[dict[str, Any], tuple[str, ...], bytes]:
-        """Arguments as they are recorded, the names of those that have their declared default, and
-        the canonical form of the others. Raises BadValue.
+        """Return the arguments as recorded, the names of those with their declared default, and the
+        canonical form of the others. Raises BadValue.
         """
         plain: dict[str, Any] = {
             name: values.plain(value, f"{spec.name}({name})", self.settings.scrub)
@@ -115,7 +115,7 @@ class StepEngine(Gated):
         return plain, defaults, form
 
     def is_early(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call is on record, but after steps that were not asked for yet.
+        """Return whether a call is recorded, but after steps that were not called yet.
 
         Raises BadValue, NoScope.
         """
@@ -125,7 +125,7 @@ class StepEngine(Gated):
         return self.ledger.is_early(scope, base)
 
     def source_changed(self, spec: ToolSpec) -> str:
-        """What its caller is to be warned of, once a tool: that its source is another one.
+        """Return a source-change warning, at most once per tool; empty for none.
 
         Raises BadValue, and Miss in a strict replay.
         """
@@ -161,8 +161,8 @@ class StepEngine(Gated):
         )
 
     def _answers_of_another(self, spec: ToolSpec) -> bool:
-        """Whether a call of a tool is on record that another source ran of what it is by its
-        version, and whose outcome stands: one to be run again was not returned by it.
+        """Return whether a recorded call of this tool and version was run by another source and has
+        a valid outcome; the outcome of a call that is to be run again does not count.
         """
         state = self.ledger.state
         return any(
@@ -178,9 +178,10 @@ class StepEngine(Gated):
         )
 
     def answer(self, call: Call) -> tuple[bool, Any]:
-        """(True, result) where the record answers at once; raises a recorded error that stands.
+        """Return (True, result) if the record answers immediately; raise a recorded error that is
+        final.
 
-        No write, no wait, no other thread: this is what replay costs.
+        No write, no wait, no other thread: this is the cost of replay.
         """
         step = call.step
         if step is None or step.status is not StepStatus.COMPLETED:
@@ -230,7 +231,9 @@ class StepEngine(Gated):
         return value
 
     def result_of(self, spec: ToolSpec, step: Step, plain: values.Plain) -> Any:
-        """A recorded result, or item of one, as its caller is given it. Raises ResultMismatch."""
+        """Return a recorded result, or an item of one, as the caller receives it. Raises
+        ResultMismatch.
+        """
         try:
             value = from_plain(plain, spec.returns)
             if step.verdict is Verdict.HAPPENED and spec.settles is not None:
@@ -254,7 +257,9 @@ class StepEngine(Gated):
         plan: Callable[[Call], Flow[Step | None]] | None = None,
         run: Callable[[Call], Flow[Any]] | None = None,
     ) -> Flow[Any]:
-        """What `answer` could not answer: run, ask, or stop; as a tool's call, if not said."""
+        """Handle a call that `answer` could not: run, settle, or stop; by default as a tool's
+        call.
+        """
         self.ledger.enter_call(call.place.scope)
         try:
             step = yield from (plan or self.plan)(call)
@@ -279,19 +284,19 @@ class StepEngine(Gated):
             self.ledger.leave_call(call.place.scope)
 
     def _take_back(self, call: Call) -> None:
-        """What it comes to is not on record, so an equal call that follows is this one again: one
-        in doubt stops it, and one of which nothing is known runs in its place.
+        """Uncount a call whose outcome is not recorded, so that an equal later call is the same
+        one: if it is in doubt, that call stops; if nothing is known of it, that call runs instead.
         """
         with self.ledger.lock:
             call.place.scope.take_back(call.place.base, call.place.occurrence)
 
     def reraise(self, call: Call, step: Step) -> None:
-        """Raise a recorded failure again; nothing for a success."""
+        """Raise a recorded failure; do nothing for a success."""
         if step.status is not StepStatus.COMPLETED:
             raise raised(step, call.spec)
 
     def returned(self, call: Call, step: Step) -> Flow[Any]:
-        """A recorded outcome, large values fetched."""
+        """Return a recorded outcome, with large values fetched."""
         self.ledger.advance(call.place.scope, step)
         self.reraise(call, step)
         plain = yield from self.outcomes.fetch(self.outcomes.reader.result(step))
@@ -300,7 +305,7 @@ class StepEngine(Gated):
     # Plan: what is to be done about a call. A returned step is the answer; None means run.
 
     def plan(self, call: Call) -> Flow[Step | None]:
-        """What is to be done about a call: the step that answers it, or None: run it."""
+        """Return the step that answers a call, or None to run it."""
         step = call.step
         if self._probed.concerns(call):
             self.demand_writes(call)
@@ -366,7 +371,7 @@ class StepEngine(Gated):
         return (yield from self.doubts.diverged(call, old))
 
     def _plan_unknown(self, call: Call) -> Flow[Step | None]:
-        """What is to be done about an effect that is not on record under its own key."""
+        """Plan an effect that is not recorded under its own key."""
         while (rival := self._earlier.rival(call)) is not None:
             if rival.is_open:
                 rival = yield from self.doubts.settle(call, rival)
@@ -377,7 +382,7 @@ class StepEngine(Gated):
         return None
 
     def demand_writes(self, call: Call) -> None:
-        """Raise Miss for a call that is not on record where the mode only reads."""
+        """Raise Miss for an unrecorded call in a read-only mode."""
         if self.settings.mode.reads_only:
             self.outcomes.refused_before(*(call.needs or ()))
             now = f"{call.spec.name} {call.canonical.decode()[:200]}"
@@ -386,7 +391,9 @@ class StepEngine(Gated):
             raise Miss(self.settings.mode.value, now, expected, before(self.ledger))
 
     def _in_parent(self, step: Step) -> Step | None:
-        """What an intent that is open in a fork came to in its parent: the same step or call."""
+        """Return the parent's outcome of an intent that is open in a fork: the same step or
+        call.
+        """
         inherited = step.version <= self.ledger.inherited
         if self.settings.parent is None or not (inherited or self.settings.shadows):
             return None
@@ -446,8 +453,8 @@ class StepEngine(Gated):
             return result
 
     def _looked(self, call: Call, held: list[gates.Budget]) -> Flow[Looked | None]:
-        """What earlier runs have of a call that asks for it. One whose intent is on record, or that
-        has run here before, is about an effect of this run.
+        """Look up a reusable answer of earlier runs. A call whose intent is recorded, or that ran
+        here before, concerns an effect of this run and is not looked up.
         """
         if call.spec.reuse is None or call.told or call.key is not None:
             return None
@@ -458,8 +465,8 @@ class StepEngine(Gated):
             raise
 
     def _taken(self, call: Call, answer: Answer, held: list[gates.Budget]) -> Flow[Any]:
-        """Record an earlier run's answer as that of a call, which then does not run. On a budget it
-        is a call, and has used nothing.
+        """Record an earlier run's answer as the call's outcome, without running it. On a budget it
+        counts as a call without usage.
         """
         name = self.budget_call(call) if held else ""
         if not call.number:
@@ -476,7 +483,9 @@ class StepEngine(Gated):
         return self._given(call.spec, answer.value)
 
     def start(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
-        """A body begins; where the session has ended meanwhile, its attempt never began."""
+        """Mark a body as started; if the session has ended meanwhile, record that the attempt never
+        started.
+        """
         try:
             self.ledger.start(call.number)
         except SessionEnded as error:
@@ -488,8 +497,8 @@ class StepEngine(Gated):
             raise
 
     def revealed(self, call: Call, held: list[gates.Budget]) -> Flow[dict[str, Any]]:
-        """The arguments that the tool gets: placeholders in the place of what it need not know, and
-        secrets given back. Raises SecretUnavailable, BadValue.
+        """Return the arguments for the tool: placeholders for values that it need not know, and
+        secrets revealed. Raises SecretUnavailable, BadValue.
         """
         arguments: dict[str, Any] = dict(call.arguments)
         spec = call.spec
@@ -506,7 +515,7 @@ class StepEngine(Gated):
         return arguments
 
     def _pause(self, call: Call, last: BaseException, wait_s: float) -> Flow[None]:
-        """Wait for the next attempt; interrupted after a safe error, nothing is in doubt."""
+        """Wait for the next attempt; an interruption after a safe error leaves nothing in doubt."""
         try:
             yield Pause(wait_s)
         except BaseException as error:
@@ -515,7 +524,7 @@ class StepEngine(Gated):
             raise
 
     def body_scope(self, call: Call) -> Scope:
-        """The scope a call's body runs in; calls may stand in it where the tool is composite."""
+        """Return the scope of a call's body; calls may be made in it if the tool is composite."""
         place = call.place
         scope = Scope(
             self.ledger, place.call, place.fingerprint, place.after, call.number, place.other
@@ -530,5 +539,5 @@ class StepEngine(Gated):
 
 
 def _edited(then: ToolDeclared, now: ToolSpec) -> bool:
-    """Whether a tool's source is known not to be that of then."""
+    """Return whether a tool's source is known to have changed."""
     return bool(then.source and now.source and then.source != now.source)

@@ -1,4 +1,4 @@
-"""Exceptions to what is recorded of them, and back."""
+"""Conversion of exceptions to their recorded form, and back."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from hansard.domain.steps import NO_ATTRIBUTES, Failure, Step, StepStatus, Withh
 from hansard.domain.values import RECORDED_LENGTH_MAX, Scrub, recordable
 
 ATTRIBUTES_BYTES_MAX = 32 * 1024
-"""Largest attributes of an error, as JSON; what is over that is not recorded."""
+"""Largest recorded attributes of an error, as JSON, in bytes; the rest is left out."""
 
 CAUSES_MAX = 8
-"""Deepest chain of causes, and of groups in groups, that is recorded."""
+"""Largest recorded depth of causes, and of nested groups."""
 
 EXCEPTIONS_MAX = 100
-"""Most exceptions of a group that are recorded."""
+"""Largest number of a group's exceptions that are recorded."""
 
 OWN_NOTES = ("recorded at step ", "hansard: ")
-"""How notes begin that Hansard adds itself; they are not recorded."""
+"""Prefixes of notes that Hansard adds itself; they are not recorded."""
 
 _NOT_STATE = frozenset({"__dict__", "__weakref__", "__notes__", "exceptions", "message"})
 _UNKEPT = frozenset({"obj"})
-"""Fields of builtin errors that hold a live object, which nobody reads after the fact."""
+"""Fields of builtin errors that hold a live object, which is of no use afterwards."""
 
 TRANSFERRED = "_hansard_failure"
-"""The attribute by which an error that came from a client holds what is to be recorded of it."""
+"""Attribute of an error from a client that holds its recorded form."""
 
 
 def failure(error: BaseException, scrub: Scrub | None = None, depth: int = 0) -> Failure:
-    """An exception as it is recorded, secrets taken out."""
+    """Return an exception as it is recorded, with secrets removed."""
     transferred = vars(error).get(TRANSFERRED)
     if isinstance(transferred, Failure):
         return _scrubbed(transferred, scrub)
@@ -75,7 +75,7 @@ def failure(error: BaseException, scrub: Scrub | None = None, depth: int = 0) ->
 
 
 def _scrubbed(failure_record: Failure, scrub: Scrub | None) -> Failure:
-    """A failure that a client recorded, with this record's secrets taken out."""
+    """Return a client's recorded failure, with this record's secrets removed."""
     attributes = failure_record.attributes
     with value_types.reading():
         arguments = values.dump(values.plain(values.load(failure_record.arguments), "error", scrub))
@@ -105,8 +105,8 @@ def _notes(error: BaseException, scrub: Scrub | None) -> tuple[str, ...]:
 
 
 def _recorded_attributes(error: BaseException, scrub: Scrub | None, lost: list[str]) -> msgspec.Raw:
-    """The attributes that its class and arguments do not give, the smallest first where not all
-    can be recorded; names of the others go into `lost`.
+    """Return the attributes that the class and arguments do not determine, smallest first if not
+    all fit; the names of the others go into `lost`.
     """
     special = packages.validation_parts(error)
     if special is None:
@@ -139,7 +139,7 @@ def _recorded_attributes(error: BaseException, scrub: Scrub | None, lost: list[s
 
 
 def _exact(value: Any, where: str, scrub: Scrub | None) -> values.Plain:
-    """A value as plain ones that an equal one is made of; UNSET where there are none such."""
+    """Return a value as plain ones that restore an equal value; UNSET if there are none."""
     fields = _tried(value, where, scrub, by_class=False)
     return fields if fields is not msgspec.UNSET else _tried(value, where, scrub, by_class=True)
 
@@ -156,7 +156,9 @@ def _tried(value: Any, where: str, scrub: Scrub | None, *, by_class: bool) -> va
 
 
 def _state(error: BaseException) -> dict[str, Any]:
-    """What an exception holds besides its arguments: attributes, slots, fields of builtin bases."""
+    """Return an exception's state besides its arguments: attributes, slots, fields of builtin
+    bases.
+    """
     state: dict[str, Any] = {}
     for name, field in _fields(type(error)).items():
         with contextlib.suppress(AttributeError):  # of a slot that was not filled
@@ -165,7 +167,7 @@ def _state(error: BaseException) -> dict[str, Any]:
 
 
 def _fields(cls: type[BaseException]) -> dict[str, Any]:
-    """The slots of a class, and the fields of its builtin bases."""
+    """Return the slots of a class, and the fields of its builtin bases."""
     found: dict[str, Any] = {}
     for base in cls.__mro__:
         for name, each in vars(base).items() if base not in (BaseException, object) else ():
@@ -183,7 +185,9 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _given(error: BaseException) -> list[Any]:
-    """What makes an equal error: an OSError keeps its files outside its arguments."""
+    """Return the arguments that create an equal error; an OSError keeps its file names
+    elsewhere.
+    """
     if isinstance(error, OSError) and error.filename is not None and len(error.args) == 2:  # noqa: PLR2004 -- errno, text
         second = [] if error.filename2 is None else [None, error.filename2]
         return [*error.args, error.filename, *second]
@@ -199,18 +203,18 @@ def _safe_text(error: BaseException, scrub: Scrub | None) -> str:
 
 
 def failure_digest(recorded: Failure) -> str:
-    """What a failed call counts for in its chain."""
+    """Return the digest of a failed call in its chain."""
     return digest(b"failed", recorded.type.encode(), recorded.message.encode())
 
 
 def raised(step: Step, spec: ToolSpec | None) -> BaseException:
-    """A recorded error as an exception to raise again.
+    """Return a recorded error as an exception to raise again.
 
-    Its class is found by its name in its module, if the program has loaded that, or among the
-    builtins, the tool's `raises=` and error lists, and the names that the tool's own function can
-    see. Nothing is imported and no `__init__` runs but of a builtin: what is recorded fills its
-    arguments and attributes. Where some of that could not be recorded, the error is an instance of
-    its class and `RecordedFailure`; where its class is not found, `RecordedFailure` alone.
+    Its class is looked up by its name in its module, if the program has loaded that, or among the
+    builtins, the tool's `raises=` and error lists, and the names visible to the tool's own
+    function. Nothing is imported, and only builtins' `__init__` runs: the recorded data fills
+    arguments and attributes. If some of that could not be recorded, the error is an instance of its
+    class and of `RecordedFailure`; if its class is not found, of `RecordedFailure` only.
     """
     recorded = step.error or Failure("Unknown", "no error was recorded")
     if step.status is StepStatus.BLOCKED and step.withheld is Withheld.REFUSED:
@@ -243,7 +247,9 @@ def _restored(recorded: Failure, spec: ToolSpec | None) -> BaseException:
 def _made(
     cls: type[BaseException], recorded: Failure, members: list[BaseException]
 ) -> BaseException | None:
-    """An error of a class as it was; None where the class does not take what was recorded."""
+    """Return an error of a class as it was, or None if the class does not accept the recorded
+    data.
+    """
     try:
         attributes = values.load(recorded.attributes)
         arguments = _arguments(recorded)
@@ -261,8 +267,8 @@ def _made(
 def _bare(
     cls: type[BaseException], arguments: list[Any], like: BaseException | None
 ) -> BaseException | None:
-    """An error of a class with its arguments, made without its `__init__`; None where that cannot
-    be.
+    """Return an error of a class with its arguments, created without its `__init__`; None if that
+    is not possible.
     """
     builtin: Any = next(base for base in cls.__mro__ if _is_builtin(base))
     if isinstance(like, BaseExceptionGroup):
@@ -297,8 +303,8 @@ def _set_state(error: BaseException, attributes: dict[str, Any]) -> None:
 def _partial(
     cls: type[BaseException], recorded: Failure, members: list[BaseException]
 ) -> BaseException | None:
-    """An error of a class of which not all was recorded, which is a RecordedFailure, too; None
-    where there can be no such class.
+    """Return an incompletely recorded error, also an instance of RecordedFailure; None if no such
+    class is possible.
     """
     try:
         made = _partial_class(cls)  # type: ignore[arg-type] # a class can be hashed
@@ -367,7 +373,7 @@ def _own_error(name: str) -> type[BaseException] | None:
 
 
 def _visible(function: Any, name: str) -> list[Any]:
-    """The classes that a function can see under a name, or in its closure."""
+    """Return the classes that a function can see under a name, or in its closure."""
     code = callables.underlying(function)
     cells = [each for each in getattr(code, "__closure__", None) or () if _is_full(each)]
     found = [getattr(code, "__globals__", {}).get(name), *(each.cell_contents for each in cells)]

@@ -1,6 +1,6 @@
-"""What a call must pass before it runs: the role's permit, the gate's rules, a person, the budgets.
+"""Checks before a call runs: the role's permit, the gate's rules, approvals, budgets.
 
-A refusal is on record before it is raised; nothing of what was refused is.
+A refusal is recorded before it is raised; nothing of the refused call is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _watcher: ContextVar[Callable[[Approval], None] | None] = ContextVar("watcher", 
 
 @contextlib.contextmanager
 def watching_questions(report: Callable[[Approval], None]) -> Iterator[None]:
-    """Report each question that calls made in this context wait for, and its answer."""
+    """Report each approval request that calls made in this context wait for, and its answer."""
     token = _watcher.set(report)
     try:
         yield
@@ -55,8 +55,8 @@ def watching_questions(report: Callable[[Approval], None]) -> Iterator[None]:
 
 
 class Basis(msgspec.Struct, frozen=True):
-    """What a question is decided by besides the call: `shown` beside its arguments, by name;
-    another `mark` is another question.
+    """Basis of an approval besides the call: `shown` holds further facts by name; another `mark`
+    makes another request.
     """
 
     mark: str
@@ -64,7 +64,7 @@ class Basis(msgspec.Struct, frozen=True):
 
 
 class Asking:
-    """A session's questions."""
+    """Approval requests of a session."""
 
     def __init__(self, outcomes: StepRecorder, states: States) -> None:
         self._outcomes = outcomes
@@ -73,8 +73,8 @@ class Asking:
         self._clock = Clock()
 
     def obtain(self, call: Call, rule: AskFirst, basis: Basis | None = None) -> Flow[Approval]:
-        """Ask about a call, and wait for the answer. A grant goes with the call's intent; another
-        attempt of the same call goes by the same grant, on the same basis.
+        """Request approval for a call, and wait for the answer. A grant is recorded with the call's
+        intent; another attempt of the same call uses the same grant, on the same basis.
         """
         step = call.step
         if call.number:
@@ -124,7 +124,7 @@ class Asking:
 
 
 def refusal(found: Approval) -> str:
-    """Why a call that was asked about does not run."""
+    """Return the reason that a call without approval does not run."""
     if found.given is ApprovalStatus.DENIED:
         why = f": {found.because}" if found.because else ""
         return f"{found.by!r} denied it (approval {found.id}){why}"
@@ -135,16 +135,16 @@ def refusal(found: Approval) -> str:
 K = TypeVar("K")
 
 STOPPED = (Exception, *INTERRUPTIONS)
-"""What may stop a call before its body begins and leaves its session alive to give back what was
-reserved: a flow that is closed cannot.
+"""Exceptions that may stop a call before its body starts, after which the session can still release
+its reservations; a closed flow cannot.
 """
 
 RECEIVER = "receiver"
-"""What is refused where a hand-off is."""
+"""Operation name of the refusal of a hand-off."""
 
 
 class Gated:
-    """The part of a session's steps that lets calls through, or not."""
+    """The part of a session's steps that admits or refuses calls."""
 
     def __init__(self, outcomes: StepRecorder, budgets: gates.Budgets, boards: Boards) -> None:
         self.outcomes = outcomes
@@ -154,21 +154,21 @@ class Gated:
         self.boards = boards
         self.clearances = Clearances(boards.states, outcomes.stream)
         self.carried: AccumulatedLabel | None = None
-        """What the principal carries whose session this is; None of a trusted program."""
+        """Label carried by the session's principal; None for a trusted program."""
         self._budgets = budgets
         self._asking = Asking(outcomes, boards.states)
         self._released: dict[int, int] = {}
-        """How often the share was given back of a step that was on record before its call. Such a
-        step may be begun again, and what a budget knows already it does not set aside again.
+        """Number of released reservations of a step that was recorded before its call. Such a step
+        may start again, and a budget does not reserve again what it already knows.
         """
 
     @property
     def asks_anything(self) -> bool:
-        """Whether a call must be asked about at all."""
+        """True if any call must be checked at all."""
         return bool(self.settings.rules) or self.settings.permit.enforced
 
     def gate(self, call: Call) -> Flow[list[gates.Budget]]:
-        """Pass the gate, or record the refusal and raise Blocked. Returns the budgets held."""
+        """Pass the gate, or record the refusal and raise Blocked. Return the budgets held."""
         request, verdict = yield from self.ask_rules(call)
         yield from demand_taken(self, call)
         if verdict.asks is not None and call.approval is None:
@@ -195,7 +195,7 @@ class Gated:
         return held
 
     def ask_rules(self, call: Call) -> Flow[tuple[gates.GateCall, gates.Verdict]]:
-        """Pass the permit and the rules; nobody is asked, and budgets are not counted."""
+        """Check the permit and the rules, without approvals and budgets."""
         yield from self.permitted(call)
         request = gates.GateCall(
             call.spec.name,
@@ -211,14 +211,14 @@ class Gated:
         return request, verdict
 
     def ask_first(self, call: Call, rule: gates.AskFirst, basis: Basis | None = None) -> Flow[None]:
-        """Wait until somebody has granted a call. Raises Blocked, with the refusal on record."""
+        """Wait until a call is approved. Raises Blocked, after recording the refusal."""
         given = yield from self._asking.obtain(call, rule, basis)
         found = yield from answer_for_agent(self, given)
         if call.approval is None:
             yield from self.blocked(call, rule.title(), refusal(found))
 
     def permitted(self, call: Call) -> Flow[None]:
-        """Pass the role's permit: a refused call is a step, what else is refused is not."""
+        """Check the role's permit: a refused call is a step, any other refusal is not."""
         permit = self.settings.permit
         if call.needs is not None:
             yield from self.outcomes.demand(*call.needs)
@@ -228,8 +228,8 @@ class Gated:
                 yield from self.blocked(call, told.rule, told.because, refused(told))
 
     def release(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
-        """Give back what was reserved for a call that does not run after all. Interrupted, it gives
-        back the rest, too, and then lets the interruption through.
+        """Release the reservations of a call that does not run after all. If interrupted, release
+        the rest first, then raise the interruption.
         """
         if not held:
             return
@@ -247,17 +247,17 @@ class Gated:
             raise interrupted
 
     def called_off(self, call: Call, held: list[gates.Budget], error: BaseException) -> Flow[None]:
-        """Give back what was reserved for a call that an error stopped before its body began.
+        """Release the reservations of a call that an error stopped before its body started.
 
-        Kept where the broker did not answer: whether the intent is on record is not known, and
-        nothing else can be put there now. It counts as that of a session that died.
+        They are kept if the broker did not answer: whether the intent is recorded is unknown, and
+        nothing else can be written now. They count like those of a session that died.
         """
         if not isinstance(error, (AppendUnknown, Unreachable)):
             yield from self.release(call, held)
 
     def budget_call(self, call: Call) -> str:
-        """What a budget knows this attempt of a call by: an earlier session's is another, and so is
-        one that was begun again after its share was given back.
+        """Return a budget's key for this attempt of a call: an attempt of an earlier session has
+        another key, and so has one that starts again after its reservation was released.
         """
         if not call.number:
             call.number = self.ledger.next_step()
@@ -268,7 +268,7 @@ class Gated:
     def blocked(
         self, call: Call, rule: str, reason: str, error: Blocked | None = None
     ) -> Flow[NoReturn]:
-        """Put on record that a call is refused, and raise it."""
+        """Record that a call is refused, and raise the error."""
         step = self.ledger.state.steps.get(call.number)
         untouched = call.step is not None and not call.told
         if not untouched and (step is None or not is_final(step)):
@@ -280,7 +280,7 @@ class Gated:
         raise error if error is not None else Blocked(rule, reason, call.spec.name)
 
     def spend(self, held: list[gates.Budget], name: str, scope: Scope) -> Flow[None]:
-        """Replace what was reserved by what was used."""
+        """Replace the reservations by the actual usage."""
         for budget in held:
             amount = budget.used(scope.usage)
             yield Io(functools.partial(self._budgets.spend, budget, name, amount))
@@ -290,15 +290,15 @@ class Gated:
 
 
 def _label_now(gated: Gated) -> Flow[Label]:
-    """The agent's label; of a principal with what it has been shown elsewhere up to now."""
+    """Return the agent's label; for a principal, joined with what it has seen elsewhere."""
     if gated.carried is not None:
         yield Io(gated.carried.refresh)
     return gated.ledger.label
 
 
 def demand_cleared(gated: Gated, call: Call, label: Label | None, what: str) -> Flow[None]:
-    """Go on if the agent may be shown what is labelled so; else record the refusal and raise
-    Blocked. What it may be shown, it counts as shown.
+    """Check that the agent may see a label; otherwise record the refusal and raise Blocked. A
+    permitted label is joined to the agent's.
     """
     try:
         if not is_public(label):
@@ -309,8 +309,8 @@ def demand_cleared(gated: Gated, call: Call, label: Label | None, what: str) -> 
 
 
 def demand_receiver(gated: Gated, call: Call, role: str | None, agent: str | None) -> Flow[None]:
-    """Go on if a role or agent may be told what this agent was shown; else record the refusal and
-    raise Blocked.
+    """Check that a role or agent may receive what this agent has seen; otherwise record the refusal
+    and raise Blocked.
     """
     label = yield from _label_now(gated)
     if is_public(label):
@@ -321,8 +321,8 @@ def demand_receiver(gated: Gated, call: Call, role: str | None, agent: str | Non
 
 
 def demand_taken(gated: Gated, call: Call) -> Flow[None]:
-    """Go on if a call's tool takes what this agent was shown; else record the refusal and raise
-    Blocked.
+    """Check that a call's tool takes what this agent has seen; otherwise record the refusal and
+    raise Blocked.
     """
     takes = call.spec.takes
     label = (yield from _label_now(gated)) if takes else LOWEST
@@ -336,8 +336,8 @@ def demand_taken(gated: Gated, call: Call) -> Flow[None]:
 
 
 def answer_for_agent(gated: Gated, found: Approval) -> Flow[Approval]:
-    """An answer to a question of the agent's as it may be told: with its words where the agent is
-    cleared for them, which it then counts as shown; else whether it was granted, and nothing more.
+    """Return an answer to the agent's request as it may see it: with its text if the agent is
+    cleared for it, whose label is then joined to the agent's; otherwise only the decision.
     """
     if not is_public(found.label):
         cleared = yield Io(gated.clearances.mine)
@@ -348,7 +348,7 @@ def answer_for_agent(gated: Gated, found: Approval) -> Flow[Approval]:
 
 
 def cleared_of(gated: Gated, labels: Mapping[K, Label | None]) -> Flow[list[K]]:
-    """Those of some labelled things that the agent may be shown, which it then counts as shown."""
+    """Return the labelled items that the agent may see; their labels are joined to the agent's."""
     cleared = Confidentiality.SECRET
     if not all(map(is_public, labels.values())):
         cleared = yield Io(gated.clearances.mine)
@@ -358,8 +358,8 @@ def cleared_of(gated: Gated, labels: Mapping[K, Label | None]) -> Flow[list[K]]:
 
 
 def demand_hand_off(gated: Gated, to: str) -> Flow[None]:
-    """Go on if an agent or role may be told what this agent was shown; else put the refusal on
-    record and raise Blocked.
+    """Check that an agent or role may receive what this agent has seen; otherwise record the
+    refusal and raise Blocked.
     """
     what = f"hand_off to {to!r:.200}"
     if gated.settings.mode.reads_only:
