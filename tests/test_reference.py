@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 import hansard
+from tests import errors_page
 from tests.test_public import MODULES
 
 ROOT = Path(__file__).parents[1]
@@ -64,6 +65,13 @@ def shown() -> list[Shown]:
             options = yaml.safe_load(found["options"] or "{}").get("options", {})
             members = options.get("members")
             told.append(Shown(found["name"], [] if members is False else members))
+    # A module that is shown whole shows each of its names, under its shortest one.
+    wholes = [each for each in told if each.name == "hansard.errors"]
+    for each in wholes:
+        told.remove(each)
+        for name in hansard.errors.__all__:
+            home = "hansard" if name in hansard.__all__ else each.name
+            told.append(Shown(f"{home}.{name}", []))
     return told
 
 
@@ -100,6 +108,12 @@ def _plain(member: object) -> object:
 def _of_python(kind: type, name: str) -> bool:
     home = next(base for base in kind.__mro__ if name in vars(base))
     return not home.__module__.startswith("hansard")
+
+
+def test_the_page_of_errors_is_up_to_date():
+    """Each error states when it is raised, which state it leaves, and the remedy."""
+    text = errors_page.PAGE.read_text(encoding="utf-8")
+    assert text == errors_page.page(), "run: python -m tests.errors_page"
 
 
 def test_each_public_name_is_in_the_reference_once():

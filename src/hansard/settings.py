@@ -45,7 +45,11 @@ REPLICAS_MAX = 5
 
 
 class SettingsError(CallerError):
-    """An invalid setting."""
+    """A setting is invalid.
+
+    State: nothing was done.
+    Remedy: correct the argument, variable or file that the message names.
+    """
 
 
 def _variable(field: str) -> str:

@@ -42,13 +42,18 @@ class AgentError(HansardError):
 
 
 class NotDone(AgentError):
-    """Raise it in a tool to state that the effect certainly did not happen: the call may be
-    retried.
+    """A tool raises it if the effect surely did not happen.
+
+    State: the step is on record as failed; the effect did not happen.
+    Remedy: call again, or declare `attempts=`.
     """
 
 
 class Blocked(AgentError):
-    """The gate refused the call; nothing ran.
+    """The gate refused the call.
+
+    State: nothing ran; the refusal is on record.
+    Remedy: change the call or the rule, or have the call approved.
 
     Attributes:
         rule: The rule's name.
@@ -66,10 +71,14 @@ class Blocked(AgentError):
 
 
 class RoleRefused(Blocked):
-    """The agent's role does not allow it; nothing was done. `what` is a `tool`, a `kind` of event,
-    a `key` to write, a key to `read`, a `task`, a `budget`, a run's `place`, a `label` to write
-    under, the `view` of a role, or a kind of trust; `name` names it; `reason` includes the
-    permission to request.
+    """The agent's role does not allow it.
+
+    State: nothing was done; the refusal is on record.
+    Remedy: ask an administrator for the permission that `reason` names.
+
+    `what` is a `tool`, a `kind` of event, a `key` to write, one to `read`, a `task`, a `budget`, a
+    run's `place`, a `label` to write under, the `view` of a role, or a permission; `name` is its
+    name.
     """
 
     what: str
@@ -104,7 +113,11 @@ _REFUSED = {
 
 
 class NotBegun(AgentError):
-    """The session has not begun; nothing was done."""
+    """The session was used before it began.
+
+    State: nothing was done.
+    Remedy: use it inside its `with` block.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -114,7 +127,10 @@ class NotBegun(AgentError):
 
 
 class SessionEnded(AgentError):
-    """The session has ended: its `with` was left or it was closed; nothing was done.
+    """The session was used after its end.
+
+    State: nothing was done.
+    Remedy: open the run again.
 
     Attributes:
         run: The run's id.
@@ -132,7 +148,10 @@ class SessionEnded(AgentError):
 
 
 class NoScope(AgentError):
-    """A call from a thread or task that no scope covers, while others are open; nothing ran.
+    """A call came from a thread or task without a scope while others are open.
+
+    State: nothing ran.
+    Remedy: start it with `session.thread`, `session.gather` or `session.task_group`.
 
     Attributes:
         tool: The tool that was called.
@@ -148,7 +167,10 @@ class NoScope(AgentError):
 
 
 class SecretUnavailable(AgentError):
-    """A live call needs a secret that no provider supplies; nothing ran.
+    """A live call needs a secret that no provider has.
+
+    State: nothing ran.
+    Remedy: give `secrets=` a provider of that name.
 
     Attributes:
         name: The secret's name.
@@ -163,11 +185,15 @@ class SecretUnavailable(AgentError):
 
 
 class ToolError(AgentError):
-    """A tool declaration is invalid."""
+    """A tool cannot be declared so, or was called outside a run.
+
+    State: nothing ran.
+    Remedy: correct the declaration, or call it inside a run.
+    """
 
 
 class NeedsSettling(AgentError):
-    """A person or a policy must settle a step before the run continues; nothing ran.
+    """Base of errors that a person or a policy has to settle before the run continues; nothing ran.
 
     Attributes:
         run: The run's id.
@@ -205,7 +231,12 @@ def doubt_note(address: RunAddress, step: int, tool: str) -> str:
 
 
 class InDoubt(NeedsSettling):
-    """An intent without a known outcome: its effect may or may not have happened."""
+    """An intent has no known outcome: its effect may or may not have happened.
+
+    State: nothing ran.
+    Remedy: check the world, then settle the step: `hansard run settle RUN AGENT#STEP --happened
+    RESULT` or `--did-not-happen`.
+    """
 
     def __init__(self, address: RunAddress, step: Step) -> None:
         why = f" ({step.error.text})" if step.error else ""
@@ -231,8 +262,12 @@ SAME_OR_ANOTHER = (
 
 
 class Diverged(NeedsSettling):
-    """A call may repeat a recorded effect: it is recorded but the calls before it changed, or it is
-    not recorded and may be the recorded call in another form.
+    """A call may repeat a recorded effect: a call before it changed, or it may be the recorded call
+    in another form.
+
+    State: nothing ran.
+    Remedy: settle the step (`hansard run settle RUN AGENT#STEP --reuse` or `--run-again`), name
+    the old tool (`aliases=`), or raise its `version=`.
     """
 
     def __init__(
@@ -256,7 +291,11 @@ class Diverged(NeedsSettling):
 
 
 class ResultNotRecordable(NeedsSettling):
-    """The effect happened, and an earlier version of Hansard did not record its result."""
+    """The effect happened, and an earlier version of Hansard did not record its result.
+
+    State: nothing ran.
+    Remedy: settle the step with the result.
+    """
 
     def __init__(self, address: RunAddress, step: Step, why: str) -> None:
         super().__init__(
@@ -269,8 +308,11 @@ class ResultNotRecordable(NeedsSettling):
 
 
 class ResultMismatch(NeedsSettling, BadValue):
-    """A recorded result cannot be restored by the current classes, or the result that settles a
-    step does not match its tool's return type; nothing ran.
+    """A recorded or settled result does not fit the present classes or the tool's return type.
+
+    State: nothing ran.
+    Remedy: give the new field a default, restore the field, raise the tool's `version=`, or settle
+    the step again.
 
     Attributes:
         where: The place in the result: `result.lines[0]`.
@@ -300,7 +342,10 @@ ANOTHER_WAY = "Replay with the code that was recorded, or resume or fork the run
 
 
 class Miss(AgentError):
-    """A strict or offline replay met a call that is not recorded; nothing ran.
+    """A strict or offline replay met a call that is not on record.
+
+    State: nothing ran.
+    Remedy: undo the edit, or resume or fork the run instead.
 
     Attributes:
         now: The call that was made.
@@ -319,7 +364,10 @@ class Miss(AgentError):
 
 
 class ReplayDiffers(Miss):
-    """A strict replay ended with other calls than those recorded; nothing was written.
+    """A strict replay ended with other calls than those on record.
+
+    State: nothing was written.
+    Remedy: undo the edit, or resume or fork the run instead.
 
     Attributes:
         not_made: Recorded calls that were not made, a line each.
@@ -347,7 +395,10 @@ class ReplayDiffers(Miss):
 
 
 class ViewDiffers(AgentError):
-    """A recorded view differs when it is derived again; nothing was written.
+    """A recorded view, computed again, is another one.
+
+    State: nothing was written.
+    Remedy: run `hansard check`; replay with the version that recorded the view.
 
     Attributes:
         step: The number of its step.
@@ -367,7 +418,10 @@ class ViewDiffers(AgentError):
 
 
 class ShadowedEffect(AgentError):
-    """A fork met an effect that its parent never had; nothing ran.
+    """A fork met an effect that its parent never had.
+
+    State: nothing ran; the refusal is on record.
+    Remedy: declare `shadow=` for the tool, or fork with `effects="live"`.
 
     Attributes:
         tool: The tool that was called.
@@ -382,7 +436,10 @@ class ShadowedEffect(AgentError):
 
 
 class NotAnswered(AgentError):
-    """A probe's fork met a call that the record does not answer; nothing ran, and that is recorded.
+    """A probe's fork met a call that the record does not answer.
+
+    State: nothing ran; the refusal is on record.
+    Remedy: run the probe with `--live`, or swap another value.
 
     Attributes:
         tool: The tool that was called.
@@ -396,8 +453,11 @@ class NotAnswered(AgentError):
 
 
 class RecordedFailure(AgentError):
-    """A recorded error that cannot be restored exactly. It is also an instance of the class that
-    was raised, if the program has loaded that.
+    """A recorded error cannot be restored whole. It is also an instance of the raised class, if the
+    program has loaded that.
+
+    State: the step has failed, as recorded; nothing ran.
+    Remedy: handle it as the original error; `lost` names what is missing.
 
     Attributes:
         type_name: The name of the class that was raised.
@@ -414,12 +474,24 @@ class RecordedFailure(AgentError):
 
 
 class ResultInexact(UserWarning):
-    """A result is not recorded exactly: a resume or replay returns what could be recorded."""
+    """A result cannot be recorded exactly.
+
+    State: the caller has the result; the record has what could be recorded of it.
+    Remedy: return a value that can be recorded, or register its type.
+    """
 
 
 class SecretsNotRedacted(UserWarning):
-    """A run's record has redacted secrets that the session resuming it does not redact."""
+    """A session resumes a run without the redaction that its record has.
+
+    State: the session would record the secret in clear.
+    Remedy: set `redact=` or HANSARD_REDACT as before.
+    """
 
 
 class ToolChanged(UserWarning):
-    """A tool's source changed since its recorded calls ran."""
+    """A tool's source changed since its recorded calls ran.
+
+    State: recorded calls return their recorded results.
+    Remedy: raise `version=` of the tool to run them again.
+    """

@@ -43,7 +43,11 @@ OTHERS = 0o077
 
 
 class BadCredentials(BusError):
-    """A file of credentials that cannot be used; nothing was sent anywhere."""
+    """A file of credentials cannot be used.
+
+    State: nothing was sent.
+    Remedy: create the file again with `hansard credentials`, and keep it private (mode 600).
+    """
 
     def __init__(self, path: Path, fact: str, remedy: str) -> None:
         super().__init__(f"the credentials {str(path)!r} cannot be used ({fact}): {remedy}")

@@ -83,7 +83,11 @@ class ServerError(BusError):
 
 
 class BadDataDir(ServerError):
-    """A data directory that cannot be used."""
+    """A data directory cannot be used.
+
+    State: no broker was started.
+    Remedy: name a writable folder with `data_dir=`, `--data-dir` or HANSARD_DATA_DIR.
+    """
 
     def __init__(self, data_dir: Path, fact: object) -> None:
         super().__init__(
@@ -94,7 +98,11 @@ class BadDataDir(ServerError):
 
 
 class OtherDurability(ServerError):
-    """A server runs on the data directory with another durability; nothing was changed."""
+    """A server runs on the data directory with another durability.
+
+    State: nothing was changed.
+    Remedy: use the same durability, or end the programs that use the directory first.
+    """
 
     def __init__(self, data_dir: Path, running: Durability, request: Durability) -> None:
         super().__init__(
@@ -108,7 +116,11 @@ class OtherDurability(ServerError):
 
 
 class NoServerBinary(ServerError):
-    """No nats-server, or no Python interpreter to supervise it."""
+    """There is no nats-server, or no Python interpreter to supervise it.
+
+    State: no broker was started.
+    Remedy: install the package again, or use an outside broker (`--nats`).
+    """
 
     def __init__(self, what: str, searched: list[str]) -> None:
         super().__init__(
@@ -119,7 +131,11 @@ class NoServerBinary(ServerError):
 
 
 class NotStarted(ServerError):
-    """The server did not start, or not in time. `log` is the end of its log."""
+    """The embedded server did not start, or not in time.
+
+    State: nothing was written.
+    Remedy: read `log`, the end of its log, and correct the cause.
+    """
 
     def __init__(self, place: ServerFiles, why: str, remedy: str, log: str = "") -> None:
         text = f"; the log {str(place.log)!r} ends with:\n{log}" if log else ""

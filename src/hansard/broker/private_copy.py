@@ -50,7 +50,11 @@ MIB = 1024 * 1024
 
 
 class NotCopied(ServerError):
-    """A data directory that cannot be written, and of which no private copy can be made."""
+    """A data directory cannot be written, and no private copy can be made of it.
+
+    State: nothing was read.
+    Remedy: free space in TMPDIR, or copy the directory yourself.
+    """
 
     def __init__(self, data_dir: Path, fact: str) -> None:
         super().__init__(

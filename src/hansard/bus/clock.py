@@ -126,8 +126,10 @@ def _new_id() -> str:
 
 
 class MockedClock(CallerError):
-    """This process's clock is mocked: waits for a broker would not end, and events would get wrong
-    times.
+    """The clock of this process is mocked.
+
+    State: nothing was sent.
+    Remedy: open the record before the clock is frozen.
     """
 
     def __init__(self) -> None:

@@ -173,7 +173,10 @@ class BusError(HansardError):
 
 
 class TooLarge(BusError):
-    """A commit that does not fit even with its payloads as blobs; nothing was written.
+    """A commit or request is too large even with its payloads as blobs.
+
+    State: nothing was written.
+    Remedy: split the value, or pass a reference to it.
 
     Attributes:
         size: Its size, in bytes.
@@ -190,8 +193,12 @@ class TooLarge(BusError):
 
 
 class ReadOnly(BusError):
-    """A data directory that is not writable, opened for reading; nothing was written. `path` is its
-    path.
+    """A write was attempted on a data directory that cannot be written.
+
+    State: nothing was written.
+    Remedy: use a writable data directory.
+
+    `path` is the directory.
     """
 
     def __init__(self, path: str) -> None:
@@ -204,7 +211,10 @@ class ReadOnly(BusError):
 
 
 class Contradiction(BusError):
-    """A stream or server that exists with settings other than those requested.
+    """A stream or server exists with other settings than requested.
+
+    State: nothing was changed.
+    Remedy: request the existing settings, or change them at the broker.
 
     Attributes:
         what: The stream or server.
@@ -222,7 +232,10 @@ class Contradiction(BusError):
 
 
 class NotFound(BusError):
-    """A run, stream, blob or point that does not exist.
+    """A run, stream, blob or point does not exist.
+
+    State: nothing was written.
+    Remedy: check the name: `hansard runs` lists the runs.
 
     Attributes:
         what: Its description.
@@ -234,9 +247,12 @@ class NotFound(BusError):
 
 
 class Conflict(BusError):
-    """Another commit has that version, or a condition does not hold; nothing was written.
+    """Another commit has that version, or a condition does not hold.
 
-    An ordinary outcome: read what is new, decide again, append again.
+    State: nothing was written.
+    Remedy: read what is new, decide again, append again.
+
+    `winner` is None where only a condition failed and nothing under it could be read.
 
     Attributes:
         stream: The stream.
@@ -263,7 +279,10 @@ class Conflict(BusError):
 
 
 class Fenced(BusError):
-    """Another session took over this agent's stream; this session ended and wrote nothing.
+    """Another session took over this agent's stream.
+
+    State: this session is over and wrote nothing.
+    Remedy: end this process, or open the run again to take over.
 
     Attributes:
         stream: The agent's stream.
@@ -282,10 +301,12 @@ class Fenced(BusError):
 
 
 class AppendUnknown(BusError):
-    """The broker did not answer in time: the commit may be stored or not. Start no effect.
+    """The broker did not answer a commit in time.
 
-    Read the stream later and look for `commit_id` at `version`. Its absence is no proof while the
-    connection that sent it may still deliver it.
+    State: the commit may be stored or not; no effect was started.
+    Remedy: resume the run: it reads the stream and continues from what is stored. To look
+    yourself, search for `commit_id` at `version`; absence is no proof while the connection may
+    still deliver it.
 
     Attributes:
         stream: The stream.
@@ -312,7 +333,10 @@ class AppendUnknown(BusError):
 
 
 class Unreachable(BusError):
-    """No connection to the broker; nothing was sent.
+    """There is no connection to the broker.
+
+    State: nothing was sent.
+    Remedy: start the broker or correct its address; then resume the run.
 
     Attributes:
         url: The address.
@@ -327,10 +351,10 @@ class Unreachable(BusError):
 
 
 class NotWritable(Unreachable):
-    """The embedded broker's disk refuses writes: it is full, read-only or broken. Nothing was
-    written.
+    """The disk of the embedded broker accepts no writes: it is full, read-only or broken.
 
-    Retried writes continue once the cause is removed.
+    State: nothing was written.
+    Remedy: free space: waiting writes continue by themselves; then resume the run.
 
     Attributes:
         path: The data directory.
@@ -350,8 +374,8 @@ class NotWritable(Unreachable):
 class StoreGone(BusError):
     """The embedded broker's files were deleted, moved or replaced while in use.
 
-    Commits acknowledged before are lost with them; later writes are not on record, even if the
-    broker acknowledged them.
+    State: acknowledged events are lost with the files; later ones are not on record.
+    Remedy: stop all programs, restore a backup, and start again.
 
     Attributes:
         path: The data directory.
@@ -366,7 +390,11 @@ class StoreGone(BusError):
 
 
 class Closed(Unreachable):
-    """The record was closed; nothing was sent."""
+    """The record was closed before the call.
+
+    State: nothing was sent.
+    Remedy: connect again.
+    """
 
     def __init__(self, url: str) -> None:
         BusError.__init__(
@@ -378,9 +406,10 @@ class Closed(Unreachable):
 
 
 class ReplicaBehind(Unreachable):
-    """No replica that has reached a read's position answered in time; nothing was read.
+    """No replica at the required position answered in time. Only with several replicas.
 
-    Only on streams with several replicas.
+    State: nothing was read.
+    Remedy: try again; check the cluster if it lasts.
 
     Attributes:
         stream: The stream's name.
@@ -404,7 +433,11 @@ class ReplicaBehind(Unreachable):
 
 
 class BrokerError(BusError):
-    """The broker answered with an error of its own; nothing was written."""
+    """The broker answered with an error of its own.
+
+    State: nothing was written.
+    Remedy: correct what the message names at the broker, then try again.
+    """
 
     def __init__(self, doing: str, code: int, description: str) -> None:
         super().__init__(f"{doing}: the broker answered {code}, {description}")

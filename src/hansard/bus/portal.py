@@ -40,7 +40,11 @@ def disown(task: asyncio.Task[Any] | None) -> None:
 
 
 class SyncInLoop(BusError):
-    """The sync client was used inside a running event loop; nothing was done."""
+    """The sync client was used inside a running event loop.
+
+    State: nothing was done.
+    Remedy: use `connect_async`, or call it in a thread.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -51,7 +55,11 @@ class SyncInLoop(BusError):
 
 
 class AfterFork(BusError):
-    """A record opened before a fork was used in the child; nothing was done."""
+    """A record opened before a process fork was used in the child.
+
+    State: nothing was done.
+    Remedy: call `connect` again in the child.
+    """
 
     def __init__(self, opened_by: int) -> None:
         super().__init__(
@@ -63,7 +71,11 @@ class AfterFork(BusError):
 
 
 class OtherLoop(BusError):
-    """A record or session of one event loop was used in another; nothing was done."""
+    """A record or session of one event loop was used in another.
+
+    State: nothing was done.
+    Remedy: connect in the loop that uses it.
+    """
 
     def __init__(self) -> None:
         super().__init__(

@@ -76,12 +76,13 @@ def stream_of(aggregate_id: UUID | str) -> WorkspaceStream:
 
 
 class AggregateConflict(HansardError):
-    """An aggregate was changed by another writer since it was read. Nothing was written, neither
-    this aggregate nor the others of the same save.
+    """Another writer changed an aggregate since it was read.
+
+    State: nothing was written, of no aggregate of the save; the step is on record as failed.
+    Remedy: get the aggregate again, and decide again.
 
     `expected` is the version that the change started from, `found` the current one; `mine` and
-    `theirs` summarise the changes of each side, `author` wrote the newest of theirs. This is an
-    ordinary outcome: get the aggregate again, and decide again.
+    `theirs` summarise the changes of each side, `author` is the writer of the newest of theirs.
     """
 
     def __init__(
@@ -115,7 +116,10 @@ class AggregateConflict(HansardError):
 
 
 class UndeclaredEvent(RecordError):
-    """An aggregate has an event on record under a tag that this program has not declared.
+    """An aggregate has an event under a tag that this program has not declared.
+
+    State: nothing was written; the aggregate was not read.
+    Remedy: declare the tag with `hansard.aggregate_type` (`events=` or `older=`).
 
     Attributes:
         aggregate: The name of the aggregate's class, as the event has it.

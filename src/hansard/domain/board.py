@@ -320,11 +320,13 @@ class BoardState(Brief, msgspec.Struct, kw_only=True):
 
 
 class BoardConflict(HansardError):
-    """A write expected a version of a key that is no longer the current one; nothing was written.
+    """A write expected a version of a key that is not the current one.
+
+    State: nothing was written.
+    Remedy: read the key and decide again, or give `put` a `resolve=`.
 
     `expected` and `found` are versions (0: absent), `mine` and `theirs` short texts of the values,
-    `author` and `event` the writer and the event of the current value. This is an ordinary outcome:
-    read the key and decide again, or give `put` a `resolve=`.
+    `author` and `event` the writer and the event of the current value.
     """
 
     def __init__(self, key: str, expected: int, found: int, mine: str, theirs: BoardState) -> None:

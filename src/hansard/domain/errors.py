@@ -17,15 +17,18 @@ from __future__ import annotations
 
 
 class HansardError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of all errors that this package raises on purpose."""
 
 
 class CallerError(HansardError):
-    """The caller passed an argument that is not accepted; nothing was written."""
+    """Base of errors about an argument that is not accepted; nothing was written."""
 
 
 class BadName(CallerError):
-    """An invalid name.
+    """A name is invalid.
+
+    State: nothing was written.
+    Remedy: use the form that the message gives.
 
     Attributes:
         kind: The kind of thing that the name is for.
@@ -41,7 +44,10 @@ class BadName(CallerError):
 
 
 class BadOption(CallerError, TypeError):
-    """An unknown option.
+    """An option is unknown.
+
+    State: nothing was done.
+    Remedy: use one of the options that the message lists.
 
     Attributes:
         where: The function or table that takes the options.
@@ -57,7 +63,10 @@ class BadOption(CallerError, TypeError):
 
 
 class BadValue(CallerError):
-    """A value that would not survive being recorded and read back; nothing was written.
+    """A value would not survive being recorded and read back.
+
+    State: nothing was written.
+    Remedy: pass the form that the message gives, or register the type with `hansard.value_type`.
 
     Attributes:
         where: The place of the value.
@@ -73,15 +82,23 @@ class BadValue(CallerError):
 
 
 class Refused(CallerError):
-    """A command that the recorded state does not allow; nothing was written."""
+    """The recorded state does not allow the command.
+
+    State: nothing was written.
+    Remedy: do what the message names first.
+    """
 
 
 class RecordError(HansardError):
-    """The record itself cannot be read."""
+    """Base of errors about a record that cannot be read."""
 
 
 class UnknownEvent(RecordError):
-    """An event type that this version does not know, met while folding."""
+    """A newer version of Hansard wrote an event type that this one does not know.
+
+    State: nothing was written.
+    Remedy: install the newer version.
+    """
 
     def __init__(self, tag: str, where: str) -> None:
         super().__init__(
@@ -93,8 +110,11 @@ class UnknownEvent(RecordError):
 
 
 class Corrupt(RecordError):
-    """The record contradicts itself: a gap in the versions, or a body that disagrees with its
-    subject.
+    """The record contradicts itself: a gap in the versions, a body that disagrees with its subject,
+    or a log that ends before its mark.
+
+    State: nothing was written.
+    Remedy: run `hansard check`, and restore a backup.
 
     Attributes:
         where: The place in the record.

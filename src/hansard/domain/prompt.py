@@ -118,7 +118,10 @@ PromptEvent = PromptVersionAdded | PromptAliased | PromptFeedbackGiven | PromptR
 
 
 class PromptConflict(HansardError):
-    """An alias was moved by another writer in the meantime; nothing was written.
+    """Another writer moved an alias in the meantime.
+
+    State: nothing was written.
+    Remedy: read the alias again, and decide again.
 
     Attributes:
         alias: The alias.

@@ -23,7 +23,11 @@ SHOWN_CHARACTERS = 200
 
 
 class AnswerCut(UserWarning):
-    """A table was made of an answer that holds only the first rows of what was asked."""
+    """A table was made of an answer that holds only its first rows.
+
+    State: the answer is incomplete; nothing was written.
+    Remedy: sum up in SQL, use LIMIT and OFFSET, or write all of it with 'hansard sql -o FILE'.
+    """
 
 
 EXTRAS = {"pyarrow": "'hansard[arrow]'", "matplotlib": "'hansard[plots]'"}
@@ -31,8 +35,10 @@ EXTRAS = {"pyarrow": "'hansard[arrow]'", "matplotlib": "'hansard[plots]'"}
 
 
 class NotInstalled(CallerError):
-    """What an answer, or a table for a question, is to be given as takes a package that is not
-    installed.
+    """The form of an answer, or a table for a question, needs a package that is not installed.
+
+    State: nothing was asked of the tables.
+    Remedy: install the extra that the message names.
 
     Attributes:
         package: Its name.

@@ -27,7 +27,11 @@ class ProjectionError(HansardError):
 
 
 class Held(ProjectionError):
-    """Another projector writes this file; this one wrote nothing."""
+    """Another process writes this table file.
+
+    State: nothing was written.
+    Remedy: wait until the process has ended, or read through it.
+    """
 
     def __init__(self, path: Path, pid: int | None) -> None:
         by = f"process {pid}" if pid else "another process"
@@ -40,7 +44,11 @@ class Held(ProjectionError):
 
 
 class Newer(ProjectionError):
-    """A newer version of Hansard made the file; nothing was changed."""
+    """A newer version of Hansard made the table file.
+
+    State: nothing was changed.
+    Remedy: install that version, or run `hansard rebuild`.
+    """
 
     def __init__(self, path: Path, found: int, known: int) -> None:
         super().__init__(
@@ -53,7 +61,11 @@ class Newer(ProjectionError):
 
 
 class Unusable(ProjectionError):
-    """The file cannot be opened, or is not a projection."""
+    """The table file cannot be opened, or is no projection.
+
+    State: nothing was changed.
+    Remedy: move the file away, then run `hansard rebuild`.
+    """
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(
@@ -64,7 +76,11 @@ class Unusable(ProjectionError):
 
 
 class NoRoom(ProjectionError):
-    """The disk takes nothing (it is full, read-only, broken): nothing was written."""
+    """The disk of the tables accepts no writes: it is full, read-only or broken.
+
+    State: nothing was written.
+    Remedy: free space, then run the command again.
+    """
 
     def __init__(self, path: Path, cause: OSError | str) -> None:
         super().__init__(f"the tables cannot be written: {errors.explained(path, cause)} [{cause}]")
@@ -88,11 +104,19 @@ def unusable(path: Path, error: Exception) -> ProjectionError:
 
 
 class Older(Unusable):
-    """Another schema made the file, which is opened for reading only; who writes it rebuilds it."""
+    """Another schema made the table file, which is opened for reading only.
+
+    State: nothing was changed.
+    Remedy: open it once with write access, or run `hansard rebuild`.
+    """
 
 
 class OtherLog(ProjectionError):
-    """The message up to which the file was projected is not what the log holds there."""
+    """The table file was made from another log: the message at its position differs.
+
+    State: nothing was changed.
+    Remedy: restore the matching log, or run `hansard rebuild`.
+    """
 
     def __init__(self, path: Path, position: int) -> None:
         super().__init__(
@@ -104,9 +128,13 @@ class OtherLog(ProjectionError):
 
 
 class Ahead(OtherLog, Corrupt):
-    """The file was made of messages that the log does not hold, or not any more.
+    """The table file was made from messages that the log does not hold.
 
-    `last` is the newest position of the log, `gone` how many messages before that are missing.
+    State: nothing was changed.
+    Remedy: restore the log from a backup; or move `projections/` away, then run `hansard rebuild`.
+
+    `last` is the newest position of the log, `gone` the number of earlier messages that are
+    missing.
     """
 
     def __init__(self, path: Path, position: int, last: int, gone: int = 0) -> None:
@@ -128,7 +156,11 @@ class Ahead(OtherLog, Corrupt):
 
 
 class Behind(ProjectionError):
-    """A position was not projected within the time that the caller gave."""
+    """The tables did not reach a position within the given time.
+
+    State: nothing was changed; the tables continue to follow the log.
+    Remedy: wait longer, or run `hansard up` or `hansard rebuild`.
+    """
 
     def __init__(self, target: int, position: int, waited_s: float) -> None:
         super().__init__(
@@ -140,7 +172,11 @@ class Behind(ProjectionError):
 
 
 class PartialTables(ProjectionError):
-    """The log could not be read to its end, so the tables hold only a part of it."""
+    """The log could not be read to its end.
+
+    State: the tables hold only a part of it.
+    Remedy: run the command again; if it fails again, run `hansard check`.
+    """
 
     def __init__(self, position: int, target: int, reason: Exception) -> None:
         super().__init__(
@@ -229,19 +265,31 @@ class IndexRead(ProjectionError):
 
 
 class SqlError(ProjectionError):
-    """Base of the SQL door's errors."""
+    """Base of the SQL errors."""
 
 
 class NotAllowed(SqlError):
-    """The text is not one statement that reads."""
+    """The text is not one statement that reads.
+
+    State: nothing was run.
+    Remedy: send one statement that reads, in UTF-8, and as short as the message says.
+    """
 
 
 class QueryFailed(SqlError):
-    """DuckDB cannot answer it."""
+    """DuckDB rejected the statement.
+
+    State: nothing was changed.
+    Remedy: correct the SQL as the message says.
+    """
 
 
 class TooCostly(SqlError):
-    """It was stopped for what it cost; `limit` is `time`, `cpu` or `memory`."""
+    """A question was stopped for its cost.
+
+    State: nothing was changed.
+    Remedy: ask for less; `limit` is `time`, `cpu` or `memory`.
+    """
 
     def __init__(self, limit: str, allowed: str, had_s: float | None = None) -> None:
         """had_s: how long it had a core, where it was stopped for its time and others had them."""
@@ -255,11 +303,19 @@ class TooCostly(SqlError):
 
 
 class SqlBusy(SqlError):
-    """Too many questions at once; this one was not begun."""
+    """Too many questions run at once.
+
+    State: the question was not begun.
+    Remedy: ask again later.
+    """
 
     def __init__(self, why: str) -> None:
         super().__init__(f"{why}: ask again later")
 
 
 class SqlClosed(SqlError):
-    """There is nothing to ask."""
+    """The SQL worker or its record was closed.
+
+    State: nothing was run.
+    Remedy: connect again.
+    """

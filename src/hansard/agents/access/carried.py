@@ -36,8 +36,10 @@ from hansard.domain.principal import PrincipalShown, PrincipalState
 
 
 class Lowered(BusError):
-    """What a principal carries was lowered since its session was opened; nothing was written, and
-    the session is over.
+    """The label that a principal carries was lowered since its session was opened.
+
+    State: nothing was written, and the session is over.
+    Remedy: open the run again.
     """
 
     def __init__(self, name: str) -> None:

@@ -43,7 +43,11 @@ from hansard.domain.values import SAFE_INT, recordable
 
 
 class NotPlaced(Refused):
-    """Raised if a run cannot have the requested place in an experiment; nothing was written."""
+    """A run cannot have the requested place in an experiment.
+
+    State: nothing was written.
+    Remedy: register the experiment, or name an existing arm.
+    """
 
 
 HASH, CALLER = "hash", "caller"

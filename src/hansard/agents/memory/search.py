@@ -29,7 +29,10 @@ from hansard.domain.memory.paths import MemoryKind, kind_of
 
 
 class ExtraMissing(CallerError):
-    """What was asked for takes a package that is not installed; nothing was read.
+    """A feature needs a package that is not installed.
+
+    State: nothing was read.
+    Remedy: install the extra that the message names.
 
     Attributes:
         package: Its name.

@@ -128,7 +128,10 @@ class CallingSession(Protocol):
 
 
 class ActionFailed(HansardError):
-    """An action was done, and what had to hold after it does not.
+    """An action was done, and its postcondition does not hold.
+
+    State: the action is on record as failed; its effect may have happened.
+    Remedy: look at the page and at the step, then repeat or settle it.
 
     Attributes:
         message: What does not hold.

@@ -94,7 +94,10 @@ _SNAPSHOT_LINE = re.compile(r'\s*- ([a-z]+)(?: ("(?:[^"\\]|\\.)*"|/(?:[^/\\]|\\.
 
 
 class ElementNotFound(NotDone):
-    """No element, or more than one, is what an action was to be done to; nothing was done.
+    """No element, or more than one, matches the target of an action.
+
+    State: nothing was done.
+    Remedy: name a target that matches one element, or give a model as `fallback=`.
 
     Attributes:
         instruction: The action's.
@@ -112,7 +115,11 @@ class ElementNotFound(NotDone):
 
 
 class PageGone(NotDone):
-    """The page is not where the action is to be done; nothing was done."""
+    """The page is not at the place of the action.
+
+    State: nothing was done.
+    Remedy: open the page again, and replay from a step that may be repeated.
+    """
 
 
 class ElementAttempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -258,11 +258,13 @@ def _has_ended(policy: MemoryPolicySet, now: int | None) -> bool:
 
 
 class MemoryConflict(HansardError):
-    """A change went by a text of a file that no longer stands; nothing was written.
+    """A change started from a text of a file that is not the current one.
 
-    `expected` and `found` are digests (empty: no file), `mine` and `theirs` the two texts, `author`
-    and `version` say who wrote what stands, and at which version of the space. An ordinary outcome:
-    view the file and decide again.
+    State: nothing was written.
+    Remedy: view the file and decide again.
+
+    `expected` and `found` are digests (empty: no file), `mine` and `theirs` the two texts,
+    `author` and `version` the writer and the version of the current text.
     """
 
     def __init__(
@@ -302,10 +304,10 @@ class MemoryConflict(HansardError):
 
 
 class MemoryInvalid(HansardError):
-    """A change was refused, and nothing was written; the refusal is on record.
+    """A change would make a file of memory invalid.
 
-    `problems` has each: path, line, rule, what stood there, what is allowed. After
-    REFUSALS_BEFORE_ASKING in a row the text says to ask.
+    State: nothing was written; the refusal is on record.
+    Remedy: correct each of `problems`: path, line, rule, text, and what is allowed.
     """
 
     def __init__(self, space: str, problems: Sequence[Problem], in_row: int = 1) -> None:

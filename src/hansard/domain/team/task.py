@@ -207,10 +207,13 @@ class TeamState(Brief, msgspec.Struct, kw_only=True):
 
 
 class ClaimLost(HansardError):
-    """What an agent said of a task that it does not have (any more); nothing was written.
+    """An agent reported on a task that it does not hold.
 
-    `number` is the claim it went by, `found` the task's last claim, `holder` whose that is, and
-    `status` where the task stands. Stop working on it: somebody else may have done it.
+    State: nothing was written.
+    Remedy: stop working on the task: another agent may have done it.
+
+    `number` is the number of the agent's claim, `found` that of the newest claim, `holder` its
+    agent, and `status` the state of the task.
     """
 
     def __init__(self, task: str, number: int, found: int, holder: str, status: str) -> None:

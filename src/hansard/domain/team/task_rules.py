@@ -201,7 +201,13 @@ TaskCommand = TaskAdded | Claim | Reopen | ClaimCommand
 
 
 class Circle(Refused):
-    """A task would wait for itself; nothing was written. `way` is the way around, in words."""
+    """A task would wait for itself.
+
+    State: nothing was written.
+    Remedy: leave out one of the dependencies.
+
+    `way` is the path around the circle, in words.
+    """
 
     def __init__(self, task: str, way: Sequence[str]) -> None:
         super().__init__(

@@ -18,7 +18,10 @@ from hansard.domain.errors import CallerError
 
 
 class NotOffered(CallerError):
-    """What only a trusted program may do; nothing was asked.
+    """A restricted agent used an operation of a trusted program.
+
+    State: nothing was sent.
+    Remedy: use the alternative that the message names, or let a trusted program do it.
 
     Attributes:
         what: What was asked.
@@ -30,7 +33,11 @@ class NotOffered(CallerError):
 
 
 class AccessRefused(BusError):
-    """The service does not know these credentials for what was asked; nothing was done."""
+    """The service does not accept the credentials for the request.
+
+    State: nothing was done.
+    Remedy: get new credentials (`hansard credentials`), or use those of another role.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -40,9 +47,10 @@ class AccessRefused(BusError):
 
 
 class ServiceBusy(BusError):
-    """A principal has as much under way as it may; nothing was done.
+    """A principal has as many requests or sessions under way as it may.
 
-    `retry_after_s`: after so many seconds it may find room; None where that is its own to make.
+    State: nothing was done.
+    Remedy: wait `retry_after_s` seconds; if that is None, end a session.
 
     Attributes:
         limit: The most.
@@ -58,9 +66,10 @@ class ServiceBusy(BusError):
 
 
 class ServiceGone(BusError):
-    """The service does not answer: what was asked may have happened. The session is over.
+    """The service does not answer.
 
-    The record knows what did: open the run again (`run=ID`), and it is resumed.
+    State: the request may have been done; the session is over.
+    Remedy: start `hansard up`, and open the run again (`run=ID`): the record shows what was done.
 
     Attributes:
         why: What is known of it.
@@ -81,7 +90,11 @@ class ServiceGone(BusError):
 
 
 class ServiceFailed(BusError):
-    """The service met an error of its own; what was asked may have happened."""
+    """The service met an error of its own.
+
+    State: the request may have been done.
+    Remedy: open the run again, and read the service's log.
+    """
 
     def __init__(self, kind: str = "an error") -> None:
         super().__init__(

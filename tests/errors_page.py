@@ -1,0 +1,87 @@
+"""`docs/reference/errors.md`, made from the docstrings of `hansard.errors`.
+
+    python -m tests.errors_page    # writes it again
+
+Each class states in its docstring when it is raised, then `State:` and `Remedy:`. A base class
+begins with "Base of", and has neither.
+"""
+
+import inspect
+import re
+from pathlib import Path
+
+from hansard import errors
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "errors.md"
+HEAD = """\
+# Errors
+
+Made by `python -m tests.errors_page` from the docstrings; a test fails where it is out of date.
+
+Everything that Hansard raises on purpose is a `HansardError`. A message has the fact, the value and
+the remedy; the values are attributes, too. Names are in `hansard.errors`, the most common ones also
+in `hansard`. *State* is what is on record, and what was done, when the error is raised.
+"""
+CLASSES = """
+## Classes and attributes
+
+::: hansard.errors
+    options:
+      inherited_members: false
+      members: true
+      show_root_heading: false
+      show_root_toc_entry: false
+"""
+GROUPS = {
+    "Arguments and the record": ("hansard.domain.errors", "hansard.settings"),
+    "An agent at work": ("hansard.agents.errors", "hansard.agents.access"),
+    "Shared state, tasks and experiments": ("hansard.domain", "hansard.agents"),
+    "The log and the broker": ("hansard.bus", "hansard.broker"),
+    "The service": ("hansard.operations",),
+    "SQL and the tables": ("hansard.projections",),
+    "Browser actions": ("hansard.client.browser",),
+}
+"""Each section, and the modules that define its classes; the first that fits counts."""
+
+_PARTS = re.compile(
+    r"(?P<when>.+?)\n\nState: (?P<state>.+?)\nRemedy: (?P<remedy>.+?)(?:\n\n.*)?", re.DOTALL
+)
+
+
+def parts(kind: type) -> tuple[str, str, str]:
+    """Return when a class is raised, the state it leaves, and the remedy.
+
+    Raises:
+        ValueError: The docstring lacks one of them.
+    """
+    text = inspect.getdoc(kind) or ""
+    if text.startswith("Base of"):
+        return text, "", ""
+    found = _PARTS.fullmatch(text)
+    if found is None:
+        message = f"{kind.__name__}: write when it is raised, 'State: ...' and 'Remedy: ...'"
+        raise ValueError(message)
+    when, state, remedy = (" ".join(text.split()).replace("|", "\\|") for text in found.groups())
+    return when, state[0].upper() + state[1:], remedy[0].upper() + remedy[1:]
+
+
+def group(kind: type) -> str:
+    """Return the section of a class."""
+    return next(title for title, homes in GROUPS.items() if kind.__module__.startswith(homes))
+
+
+def page() -> str:
+    """Return the text of the page."""
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    text = HEAD
+    for title in GROUPS:
+        text += f"\n## {title}\n\n|Error|When|State|Remedy|\n|---|---|---|---|\n"
+        for kind in kinds:
+            if group(kind) == title:
+                when, state, remedy = parts(kind)
+                text += f"|`{kind.__name__}`|{when}|{state}|{remedy}|\n"
+    return text + CLASSES
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
