@@ -256,5 +256,5 @@ def test_the_sync_client_says_what_to_take_instead(record):
     with record.run("w") as session:
         with pytest.raises(Refused, match="connect_async"):
             session.browser("page")
-        with pytest.raises(BadValue, match="of a page, and there is none"):
+        with pytest.raises(BadValue, match="needs a page, and there is none"):
             session.run_actions(cache(entry()))

@@ -1,6 +1,6 @@
-"""`session.browser(page)`: what is done to a page, each a step with its target on record.
+"""`session.browser(page)`: actions on a page, each a step with its target on record.
 
-Long because each action of a page has its method, with what it takes and raises.
+Long because each action of a page has its method, with its arguments and errors.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ from hansard.domain.values import Secret
 # Secrets that were filled in on a page, which may show them.
 
 _WHERE = frozenset(("selector", "xpath", "css", "path", "elementId"))
-"""What says where an element is: a short secret is not looked for in it."""
+"""Fields that locate an element: short secrets are not searched for in them."""
 
 
 class HeldSecrets:
-    """The secrets that were filled in on a page, which may show them: what is read there goes to
-    the record and to models with `<secret:name>` in their place.
+    """Secrets that were filled in on a page, which may show them.
+
+    Texts read from the page go to the record and to models with `<secret:name>` in their place.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class HeldSecrets:
         self._long: re.Pattern[str] | None = None
 
     def add(self, names: Sequence[str], values: Sequence[Any]) -> None:
-        """Remember values by their names; an empty name is of no secret."""
+        """Add values by their names; a value with an empty name is not a secret."""
         for name, value in zip(names, values, strict=True):
             if name and isinstance(value, str) and value.strip():
                 self._names[" ".join(value.split())] = name
@@ -67,11 +68,11 @@ class HeldSecrets:
 
     @property
     def held(self) -> bool:
-        """Whether there are any."""
+        """True if there are any."""
         return self._any is not None
 
     def without(self, plain: Any) -> Any:
-        """A value without them."""
+        """Return a value with the secrets replaced."""
         return plain if self._any is None else self._without(plain, self._any)
 
     def _pattern(self, least: int) -> re.Pattern[str] | None:
@@ -96,31 +97,31 @@ class HeldSecrets:
 
 
 def _anywhere(value: str) -> str:
-    """A pattern of a value, however it is spaced; a short one stands as a whole word alone."""
+    """Return a pattern of a value with any spacing; a short value matches only as a whole word."""
     words = r"\s+".join(map(re.escape, value.split()))
     return words if len(value) >= SECRET_LENGTH_MIN else rf"(?<!\w){words}(?!\w)"
 
 
 CHANGE_WAIT_S = 2.0
-"""For what an action changes, where it is known to change something."""
+"""Seconds to wait for a change by an action that is known to change something."""
 
 UNKNOWN_WAIT_S = 0.3
-"""For what an action changes, where nobody knows whether it does."""
+"""Seconds to wait for a change by an action that may change nothing."""
 
 POLL_S = 0.02
 
 LINE_CHARACTERS_MAX = 300
-"""Of a line of a page on which secrets were filled in."""
+"""Most characters of a line of a page on which secrets were filled in."""
 
 CHECKS = ("url", "text", "visible", "filled")
 """The kinds of checks."""
 
 Model = Callable[[str], Any]
-"""A function that is asked for one element: a text in, JSON as `elements.ANSWER` out."""
+"""A function that names one element: takes a text, returns JSON as in `elements.ANSWER`."""
 
 
 class CallingSession(Protocol):
-    """A session, as far as a browser needs it."""
+    """The part of a session that a browser needs."""
 
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call of a tool."""
@@ -134,7 +135,7 @@ class ActionFailed(HansardError):
     Remedy: look at the page and at the step, then repeat or settle it.
 
     Attributes:
-        message: What does not hold.
+        message: The condition that does not hold.
     """
 
     def __init__(self, message: str) -> None:
@@ -143,21 +144,20 @@ class ActionFailed(HansardError):
 
 
 class PageAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What an action is recorded as: its target, and what it changed.
+    """An action on record: its target, and what it changed.
 
     Attributes:
-        success: Whether what had to hold afterwards holds.
-        message: What came of it.
+        success: True if the checks hold afterwards.
+        message: The result in words.
         element_id: Frame index and backend node id.
-        frame_index: 0 is the page itself.
-        xpath: The element's; empty in a shadow root.
-        method: What was done to it.
-        targets: By what else it is found.
-        page: Where it was.
+        frame_index: The frame; 0 is the page itself.
+        xpath: The element's xpath; empty in a shadow root.
+        method: The method applied to the element.
+        targets: Other targets of the element.
+        page: The page and its state before the action.
         changed: `address`, `page` or nothing.
-        checks: What had to hold.
-        url: Where the page was afterwards; empty where nothing was done, and in records that were
-            made before this was told.
+        checks: The checks.
+        url: The page's address afterwards; empty if nothing was done, and in older records.
     """
 
     success: bool
@@ -174,7 +174,7 @@ class PageAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class _AnsweredCall(NamedTuple):
-    """A call that was answered, to be done again on a page that is behind the record."""
+    """A call answered from the record, to be repeated on a page that is behind the record."""
 
     body: Callable[..., Awaitable[Any]]
     arguments: dict[str, Any]
@@ -182,10 +182,10 @@ class _AnsweredCall(NamedTuple):
 
 
 class AsyncBrowser:
-    """A page whose actions are steps of a session. Made by `session.browser(page)`.
+    """A page whose actions are steps of a session. Returned by `session.browser(page)`.
 
-    A run that goes on has a new page, and its steps are answered from the record: before the next
-    action is done, those since the last `goto` are done again on the page, if all may be; after one
+    A resumed run has a new page, and its steps are answered from the record: before the next action
+    is done, those since the last `goto` are repeated on the page, if all are idempotent; after one
     that is done once, `PageGone` says what to do.
     """
 
@@ -198,8 +198,8 @@ class AsyncBrowser:
         timeout_s: float = 5.0,
     ) -> None:
         if not inspect.iscoroutinefunction(getattr(page, "goto", None)):
-            fact = f"{type(page).__name__} is no page of playwright's async API"
-            raise BadValue("page", fact, "give one of playwright.async_api")
+            fact = f"{type(page).__name__} is not a page of playwright's async API"
+            raise BadValue("page", fact, "give a page of playwright.async_api")
         self.page = page
         """Playwright's page."""
         self.model = model
@@ -210,14 +210,14 @@ class AsyncBrowser:
         self._held: dict[tuple[int, str], FoundElement] = {}
         self._secrets = HeldSecrets()
 
-    # What is called
+    # Public methods
 
     async def goto(self, url: str) -> str:
-        """Open an address; the one that it led to. Raises PageGone where it cannot be opened."""
+        """Open an address; return the address reached. Raises PageGone if it cannot be opened."""
         led: str = await self._step("browser.goto", Effects.IDEMPOTENT, self._goto, {"url": url})
         return led
 
-    async def act(  # noqa: PLR0913 -- what is done, to what, and what must hold
+    async def act(  # noqa: PLR0913 -- each is independent
         self,
         instruction: str,
         *,
@@ -230,26 +230,27 @@ class AsyncBrowser:
         checks: Iterable[ActionCheck] = (),
         optional: bool = False,
     ) -> PageAction:
-        """Do one thing to one element.
+        """Do one action on one element.
 
         Args:
-            instruction: What is done, in words; a model is asked by it where `at` is not given.
+            instruction: The action in words; a model finds the element by it if `at` is not given.
             at: The element: a selector of playwright's (`#user`, `xpath=//button`, `text=OK`).
             method: `click`, `dblclick`, `press`, `fill`, `type`, `selectOption`, `check`,
                 `uncheck`, `hover` or `scrollToElement`.
-            arguments: What `fill`, `type`, `press` and `selectOption` take: one text, or a Secret.
-            targets: In the place of `at`: role and name, label ...
+            arguments: The argument of `fill`, `type`, `press` and `selectOption`: one text, or a
+                Secret.
+            targets: Instead of `at`: role and name, label ...
             frame: The frame's index; 0 is the page itself.
-            effects: `idempotent` or `once`; of a click, a double click and a key `once`, else
-                `idempotent`, if not given.
-            checks: What must hold afterwards; waited for.
-            optional: Whether nothing is to be done where no element matches, as with a banner that
-                is not always there.
+            effects: `idempotent` or `once`; by default `once` for a click, a double click and a
+                key, else `idempotent`.
+            checks: Conditions that must hold afterwards; waited for.
+            optional: True to do nothing if no element matches, as with a banner that is not always
+                there.
 
         Raises:
-            ElementNotFound: None matches, or several do; nothing was done.
-            PageGone: The page or the frame is not there, or does not answer; nothing was done.
-            ActionFailed: A check does not hold. It is on record, and never replayed.
+            ElementNotFound: No element matches, or several do; nothing was done.
+            PageGone: The page or the frame is gone, or does not respond; nothing was done.
+            ActionFailed: A check does not hold. The action is on record, and never replayed.
             BadValue: There is no such method, or it takes other arguments.
         """
         if not at and targets is None:
@@ -271,11 +272,11 @@ class AsyncBrowser:
         )
 
     async def done(self, arguments: dict[str, Any], effects: str = "") -> PageAction:
-        """The step of an action, by its recorded arguments."""
+        """Run the step of an action from its recorded arguments."""
         method = arguments["method"]
         if method not in METHODS:
             known = ", ".join(METHODS)
-            fact = f"{method!r:.80} is none"
+            fact = f"{method!r:.80} is not a method"
             raise BadValue("method", fact, f"{nearest(str(method), METHODS)}use one of {known}")
         count, usual = METHODS[method]
         if len(arguments["arguments"]) != count:
@@ -323,7 +324,7 @@ class AsyncBrowser:
     async def extract(
         self, instruction: str, *, at: str, attribute: str = "", frame: int = 0
     ) -> str:
-        """The text of one element, or an attribute of it. Raises as `act`."""
+        """Return the text of one element, or an attribute of it. Raises as `act`."""
         arguments = {"instruction": instruction, "at": at, "attribute": attribute, "frame": frame}
         report = await self._step("browser.extract", Effects.PURE, self._extract, arguments)
         text: str = report["value"]
@@ -340,10 +341,10 @@ class AsyncBrowser:
         retries: int = 3,
         entry: int = 0,
     ) -> dict[str, Any]:
-        """Where an element is, by the first way to look that leads to exactly one of its kind.
+        """Find an element by the first locator that matches exactly one of its kind.
 
-        The step's result has `selector` (empty if nothing does), `strategy`, and `attempts`: every
-        look with what it matched.
+        The step's result has `selector` (empty if none matches), `strategy`, and `attempts`: every
+        locator tried, with its matches.
         """
         arguments = {
             "instruction": instruction,
@@ -366,9 +367,10 @@ class AsyncBrowser:
         frame: int = 0,
         recorded: ElementTargets | None = None,
     ) -> dict[str, Any]:
-        """What a model answers that is asked for one element: `selector`, empty where it names
-        none or one of another row than the `recorded` one, `method` and `arguments` as it says,
-        `attempts`.
+        """Call a model for one element and return its response.
+
+        The result has `selector`, which is empty if the model names none or one of another row than
+        the `recorded` one, its `method` and `arguments`, and `attempts`.
         """
         row = recorded.in_row if recorded is not None else ""
         lines = await self._step(
@@ -383,7 +385,7 @@ class AsyncBrowser:
         return {**report, "method": answer.get("method"), "arguments": answer.get("arguments")}
 
     def without_secrets(self, text: str) -> str:
-        """A text without the secrets that were filled in on this page."""
+        """Return a text without the secrets that were filled in on this page."""
         value: str = self._secrets.without(text)
         return value
 
@@ -399,7 +401,7 @@ class AsyncBrowser:
         led: str = await self._step("browser.turn", Effects.IDEMPOTENT, self._turn, fields)
         return led
 
-    # How it is a step
+    # Steps
 
     async def _step(
         self,
@@ -414,7 +416,7 @@ class AsyncBrowser:
         async def run(**given: Any) -> Any:
             nonlocal ran
             ran = True
-            # An address is the way out of a page that cannot be brought to where it stood.
+            # Opening an address helps a page that cannot be brought to its recorded state.
             if name != "browser.goto" or not (self._stopped or self._not_again()):
                 await self._catch_up()
             return self._secrets.without(await body(**given))
@@ -425,7 +427,7 @@ class AsyncBrowser:
         return result
 
     def _note(self, name: str, done: _AnsweredCall) -> None:
-        """An action that the record answered was not done to this page."""
+        """Note an action that was answered from the record and not done on this page."""
         if name == "browser.goto":
             self._behind.clear()
             self._stopped = False
@@ -463,7 +465,7 @@ class AsyncBrowser:
                 raise
         self._stopped = False
 
-    # What is done
+    # Actions
 
     async def _goto(self, url: str) -> str:
         try:
@@ -485,7 +487,7 @@ class AsyncBrowser:
         return elements.pattern(self.page.url)
 
     async def _act_once(self, **arguments: Any) -> dict[str, Any]:
-        """As `_act`, and first whether the element takes it: what was not begun is not in doubt."""
+        """Do `_act` once the element accepts the action, so that one not begun is not in doubt."""
         return await self._act(**arguments, trial=True)
 
     async def _act(  # noqa: PLR0913, PLR0917 -- the fields of a step's arguments
@@ -522,7 +524,7 @@ class AsyncBrowser:
         before = "" if watched else await elements.snapshot(where)
         url = self.page.url
         number, told_of = 0, found.targets
-        if not changes:  # what is done again was told when it was done first
+        if not changes:  # a repeated action was recorded the first time
             number = await elements.backend_id(self.page, where, await found.node())
             alone = await elements.alike(where, told_of) == 1
             told_of = msgspec.structs.replace(told_of, alone=alone)
@@ -565,7 +567,7 @@ class AsyncBrowser:
         *,
         brief: bool = False,
     ) -> FoundElement:
-        """The element, waited for as long as a page may take. Raises ElementNotFound."""
+        """Wait for the element as long as a page may take. Raises ElementNotFound."""
         deadline = time.monotonic() + (UNKNOWN_WAIT_S if brief else self.timeout_s)
         while True:
             attempts: list[ElementAttempt] = []
@@ -579,7 +581,7 @@ class AsyncBrowser:
             await asyncio.sleep(POLL_S)
 
     async def _change(self, where: Any, before: str, url: str, expected: str) -> str:
-        """What an action changed; waited for as long as it is known to change something."""
+        """Return what an action changed; wait if it is known to change something."""
         if expected == "nothing":
             return ""
         wait_s = CHANGE_WAIT_S if expected else UNKNOWN_WAIT_S
@@ -600,12 +602,12 @@ class AsyncBrowser:
     async def _changed(
         self, where: Any, found: FoundElement, url: str, expected: str, *, filled: bool
     ) -> str:
-        """As `_change`, of an element that the page has watched since it was looked for."""
+        """Return what an action changed, for an element watched since it was found."""
         if expected == "nothing" and not filled:
             return ""
         if expected == "address":
             waited = {"wait_until": "commit", "timeout": CHANGE_WAIT_S * 1e3}
-            with contextlib.suppress(Exception):  # no other address: what else changed is told
+            with contextlib.suppress(Exception):  # the address is the same: report other changes
                 await self.page.wait_for_url(lambda now: now != url, **waited)
         if self.page.is_closed() or where.is_detached():
             return "page"
@@ -622,7 +624,7 @@ class AsyncBrowser:
     async def _unmet(
         self, where: Any, checks: Sequence[ActionCheck], acted: tuple[FoundElement, Sequence[str]]
     ) -> str:
-        """What does not hold after an action, in words; empty where all does."""
+        """Return the conditions that do not hold after an action, in words; empty if all hold."""
         deadline = time.monotonic() + self.timeout_s
         for check in checks:
             while not await self._holds(where, check, acted):
@@ -656,7 +658,7 @@ class AsyncBrowser:
                     return seen
                 case _:
                     return False
-        except Exception:  # noqa: BLE001 -- while a page changes there may be nothing to read
+        except Exception:  # noqa: BLE001 -- a page that changes may not be readable
             return False
 
     async def _extract(
@@ -693,7 +695,7 @@ class AsyncBrowser:
         deadline = time.monotonic() + self.timeout_s
         hidden: FoundElement | None = None
         for retry in range(max(1, retries)):
-            # While the page still changes only the first way counts: another may match too early.
+            # While the page changes only the first locator counts: another may match too early.
             last = retry + 1 >= retries
             quiet = last or (retry > 0 and not await self._moves(where, deadline))
             for way in looks if quiet else looks[:1]:
@@ -702,7 +704,7 @@ class AsyncBrowser:
                 if found is not None and found.description["seen"]:
                     return self._hold(frame, found, attempts)
                 hidden = hidden or found
-        if hidden is not None:  # it may yet be shown: what is done to it waits for that
+        if hidden is not None:  # it may be shown later: actions on it wait for that
             return self._hold(frame, hidden, attempts)
         return {"selector": "", "strategy": "", "attempts": _plains(attempts)}
 
@@ -714,7 +716,7 @@ class AsyncBrowser:
         return _found(found, attempts) | now
 
     async def _moves(self, where: Any, deadline: float) -> bool:
-        """Whether a page still changes: waited for, until it is quiet for `UNKNOWN_WAIT_S`."""
+        """Return whether a page still changes; wait until it is quiet for `UNKNOWN_WAIT_S`."""
         before = await elements.snapshot(where)
         until = min(deadline, time.monotonic() + UNKNOWN_WAIT_S)
         while time.monotonic() < until:
@@ -727,10 +729,10 @@ class AsyncBrowser:
         return await self._candidates(frame_of(self.page, frame))
 
     async def _candidates(self, where: Any) -> list[str]:
-        """What could be meant, a line each; a secret that was filled in is in none."""
+        """Return the elements that may be meant, a line each, without the secrets filled in."""
         if not self._secrets.held:
             return await elements.candidates(where)
-        # Cut after they are taken out: half of one would not be known for what it is.
+        # Cut after secrets are removed: half of one would not be recognized.
         whole = await elements.candidates(where, characters=elements.WHOLE_CHARACTERS_MAX)
         lines: list[str] = self._secrets.without(whole)
         return [each[:LINE_CHARACTERS_MAX] for each in lines]
@@ -748,7 +750,7 @@ class AsyncBrowser:
             return {"selector": "", "strategy": "model", "attempts": _plains([attempt])}
         return self._hold(frame, found, [attempt])
 
-    # A model
+    # Models
 
     async def _asked(self, model: Model, question: str) -> dict[str, Any]:
         if isinstance(model, Tool):
@@ -766,7 +768,7 @@ class AsyncBrowser:
     ) -> tuple[str, str, Sequence[Any]]:
         if self.model is None:
             message = f"{instruction!r:.200}: neither at= nor targets=, and no model"
-            raise BadValue("act", message, "say where the element is, or give browser(model=)")
+            raise BadValue("act", message, "give one of them, or browser(model=)")
         report = await self.ask(instruction, self.model, frame)
         if not report["selector"]:
             raise ElementNotFound(instruction, [])
@@ -776,7 +778,7 @@ class AsyncBrowser:
 
 
 def _not_there(at: str, method: str, frame: int) -> dict[str, Any]:
-    """What an optional action is recorded as whose element is not there."""
+    """Return the record of an optional action whose element is missing."""
     act = PageAction(
         success=True,
         message="not there",
@@ -846,24 +848,24 @@ async def _performed(
     }
     try:
         await done[method]()
-    except Exception as error:  # noqa: BLE001 -- whatever it was, its outcome is not known
+    except Exception as error:  # noqa: BLE001 -- after any error the outcome is unknown
         text = _first(error)
         for number, value in enumerate(arguments, 1):
             text = text.replace(value, f"<argument {number}>") if value else text
-        # Whether it reached the page is not known: a page may close while it is clicked.
-        message = f"{method} was begun and did not end: {text}"
+        # It may or may not have reached the page, which may close during the click.
+        message = f"{method} began and did not end: {text}"
         raise TimeoutError(message) from None
 
 
 def _of_live(method: str, tag: str) -> str:
-    """The method for an element as it is on the page: a recording may not say which kind it is."""
+    """Return the method for the element on the page: a recording may not name its kind."""
     if method == "fill" and tag == "select":
         return "selectOption"
     return "fill" if method == "selectOption" and tag in ("input", "textarea") else method
 
 
 def _filled(method: str, arguments: Sequence[str]) -> bool:
-    """Whether a field must hold something after an action."""
+    """Return whether a field must hold a value after an action."""
     return method == "fill" and bool(arguments[0])
 
 
@@ -872,10 +874,10 @@ async def _demand_filled(element: Any) -> None:
     with a popup say, and then the browser enters nothing.
     """
     held = None
-    with contextlib.suppress(Exception):  # no field, or gone with its page: nothing to be told
+    with contextlib.suppress(Exception):  # not a field, or gone with its page
         held = await elements.bounded(element.input_value(timeout=500))
     if held == "":
-        message = "the field is empty after it was filled in: the page did not take the text"
+        message = "the field is empty after it was filled in: the page rejected the text"
         raise NotDone(message)
 
 
@@ -886,7 +888,7 @@ def spec(
     arguments: Mapping[str, Any],
     kind: str = "tool",
 ) -> ToolSpec:
-    """A call of a browser: what it is known by, and what does it."""
+    """Build the tool of a browser call: the name and arguments on record, and its function."""
     names = [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY) for each in arguments]
     return ToolSpec(
         function=function,
@@ -901,12 +903,12 @@ def spec(
 def composite(
     name: str, function: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any]
 ) -> ToolSpec:
-    """A tool whose body makes calls of its own: entered again by a run that goes on."""
+    """Build a tool whose body makes calls of its own; a resumed run enters it again."""
     return spec(name, Effects.COMPOSITE, function, arguments, "tool")
 
 
 def pure(
     name: str, function: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any]
 ) -> ToolSpec:
-    """A tool that only says something, which a run that goes on is told again."""
+    """Build a tool without effects; a resumed run gets its recorded result."""
     return spec(name, Effects.PURE, function, arguments, "resource")

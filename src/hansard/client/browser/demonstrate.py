@@ -1,8 +1,10 @@
-"""What a person does in a window, as the steps of a run: each as `session.browser` records it.
+"""Demonstrations: a person's actions in a browser window as the steps of a run.
 
-The page tells of each event before it hears of it itself. A text is a step once its field is left,
-or something else is done; a click once it is known to be no double click. What a password field
-holds never leaves the page: it is a secret by the field's name.
+Each is recorded as `session.browser` records it.
+
+The page reports each event before it handles it. A text becomes a step once its field is left, or
+something else is done; a click once it is known not to be a double click. The value of a password
+field never leaves the page: it is a secret by the field's name.
 """
 
 from __future__ import annotations
@@ -28,19 +30,19 @@ CLICK_HELD_S = 0.4
 """So long a click may become a double click."""
 
 ARGUMENTS = ("--enable-blink-features=ComputedAccessibilityInfo",)
-"""What chromium needs to tell the role and the name of an element at once."""
+"""Chromium's flag for reading the role and name of an element at once."""
 
 _UNTOLD = {"several": "several options of one list", "file": "the choice of a file"}
 
 
 class DemonstratedEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """What a demonstration came to.
+    """The result of a demonstration.
 
     Attributes:
         run: The run's id.
-        actions: How many actions are on record, the first address included.
+        actions: Number of actions on record, the first address included.
         secrets: Names of the secrets that were filled in.
-        untold: What was done that is no action that can be done again, in words.
+        untold: Things done that cannot be replayed as actions, in words.
     """
 
     run: str
@@ -50,7 +52,7 @@ class DemonstratedEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Event(msgspec.Struct):
-    """What a page told: a method, the element before it, and the value or the secret's name."""
+    """An event of a page: a method, the element before it, and the value or the secret's name."""
 
     method: str
     element: dict[str, Any]
@@ -69,7 +71,7 @@ class _Act(msgspec.Struct):
 
     @property
     def place(self) -> tuple[int, Any]:
-        """Which element it was done to."""
+        """The identity of the event's element."""
         return self.frame, self.event.element.get("number")
 
 
@@ -104,7 +106,7 @@ class Demonstration:
         client.on("Page.frameRequestedNavigation", self._requested)
         self._page.on("framenavigated", self._navigated)
         self._page.context.on("page", lambda _: self._tell_untold("what was done in other windows"))
-        # With nobody who listens playwright would answer it in the place of the person.
+        # Without a listener playwright would answer the dialog itself.
         self._page.on("dialog", lambda _: self._tell_untold("the answer to a dialog"))
         self._page.on("download", lambda _: self._tell_untold("a download"))
         self.writing = asyncio.create_task(self._write())
@@ -121,7 +123,7 @@ class Demonstration:
         await self._browser.goto(url)
         self.actions += 1
 
-    # What is heard
+    # Events of the page
 
     def _heard(self, source: Any, plain: Any) -> None:
         if source["page"] is not self._page:
@@ -129,7 +131,7 @@ class Demonstration:
         try:
             event = msgspec.convert(plain, _Event)
         except msgspec.ValidationError:
-            return  # of another program than ours
+            return  # of another program
         if event.method in _UNTOLD:
             self._tell_untold(_UNTOLD[event.method])
             return
@@ -165,11 +167,11 @@ class Demonstration:
         return _Act(event, index, mark, self._page.url)
 
     def _requested(self, _: dict[str, Any]) -> None:
-        """A page asks for an address: what was done to it led there."""
+        """Note that the page requests an address: the last action led there."""
         self._asked = True
 
     def _navigated(self, frame: Any) -> None:
-        """The main frame is at another address: unless the page asked for it, the person did."""
+        """Record a new address of the main frame as the person's, unless the page requested it."""
         if frame is not self._page.main_frame:
             return
         request, self._asked = self._asked, False
@@ -185,10 +187,10 @@ class Demonstration:
         if what not in self.untold:
             self.untold.append(what)
 
-    # What is recorded
+    # Recording
 
     def _commit(self) -> None:
-        """What was held is an action."""
+        """Record the held event as an action."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -269,7 +271,7 @@ async def demonstrated(session: Any, page: Any, url: str, ended: asyncio.Event) 
         waiting = asyncio.create_task(ended.wait())
         await asyncio.wait({waiting, shown.writing}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
-        with contextlib.suppress(Exception):  # what was begun to be told arrives; it may be closed
+        with contextlib.suppress(Exception):  # let reports under way arrive; the page may be closed
             await asyncio.wait_for(page.evaluate("1"), 1.0)
     return DemonstratedEnd(
         run=session.run,

@@ -1,6 +1,6 @@
-"""Elements of a page: found by exactly one match, and told by what they are found again.
+"""Elements of a page: found by exactly one match, and described by how to find them again.
 
-A page and its frames are playwright's, of its async API.
+Pages and frames are those of playwright's async API.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ANSWER = '{"id": "0-12", "method": "click", "arguments": []}'
 
 
 def awaiting(model: Callable[[str], Any]) -> Callable[..., Awaitable[Any]]:
-    """A model that is waited for, whether it is one or gives its answer at once."""
+    """Return a model as a coroutine function, whether it is one or returns directly."""
 
     async def ask(question: str) -> Any:
         answer = model(question)
@@ -44,8 +44,9 @@ def awaiting(model: Callable[[str], Any]) -> Callable[..., Awaitable[Any]]:
 
 
 def question(instruction: str, frame: int, lines: Sequence[str], row: str = "") -> str:
-    """Which element of a frame is meant, of those that these lines tell of; in which row of a list
-    it was recorded.
+    """Build the question for one element of a frame, among those that the lines describe.
+
+    `row` is the row of a list in which it was recorded.
     """
     within = f"\nIt must be in the row that says: {row}" if row else ""
     listed = "\n".join(f"{frame}-{line}" for line in lines)
@@ -58,7 +59,7 @@ def question(instruction: str, frame: int, lines: Sequence[str], row: str = "") 
 
 
 def answer_json(answer: Any) -> dict[str, Any]:
-    """A model's answer as JSON; empty where it is none."""
+    """Parse a model's response as JSON; empty if it is not JSON."""
     if isinstance(answer, dict):
         return answer
     text = answer if isinstance(answer, str) else ""
@@ -73,7 +74,7 @@ def answer_json(answer: Any) -> dict[str, Any]:
 
 
 def candidate_number(fields: Mapping[str, Any], frame: int) -> int:
-    """The number of the candidate that an answer names; -1 where it names none of this frame."""
+    """Return the number of the candidate in a response; -1 if it names none of this frame."""
     head, _, tail = str(fields.get("id") or fields.get("elementId") or "").partition("-")
     return int(tail) if head == str(frame) and tail.isdecimal() else -1
 
@@ -82,7 +83,7 @@ LOOK_TIMEOUT_S = 5.0
 """For a look at a page: one whose script runs for ever answers none."""
 
 WHOLE_CHARACTERS_MAX = 4_000
-"""Of what an element says, where it is cut only after secrets are taken out."""
+"""Most characters of an element's text that is cut only after secrets are removed."""
 
 CANDIDATES_MAX = 300
 """Elements that a model may choose from."""
@@ -139,16 +140,16 @@ class ElementAttempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def said(self) -> str:
-        """It in words."""
+        """The locator in words."""
         matched = f"{self.strategy} {self.selector!r:.120} matches {self.matches}"
         return f"{matched}, but {self.refused}" if self.refused else matched
 
 
 class FoundElement(NamedTuple):
-    """An element: playwright's handle and locator, what it is, and how it was found.
+    """An element: playwright's handle and locator, its description, and how it was found.
 
-    One that is `watched` has no handle: the page itself tells what an action changes. `frame` is
-    playwright's, which a selector may lead to from the one that it was given for.
+    One that is `watched` has no handle: the page itself reports what an action changes. `frame` is
+    playwright's, and may differ from the frame that a selector was given for.
     """
 
     handle: Any
@@ -171,7 +172,7 @@ def _script() -> str:
 
 
 async def bounded(work: Any) -> Any:
-    """What a page answers. Raises PageGone where it does not, in `LOOK_TIMEOUT_S` seconds."""
+    """Await a page's response. Raises PageGone if it takes over `LOOK_TIMEOUT_S` seconds."""
     try:
         async with asyncio.timeout(LOOK_TIMEOUT_S):
             return await work
@@ -184,7 +185,7 @@ async def bounded(work: Any) -> Any:
 
 
 def frame_of(page: Any, index: int, mark: PageMark | None = None) -> Any:
-    """A frame by its index; never another than the recorded one. Raises PageGone."""
+    """Return a frame by its index; only the recorded one. Raises PageGone."""
     if page.is_closed():
         message = "the page is closed: open one, and begin again"
         raise PageGone(message)
@@ -200,7 +201,7 @@ def frame_of(page: Any, index: int, mark: PageMark | None = None) -> Any:
 
 
 def pattern(url: str) -> str:
-    """An address without what differs from visit to visit: digits, and the values of its query."""
+    """Return an address without parts that vary between visits: digits, and query values."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if host in ("127.0.0.1", "localhost"):
@@ -230,7 +231,7 @@ def located(frame: Any, locator: ElementLocator) -> Any:
 async def one(
     frame: Any, locator: ElementLocator, recorded: ElementTargets | None = None
 ) -> tuple[ElementAttempt, FoundElement | None]:
-    """The element that a way to look leads to, if it is exactly one and of the recorded kind."""
+    """Return the element that a locator finds, if it is exactly one and of the recorded kind."""
     if locator.strategy == "xpath" and recorded is not None and recorded.look:
         seen = await _unchanged(frame, locator, recorded)
         if seen is not None:
@@ -253,7 +254,7 @@ async def one(
     if len(handles) != 1:
         return _attempt(locator, len(handles)), None
     owner = await bounded(handles[0].owner_frame())
-    if owner not in (None, frame):  # a selector that enters a frame
+    if owner not in (None, frame):  # the selector enters another frame
         frame, single = owner, None
     found = await described(frame, handles[0], single, recorded, locator)
     targets = found.targets
@@ -266,12 +267,13 @@ async def one(
 async def _unchanged(
     frame: Any, locator: ElementLocator, recorded: ElementTargets
 ) -> FoundElement | None:
-    """The element of an xpath in one look, if it is as it was recorded; None where it takes more
-    looks to say so.
+    """Return the element of an xpath in one look, if it is as recorded.
+
+    None if more looks are needed to decide.
     """
     query = [locator.selector.removeprefix("xpath="), recorded.name, _row_of(recorded)]
     try:
-        report = await bounded(frame.evaluate(f"(asked) => {_script()}.only(asked)", query))
+        report = await bounded(frame.evaluate(f"(query) => {_script()}.only(query)", query))
     except Exception as error:
         if isinstance(error, PageGone) or frame.is_detached():
             raise
@@ -289,15 +291,16 @@ async def _unchanged(
 
 
 async def changed(frame: Any, wait_s: float) -> tuple[bool, bool | None]:
-    """Whether an action changed something since its element was looked for, waited for; and
-    whether the element is empty, None where that is not known. Another page is a change.
+    """Return whether an action changed anything since its element was found; wait for it.
+
+    Return also whether the element is empty, None if unknown. Another page is a change.
     """
     query = f"(ms) => {_script()}.after(ms)"
     try:
         report = await bounded(frame.evaluate(query, round(wait_s * 1e3)))
     except PageGone:
         raise
-    except Exception:  # noqa: BLE001 -- the page that was watched is gone, as after a link
+    except Exception:  # noqa: BLE001 -- the watched page is gone, as after a link
         report = None
     return (True, None) if report is None else (report["changed"], report["empty"])
 
@@ -312,7 +315,7 @@ async def _alike(frame: Any, locator: ElementLocator, recorded: ElementTargets |
 
 
 async def alike(frame: Any, targets: ElementTargets) -> int:
-    """How many elements have a role and a name; 0 where there is no name."""
+    """Return how many elements have a role and a name; 0 without a name."""
     if not (targets.role and targets.name):
         return 0
     found = frame.get_by_role(targets.role, name=targets.name, exact=True)
@@ -330,7 +333,7 @@ def _attempt(locator: ElementLocator, matches: int, refused: str = "") -> Elemen
 async def _matched(
     frame: Any, locator: ElementLocator, recorded: ElementTargets | None
 ) -> list[Any]:
-    """The elements that a way to look leads to."""
+    """Return the elements that a locator finds."""
     if recorded is None or not _is_nameless(locator):
         found: list[Any] = await bounded(located(frame, locator).element_handles())
         return found
@@ -341,12 +344,12 @@ async def _matched(
 
 
 def _is_nameless(locator: ElementLocator) -> bool:
-    """Whether it looks for an element without role and name, as no locator of playwright does."""
+    """Return whether it finds an element without role and name, which playwright cannot."""
     return locator.strategy == "row" and not locator.role
 
 
 def _row_of(recorded: ElementTargets | None) -> dict[str, Any]:
-    """The row in which an element is looked for, as the page's script takes it."""
+    """Return the row in which an element is searched, in the form of the page's script."""
     if recorded is None or not recorded.in_row:
         return {}
     return {"row": recorded.in_row, "key": recorded.key, "depth": recorded.depth}
@@ -359,8 +362,10 @@ async def described(
     recorded: ElementTargets | None,
     locator: ElementLocator,
 ) -> FoundElement:
-    """Describe an element: where it is, and by what it is found again. Without playwright's
-    locator for it (`single`), it is the one of the selector that the page gives.
+    """Describe an element: its place, and how it is found again.
+
+    Without playwright's locator for it (`single`), it is the element of the selector that the page
+    returns.
     """
     script = f"([element, row]) => {_script()}.describe(element, row)"
     page = await bounded(frame.evaluate(script, [handle, _row_of(recorded)]))
@@ -394,7 +399,7 @@ def _digest(look: str) -> str:
 
 
 async def _role_and_name(single: Any) -> tuple[str, str]:
-    """As playwright's own accessibility tree has them, so that `get_by_role` finds them."""
+    """Return role and name as in playwright's accessibility tree, as `get_by_role` needs them."""
     first = (await bounded(single.aria_snapshot())).splitlines()[:1]
     found = _SNAPSHOT_LINE.match(first[0]) if first else None
     if found is None or found.group(1) == "text":
@@ -404,7 +409,7 @@ async def _role_and_name(single: Any) -> tuple[str, str]:
 
 
 async def snapshot(frame: Any) -> str:
-    """The accessibility tree as text; what fields hold is in it, so it is never recorded."""
+    """Return the accessibility tree as text; it holds field values, so it is never recorded."""
     with contextlib.suppress(Exception):
         text: str = await bounded(frame.locator("body").aria_snapshot())
         return text
@@ -412,25 +417,25 @@ async def snapshot(frame: Any) -> str:
 
 
 def digest(tree: str) -> str:
-    """Of a tree's roles and names, without what fields hold."""
+    """Return the digest of a tree's roles and names, without field values."""
     lines = map(_SNAPSHOT_LINE.match, tree.splitlines())
     kept = "\n".join(found.group() for found in lines if found)
     return hashlib.sha256(kept.encode()).hexdigest()[:32]
 
 
 async def backend_id(page: Any, frame: Any, handle: Any) -> int:
-    """The backend node id of an element; 0 where the browser does not tell it."""
+    """Return the backend node id of an element; 0 if the browser does not report it."""
     try:
         await frame.evaluate("(element) => { globalThis.__hansardElement = element }", handle)
         client = await page.context.new_cdp_session(frame if frame.parent_frame else page)
-    except Exception:  # noqa: BLE001 -- a frame in the page's own process, or no chromium
+    except Exception:  # noqa: BLE001 -- a frame of the page's process, or not chromium
         return 0
     try:
         query = {"expression": "globalThis.__hansardElement"}
         report = await client.send("Runtime.evaluate", query)
         node = await client.send("DOM.describeNode", {"objectId": report["result"]["objectId"]})
         return int(node["node"]["backendNodeId"])
-    except Exception:  # noqa: BLE001 -- what it is called is no part of what is done
+    except Exception:  # noqa: BLE001 -- the name is only informative
         return 0
     finally:
         with contextlib.suppress(Exception):
@@ -449,7 +454,7 @@ async def candidates(frame: Any, characters: int = 80) -> list[str]:
 async def candidate(
     frame: Any, at: int, recorded: ElementTargets | None = None
 ) -> tuple[ElementAttempt, FoundElement | None]:
-    """The element that a model named of `candidates`, if it is in the recorded row."""
+    """Return the element that a model chose from `candidates`, if it is in the recorded row."""
     locator = ElementLocator(strategy="model")
     query = "(at) => globalThis.__hansardCandidates?.[at]"
     handle = (await bounded(frame.evaluate_handle(query, at))).as_element()
@@ -462,14 +467,14 @@ async def candidate(
 
 
 def selector_of(description: dict[str, Any]) -> str:
-    """The selector of an element as it stands now."""
+    """Return the selector of an element at present."""
     if description["xpath"]:
         return f"xpath={description['xpath']}"
     return f"css={description['css']}" if description["css"] else ""
 
 
 def locators_of(at: str, targets: ElementTargets | None) -> list[ElementLocator]:
-    """The ways to look that a caller gives: a selector of playwright's, or targets."""
+    """Return the locators that a caller gives: a selector of playwright's, or targets."""
     if at:
         if at.startswith(("/", "xpath=")):
             check_xpath(at, "at")

@@ -1,10 +1,10 @@
-"""`session.run_experience`: a task is done by what was learned, each action under check functions.
+"""`session.run_experience`: does a task by a learned experience, under check functions.
 
-Before each action the graph says what may come next, in its order; the first whose element is there
-is done, if every check function lets it. What one refuses is not done: what else may come next is
-tried, then a model names the element, and at last a function of yours goes on freely. What was
-asked and answered is on record, step by step, so that a run that goes on after a kill takes the
-same way.
+Before each action the graph lists the possible next ones, in its order; the first whose element is
+there is done, if every check function allows it. If one refuses, the other next actions are tried,
+then a model names the element, and at last a function of the caller's continues freely. Every
+question and answer is recorded, step by step, so that a run resumed after a kill takes the same
+way.
 """
 
 from __future__ import annotations
@@ -54,39 +54,38 @@ from hansard.domain.experience.experience import Experience, plan
 from hansard.domain.experience.procedure import END, ProcedureNode
 from hansard.domain.values import Secret
 
-# Teaching: a student names elements, and a teacher where a check refuses its answer.
+# Teaching: a student names elements, and a teacher if a check refuses its choice.
 
 
 class Teaching:
-    """Two models for `run_experience(fallback=...)`. Made by `hansard.actions.teach`.
+    """Two models for `run_experience(fallback=...)`. Built by `hansard.actions.teach`.
 
-    What each is asked stands below a step of its own, `teach.student` or `teach.teacher`: their
-    calls, tokens and cost are told apart in SQL.
+    The calls of each are below a step of its own, `teach.student` or `teach.teacher`: SQL separates
+    their calls, tokens and cost.
     """
 
     def __init__(self, teacher: Model, student: Model) -> None:
         self.teacher = teacher
-        """Is asked where the student names nothing that every check lets be done."""
+        """The model called if the student names no element that every check allows."""
         self.student = student
-        """Is asked first."""
+        """The model called first."""
 
     @property
     def models(self) -> Mapping[str, Model]:
-        """By role, in the order in which they are asked."""
+        """The models by role, in the order in which they are called."""
         return {"student": self.student, "teacher": self.teacher}
 
 
 def teach(*, teacher: Model, student: Model) -> Teaching:
-    """Let a small model work with an experience, and a large one help it out.
+    """Combine a small model that works with an experience, and a large one that helps out.
 
-    Where no recorded way finds the element of what may come next, the student is asked for it;
-    where it names none, or a check function refuses the one it names, the teacher is. Each is a
-    function, or a tool of kind `model`, that is given a text and answers with JSON, as
-    `browser(model=...)` takes it.
+    If no recorded target finds the element of a next action, the student is called for it; if it
+    names none, or a check function refuses its choice, the teacher is. Each is a function, or a
+    tool of kind `model`, that takes a text and returns JSON, as in `browser(model=...)`.
 
     Args:
-        teacher: The large one.
-        student: The small one.
+        teacher: The large model.
+        student: The small model.
 
     Raises:
         BadValue: One of them cannot be called.
@@ -100,13 +99,13 @@ def teach(*, teacher: Model, student: Model) -> Teaching:
 
 
 MOVES_MAX = 10_000
-"""Of one doing: a procedure's loops have bounds, and together they have this one."""
+"""Most moves of one replay: a procedure's loops have bounds, and together they have this one."""
 
 TRIES_MAX = 4
-"""Of an action that the page does not take."""
+"""Most attempts of an action that the page does not accept."""
 
 MODEL_QUESTIONS_MAX = 3
-"""Actions that a model is asked for at one place: those that may come next, the first ones."""
+"""Most actions that a model is called for at one place: the first possible next ones."""
 
 CHECK_S_MAX = 1.0
 """For one answer of a check in Python; one that takes longer has failed, and is left to itself."""
@@ -116,12 +115,13 @@ FREE = 4
 
 
 Tell = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""Puts what came of a doing on record for the experience that the record keeps."""
+"""Records the result of a replay of a kept experience."""
 
 Heal = Callable[[int, Experience, str, str], Awaitable[int]]
-"""Makes an experience in which a node's element is another the next version of the one that the
-record keeps: the version that was done, what it is then, the node, and what did not match any more.
-Gives its number; 0 where somebody made another since, whose word stands.
+"""Adds a version of a kept experience in which a node's element is another.
+
+Takes the version that was replayed, the experience after the change, the node, and what no longer
+matched. Returns the new version; 0 if somebody added another one since, which is kept.
 """
 
 
@@ -143,24 +143,24 @@ class ExperiencedAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Experienced(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a doing.
+    """The result of a replay of an experience.
 
     Attributes:
-        success: Whether it came to an end of the procedure, every check passed; or, at level 4,
-            whether your function says so.
-        error: Why not; empty where it did.
+        success: True if it reached an end of the procedure, every check passed; or, at level 4, if
+            the free function reports success.
+        error: The reason of the failure; empty on success.
         failure: The check function that stopped it, if one did.
-        actions: What was done by the graph, in order.
-        level: Of the least specific action: 1 to 3; 4 where a function of yours went on freely.
-        guide: Where it stopped, the plan in words: for whoever goes on freely.
-        seconds: What it took.
-        refusals: What check functions refused on the way.
-        model_calls: How often a model was asked for an element.
-        healed: The nodes whose element a model found, and the action was done with it: they have it
-            from now on, in the next version of one that the record keeps.
-        learned: With `learn=True`, the next version, with what was done freely in it; it has no
-            checks until a person confirms them.
-        not_learned: Why there is none.
+        actions: The actions done by the graph, in order.
+        level: The level of the least specific action: 1 to 3; 4 if the free function continued.
+        guide: After a failure, the plan in words, for continuing freely.
+        seconds: Duration.
+        refusals: Refusals by check functions on the way.
+        model_calls: Number of calls of a model for an element.
+        healed: The nodes whose element a model found and whose action was done: they have it in the
+            next version of a kept experience.
+        learned: With `learn=True`, the next version, with the free actions in it; it has no checks
+            until a person confirms them.
+        not_learned: The reason why there is none.
     """
 
     success: bool
@@ -178,14 +178,14 @@ class Experienced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FreeGuide(msgspec.Struct, frozen=True, kw_only=True):
-    """What a function is given that goes on where no level can.
+    """The input of a function that continues where no level can.
 
     Attributes:
-        task: What was asked for, where it was given as a text.
-        plan: What is done, in words, each sentence of the graph and of the plan.
+        task: The task's text, if it was given as a text.
+        plan: The actions in words, each sentence of the graph and of the plan.
         lessons: What to do and to avoid.
-        done: What was done already, in words.
-        stopped: Why no level goes on.
+        done: The actions done so far, in words.
+        stopped: The reason why no level can continue.
     """
 
     task: str
@@ -202,7 +202,7 @@ Params = Mapping[str, str | Secret]
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a doing is asked to be: see `AsyncSession.run_experience`."""
+    """Arguments of a replay: see `AsyncSession.run_experience`."""
 
     params: Params
     task: str = ""
@@ -238,8 +238,9 @@ def demand_guarded(experience: Experience, once: Once) -> None:
 
 
 def opened(experience: Experience | str | Path) -> Experience | str:
-    """An experience, that of a folder, or the name of one that the record keeps: a text without a
-    slash. Raises BadValue.
+    """Return an experience, that of a folder, or the name of a kept one: a text without a slash.
+
+    Raises BadValue.
     """
     if isinstance(experience, Experience) or is_name(experience):
         return experience
@@ -247,21 +248,22 @@ def opened(experience: Experience | str | Path) -> Experience | str:
 
 
 def values_of(experience: Experience, task: str, params: Params) -> dict[str, str | Secret]:
-    """The values that a task's text gives, and those that are given. Raises BadValue."""
+    """Return the values in a task's text, with those given. Raises BadValue."""
     found = experience.params(task)
     if found is None:
         fact = f"{task!r:.200} cannot be read as {experience.wording.said!r:.200}"
-        raise BadValue("task", fact, "give params=, or the task as it was said")
+        raise BadValue("task", fact, "give params=, or the task in the recorded wording")
     twice = [name for name in params if name in found]
     if twice:
-        fact = f"{twice[0]!r} stands in the task's text, too"
+        fact = f"{twice[0]!r} is in the task's text, too"
         raise BadValue("params", fact, "give the task or its values")
     return found | dict(params)
 
 
 class _Did(NamedTuple):
-    """What was done: of an action on an element what was recorded, and where it led; the address
-    is part of the step's answer, so that a run that goes on is told the same.
+    """A completed action: the record of an action on an element, and the address reached.
+
+    The address is part of the step's result, so that a resumed run gets the same.
     """
 
     act: PageAction | None
@@ -306,7 +308,7 @@ class ExperienceReplay:
 
     @property
     def _browser(self) -> AsyncBrowser:
-        assert self._page is not None  # noqa: S101 -- `demand_there` saw to it
+        assert self._page is not None  # noqa: S101 -- checked by `demand_there`
         return self._page
 
     async def run(self) -> Experienced:
@@ -318,8 +320,8 @@ class ExperienceReplay:
             try:
                 report = await self._all()
             except (SessionEnded, BusError):
-                raise  # another goes on with it, or it cannot be said now
-            except Exception as error:  # in doubt, say, or the page is gone: not done to its end
+                raise  # fenced by another process, or the state is unknown for now
+            except Exception as error:  # e.g. in doubt, or the page is gone: not completed
                 stopped = f"{type(error).__name__}: {self._clean(str(error))}"
                 await self._say(self._came_to(stopped, stopped, None))
                 raise
@@ -358,7 +360,7 @@ class ExperienceReplay:
         return self._came_to(freely, error, failure) | {"level": FREE}
 
     def _came_to(self, error: str, stopped: str, failure: CheckFailure | None) -> dict[str, Any]:
-        """What came of it: why it was not done, and why the graph did not come to an end."""
+        """Return the replay's result: the error, and why the graph reached no end."""
         return {
             "error": error[:1_000],
             "failure": msgspec.to_builtins(failure),
@@ -370,7 +372,7 @@ class ExperienceReplay:
         }
 
     async def _by_graph(self) -> tuple[str, CheckFailure | None]:
-        """Do what the graph says; why that came to no end, empty where it did."""
+        """Follow the graph; return why it reached no end, empty if it did."""
         failure: CheckFailure | None = None
         refused: set[str] = set()
         tries = 0
@@ -388,7 +390,7 @@ class ExperienceReplay:
                 return (_failure_text(failure) if failure else self._nothing()), failure
             try:
                 failure = await self._done(name, found)
-            except NotDone as nothing:  # a popup took the focus, say: what is there now comes first
+            except NotDone as nothing:  # e.g. a popup took the focus: handle what is there now
                 tries += 1
                 if tries < TRIES_MAX:
                     continue
@@ -423,8 +425,9 @@ class ExperienceReplay:
         )
 
     async def _next(self, refused: Collection[str]) -> tuple[str, dict[str, Any]]:
-        """The first that may come next and is there; the end where, after a wait, none is. What
-        was refused here is not tried again, and the end is no way out of it.
+        """Return the first possible next action whose element is there; after a wait, the end.
+
+        An action refused here is not tried again, and the end is no way around it.
         """
         candidates = [
             each
@@ -454,8 +457,9 @@ class ExperienceReplay:
     async def _named(
         self, failure: CheckFailure | None
     ) -> tuple[str, dict[str, Any], CheckFailure | None]:
-        """What a model says is the element of what may come next, where every check lets it be;
-        the teacher is asked where one does not let the student's.
+        """Call a model for the element of a next action; return it if every check allows it.
+
+        The teacher is called if a check refuses the student's choice.
         """
         fallback = self._doing.fallback
         models = fallback.models if isinstance(fallback, Teaching) else {"": fallback}
@@ -478,7 +482,7 @@ class ExperienceReplay:
         return "", {}, failure
 
     async def _by_model(self, role: str, model: Any, action: CachedAction) -> dict[str, Any]:
-        """What a model names; asked as the one that teaches or is taught, where it is."""
+        """Return the element that a model names; the call is recorded as student's or teacher's."""
         self._model_calls += 1
         instruction, frame = action.instruction or "", action.frame_index or 0
 
@@ -562,7 +566,7 @@ class ExperienceReplay:
         return refused
 
     async def _found_elsewhere(self, name: str, act: PageAction, found: Mapping[str, Any]) -> None:
-        """What a model found is the node's from now on: it was acted on, every check passed."""
+        """Set the element that a model found as the node's: it was used, and every check passed."""
         node = self._experience.procedure.node(name)
         params = {
             slot: value
@@ -604,8 +608,9 @@ class ExperienceReplay:
         ask: Callable[[], CheckFailure | None],
         now: Situation,
     ) -> CheckFailure | None:
-        """Ask the check functions, and put on record what they said: `failure` is the first that
-        failed, `asked` is those that were asked until then.
+        """Call the check functions, and record their results.
+
+        `failure` is the first that failed, `asked` those called up to then.
         """
         identity = {"when": when, "node": node, "done": len(self._names)}
         checks = [(each.name, kind(each)) for each in self._guard.asked(when, node)]
@@ -633,7 +638,7 @@ class ExperienceReplay:
         return failure
 
     def _step(self, node: str, now: Situation) -> CheckedStep:
-        """What a check in Python is asked about."""
+        """Build the step that a check in Python judges."""
         params = {
             name: f"secret {each.name}" if isinstance(each, Secret) else each
             for name, each in self._doing.params.items()
@@ -671,7 +676,7 @@ async def answered(check: CheckFunction, step: CheckedStep, within_s: float = CH
     ask.start()
     try:
         asyncio.get_running_loop()
-    except RuntimeError:  # the sync client: this thread may wait
+    except RuntimeError:  # the sync client: this thread may block
         wait([answer], within_s)
     else:
         await asyncio.wait([asyncio.wrap_future(answer)], timeout=within_s)
@@ -681,7 +686,7 @@ async def answered(check: CheckFunction, step: CheckedStep, within_s: float = CH
 def _until(
     checks: Sequence[tuple[str, str]], failure: CheckFailure | None
 ) -> list[tuple[str, str]]:
-    """The checks that were asked: all, or those before the first that failed, and that one."""
+    """Return the checks that were called: all, or those up to and including the first failure."""
     if failure is None:
         return list(checks)
     names = [name for name, _ in checks]
@@ -699,14 +704,15 @@ def _text(argument: caches.Argument) -> str:
 
 
 def now_after(before: Situation, url: str) -> Situation:
-    """The situation after an action: the address that it led to, or the one before where that is
-    not on record; what it was done to may be gone.
+    """Return the situation after an action: the address reached, or the one before if not recorded.
+
+    The element of the action may be gone.
     """
     return Situation(url=url or before.url, done=before.done + 1, frame=before.frame)
 
 
 def healed(experience: Experience, nodes: Mapping[str, ProcedureNode]) -> Experience:
-    """An experience in which nodes, by name, are others; its script has them, too."""
+    """Return an experience with some nodes replaced, by name, in its script, too."""
     procedure = experience.procedure
     moved = {
         msgspec.json.encode(each.action): nodes[each.name].action
@@ -730,7 +736,7 @@ def healed(experience: Experience, nodes: Mapping[str, ProcedureNode]) -> Experi
 
 
 def _path(experience: Experience) -> list[str]:
-    """The nodes of the way that was taken most often."""
+    """Return the nodes of the most frequent path."""
     names: list[str] = []
     for entry in experience.script.actions:
         at = msgspec.structs.replace(entry, step_index=0)

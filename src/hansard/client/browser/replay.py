@@ -1,9 +1,8 @@
-"""`session.run_actions`: a cache is done again, each action a step like any other.
+"""`session.run_actions`: replays a cache of actions, each action a step like any other.
 
-The order for each entry: its element by the cached xpath, by its other targets and by variants of
-the xpath, and only then by a model, which is asked for this one element. What the model found is
-written back as a new version once the action succeeded with it: of the file, or of the cache that
-the record keeps by name.
+The element of each entry is found by the cached xpath, by its other targets and by variants of the
+xpath, and only then by a model, which is called for this one element. The model's choice is written
+back as a new version once the action succeeded: of the file, or of the kept cache in the record.
 """
 
 from __future__ import annotations
@@ -41,22 +40,22 @@ from hansard.domain.experience.distil import JSON
 from hansard.domain.values import Secret
 
 Once = Literal["refuse", "allow"] | Collection[int]
-"""Whether actions that are done once may be done in a replay: all of them, or those named."""
+"""Permission to repeat actions that are done once: for all of them, or those named."""
 
 
 class ReplayedAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What came of an entry.
+    """The result of an entry.
 
     Attributes:
-        step_index: The entry's.
-        success: Whether it was done.
-        message: What came of it, or why not.
-        strategy: How its element was found: `xpath`, `variant`, `role` ..., `model`.
-        healed: Whether a model found it, for this action or an earlier one of the same element; the
-            file has it from now on.
-        seconds: What it took.
-        value: What an `extract` or a tool gave.
-        attempts: Every look for the element; with `debug=True`.
+        step_index: The entry's index.
+        success: True if the action was done.
+        message: The result, or the reason of the failure.
+        strategy: How the element was found: `xpath`, `variant`, `role` ..., `model`.
+        healed: True if a model found the element, for this action or an earlier one of the same
+            element; the cache has the new target.
+        seconds: Duration.
+        value: The value of an `extract` or a tool.
+        attempts: Every attempt to find the element; with `debug=True`.
     """
 
     step_index: int
@@ -70,15 +69,15 @@ class ReplayedAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What came of a replay.
+    """The result of a replay.
 
     Attributes:
-        success: Whether all was done.
-        error: Why not; empty where it was.
-        actions: Each entry until the first that was not done.
-        model_calls: How often a model was asked.
-        seconds: What it took.
-        cache: The cache as it is now.
+        success: True if all entries were done.
+        error: The reason of the failure; empty on success.
+        actions: The entries up to the first failure.
+        model_calls: Number of calls of a model.
+        seconds: Duration.
+        cache: The cache with its heals.
     """
 
     success: bool
@@ -90,14 +89,11 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 Keep = Callable[[int, CachedAction, str], Awaitable[int]]
-"""Puts on record that an entry of a version was found elsewhere, and why; the newest version then.
-"""
+"""Records that an entry of a version has a new target, and why; returns the newest version."""
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay is asked to be: see `AsyncSession.run_actions`. `keep` is of a cache that the
-    record keeps.
-    """
+    """Arguments of a replay: see `AsyncSession.run_actions`. `keep` is set for a kept cache."""
 
     params: Mapping[str, str]
     max_xpath_retries: int
@@ -111,7 +107,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def opened(cache: ActionCache | str | Path) -> tuple[ActionCache, Path | None]:
-    """A cache, and the file that it is of. Raises BadValue."""
+    """Return a cache, and its file if it is of one. Raises BadValue."""
     if isinstance(cache, ActionCache):
         return caches.checked(cache), None
     path = Path(cache)
@@ -122,13 +118,13 @@ def opened(cache: ActionCache | str | Path) -> tuple[ActionCache, Path | None]:
 
 
 def saved(cache: ActionCache, path: Path) -> None:
-    """Write a cache to its file, whole or not at all."""
+    """Write a cache to its file atomically."""
     with whole(path) as file:
         file.write(caches.encode(cache))
 
 
 def demand_once(cache: ActionCache, once: Once) -> None:
-    """Raise Refused where an action that is done once is not allowed; nothing was done."""
+    """Raise Refused if an action that is done once is not allowed; nothing was done."""
     if once == "allow":
         return
     allowed = () if once == "refuse" else once
@@ -166,7 +162,7 @@ class Replay:
         self._late: set[int] = set()
 
     async def run(self) -> Replayed:
-        """Do all of it, as one composite step whose calls are its own."""
+        """Replay all entries, as one composite step whose calls are its own."""
         demand_once(self._cache, self._asked.once)
         entries = filled(self._cache, self._asked.params)
         demand_there(
@@ -193,8 +189,9 @@ class Replay:
         )
 
     async def _begun(self, identity: dict[str, Any]) -> list[CachedAction]:
-        """The entries as they were when this replay began: its own heals may have changed the file
-        since, and what is looked for must be what is on record.
+        """Return the entries as they were when this replay began.
+
+        Its own heals may have changed the file since, and searches must repeat those on record.
         """
 
         async def entries(**_: Any) -> list[Any]:
@@ -234,19 +231,19 @@ class Replay:
         }
 
     async def _tried(self, entry: CachedAction) -> ReplayedAction:
-        """What came of an entry, also where it was not done."""
+        """Return the result of an entry, also of one that failed."""
         try:
             return await self._entry(entry)
         except (NeedsSettling, SessionEnded, BusError):
-            raise  # nobody may go on before that is settled
-        except Exception as failed:  # noqa: BLE001 -- a tool raises what it will; it ends the replay
+            raise  # the run must not continue before this is settled
+        except Exception as failed:  # noqa: BLE001 -- any error of a tool ends the replay
             message = f"entry {entry.step_index} was not done: {failed}"
             return ReplayedAction(step_index=entry.step_index, success=False, message=message)
 
     async def _cleared(self, entry: CachedAction, entries: list[CachedAction]) -> bool:
-        """Whether something optional stood in the way, and was done: a banner comes at any time.
+        """Do optional entries that may be in the way, such as a banner; return whether any was.
 
-        What is done once is not tried again.
+        An action that is done once is not repeated.
         """
         if entry.effects != "idempotent":
             return False
@@ -259,8 +256,10 @@ class Replay:
         return False
 
     def _out_of_turn(self, entries: list[CachedAction]) -> list[CachedAction]:
-        """The optional entries, one of each element, that may be done now: what may be done again,
-        and what is done once where it was not there in its turn, and was not begun since.
+        """Return the optional entries, one of each element, that may be done now.
+
+        These are the idempotent ones, and those done once whose element was missing at their turn
+        and that were not begun since.
         """
         missed = {each.step_index for each in self._done if not each.strategy} - self._late
         optional = [
@@ -276,7 +275,7 @@ class Replay:
             value = await called(self._asked.tools[entry.method or ""], entry.action_params)
             return ReplayedAction(step_index=index, success=True, message="done", value=value)
         browser = self._browser
-        assert browser is not None  # noqa: S101 -- `demand_there` saw to it
+        assert browser is not None  # noqa: S101 -- checked by `demand_there`
         if entry.action_type in caches.OF_PAGE:
             led = await browser.go(entry)
             return ReplayedAction(step_index=index, success=True, message=led)
@@ -344,7 +343,7 @@ class Replay:
     async def _heal(
         self, entry: CachedAction, act: PageAction, attempts: list[ElementAttempt]
     ) -> None:
-        """What the model found is the entry from now on, in the file or the record, too."""
+        """Set the element that a model found as the entry's target, also in the file or record."""
         stored = next(e for e in self._cache.actions if e.step_index == entry.step_index)
         found = msgspec.structs.replace(
             entry,
@@ -375,7 +374,7 @@ class Replay:
 
 
 async def result_of(value: Any) -> Any:
-    """Return what a function gave, awaited where it is to be; in the sync client no loop runs."""
+    """Return a function's result, awaited if necessary; in the sync client no loop runs."""
     if not inspect.isawaitable(value):
         return value
     try:
@@ -386,7 +385,7 @@ async def result_of(value: Any) -> Any:
 
 
 def _place(entry: CachedAction) -> bytes:
-    """Equal for entries whose element is the same one."""
+    """Return a key that is equal for entries of the same element."""
     return msgspec.json.encode((entry.frame_index, entry.xpath, entry.targets))
 
 
@@ -395,8 +394,9 @@ def demand_there(
     browser: AsyncBrowser | None,
     tools: Mapping[str, Callable[..., Any]],
 ) -> None:
-    """Raise BadValue where an action, named by what it is of, has no page, or its tool is not
-    given.
+    """Raise BadValue if an action has no page, or its tool is missing.
+
+    Each action is paired with its name for the message.
     """
     for owner, action in actions:
         if action.action_type == caches.TOOL:
@@ -405,19 +405,19 @@ def demand_there(
                 fact = f"{owner} calls {tool}, which is not given"
                 raise BadValue("tools", fact, f"give tools={{{tool}: ...}}")
         elif browser is None:
-            fact = f"{owner} is of a page, and there is none"
-            raise BadValue("browser", fact, "call session.browser(page) before")
+            fact = f"{owner} needs a page, and there is none"
+            raise BadValue("browser", fact, "call session.browser(page) first")
 
 
 async def called(tool: Callable[..., Any], arguments: Mapping[str, Any] | None) -> Any:
-    """Call a tool with recorded arguments; a slot that is no text is its JSON. Raises BadValue."""
+    """Call a tool with recorded arguments; a non-text slot is given as JSON. Raises BadValue."""
     revived: dict[str, Any] = {}
     for name, each in (arguments or {}).items():
         if isinstance(each, dict) and set(each) == {JSON}:
             try:
                 revived[name] = msgspec.json.decode(each[JSON])
             except msgspec.DecodeError as error:
-                fact = f"{each[JSON]!r:.80} is no JSON"
+                fact = f"{each[JSON]!r:.80} is not JSON"
                 raise BadValue(f"argument {name!r}", fact, "give the value's JSON") from error
         elif isinstance(each, dict) and set(each) == {"$secret"}:
             revived[name] = Secret(each["$secret"])

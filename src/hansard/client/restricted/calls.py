@@ -1,6 +1,6 @@
-"""An operation at the client: ask, do what the service asks for, and be told what it came to.
+"""Operations at the client: send a request, run its callbacks, return the result.
 
-Written once for both clients as flows (see `hansard.agents.flow`).
+Written once for both clients, as flows (see `hansard.agents.flow`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from hansard.operations.protocol import faults, wire
 from hansard.operations.protocol.wire import Call, Came, Declared, Failed, Next, Run, Value
 
 WAITS_MAX = 100
-"""So many waits between attempts are told; the last one counts for all after it."""
+"""Most waits between attempts that are sent; the last one applies to all further attempts."""
 
 
 class Callback:
-    """What the client does for the service in one operation, and what came of it here."""
+    """The functions of the client that the service may call in one operation, and their result."""
 
     def __init__(self, engine: RemoteCore, spec: ToolSpec | None = None) -> None:
         self.engine = engine
@@ -50,35 +50,36 @@ class Callback:
         self.error: BaseException | None = None
 
     def run(self, request: Run) -> Flow[Came]:
-        """Do it. What it raises is what came of it."""
+        """Run the callback; an exception becomes its result."""
         scope = self.scope(request)
         try:
             if request.what == "settle":
                 outcome = yield from self._settled(request, scope)
             else:
                 outcome = yield from self.work(request, scope)
-        except BaseException as error:  # noqa: BLE001 -- told to the service, which says what it means
+        except BaseException as error:  # noqa: BLE001 -- sent to the service, which decides
             self.error = error
             fault = faults.of_program(error, self.spec, self.engine.settings.scrub)
             return Came(fault=fault, usage=scope.usage)
         return msgspec.structs.replace(outcome, usage=scope.usage)
 
     def scope(self, request: Run) -> Scope:
-        """The scope that it stands in."""
+        """Return the scope that the callback runs in."""
         scope = RemoteScope(self.engine.ledger, request.scope, "", (), None)
         composite = self.spec is not None and self.spec.effects is Effects.COMPOSITE
         scope.nests = composite and request.what in ("body", "item")
         return scope
 
     def work(self, request: Run, scope: Scope) -> Flow[Came]:
-        """What is asked for. Raises BadValue for what this client does not know."""
+        """Run the requested callback. Raises BadValue for one that this client does not know."""
         yield Pause(0)
         del scope
-        raise BadValue("the service", f"it asks for {request.what!r:.40}", "use one version")
+        raise BadValue("the service's callback", f"{request.what!r:.40}", wire.ONE_VERSION)
 
     def _settled(self, request: Run, scope: Scope) -> Flow[Came]:
-        """What the program's own policy says of a step. A function that does not wait is called
-        here, as a trusted session calls it.
+        """Settle a step by the program's own policy.
+
+        A plain function is called here, in the thread in which a trusted session calls it.
         """
         step = wire.read(request.arguments, UnsettledStep)
         policy: Any = self.engine.settings.settle
@@ -92,7 +93,7 @@ class Callback:
         return Came(result=_verdict_text(answer, self.engine))
 
     def gave(self, result: Any) -> Came:
-        """A result on its way."""
+        """Keep a result and return it in the form that is sent."""
         self.value = result
         returns = self.spec.returns if self.spec is not None else None
         found = payloads.plain_result(result, returns, self.engine.settings.scrub)
@@ -101,14 +102,14 @@ class Callback:
 
 
 class Resolving(Callback):
-    """Settles a lost put by the program's own function."""
+    """Resolves a conflicting put by the program's own function."""
 
     def __init__(self, engine: RemoteCore, function: Callable[[Any, Any], Any]) -> None:
         super().__init__(engine)
         self._function = function
 
     def work(self, request: Run, scope: Scope) -> Flow[Came]:
-        """The value to put."""
+        """Return the value to put."""
         mine, theirs = wire.load(request.arguments)
         scope.nests = False
         result, _ = yield Body(self._function, (mine, theirs), {}, scope)
@@ -123,12 +124,12 @@ class ToolCallback(Callback):
         self.tool = spec
         self.arguments = arguments
         self.hides = False
-        """Whether an argument is a secret."""
+        """True if an argument is a secret."""
         self.veil: Masker | None = None
-        """What the tool is given placeholders for."""
+        """Replaces texts by placeholders before the tool gets them."""
 
     def work(self, request: Run, scope: Scope) -> Flow[Came]:
-        """The body, its shadow, or what the world says."""
+        """Run the tool's body, its shadow or its reconcile function."""
         spec = self.tool
         match request.what:
             case "body":
@@ -150,7 +151,7 @@ class ToolCallback(Callback):
                 return (yield from super().work(request, scope))
 
     def given(self, request: Run) -> dict[str, Any]:
-        """The arguments that the tool gets: placeholders, secrets given back, and the key."""
+        """Return the arguments for the tool: with placeholders, revealed secrets, and the key."""
         arguments = dict(self.arguments)
         if self.tool.placeholders is not None:
             key = key_of(self.engine.settings.secrets, self.engine.stream.run)
@@ -160,7 +161,7 @@ class ToolCallback(Callback):
         return {**self.revealed(arguments), **wire.load(request.arguments)}
 
     def revealed(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Arguments, secrets given back."""
+        """Return arguments with the values of secrets."""
         if not self.hides:
             return arguments
         found: dict[str, Any] = reveal(arguments, self.engine.settings.secrets, self.tool.name)
@@ -176,7 +177,7 @@ class StreamCallback(ToolCallback):
         self._usage: dict[str, float] = {}
 
     def work(self, request: Run, scope: Scope) -> Flow[Came]:
-        """The next item, or the iterator's end."""
+        """Return the next item, or the iterator's end."""
         scope.usage = self._usage  # of the whole call
         match request.what:
             case "item":
@@ -233,15 +234,15 @@ def _verdict_text(cause: object, engine: RemoteCore) -> msgspec.Raw:
             return values.dump(None)
 
 
-# ------------------------------------------------------------ one operation
+# ------------------------------------------------------------ operations
 
 
 def converse(
     engine: RemoteCore, verb: str, data: Any, scope: Scope, doing: Callback, *, busy: bool = False
 ) -> Flow[Value]:
-    """Ask for an operation, and do what it asks for, to its end.
+    """Send an operation and run the callbacks that the service requests, until the result.
 
-    Raises what it raised, AccessRefused, ServiceGone, TooLarge.
+    Raises the operation's own error, AccessRefused, ServiceGone, TooLarge.
     """
     began: list[int] = []
     ask = functools.partial(engine.link.ask, verb, data, scope=scope.path, busy=busy, began=began)
@@ -264,11 +265,11 @@ def converse(
         case Failed():
             raise _error(word, doing)
         case _:
-            raise BadValue("the service's answer", f"a {type(word).__name__}", "use one version")
+            raise BadValue("the service's answer", f"a {type(word).__name__}", wire.ONE_VERSION)
 
 
 def _send_outcome(engine: RemoteCore, turn: int, outcome: Came, doing: Callback) -> Flow[Any]:
-    """Send a call's outcome; of a result that no message holds, its size."""
+    """Send a callback's result; if it is too large for a message, its size."""
     try:
         return (yield Watch(functools.partial(engine.link.ask, "done", outcome, turn=turn)))
     except TooLarge as error:
@@ -288,18 +289,18 @@ def _error(word: Failed, doing: Callback) -> BaseException:
     return faults.ours(word.fault)
 
 
-# ------------------------------------------------------------ a tool's call
+# ------------------------------------------------------------ tool calls
 
 
 class PreparedCall(msgspec.Struct):
-    """A call, ready to be asked for."""
+    """A call, ready to be sent."""
 
     scope: Scope
     data: Call
     doing: ToolCallback
 
     def value(self, report: Value) -> Any:
-        """What it came to, or an item of it: what was made here, or once returned."""
+        """Return the call's result, or an item of it: made here, or read from the record."""
         doing = self.doing
         if not report.own:
             return from_plain(wire.plain(report.value), doing.tool.returns)
@@ -315,7 +316,7 @@ class RemoteEngine(RemoteCore):
     def begin(
         self, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> PreparedCall:
-        """A call with where it stands. Raises TypeError, BadValue, NoScope, ToolError."""
+        """Prepare a call in its scope. Raises TypeError, BadValue, NoScope, ToolError."""
         arguments = spec.arguments(args, kwargs)
         scrub = self.settings.scrub
         plain: dict[str, Any] = {
@@ -339,11 +340,11 @@ class RemoteEngine(RemoteCore):
         return PreparedCall(scope, call, doing)
 
     def answer(self, _: PreparedCall) -> tuple[bool, Any]:
-        """Whether it is on record, only the service knows."""
+        """Return that no recorded answer is known: only the service knows."""
         return False, None
 
     def execute(self, call: PreparedCall) -> Flow[Any]:
-        """What it returned, or once returned. Raises as a trusted session does."""
+        """Return the result, now or as recorded. Raises as a trusted session does."""
         busy = self.ledger.enter_call(call.scope)
         try:
             value = yield from converse(self, "call", call.data, call.scope, call.doing, busy=busy)
@@ -352,20 +353,20 @@ class RemoteEngine(RemoteCore):
         return call.value(value)
 
     def item(self, call: PreparedCall, number: int, *, busy: bool) -> Flow[Value]:
-        """The next item of a stream; its first where it has no number yet."""
+        """Return the next item of a stream; the first one if it has no number yet."""
         if number:
             return (yield from converse(self, "next", Next(number), call.scope, call.doing))
         return (yield from converse(self, "stream", call.data, call.scope, call.doing, busy=busy))
 
     def shut(self, call: PreparedCall, number: int) -> Flow[Value]:
-        """Its reader wants no more."""
+        """End a stream whose reader stopped."""
         return (yield from converse(self, "shut", Next(number), call.scope, call.doing))
 
 
 def verdict_of(
     engine: RemoteCore, spec: ToolSpec, arguments: Mapping[str, Any]
 ) -> wire.Verdict | None:
-    """What the client's own gate rules say of a call; None: they allow it."""
+    """Return the verdict of the client's own gate rules on a call; None if they allow it."""
     stream = engine.stream
     request = gate.GateCall(
         spec.name, arguments, stream.run, stream.agent, stream.role, spec.effects.value
@@ -381,7 +382,7 @@ def verdict_of(
 
 
 def _secrets(engine: RemoteCore, raw: bytes) -> tuple[str, ...]:
-    """The names of the secrets among a call's arguments that this client could give."""
+    """Return the names of a call's secret arguments whose values this client has."""
     if b'"$secret"' not in raw:
         return ()
     provider = engine.settings.secrets
@@ -395,7 +396,7 @@ def _secrets(engine: RemoteCore, raw: bytes) -> tuple[str, ...]:
 
 
 def declared(spec: ToolSpec) -> Declared:
-    """What the service is told of a tool."""
+    """Return a tool's declaration in the form that is sent."""
     further = min(spec.attempts - 1, WAITS_MAX)
     return Declared(
         name=spec.name,

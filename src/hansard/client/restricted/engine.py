@@ -1,4 +1,4 @@
-"""The session's core at the client: where its calls stand. What they come to, the service knows."""
+"""A session's core at the client: the scopes of its calls. Results are kept by the service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hansard.operations.protocol.wire import Began, Joined
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the session was given, and keeps to itself."""
+    """Options of a session that stay in this process."""
 
     mode: Mode
     rules: Sequence[gate.GateRule] = ()
@@ -32,21 +32,21 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoteScope(Scope):
-    """A chain of calls, of which the service keeps what came of them: it is told of its children.
+    """A scope of calls whose results the service keeps; its child scopes are sent to the service.
 
-    Both sides know a scope by its path.
+    Both sides identify a scope by its path.
     """
 
     __slots__ = ()
 
     def item(self, name: str) -> Scope:
-        """A child scope of a given name that begins now."""
+        """Begin a child scope of a given name."""
         apart = self.open > 0
         self.session.note(Began(self.path, name, apart))
         return self.child(f"{self.path}/{name}", apart=apart)
 
     def child(self, path: str, *, apart: bool = False) -> RemoteScope:
-        """A child scope that the service knows already."""
+        """Return a child scope that the service knows already."""
         made = RemoteScope(self.session, path, "", (), self.step)
         made.nests = self.nests
         made.apart = apart
@@ -54,13 +54,13 @@ class RemoteScope(Scope):
         return made
 
     def join(self, children: list[Scope]) -> None:
-        """Go on after child scopes."""
+        """Continue after child scopes."""
         if children:
             self.session.note(Joined(self.path, tuple(child.path for child in children)))
 
 
 class RemoteLedger(OpenCalls):
-    """Which calls are open at the client."""
+    """The calls that are open at the client."""
 
     def __init__(self, stream: AgentStream, note: Callable[[Began | Joined], None]) -> None:
         super().__init__(stream, RemoteScope)
@@ -68,7 +68,7 @@ class RemoteLedger(OpenCalls):
 
 
 class RemoteCore:
-    """What a session's twins ask for, and how to ask the service."""
+    """The state that a session's operations share, and the link to the service."""
 
     def __init__(self, link: SessionLink, stream: AgentStream, settings: EngineOptions) -> None:
         self.link = link
@@ -80,13 +80,14 @@ class RemoteCore:
         """The values that placeholders of the session stand for."""
 
     def scope(self, tool: str) -> Scope:
-        """The scope a call made here stands in. Raises SessionEnded, NoScope, ToolError."""
+        """Return the scope of a call made here. Raises SessionEnded, NoScope, ToolError."""
         return self.ledger.scope(tool)
 
 
 class Lacking:
-    """An attribute of `_trusted` that is not there raises NotOffered, with what is to be done
-    `_instead`; to a type checker it is not there.
+    """A mixin that raises NotOffered for attributes that only the class `_trusted` has.
+
+    `_instead` holds the remedy of each. To a type checker they do not exist.
     """
 
     _called: ClassVar[str]

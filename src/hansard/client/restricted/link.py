@@ -1,4 +1,4 @@
-"""A restricted agent's connection to the service, and the part of it that is one session."""
+"""A restricted agent's connection to the service, and the part of it for one session."""
 
 from __future__ import annotations
 
@@ -36,28 +36,30 @@ from hansard.operations.protocol.wire import (
 _log = logger(__name__)
 
 FIRST_S_MAX = wire.QUIET_S_MAX
-"""How long a request outside of a session may be without any answer, in seconds; one that takes
-longer is answered "not yet" before, and asked for again.
+"""Seconds that a request outside of a session may be without any answer.
+
+A request that takes longer is answered "not yet" first, and sent again.
 """
 
 OPENING_S_MAX = 60.0
-"""The same for an opening, which any service may answer that comes."""
+"""The same for an opening, which any service that starts may answer."""
 
 AGAIN_S = 10.0
-"""After so long an opening is asked for again, under the same nonce: it is done once."""
+"""Seconds after which an opening is sent again, under the same nonce: it is done once."""
 
 BUSY_S_MAX = 30.0
-"""How long one that is refused as one too many is asked again, in seconds: nothing was done."""
+"""Seconds for which a request refused as one too many is retried; it had no effect."""
 
 FOR_EVER_S = 366 * 24 * 3_600.0
-"""A session's request waits as long as the session lives: what it asks for may take a day."""
+"""Seconds that a session's request waits: as long as the session lives, since it may take a day."""
 
 LOOK_S_MAX = 1.0
-"""How long the broker is asked whether it still knows a login that it disconnected, in seconds."""
+"""Seconds to check whether the broker still accepts a login that it disconnected."""
 
 BEAT_ANSWER_S_MAX = 2.0
-"""How long one sign of life may take to be answered, in seconds: one that was on its way when the
-service ended holds up the next, by which that is noticed.
+"""Seconds that a heartbeat's answer may take.
+
+One under way as the service ended delays the next, which notices the end.
 """
 
 NO_SERVICE = "no service runs for this workspace"
@@ -65,18 +67,18 @@ ENDED = "it has ended"
 
 
 class Link:
-    """One login: its connection, and who it is. On the bus's loop."""
+    """One login: its connection and its identity. On the bus's loop."""
 
     def __init__(self, credentials: Credentials, requests: Requests) -> None:
         self.credentials = credentials
         self.requests = requests
         self.closed = False
         self.redaction: Redaction | None = None
-        """What may not leave this process."""
+        """The secrets that must not leave this process."""
 
     @property
     def where(self) -> str:
-        """Which workspace of which broker, in one text."""
+        """The workspace and the broker, in one text."""
         return f"{self.credentials.workspace} at {self.credentials.options().urls}"
 
     @classmethod
@@ -88,13 +90,15 @@ class Link:
             raise AccessRefused from error
 
     async def close(self) -> None:
-        """Let go of the broker."""
+        """Disconnect from the broker."""
         self.closed = True
         await self.requests.close()
 
     async def why(self, error: BaseException) -> BaseException:
-        """What an error of the connection is to whoever asked. Where nothing came back, the broker
-        may have put the login out: then it is refused when it comes again.
+        """Convert an error of the connection to the error that the caller gets.
+
+        If no answer arrived, the broker may have removed the login: a new connection is refused
+        then.
         """
         if self.closed:
             return Closed(self.credentials.options().urls[0])
@@ -105,15 +109,15 @@ class Link:
             except AccessRefused as refusal:
                 return refusal
             except (BusError, TimeoutError):
-                pass  # the broker is gone, too
+                pass  # the broker is gone as well
         return refused(error)
 
     async def outside(self, verb: str, data: Any) -> Answer:
-        """Ask what any service of the workspace may answer. Raises AccessRefused, ServiceGone,
-        TooLarge, and what the service raised.
+        """Send a request that any service of the workspace may answer.
 
-        Where this principal asks too much at once it is asked again as the service says, for up to
-        `BUSY_S_MAX`; then the answer says so.
+        A principal with too many requests at once is refused; the request is sent again after the
+        time that the service names, for up to `BUSY_S_MAX`; then that refusal is the answer. Raises
+        AccessRefused, ServiceGone, TooLarge, and what the service raised.
         """
         until = time.monotonic() + BUSY_S_MAX
         raw = encoded(verb, data, self.redaction)
@@ -125,8 +129,8 @@ class Link:
             await asyncio.sleep(wait_s)
 
     async def _asked(self, verb: str, raw: bytes) -> Answer:
-        """What a request comes to; "not yet" is asked again."""
-        token, nonce = self.credentials.token, Clock().new_id()  # a run that it begins is called so
+        """Send a request and return its answer; after "not yet" ask again."""
+        token, nonce = self.credentials.token, Clock().new_id()  # a run that it begins gets this id
         payload = wire.encode(Request(token=token, nonce=nonce, data=msgspec.Raw(raw)))
         again = wire.encode(Request(token=token, nonce=nonce))
         opens = verb == "open"
@@ -138,7 +142,9 @@ class Link:
                 except NoAnswer:
                     if not opens:
                         raise
-                    answer = decoded_answer(await self._first(verb, payload))  # of another service
+                    answer = decoded_answer(
+                        await self._first(verb, payload)
+                    )  # another service answers
         except (NoAnswer, NoResponders, BrokerError, TooLarge) as error:
             raise await self.why(error) from error
         return answer
@@ -152,7 +158,7 @@ class Link:
         return await self._attended(subject, ping, payload, FIRST_S_MAX)
 
     async def _later(self, instance: str, payload: bytes) -> bytes:
-        """What a certain service says, asked again."""
+        """Return the answer of one service to a request that it had not answered yet."""
         mine = self.credentials
         where = mine.workspace, mine.role, mine.principal, instance
         subject, ping = wire.within(*where, wire.AGAIN), wire.within(*where, wire.PING)
@@ -161,9 +167,10 @@ class Link:
     async def _attended(
         self, subject: str, ping: str, payload: bytes, most_s: float, again_s: float | None = None
     ) -> bytes:
-        """The answer, for as long as there is anybody to give one: who is asked by `ping`. After
-        `again_s`, if given, it is asked for again: a broker that takes in logins may lose a message
-        without a word.
+        """Return the answer while any service is there, as `ping` shows. Raises NoAnswer else.
+
+        After `again_s` seconds, if given, the request is sent again: a broker that reloads its
+        logins may silently lose a message.
         """
         loop = asyncio.get_running_loop()
         watching = loop.create_task(self._nobody(ping))
@@ -182,8 +189,10 @@ class Link:
                 task.cancel()
 
     async def _nobody(self, ping: str) -> None:
-        """Comes back once no service is there that takes `ping`. Which one took a request that any
-        may take, only its answer tells: one that ended while another serves is waited for.
+        """Return once no service answers `ping`.
+
+        Only its answer tells which service took a request that any may take: one that ended while
+        another serves is waited for.
         """
         while True:
             await asyncio.sleep(wire.BEAT_S)
@@ -191,13 +200,13 @@ class Link:
                 await self.requests.ask(ping, b"", wire.BEAT_S)
             except NoResponders:
                 return
-            except BusError:  # it is not answered, which says nothing
+            except BusError:  # no answer proves nothing
                 continue
 
     async def open_session(
         self, request: wire.Open, redaction: Redaction | None = None
     ) -> SessionLink:
-        """Open a session, whose requests hold none of these secrets. Raises as `outside`."""
+        """Open a session whose requests hold none of these secrets. Raises as `outside`."""
         encoded("open", request, redaction)
         answer = await self.outside("open", request)
         if not isinstance(answer, Opened):
@@ -222,7 +231,7 @@ class SessionLink:
         self._beating: asyncio.Task[None] | None = None
 
     def note(self, what: Began | Joined) -> None:
-        """Have the next request tell what became of a scope. From any thread."""
+        """Send a change of a scope with the next request. From any thread."""
         with self._lock:
             self._notes.append(what)
 
@@ -238,8 +247,8 @@ class SessionLink:
     ) -> Answer:
         """Send a request, and wait for its answer for as long as the session lives.
 
-        began: is given the request's number before it is sent. Raises AccessRefused, ServiceGone,
-        TooLarge (nothing was sent).
+        The request's number is appended to `began` before it is sent. Raises AccessRefused,
+        ServiceGone, TooLarge (nothing was sent).
         """
         if self.lost is not None:
             raise self.lost
@@ -258,10 +267,11 @@ class SessionLink:
             raise self.lost from error  # type: ignore[misc] # `lose` has set it
 
     async def _numbered(self, verb: str, request: Request, began: list[int] | None) -> bytes:
-        """Send a request with its number and the notes. It takes them as it goes: one that was
-        cancelled before leaves them to the next.
+        """Send a request with its number and the notes.
+
+        The notes are taken when it is sent: one cancelled before that leaves them to the next.
         """
-        with self._lock:  # the numbers go up in the order of sending, and so do the notes
+        with self._lock:  # numbers and notes in the order of sending
             self._numbers += 1
             notes = tuple(self._notes)
             self._notes.clear()
@@ -282,7 +292,7 @@ class SessionLink:
         return await self._link.requests.ask(subject, payload, timeout_s)
 
     async def _waited(self, work: Coroutine[Any, Any, bytes]) -> bytes:
-        """What a request comes to, for as long as the session lives."""
+        """Wait for a request's answer for as long as the session lives."""
         task = asyncio.get_running_loop().create_task(work)
         self._waiting.add(task)
         try:
@@ -295,7 +305,7 @@ class SessionLink:
             self._waiting.discard(task)
 
     def lose(self, why: BaseException) -> None:
-        """The session is over: whoever waits is told so."""
+        """End the session; every waiting caller gets the error."""
         if self.lost is None:
             self.lost = why
         for task in list(self._waiting):
@@ -303,16 +313,17 @@ class SessionLink:
         if self._beating is not None and self._beating is not asyncio.current_task():
             self._beating.cancel()
 
-    # ------------------------------------------------------------ signs of life
+    # ------------------------------------------------------------ heartbeats
 
     def begin_beating(self) -> None:
-        """Show the service, and be shown, that the other is there."""
+        """Start heartbeats, by which each side notices the other's end."""
         self._beating = asyncio.get_running_loop().create_task(self._beat())
 
     async def is_there(self) -> bool:
-        """Whether the service still has the session; it is over where the rules of its role have
-        changed, or the service has ended since it was opened. What cannot be asked now is as it
-        was.
+        """Return whether the service still has the session.
+
+        The session is over if the rules of its role have changed, or the service has ended since it
+        was opened. If the service cannot be asked, the last known state holds.
         """
         if self.lost is not None:
             return False
@@ -323,7 +334,7 @@ class SessionLink:
         except NoResponders:
             self.lose(ServiceGone(ENDED))
         except HansardError as error:
-            _log.debug("a session was not asked for", **unexpected(error))
+            _log.debug("cannot check a session", **unexpected(error))
         else:
             if isinstance(answer, Failed):
                 self.lose(faults.ours(answer.fault))
@@ -333,7 +344,7 @@ class SessionLink:
         return wire.encode(Request(token=self._link.credentials.token, session=self.opened.session))
 
     async def end(self) -> None:
-        """The session has ended in order."""
+        """End the session in order."""
         self.lose(SessionEnded(self.opened.run, self._link.credentials.principal))
         if self._beating is not None:
             await asyncio.wait({self._beating})
@@ -354,7 +365,7 @@ class SessionLink:
                 late = time.monotonic() - heard > wire.QUIET_S_MAX
                 if late or isinstance(why, AccessRefused):
                     self.lose(why)
-            except HansardError as error:  # no access any more, or the session has ended meanwhile
+            except HansardError as error:  # access was withdrawn, or the session has ended
                 self.lose(error)
             else:
                 heard = time.monotonic()
@@ -363,15 +374,16 @@ class SessionLink:
 
 
 def _under_way(lost: BaseException) -> BaseException:
-    """Why a session is over, for what was under way."""
+    """Return the reason of the session's end for a request under way."""
     if isinstance(lost, ServiceGone) and not lost.taken:
         return ServiceGone(lost.why)
     return lost
 
 
 def encoded(verb: str, data: Any, redaction: Redaction | None) -> bytes:
-    """A request as it leaves this process. Raises BadValue where it holds a secret: texts and
-    values were scrubbed before, so this is a name, which is not replaced.
+    """Encode a request. Raises BadValue if it holds a secret.
+
+    Texts and values were scrubbed before, so the secret is in a name, which is never replaced.
     """
     raw = wire.encode(data)
     if redaction is not None and (place := redaction.place_in(raw)) is not None:
@@ -380,7 +392,7 @@ def encoded(verb: str, data: Any, redaction: Redaction | None) -> bytes:
 
 
 def decoded_answer(payload: bytes) -> Answer:
-    """An answer. Raises AccessRefused, BadValue for what is none."""
+    """Decode an answer. Raises AccessRefused, and BadValue for an invalid one."""
     answer = wire.answer(payload)
     if isinstance(answer, Denied):
         raise AccessRefused
@@ -388,7 +400,7 @@ def decoded_answer(payload: bytes) -> Answer:
 
 
 def _retry_after_s(answer: Answer) -> float:
-    """After how long one that was refused as one too many may be asked again; 0 for no such one."""
+    """Return the seconds after which to retry a request refused as one too many; 0 for others."""
     if not isinstance(answer, Failed) or answer.fault.type != ServiceBusy.__name__:
         return 0.0
     error = faults.ours(answer.fault)
@@ -396,7 +408,7 @@ def _retry_after_s(answer: Answer) -> float:
 
 
 def refused(error: BaseException) -> BaseException:
-    """What an error of the connection is to whoever asked."""
+    """Convert an error of the connection to the error that the caller gets."""
     if isinstance(error, NoResponders):
         return ServiceGone(NO_SERVICE)
     if isinstance(error, BrokerError):
@@ -405,7 +417,7 @@ def refused(error: BaseException) -> BaseException:
 
 
 def value_of(answer: Answer) -> msgspec.Raw:
-    """An answer's value. Raises what the service raised."""
+    """Return an answer's value. Raises what the service raised."""
     match answer:
         case Value():
             return answer.value
@@ -418,4 +430,4 @@ def value_of(answer: Answer) -> msgspec.Raw:
 def _misunderstood(answer: Answer) -> BaseException:
     if isinstance(answer, Failed):
         return faults.ours(answer.fault)
-    return BadValue("the service's answer", f"a {type(answer).__name__}", "use one version")
+    return BadValue("the service's answer", f"a {type(answer).__name__}", wire.ONE_VERSION)

@@ -1,5 +1,7 @@
-"""A session's operations but tools at the client: each is sent as it is declared
-(`hansard.operations.session`), by what has the place of the flow that a trusted session drives.
+"""A session's operations, except tools, at the client.
+
+Each is sent as declared (`hansard.operations.session`), by flows in place of those of a trusted
+session.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ from hansard.operations.protocol.wire import Do, Left
 from hansard.operations.session import OPERATIONS, Claim, Function, Raised
 
 _SPECS = {**MEMORY, "entry": MEMORY["view"]}
-"""What the gate's rules know operations of memory as, by their method."""
+"""Names of memory operations in gate rules, by method."""
 
 
 class Flows:
-    """A group of operations; `context` is the block that they belong to, 0 for the session."""
+    """A group of operations; `context` is the number of their block, 0 for the session."""
 
     def __init__(self, engine: RemoteCore, group: str) -> None:
         self.engine = engine
@@ -48,31 +50,31 @@ class Flows:
         return functools.partial(ask, self.engine, f"{self._group}.{name}", self._context)
 
     def change(self, name: str, *given: Any, **named: Any) -> Any:
-        """A change that goes by no version: an operation of its own."""
+        """Make a change that is not conditional on a version."""
         return getattr(self, name)(*given, **named)
 
 
 class BoardFlows(Flows):
-    """The operations of the board. `now`: runs a flow at once, where nobody awaits it."""
+    """The operations of the board. `now` runs a flow at once, where it is not awaited."""
 
     def __init__(self, engine: RemoteCore, now: Drive | None) -> None:
         super().__init__(engine, "board")
         self._now = now
 
     def transaction(self) -> TransactionFlows:
-        """A transaction that is to begin."""
+        """Return a transaction that has not begun."""
         return TransactionFlows(self.engine, self._now)
 
 
 class TeamFlows(Flows):
-    """The operations of the team, as its twins call them."""
+    """The operations of the team, with the interface of a trusted session's."""
 
     def claimed(self) -> Block:
-        """A block that is to claim a task."""
+        """Return a block that claims a task when it begins."""
         return Block(self.engine, "team.claimed")
 
     def claim(self, *given: Any) -> Flow[tuple[Task | None, bool]]:
-        """A task; whether it was claimed before, the service knows."""
+        """Claim a task; only the service knows if it was claimed before."""
         task = yield from ask(self.engine, "team.claim", 0, *given)
         return task, False
 
@@ -81,20 +83,20 @@ class TeamFlows(Flows):
     ) -> Flow[bool]:
         """Wait for a key or a task. Raises NotOffered for a position."""
         if position is not None:
-            remedy = "positions count what it may not see; wait for a key"
+            remedy = "positions count hidden commits; wait for a key"
             raise NotOffered("wait_for(position=)", remedy)
         outcome: bool = yield from ask(self.engine, "team.wait_for", 0, key, task, timeout)
         return outcome
 
 
 class MemoryFlows(Flows):
-    """The operations of memory, as its twins call them."""
+    """The operations of memory, with the interface of a trusted session's."""
 
     def __init__(self, engine: RemoteCore) -> None:
         super().__init__(engine, "memory")
 
     def view(self, path: str, space: str | None, at: object) -> Flow[Any]:
-        """A file. Raises NotOffered for a point that counts what others wrote."""
+        """Return a file. Raises NotOffered for a point that counts commits of others."""
         point = at.isoformat() if isinstance(at, datetime) else event_point(at)
         return (yield from ask(self.engine, "memory.entry", 0, path, space, point))
 
@@ -108,24 +110,24 @@ class MemoryFlows(Flows):
         kind: str = "",
         limit: int = HITS_MAX,
     ) -> Flow[Any]:
-        """The files that fit a question by their words. Raises NotOffered for vectors."""
+        """Return the files that match a question by words. Raises NotOffered for vectors."""
         if embedder is not None or by not in (None, By.WORDS):
             raise NotOffered("session.memory.search(embedder=)", "search by words")
         return (yield from ask(self.engine, "memory.search", 0, question, glob, limit, kind))
 
     def prompt(self, budget: int | None, count: object) -> Flow[Any]:
-        """The block of the system prompt. Raises NotOffered for a count of the program's own."""
+        """Return the block of the system prompt. Raises NotOffered for a token counter."""
         if count is not None:
             raise NotOffered("session.memory.prompt(count=)", "give the budget in characters")
         return (yield from ask(self.engine, "memory.prompt", 0, budget))
 
     def command(self, text: str, path: str, space: str | None) -> NoReturn:
-        """Raises NotOffered: which event a message is a restricted agent is not told."""
+        """Raise NotOffered: a restricted agent does not learn the event of a message."""
         del text, path, space
         raise NotOffered("session.memory.command", "use session.memory.remember")
 
     def change(self, ops: Any, because: str, space: str | None, sources: Any) -> Flow[None]:
-        """Change files. A secret is sent nowhere. Raises MemoryInvalid."""
+        """Change files; secrets are never sent. Raises MemoryInvalid."""
         scrub = self.engine.settings.scrub
         bad = [
             each for op in ops for text in _texts(op) for each in secrets(op["path"], text, scrub)
@@ -144,12 +146,12 @@ class ViewFlows(Flows):
     """The session's views."""
 
     def view(self, at: object, key: bytes | None) -> Flow[Any]:
-        """The run as the role sees it. Raises NotOffered."""
+        """Return the run as the role sees it. Raises NotOffered."""
         return (yield from ask(self.engine, "session.view", 0, event_point(at), key))
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """An operation, ready to be asked for."""
+    """An operation, ready to be sent."""
 
     operation: Operation
     data: Do
@@ -157,7 +159,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 def ask(engine: RemoteCore, name: str, context: int, /, *args: Any, **kwargs: Any) -> Flow[Any]:
-    """Have the session do something. Raises what that raises."""
+    """Send an operation of the session and return its result. Raises the operation's error."""
     return (yield from request_operation(engine, prepared(engine, name, context, args, kwargs)))
 
 
@@ -168,7 +170,7 @@ def prepared(
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] = wire.NOTHING,
 ) -> Prepared:
-    """An operation as it is asked for; `args` are its request's fields, in their order.
+    """Prepare an operation; `args` are the fields of its request, in order.
 
     Raises BadValue, TypeError.
     """
@@ -198,13 +200,13 @@ def _encoded(value: Any, kind: Kind, field: str, name: str, scrub: Scrub | None)
         case Kind.VALUES:
             return [values.dump(values.plain(_simple(each), where, scrub)) for each in value]
         case Kind.NAME:
-            return _typed(value, where, None)  # a secret in a name is refused as it is sent
+            return _typed(value, where, None)  # a secret in a name is refused when it is sent
         case Kind.PLAIN:
             return _typed(value, where, scrub)
 
 
 def _simple(given: Any) -> Any:
-    """An argument as a value can say it."""
+    """Convert an argument to a type that values support."""
     if isinstance(given, Mapping) and not isinstance(given, dict):
         return dict(given)
     plain = isinstance(given, str | bytes | list | tuple | dict | set | frozenset | msgspec.Struct)
@@ -214,8 +216,9 @@ def _simple(given: Any) -> Any:
 
 
 def _typed(given: Any, where: str, scrub: Scrub | None) -> Any:
-    """What no value of a program is, as it is declared; what is of another type stays of another
-    type, and the service says so.
+    """Convert an argument to its declared type, where values do not support it.
+
+    One of another type keeps it, and the service refuses it.
     """
     match given:
         case Task():
@@ -241,13 +244,13 @@ def _typed(given: Any, where: str, scrub: Scrub | None) -> Any:
 
 
 def request_operation(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[Any]:
-    """Ask for an operation; what it came to."""
+    """Send an operation and return its result."""
     found = yield from answered(engine, request, verb)
     return shapes.back(found.value, request.operation.result)
 
 
 def answered(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[wire.Value]:
-    """Ask for an operation; the answer."""
+    """Send an operation and return its answer."""
     operation, data, doing = request.operation, request.data, request.doing
     match operation.place:
         case ChainKind.NONE:
@@ -277,7 +280,7 @@ class Block:
         self.number = 0
 
     def begin(self, *args: Any) -> Flow[Any]:
-        """Begin it; what it gives."""
+        """Begin the block; return its value."""
         request = prepared(self._engine, self._name, 0, args)
         found = yield from answered(self._engine, request, "enter")
         self.number = found.context
@@ -285,7 +288,7 @@ class Block:
         return self._gave
 
     def end(self, error: BaseException | None) -> Flow[None]:
-        """Leave it. What the session has to add to the error is added."""
+        """Leave the block. Notes of the service are added to the error."""
         engine = self._engine
         scrub = engine.settings.scrub
         result = getattr(self._gave, "result", None) if error is None else None
@@ -312,8 +315,10 @@ WRITES = frozenset(
 
 
 class TransactionFlows(Flows):
-    """A transaction's operations. Its writes are plain calls: without `now` they are sent with the
-    next operation that is awaited, at the latest the end of the block.
+    """A transaction's operations. Its writes are plain calls.
+
+    Without `now` they are sent with the next operation that is awaited, at the latest at the end of
+    the block.
     """
 
     def __init__(self, engine: RemoteCore, now: Drive | None) -> None:
@@ -340,17 +345,17 @@ class TransactionFlows(Flows):
             self._now(self._sent())
 
     def _sent(self) -> Flow[None]:
-        """Send the writes that wait. Raises what the first that is refused raises."""
+        """Send the pending writes. Raises the error of the first that is refused."""
         while self._writes:
             yield from request_operation(self.engine, self._writes.pop(0))
 
     def begin(self) -> Flow[None]:
-        """Begin it."""
+        """Begin the transaction."""
         yield from self._block.begin()
         self._context = self._block.number
 
     def end(self, error: BaseException | None) -> Flow[None]:
-        """The block is left."""
+        """Leave the block."""
         if error is None:
             try:
                 yield from self._sent()
@@ -358,6 +363,6 @@ class TransactionFlows(Flows):
                 yield from self.end(refused)
                 raise
         else:
-            with contextlib.suppress(HansardError):  # the block's own error is the stronger news
+            with contextlib.suppress(HansardError):  # the block's own error takes precedence
                 yield from self._sent()
         yield from self._block.end(error)

@@ -1,4 +1,4 @@
-"""The record of a restricted agent, of both clients. Made by `hansard.connect`."""
+"""The record of a restricted agent, for both clients. Returned by `hansard.connect`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ TAKEN = frozenset(
 
 
 class RestrictedOpening(msgspec.Struct, frozen=True):
-    """A session that is to be opened: what the service is asked, and what stays here."""
+    """A session to be opened: the request, and the options that stay here."""
 
     asked: wire.Open
     given: EngineOptions
@@ -80,7 +80,7 @@ def restricted_opening(
     role: str | None,
     options: Mapping[str, Any],
 ) -> RestrictedOpening:
-    """What to open. Raises NotOffered, BadName, BadValue."""
+    """Return the session to open. Raises NotOffered, BadName, BadValue."""
     mine = link.credentials
     _demand_own_role(link, role)
     if agent not in (None, mine.principal):
@@ -127,7 +127,7 @@ def restricted_opening(
 
 
 async def opened(link: Link, what: RestrictedOpening) -> RemoteEngine:
-    """Open it. Raises AccessRefused, ServiceGone, ServiceBusy, Refused."""
+    """Open the session. Raises AccessRefused, ServiceGone, ServiceBusy, Refused."""
     session = await link.open_session(what.asked, what.given.scrub)
     given = msgspec.structs.replace(what.given, mode=Mode(session.opened.mode))
     mine = link.credentials
@@ -136,7 +136,7 @@ async def opened(link: Link, what: RestrictedOpening) -> RemoteEngine:
 
 
 async def closed(engine: RemoteEngine, report: str | None, error: BaseException | None) -> None:
-    """End a session in order. With an error it never raises one of its own: it adds a note."""
+    """End a session in order. If `error` is given, an own error is only added to it as a note."""
     try:
         await _closed(engine, error)
     finally:
@@ -178,7 +178,7 @@ class Sender:
     async def _send(
         self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Raises RoleRefused, NotFound, Refused, NotOffered, BadValue."""
+        """Send an operation. Raises RoleRefused, NotFound, Refused, NotOffered, BadValue."""
         request = operation.asked(args, kwargs, self._link.redaction)
         answer = value_of(await self._link.outside(operation.method, request))
         return shapes.back(answer, operation.result)
@@ -186,7 +186,7 @@ class Sender:
 
 @sent
 class _RemoteSpaces(Sender, Spaces):
-    """Spaces of memory, asked for over the service."""
+    """Memory spaces, over the service."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -194,7 +194,7 @@ class _RemoteSpaces(Sender, Spaces):
 
 @guard_secrets("memory")
 class RemoteStore:
-    """One space. A secret is sent nowhere. Everything runs on the bus's loop."""
+    """One space; secrets are never sent. Everything runs on the bus's loop."""
 
     def __init__(self, link: Link, space: str) -> None:
         self.space = space_name(space)
@@ -204,49 +204,49 @@ class RemoteStore:
 
     @property
     def pending(self) -> int:
-        """How many changes wait: none."""
+        """The number of changes that wait: none."""
         return 0
 
     async def flush(self, timeout_s: float = 0.0) -> None:
-        """Each change is in the log when it is acknowledged."""
+        """Do nothing: each change is in the log when it is acknowledged."""
 
     def cached(self, path: str) -> MemoryEntry | None:
-        """Nothing is kept here: what a role is shown is on record each time."""
+        """Return None: nothing is cached, since each read of a role is recorded."""
         del path
         return None
 
     async def follow(self) -> NoReturn:
-        """Raises NotOffered."""
-        raise NotOffered("memory.follow", "read it: what a role is shown is on record each time")
+        """Raise NotOffered."""
+        raise NotOffered("memory.follow", "read the file: each read of a role is recorded")
 
     async def entry(self, path: str, at: object = None) -> MemoryEntry:
-        """A file."""
+        """Return a file."""
         return await self._spaces.memory_entry(self.space, path, at)
 
     async def entries(self, at: object = None) -> list[MemoryEntry]:
-        """All files that the role sees."""
+        """Return all files that the role sees."""
         return await self._spaces.memory_entries(self.space, at)
 
     async def paths(self) -> list[str]:
-        """The paths of all files, sorted."""
+        """Return the paths of all files, sorted."""
         return sorted(each.path for each in await self.entries())
 
     async def versions(self, path: str | None = None) -> list[MemoryVersion]:
-        """The versions of a file, or of all."""
+        """Return the versions of a file, or of all."""
         return await self._spaces.memory_history(self.space, path)
 
     async def diff(self, path: str | None, before: object, after: object = None) -> str:
-        """What became of a file, or of all, between two points."""
+        """Return the differences of a file, or of all, between two points."""
         return await self._spaces.memory_diff(self.space, path, before, after)
 
     async def blame(self, path: str) -> list[BlamedLine]:
-        """The change that brought each line."""
+        """Return for each line the change that added it."""
         return await self._spaces.memory_blame(self.space, path)
 
     async def change(
         self, ops: Sequence[Op], by: Any, because: str = "", sources: Sequence[str] = ()
     ) -> int:
-        """Make a change; 0, since versions count what others wrote. Raises MemoryInvalid."""
+        """Make a change; return 0, since versions count changes of others. Raises MemoryInvalid."""
         self._demand_own(by)
         bad = [
             each
@@ -265,24 +265,26 @@ class RemoteStore:
         return await self.change([drafts.remembered(path, text)], by, "to be remembered", sources)
 
     async def revert(self, change: str, by: Any, because: str = "") -> int:
-        """Undo a change; 0."""
+        """Undo a change; return 0."""
         self._demand_own(by)
         await self._spaces.memory_revert(self.space, change, because)
         return 0
 
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> NoReturn:
-        """Raises NotOffered: who is asked a trusted program says."""
+        """Raise NotOffered: only a trusted program sets the approval policy."""
         del policy, by
         raise NotOffered("memory.set_policy", TRUSTED)
 
     def _demand_own(self, by: Any) -> None:
         mine = self._link.credentials.principal
         if by != mine:
-            raise NotOffered(f"by={by!r:.80}", f"these credentials are of {mine!r}: give that")
+            raise NotOffered(
+                f"by={by!r:.80}", f"the credentials are those of {mine!r}: give that name"
+            )
 
 
 class _OfRole(Lacking):
-    """What both clients have of their credentials."""
+    """The parts that the records of both clients derive from their credentials."""
 
     _link: Link
     _defaults: Defaults
@@ -292,7 +294,7 @@ class _OfRole(Lacking):
 
     @property
     def _redaction(self) -> Redaction | None:
-        """What may not leave this process."""
+        """The secrets that must not leave this process."""
         return self._link.redaction
 
     def _brief(self) -> dict[str, Any]:
@@ -311,8 +313,10 @@ class _OfRole(Lacking):
 @guard_secrets("record")
 @sent
 class AsyncRestrictedRecord(_OfRole, Sender, AsyncCommonRecord[AsyncRestrictedSession]):
-    """A workspace's record for the async client of a restricted agent: what its role may do of what
-    a trusted program has (`AsyncRecord`), over the part of the record that it is shown.
+    """A workspace's record for the async client of a restricted agent.
+
+    It has the operations of a trusted program (`AsyncRecord`) that the role allows, on the part of
+    the record that the role sees.
     """
 
     _trusted = AsyncRecord
@@ -334,14 +338,16 @@ class AsyncRestrictedRecord(_OfRole, Sender, AsyncCommonRecord[AsyncRestrictedSe
         return AsyncRestrictedSession(engine, engine.arm, end)
 
     def memory(self, space: str = ORG) -> AsyncMemorySpace:
-        """A space of memory as the role sees it; changed where it may and nobody is to be asked:
-        what is asked about a session changes (`session.memory`).
+        """Return a memory space as the role sees it.
+
+        It can be changed where the role may, and where no approval is required: changes that need
+        one are made by a session (`session.memory`).
 
         Args:
             space: `agent/<name>`, `user/<principal>` or `org`.
 
         Raises:
-            BadName: It is none of these.
+            BadName: The space's name is none of these.
         """
         return AsyncMemorySpace(RemoteStore(self._link, space), SessionRankers())
 
@@ -370,5 +376,5 @@ class RestrictedRecord(_OfRole, CommonRecord[RestrictedSession]):
         return RestrictedSession(engine, engine.arm, self._portal, end)
 
     def memory(self, space: str = ORG) -> MemorySpace:
-        """A space of memory; see `AsyncRestrictedRecord.memory`."""
+        """Return a memory space; see `AsyncRestrictedRecord.memory`."""
         return MemorySpace(RemoteStore(self._link, space), SessionRankers(), self._portal)

@@ -31,7 +31,7 @@ from hansard.operations.protocol import shapes
 
 
 class Loop:
-    """How far a loop has come, as the service knows it."""
+    """The progress of a loop, kept by the service."""
 
     def __init__(self, engine: RemoteEngine, name: str, every: int) -> None:
         self._engine = engine
@@ -44,7 +44,7 @@ class Loop:
         return (yield from ask(self._engine, f"loop.{name}", self._number, *args))
 
     def begin(self) -> Flow[list[Any]]:
-        """Find what was done before; its results, in order."""
+        """Find the items done before; return their results, in order."""
         request = prepared(self._engine, "loop.begin", 0, self._asked)
         found = yield from answered(self._engine, request)
         self._number = found.context
@@ -52,7 +52,7 @@ class Loop:
         return results
 
     def skips(self, item: object) -> Flow[bool]:
-        """Whether an item was done before; if not, what follows stands in its own scope."""
+        """Return whether an item was done before; if not, enter its scope."""
         path = yield from self._ask("skips", item)
         if path is None:
             return True
@@ -61,34 +61,34 @@ class Loop:
         return False
 
     def done(self, results: Sequence[Any] = ()) -> Flow[None]:
-        """An item is done; with the results that are to be kept with it."""
+        """Mark an item as done, and keep the results."""
         yield from self._ask("done", results)
         back(self._around)
 
     def leave(self) -> Flow[None]:
-        """The loop is over, in whatever way."""
+        """Leave the loop, completed or not."""
         back(self._around)
         if self._engine.link.lost is None:
             yield from self._ask("leave")
 
     def end(self, results: Sequence[Any] = ()) -> Flow[None]:
-        """All items are done; with the results that are not kept yet."""
+        """Mark all items as done, and keep the remaining results."""
         yield from self._ask("end", results)
 
 
 class Restricted(Lacking, _Session):
-    """What a restricted agent's session asks the service for."""
+    """The operations of a restricted agent's session, over the service."""
 
     _called = "session"
     _instead: ClassVar = {
         "state": "read session.view(), or session.context()",
         "snapshot": "read session.view(), or session.context()",
-        "saved": "ask record.savings(run=session.run), where the role may query",
-        "save": "let a trusted program save it, for what the agent decides or hands over",
+        "saved": "use record.savings(run=session.run), if the role may query",
+        "save": "have a trusted program save it from the agent's decision or hand-over",
         "window": "read session.context(), or session.view()",
-        "compact": "let a trusted program compact the conversation",
-        "get": "let a trusted program get it, and put what the agent needs on the board",
-        "label": "the labels of what it was shown stand in session.view()",
+        "compact": "have a trusted program compact the conversation",
+        "get": "have a trusted program get it, and put the needed data on the board",
+        "label": "read the labels of shown data in session.view()",
     }
 
     def _made(self, now: Drive | None) -> SessionFlows:

@@ -336,7 +336,7 @@ def ours(fault: Fault) -> BaseException:
         return asyncio.CancelledError()
     cls: Any = CODES.get(fault.type)
     if cls is None:
-        raise BadValue("the service's answer", f"error {fault.type!r:.80}", "use one version")
+        raise BadValue("the service's answer", f"error {fault.type!r:.80}", wire.ONE_VERSION)
     # Not by its constructor: what is recorded of an error is what makes it again.
     error: BaseException = cls.__new__(cls, *wire.load(fault.arguments))
     for name, raw in fault.attributes.items():

@@ -64,8 +64,7 @@ def back(raw: msgspec.Raw, result: Any) -> Any:
         found = wire.load(raw)
         return found if result is Any else msgspec.convert(found, result)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        remedy = "use one version of hansard"
-        raise BadValue("the service's answer", str(error)[:200], remedy) from error
+        raise BadValue("the service's answer", str(error)[:200], wire.ONE_VERSION) from error
 
 
 def _fields(found: Any) -> Any:

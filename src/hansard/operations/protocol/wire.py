@@ -32,6 +32,9 @@ BEAT_S = 1.0
 QUIET_S_MAX = 10.0
 """A client of which nothing was heard for so many seconds counts as killed; so does a service."""
 
+ONE_VERSION = "use the same version of hansard for client and service"
+"""Remedy of messages that cannot be read."""
+
 PING = "ping"
 """Asked to see whether a service is there: a stranger is answered no, who has a login nothing."""
 
@@ -313,7 +316,7 @@ def answer(payload: bytes) -> Answer:
     try:
         found: Answer = _answer.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadValue("the service's answer", str(error), "use one version of hansard") from error
+        raise BadValue("the service's answer", str(error), ONE_VERSION) from error
     return found
 
 
