@@ -38,7 +38,7 @@ def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool,
         for number in range(len(pages)):
             text = page(number)
             session.message("tool", text, label="untrusted")
-            with pytest.raises(hansard.BadValue, match="no user said"):
+            with pytest.raises(hansard.BadValue, match="no user message"):
                 session.memory.command(f"/remember {text}")
             with pytest.raises(hansard.Blocked):
                 ways[number % len(ways)](text)

@@ -99,7 +99,7 @@ def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any)
     results = [each["messages"][-1]["content"] for each in provider.asked]
     refused = [each[0] for each in results if isinstance(each, list) and each[0].get("is_error")]
     assert [json.dumps(each).count("skill.name") for each in refused] == [2, 0]
-    assert "stands there not at all" in refused[1]["content"]
+    assert "occurs not at all" in refused[1]["content"]
     reasons = [change.because for _, change in changes(record)]
     assert reasons == [
         said

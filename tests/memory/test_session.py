@@ -99,7 +99,7 @@ def test_a_resumed_session_is_given_what_it_was_given_then(ada: Record):
 
     with ada.run("w", agent="ada", run="r") as session:
         first = program(session)
-    assert str(first[1]).startswith("edit of 'a.md': 'one' stands there not at all")
+    assert str(first[1]).startswith("edit of 'a.md': 'one' occurs not at all")
     ada.memory(ADA).create("a.md", "much later\n", by="eve")
     version = ada.memory(ADA).entry("a.md").version
     for mode in ("strict", "offline"):
@@ -402,7 +402,7 @@ def test_the_prompt_has_all_instructions_and_names_skills(session: Session, ada:
     assert text == (
         "## AGENTS.md (org)\n\nof all\n\n## AGENTS.md (user/alice)\n\nof alice\n\n"
         "## docs/AGENTS.md (agent/ada)\n\nin docs\n\n## Skills\n\n"
-        "View a skill's file before you do what it is for.\n\n"
+        "View a skill's file before you use the skill.\n\n"
         "- billing (skills/billing/SKILL.md): How to bill.\n"
     )
     assert session.memory.news() == []

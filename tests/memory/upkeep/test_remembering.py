@@ -63,7 +63,7 @@ def test_each_version_of_our_prompt_has_its_figures(record, call, tmp_path, monk
             record.alias_prompt("memory-remember@2", "production", because="a try")
         else:
             refused = call("memory", "reflect", "org", "--ask", "remembers:talks")
-            assert (refused.code, "is to be a JSON array" in refused.err) == (2, True)
+            assert (refused.code, "must be a JSON array" in refused.err) == (2, True)
         [made] = call("memory", "reflect", "org", "--ask", "remembers:model", "--json").lines
         assert made["runs"] == [f"r{version}"]
         told = call("memory", "judge", made["run"], "key.json", "--json").lines

@@ -1,5 +1,5 @@
 """Memory as files over the log.
 
-Touches the log of an open workspace. Gives spaces, what is checked before a commit (`validation`),
-and the ways in and out of other programs' folders (`portable`).
+Uses the log of an open workspace. Provides spaces, the checks before a commit (`validation`), and
+import from and export to the folders of other programs (`portable`).
 """

@@ -1,9 +1,9 @@
-"""Compaction of memory: shorter files, proposed; and what refuses a proposal.
+"""Compaction of memory: proposals for shorter files, and the checks that refuse one.
 
-A proposal is what becomes of some files: a text, or None for a file that goes. It is refused where
-it drops more than a stated share, or where a probe is found no more. A probe is what must stay: a
-phrase, and where one is given the question that must still lead to it. Probes stand in the tree
-itself, in `keep.md`, which no compaction changes: an item `- phrase`, or `- question => phrase`.
+A proposal gives the new text of some files, or None to delete a file. It is refused if it drops
+more than a set share, or if a probe is no longer found. A probe is a phrase that must stay,
+optionally with a question whose search must still find it. Probes are kept in the tree itself, in
+`keep.md`, which no compaction changes: an item `- phrase`, or `- question => phrase`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 
 SIMILAR_MIN = 0.7
-"""Least share of their words in pairs (Jaccard) that two lines have in common to count as one."""
+"""Least share of word pairs (Jaccard) that two lines have in common to count as near-duplicates."""
 
 WORDS_MIN = 5
-"""Least words of a line that is compared: shorter ones are alike by chance."""
+"""Least words of a compared line: shorter ones are alike by chance."""
 
 VALUES_MIN = 6
-"""Least values of a list that wants a rule: fewer are quickly read."""
+"""Least values of a list that is reported: shorter ones are quickly read."""
 
 VALUE_WORDS_MAX = 4
 """Most words of a value."""
 
 COMMON_MAX = 200
-"""Lines with one pair of words in common, past which the pair is too common to tell by."""
+"""Most lines with the same word pair; a more frequent pair is ignored."""
 
 ITEMS_SHOWN = 200
 """Lines that one finding names."""
@@ -46,12 +46,14 @@ DIRECTIVES = frozenset(
         *("allowlist", "spam", "reject", "decline", "filter"),
     }
 )
-"""What the lead of a list says to do with each of its values, where a rule could say it of all."""
+"""Words in the lead of a list that say what to do with each of its values: one rule could replace
+such a list.
+"""
 
 OPPOSITES = frozenset(
     {"not", "no", "never", "always", "only", "except", "without", "don't", "cannot"}
 )
-"""Where one of these is all that differs, two lines say opposite things."""
+"""Two lines that differ only in one of these words contradict each other."""
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+(?:\[[ xX]\]\s+)?")
@@ -61,12 +63,12 @@ _CODE = re.compile(r"[`<>{}()\[\]|=/\\$*_#]|::|->|\.\w{1,4}\b")
 
 
 class Kind(StrEnum):
-    """What was found.
+    """Kind of a finding.
 
     Attributes:
-        NEAR_DUPLICATE: Lines that say the same.
-        VALUE_LIST: Values of which the same is said one by one.
-        NEVER_READ: A file that nobody has read.
+        NEAR_DUPLICATE: Lines that state the same thing.
+        VALUE_LIST: Values that are each given the same instruction.
+        NEVER_READ: A file without a recorded read.
     """
 
     NEAR_DUPLICATE = "near_duplicate"
@@ -75,7 +77,7 @@ class Kind(StrEnum):
 
 
 class Spot(msgspec.Struct, frozen=True, order=True):
-    """A line of a file, from 1; 0 is the file as a whole."""
+    """A line of a file, from 1; 0 for the file as a whole."""
 
     path: str
     line: int = 0
@@ -86,11 +88,11 @@ class Finding(msgspec.Struct, frozen=True):
     """Something that could be shorter.
 
     Attributes:
-        kind: What.
-        spots: Where, in order; of near-duplicates the one to keep first.
-        says: In words.
-        lead: Of a list of values, what is said of each.
-        values: The values.
+        kind: Kind of the finding.
+        spots: Places, in order; of near-duplicates the line to keep is first.
+        says: Description for people.
+        lead: Of a value list, the instruction that applies to each value.
+        values: Values of the list.
     """
 
     kind: Kind
@@ -101,8 +103,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def find(tree: Mapping[str, str], reads: Mapping[str, int] | None = None) -> list[Finding]:
-    """All that is found in a tree. `reads` says how often each file was read; None where nobody
-    counted.
+    """Return all findings in a tree. `reads` maps a file to its number of reads; None if reads were
+    not counted.
     """
     lines = [spot for path in sorted(tree) for spot in prose(path, tree[path])]
     lists = [*_repeated(lines), *_listed(lines)]
@@ -113,7 +115,7 @@ def find(tree: Mapping[str, str], reads: Mapping[str, int] | None = None) -> lis
 
 
 def prose(path: str, text: str) -> Iterator[Spot]:
-    """The lines of a file that are prose: no code, no heading, no table, no front matter."""
+    """Yield the lines of a file that are prose: no code, heading, table or front matter."""
     fenced = False
     lines = text.splitlines()
     begin = _after_front_matter(lines)
@@ -133,7 +135,7 @@ def _after_front_matter(lines: Sequence[str]) -> int:
 
 
 def words(text: str) -> list[str]:
-    """The words of a line without its bullet, in small letters."""
+    """Return the words of a line in lower case, without its bullet."""
     even = _ITEM.sub("", text).replace("\u2019", "'")
     return [word.casefold() for word in _WORD.findall(even)]
 
@@ -142,7 +144,9 @@ def words(text: str) -> list[str]:
 
 
 def _near_duplicates(lines: Sequence[Spot]) -> list[Finding]:
-    """Groups of lines each of which is nearly the first: the longest, of equals the first."""
+    """Group lines that nearly equal the first line of their group: the longest one, the earliest of
+    equally long ones.
+    """
     pairs = [(spot, _pairs(spot.text)) for spot in lines]
     pairs = [(spot, found) for spot, found in pairs if len(found) >= WORDS_MIN - 1]
     having: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -171,7 +175,9 @@ def _pairs(text: str) -> frozenset[tuple[str, str]]:
 def _candidates(
     number: int, mine: Iterable[tuple[str, str]], having: Mapping[tuple[str, str], Sequence[int]]
 ) -> Counter[int]:
-    """Earlier lines that have pairs of words in common which not all have, and how many."""
+    """Return earlier lines that share word pairs with this one, common pairs aside, and how
+    many.
+    """
     found: Counter[int] = Counter()
     for each in mine:
         if len(having[each]) <= COMMON_MAX:
@@ -180,7 +186,7 @@ def _candidates(
 
 
 def _alike(one: frozenset[tuple[str, str]], other: frozenset[tuple[str, str]]) -> bool:
-    """Whether two lines have most pairs in common, and differ in no number and no negation."""
+    """Return whether two lines share most word pairs and differ in no number and no negation."""
     if len(one & other) < SIMILAR_MIN * len(one | other):
         return False
     differ = {word for pair in one for word in pair} ^ {word for pair in other for word in pair}
@@ -199,7 +205,7 @@ def _duplicates(spots: Sequence[Spot]) -> Finding:
 
 
 def _repeated(lines: Sequence[Spot]) -> list[Finding]:
-    """Lines that are the same but for one value each: `Ignore mails from Acme`."""
+    """Return groups of lines that differ in one value only: `Ignore mails from Acme`."""
     groups: dict[tuple[str, str, str], dict[str, Spot]] = defaultdict(dict)
     for spot in lines:
         text = _ITEM.sub("", spot.text).strip().rstrip(".;,")
@@ -218,13 +224,13 @@ def _repeated(lines: Sequence[Spot]) -> list[Finding]:
 
 
 def _most_said(group: tuple[tuple[str, str, str], dict[str, Spot]]) -> Any:
-    """The most values first, then the shortest ones: what is said of each is the longest."""
+    """Return the sort key of a value list: most values first, then the longest instruction."""
     (path, lead, tail), values = group
     return -len(values), -len(lead) - len(tail), path, lead, tail
 
 
 def _slots(text: str) -> Iterator[tuple[str, str, str]]:
-    """A line as lead, value and tail, for each place of a value in it."""
+    """Yield a line as lead, value and tail, once for each place in it that may hold a value."""
     if _CODE.search(text):
         return
     parts = text.split()
@@ -240,14 +246,16 @@ def _is_rule(lead: str, tail: str) -> bool:
 
 
 def _is_value(text: str) -> bool:
-    """Whether a text can be a value: short, no code, and a name, a number or an address."""
+    """Return whether a text can be a value: short, no code, and a name, a number or an address."""
     if not _PLAIN_VALUE.match(text) or len(text.split()) > VALUE_WORDS_MAX:
         return False
     return any(char.isupper() or char.isdigit() or char == "@" for char in text)
 
 
 def _listed(lines: Sequence[Spot]) -> list[Finding]:
-    """Lists under a lead that says what to do with each value, or in one line after a colon."""
+    """Return lists, as items or in one line after a colon, whose lead says what to do with each
+    value.
+    """
     found: list[Finding] = []
     for number, spot in enumerate(lines):
         text = spot.text.strip()
@@ -268,7 +276,7 @@ def _listed(lines: Sequence[Spot]) -> list[Finding]:
 
 
 def _items(lines: Sequence[Spot], lead: Spot) -> list[Spot]:
-    """The items of the list that follows a line."""
+    """Return the items of the list that follows a line."""
     found: list[Spot] = []
     for spot in lines:
         if spot.path != lead.path or not _ITEM.match(spot.text):
@@ -282,7 +290,7 @@ def _is_short(value: str) -> bool:
 
 
 def _list_of(lead: str, values: Sequence[str], spots: Sequence[Spot]) -> Finding:
-    says = f"{len(values)} values of which one rule could be said: {lead!r:.80}"
+    says = f"{len(values)} values that one rule could cover: {lead!r:.80}"
     shown = tuple(spots[:ITEMS_SHOWN])
     return Finding(Kind.VALUE_LIST, shown, says, lead, tuple(dict.fromkeys(values)))
 
@@ -299,17 +307,18 @@ def _never_read(tree: Mapping[str, str], reads: Mapping[str, int]) -> list[Findi
 
 
 KEEP = "keep.md"
-"""The file of the probes, in whichever folder it stands."""
+"""Name of a file of probes, in any folder."""
 
 DROP_MAX = 0.4
-"""Largest share of the tokens, and of the lines, that one compaction drops if not told otherwise.
-A file that is merely tidied loses a third; what loses more was written again."""
+"""Default for the largest share of the tokens, and of the lines, that one compaction may drop. A
+file that is merely tidied loses a third; one that loses more was rewritten.
+"""
 
 SMALL_TOKENS = 200
-"""Files with fewer tokens in all may lose any share: what they lose is read at a glance."""
+"""Trees with fewer tokens in all may lose any share: the loss is seen at a glance."""
 
 FOUND_AMONG = 5
-"""A question leads to a phrase where one of the first so many files has it."""
+"""Rank up to which a file with the phrase counts as found by the question."""
 
 PROBES_MAX = 1_000
 """Most probes of a tree."""
@@ -318,15 +327,15 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 _PROBE = re.compile(r"^\s*[-*+]\s+(?:(?P<question>.+?)\s*=>\s*)?(?P<phrase>.+?)\s*$")
 
 Changes = Mapping[str, str | None]
-"""What becomes of files: their new text, or None where they go."""
+"""Files to change, by path: the new text, or None to delete the file."""
 
 
 class Probe(msgspec.Struct, frozen=True, order=True):
-    """What must stay in memory.
+    """A phrase that must stay in memory.
 
     Attributes:
-        phrase: It stands in some file, whatever the case and the white space.
-        question: It leads to a file with the phrase; empty where nobody asks one.
+        phrase: Some file contains it; case and white space are ignored.
+        question: A search for it finds a file with the phrase; empty for no question.
     """
 
     phrase: str
@@ -337,16 +346,16 @@ class Probe(msgspec.Struct, frozen=True, order=True):
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """What a compaction comes to.
+    """Result of a compaction.
 
     Attributes:
-        changes: What becomes of files; empty where nothing is proposed, or it is refused.
-        findings: What was found without a model.
-        refused: Why a proposal is refused, each reason; empty where it may be made.
-        tokens_before: Words and marks of the files that it changes, before.
-        tokens_after: And after.
-        probes: How many probes there are, all of which are found after it.
-        unmet: Probes that were not found before it either: nothing can be lost of them.
+        changes: Changed files; empty if nothing is proposed or the proposal is refused.
+        findings: Findings made without a model.
+        refused: Reasons for refusing the proposal; empty if it may be made.
+        tokens_before: Words and punctuation marks of the changed files, before the compaction.
+        tokens_after: The same, after the compaction.
+        probes: Number of probes; all of them are still found after the compaction.
+        unmet: Probes that were not found before the compaction either.
     """
 
     changes: dict[str, str | None]
@@ -359,12 +368,14 @@ class Compacted(msgspec.Struct, frozen=True):
 
 
 def tokens(text: str) -> int:
-    """Words and marks of a text: near enough to a model's tokens to compare two texts by."""
+    """Return the number of words and punctuation marks: close enough to a model's tokens to compare
+    texts.
+    """
     return len(_TOKEN.findall(text))
 
 
 def probes_in(tree: Mapping[str, str]) -> list[Probe]:
-    """The probes that a tree holds, in order, each once. Raises BadValue for too many."""
+    """Return the probes in a tree, in order, without duplicates. Raises BadValue for too many."""
     found: dict[Probe, None] = {}
     for path in sorted(tree):
         if is_keep(path):
@@ -378,19 +389,19 @@ def probes_in(tree: Mapping[str, str]) -> list[Probe]:
 
 
 def is_keep(path: str) -> bool:
-    """Whether a path is that of a file of probes."""
+    """Return whether a path names a file of probes."""
     return path.rsplit("/", 1)[-1].casefold() == KEEP
 
 
 def after(tree: Mapping[str, str], changes: Changes) -> dict[str, str]:
-    """A tree as changes leave it."""
+    """Apply changes to a tree."""
     left = {path: text for path, text in tree.items() if path not in changes}
     return left | {path: text for path, text in changes.items() if text is not None}
 
 
 def proposed(tree: Mapping[str, str], findings: Sequence[Finding]) -> dict[str, str | None]:
-    """What can be shorter without a model, and without a word less: a line that has the very words
-    of another, whatever its bullet and its marks, goes; the first stays.
+    """Return the changes that need no model: a line with the same words as an earlier one, whatever
+    its bullet and punctuation, is removed.
     """
     gone: dict[str, set[int]] = {}
     for finding in findings:
@@ -417,15 +428,15 @@ def compact(
     keep: Iterable[Probe] = (),
     drop_max: float = DROP_MAX,
 ) -> Compacted:
-    """Judge a proposal, or make one of what is found without a model.
+    """Check a proposal, or make one from the findings that need no model.
 
     Args:
-        tree: The files as they stand.
-        rankers: What finds files by the probes' questions: by words.
-        changes: What is proposed; if None, lines that have the very words of others go.
-        reads: How often each file was read; None where nobody counted.
-        keep: Probes besides those in the tree.
-        drop_max: Largest share of tokens and lines to be dropped, 0 to 1.
+        tree: Current files.
+        rankers: Rank files for the probes' questions, by words.
+        changes: Proposed changes; None removes lines whose words repeat another line.
+        reads: Number of reads of each file; None if not counted.
+        keep: Probes in addition to those in the tree.
+        drop_max: Largest share of tokens and lines that may be dropped, 0 to 1.
 
     Raises:
         BadValue: `drop_max` is no share, or a changed text is no text.
@@ -450,7 +461,7 @@ def compact(
 
 
 def _real(tree: Mapping[str, str], changes: Mapping[str, Any]) -> dict[str, str | None]:
-    """Changes that change something. Raises BadValue for what is no text."""
+    """Return the changes that have an effect. Raises BadValue for a value that is no text."""
     for path, text in changes.items():
         if not isinstance(text, str | None):
             fact = f"a {type(text).__name__} for {path!r:.80}"
@@ -470,7 +481,9 @@ def refusals(
     rankers: Rankers,
     drop_max: float = DROP_MAX,
 ) -> list[str]:
-    """Why a proposal is refused: each share that is too large, and each probe that is lost."""
+    """Return the reasons to refuse a proposal: each share that is too large, and each lost
+    probe.
+    """
     found = [
         f"it changes {path!r}, which says what must stay: change it by hand"
         for path in changes
@@ -496,8 +509,8 @@ def _lines(texts: Iterable[str]) -> int:
 
 
 def is_held(tree: Mapping[str, str], probe: Probe, rankers: Rankers) -> bool:
-    """Whether a probe's phrase stands in a file, and its question leads to it. The files of probes
-    themselves do not count.
+    """Return whether a file contains a probe's phrase and its question finds that file. Files of
+    probes do not count.
     """
     phrase = _even(probe.phrase)
     files = {path: text for path, text in tree.items() if not is_keep(path)}

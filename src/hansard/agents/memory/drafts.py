@@ -1,8 +1,7 @@
-"""What operations on files come to: worked out on the files as they stand, then said as one change.
+"""Operations on files, applied in order to the current files and combined into one change.
 
 An operation is a plain object, as a step records it: `{"op": "edit", "path": ..., "old": ...,
-"new": ...}`. Those of a change are worked out one after the other, each on what the one
-before left.
+"new": ...}`. Each operation of a change is applied to the result of the previous one.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
 from hansard.domain.redaction import Redaction
 
 Op = dict[str, Any]
-"""An operation: `op`, `path`, and what else it takes."""
+"""An operation: `op`, `path` and its arguments."""
 
 DIFF_CHARACTERS_MAX = 40_000
-"""Most characters of a diff that a question shows; the text itself stands beside it, whole."""
+"""Most characters of a diff in a question; the whole text is recorded beside it."""
 
 _REMEMBER = re.compile(r"\s*/remember\s+(\S[\s\S]{0,2000})")
 
@@ -34,7 +33,7 @@ SEE_LS = "see ls() for the files that there are"
 
 
 def create(path: object, text: object, *, link: bool = False) -> Op:
-    """Have a file hold a text, whether or not there is one."""
+    """Create a file or replace its text."""
     named = paths.normal(path)
     return {"op": "create", "path": named, "text": space.text_of(named, text)} | (
         {"link": True} if link else {}
@@ -47,7 +46,7 @@ def restored(path: str, text: str, form: FileForm) -> Op:
 
 
 def edit(path: object, old: object, new: object) -> Op:
-    """Replace a part of a file, which must stand there once."""
+    """Replace a part of a file that occurs exactly once."""
     named = paths.normal(path)
     before, after = space.text_of(named, old), space.text_of(named, new)
     if not before:
@@ -56,7 +55,7 @@ def edit(path: object, old: object, new: object) -> Op:
 
 
 def insert(path: object, line: object, text: object) -> Op:
-    """Insert a text behind a line (0: before the first)."""
+    """Insert a text after a line (0: before the first)."""
     named = paths.normal(path)
     if type(line) is not int or line < 0:
         raise BadValue(f"insert into {named!r:.120}", f"line {line!r:.40}", "give a line, from 0")
@@ -64,13 +63,13 @@ def insert(path: object, line: object, text: object) -> Op:
 
 
 def append(path: object, text: object) -> Op:
-    """Add a line at the end of a file, which is created where there is none."""
+    """Append a line to a file, which is created if missing."""
     named = paths.normal(path)
     return {"op": "append", "path": named, "text": space.text_of(named, text)}
 
 
 def remembered(path: object, text: object) -> Op:
-    """Add an item to a file's list: a text in one paragraph."""
+    """Append an item to a file's list: a text in one paragraph."""
     words = " ".join(space.text_of("text", text).split())
     if not words:
         raise BadValue("remember", "the text is empty", "say what is to hold from now on")
@@ -78,8 +77,8 @@ def remembered(path: object, text: object) -> Op:
 
 
 def commanded(text: str) -> str | None:
-    """What a user's message asks to be remembered: what follows `/remember` at its begin, in one
-    line; None where it asks for nothing.
+    """Return the text that a user's message asks to remember, as one line: all after a leading
+    `/remember`. None if the message has no such command.
     """
     found = _REMEMBER.match(text)
     return " ".join(found[1].split()) if found is not None else None
@@ -96,7 +95,7 @@ def delete(path: object) -> Op:
 
 
 def touched(ops: Iterable[Op]) -> dict[str, None]:
-    """The paths that operations name, in order."""
+    """Return the paths that operations name, in order."""
     return dict.fromkeys(path for op in ops for path in (op["path"], op.get("to")) if path)
 
 
@@ -107,21 +106,21 @@ class _Item(msgspec.Struct):
 
 
 class FileDraft:
-    """The files of a space as some operations leave them."""
+    """Files of a space after some operations."""
 
     def __init__(self, name: str, state: MemoryState) -> None:
         self._name = name
         self._state = state
         self._items: dict[str, _Item | None] = {}
-        """The files that were looked at, as they are now; None for no file."""
+        """Files in use, with their current content; None for no file."""
         self._touched: dict[str, None] = {}
         self.created: set[str] = set()
         """The paths that are given a whole text."""
         self.only_appended: set[str] = set()
-        """The paths that lines are added to, whatever stands there, and nothing else is done."""
+        """Paths that only get lines appended, whatever their text."""
 
     def work(self, ops: Iterable[Op]) -> None:
-        """Work operations out. Raises NotFound, BadValue, MemoryConflict."""
+        """Apply operations. Raises NotFound, BadValue, MemoryConflict."""
         for op in ops:
             self._work(op)
 
@@ -167,7 +166,7 @@ class FileDraft:
         return paths.followed(path, links)
 
     def item(self, path: str) -> _Item | None:
-        """The file at a path as the operations so far leave it; None for no file."""
+        """Return the file at a path after the operations so far; None if there is none."""
         if path not in self._items:
             stood = self._state.files.get(path)
             self._items[path] = _Item(stood.text, stood.form, stood) if stood is not None else None
@@ -180,7 +179,7 @@ class FileDraft:
         return found
 
     def _text(self, path: str) -> str:
-        """The text of a file. Raises NotFound; BadValue for a binary file."""
+        """Return the text of a file. Raises NotFound, and BadValue for a binary file."""
         item = self._item(path)
         if item.form.binary:
             fact = "it is binary, and has no text to edit"
@@ -188,20 +187,22 @@ class FileDraft:
         return item.text
 
     def _create(self, path: str, text: str, form: FileForm | None) -> None:
-        """Put a file; without a form as a text, which may be executed if what stood there may."""
+        """Put a file; without a form it is a text and keeps the executable bit of the previous
+        file.
+        """
         at = path if form is not None else self._end_of(path)
         found = self.item(at)
         if form is None:
             form = FileForm(executable=found is not None and found.form.executable)
         origin = found.origin if found is not None else None
-        if found is None and not self._moved(at):  # what was deleted and comes again is edited
+        if found is None and not self._moved(at):  # deleted and created again: an edit
             origin = self._state.files.get(at)
         self._items[at] = _Item(text, form, origin)
         self._touch(at)
         self.created.add(at)
 
     def _moved(self, path: str) -> bool:
-        """Whether the file that stood at a path stands at another one now."""
+        """Return whether the stored file of this path has been moved to another path."""
         return any(
             item is not None and item.origin is not None and item.origin.path == path and at != path
             for at, item in self._items.items()
@@ -220,8 +221,8 @@ class FileDraft:
         places = lines.occurrences(text, old)
         if len(places) != 1:
             times = f"{counted(len(places), 'time')}" if places else "not at all"
-            remedy = "view it and give a part that stands there once"
-            raise BadValue(f"edit of {path!r:.120}", f"{old!r:.120} stands there {times}", remedy)
+            remedy = "view it and give a part that occurs once"
+            raise BadValue(f"edit of {path!r:.120}", f"{old!r:.120} occurs {times}", remedy)
         self._put(path, lines.replaced(text, places, new))
 
     def _insert(self, path: str, line: int, text: str) -> None:
@@ -251,7 +252,7 @@ class FileDraft:
         self.only_appended.discard(path)
 
     def changes(self) -> tuple[FileChange, ...]:
-        """What became of each file, as one change says it."""
+        """Return the combined change of each file."""
         kept = {
             id(item.origin) for item in self._items.values() if item is not None and item.origin
         }
@@ -272,12 +273,12 @@ class FileDraft:
 def worked_out(
     name: str, state: MemoryState, ops: Sequence[Op], seen: Mapping[str, str] | None
 ) -> tuple[FileChange, ...]:
-    """The change that operations come to on the files as they stand; empty for none.
+    """Apply operations to the current files and return the resulting change; empty for none.
 
-    seen: the digests of files as their writer saw them, by path (empty: none was there): where
-    another one stands, MemoryConflict is raised, and where a file is created over one that was
-    never seen. Lines that are added to a file go by no text of it, so these commute. None: whatever
-    stands. Raises NotFound, BadValue, too.
+    seen: the digests of files as their writer read them, by path (empty: no file). Raises
+    MemoryConflict if a file's digest differs, or if a file is created over one that its writer
+    never read. None skips this check. Appended lines depend on no text, so they commute and are not
+    checked. Also raises NotFound and BadValue.
     """
     draft = FileDraft(name, state)
     draft.work(ops)
@@ -302,9 +303,7 @@ def _text(draft: FileDraft, path: str) -> str:
 def shown(
     state: MemoryState, changes: Iterable[FileChange], redaction: Redaction | None = None
 ) -> str:
-    """A change as people are shown it: a unified diff of texts without secrets, cut to
-    DIFF_CHARACTERS_MAX.
-    """
+    """Return a change for display: a unified diff without secrets, cut to DIFF_CHARACTERS_MAX."""
 
     def clean(text: str | None) -> str | None:
         return text if text is None or redaction is None else redaction.text(text)

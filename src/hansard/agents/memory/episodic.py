@@ -1,5 +1,5 @@
-"""What happened in a run, as files: `runs/RUN/summary.md` and others, made from the log when they
-are read, of what the reader's role is shown of it and nothing else.
+"""Events of runs as files: `runs/RUN/summary.md` and others, derived from the log on each read and
+limited to events that the reader's role may see.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ FILES = ("decisions.md", "messages.md", "state.json", "summary.md", "trace.txt")
 """The files of a run."""
 
 RUNS_MAX = 500
-"""Most runs whose files are listed or searched at once: each of them is read whole."""
+"""Most runs whose files are listed or searched at once: each run is read whole."""
 
 ALL = RoleDefined(sees=(RoleRule("all", kinds=("**",)),), clearance=Confidentiality.SECRET.value)
-"""What a role sees that was never defined."""
+"""Rules of a role without a definition: it sees everything."""
 
 
 def run_of(path: str) -> tuple[str, str] | None:
-    """The run and the file of a path of what happened; None for another path."""
+    """Return the run and the file name in a path below `runs`; None for another path."""
     match path.split("/"):
         case [folder, run, name] if folder == RUNS and name in FILES:
             return run, name
@@ -42,8 +42,8 @@ def run_of(path: str) -> tuple[str, str] | None:
 
 
 async def derived(states: States, role: str, rules: RoleDefined | None, run: str) -> Derived:
-    """What a role is shown of a run, now. Raises NotFound for a run that is not there, and for one
-    of which it is shown nothing; BadValue where a mask of the role hashes.
+    """Derive the part of a run that a role may see now. Raises NotFound if there is no such run or
+    the role may see nothing of it, and BadValue if a mask of the role hashes.
     """
     position = await states.log.end(None)
     history = await states.history(run, AtPosition(position))
@@ -54,14 +54,16 @@ async def derived(states: States, role: str, rules: RoleDefined | None, run: str
 
 
 def are_in(pattern: str) -> bool:
-    """Whether a folder or glob names files of runs: it begins with their folder."""
+    """Return whether a folder or glob names files of runs: it begins with their folder."""
     return pattern.partition("/")[0] == RUNS
 
 
 async def files(
     states: States, role: str, rules: RoleDefined | None, is_wanted: Callable[[str], bool]
 ) -> list[MemoryFile]:
-    """The wanted files of all runs, as a role is shown them. Raises BadValue for too many runs."""
+    """Return the files of all runs whose path matches, limited to what a role may see. Raises
+    BadValue for too many runs.
+    """
     runs: dict[str, list[str]] = {}
     for run in sorted(await states.log.runs()):
         names = [name for name in FILES if is_wanted(f"{RUNS}/{run}/{name}")]
@@ -94,7 +96,7 @@ async def files(
 
 
 def text_of(name: str, run: str, lines: Iterable[Line], state: ShownState) -> str:
-    """A file's text."""
+    """Return the text of a file."""
     match name:
         case "summary.md":
             parts = _summary(run, state)

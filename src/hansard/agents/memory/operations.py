@@ -1,12 +1,12 @@
 """`session.memory`: files that outlive runs, read and changed by steps of the agent.
 
-A read is on record as the file's version, so that a resumed session is given just that; a change is
-one commit with its step, so that it is made once, whoever is killed. One tree shows all levels: the
-agent's own space, that of the user it acts for, and that of all; of files of one path the nearer
-one is seen, and a change goes to the one that is seen.
+A read records the file's version, so that a resumed session gets the same text. A change is
+committed together with its step, so that it is made exactly once even if the process is killed. One
+tree combines all levels: the agent's own space, that of the user it acts for, and the shared one.
+If several levels have a file of the same path, the nearest one is visible, and changes apply to it.
 
-A change waits for a person's word, unless the space's policy says otherwise; the question shows it
-as a diff, and a grant is good for that text on those versions alone.
+A change waits for a person's approval unless the space's policy allows it. The question shows the
+change as a diff; an approval covers that text on those file versions only.
 
 Written once for both clients as flows (see `hansard.agents.flow`).
 """
@@ -73,21 +73,22 @@ from hansard.domain.steps import Step
 from hansard.domain.values import load
 from hansard.state.memories import Memories
 
-# What of memory stands in a system prompt: every AGENTS.md, and what skills there are.
+# The memory block of a system prompt: every AGENTS.md, and a list of skills.
 #
-# Instructions are given from the farthest to the nearest: of all, of the user, of the agent, and of
-# each from the root into the folders, so that what comes later counts more, as agents.md says. Of a
-# skill its name and description stand there; its file is read when it is needed.
+# Instructions are ordered from farthest to nearest (shared, user, agent) and within each level from
+# the root into the folders, so that later ones take precedence, as agents.md says. A skill is
+# listed by name and description; its file is read when it is needed.
 
 SKILL = "SKILL.md"
 BUDGET_MIN, COUNTED_MIN = 200, 50
-"""Least budget, in characters and in what is counted: less holds no instruction."""
+"""Smallest budget, in characters and in counted units: less holds no instruction."""
 
 Count = Callable[[str], int]
-"""How large a text is: a tokenizer's, in tokens. A longer text is not smaller."""
+"""Return the size of a text, such as a tokenizer's number of tokens. Must not fall as a text grows.
+"""
 
 DESCRIPTION_MAX = 1_024
-"""Most characters of a skill's description: the most that its specification allows."""
+"""Most characters of a skill's description, as its specification allows."""
 
 
 class PromptPart(msgspec.Struct, frozen=True):
@@ -98,7 +99,7 @@ class PromptPart(msgspec.Struct, frozen=True):
 
 
 def mentions_file(path: str) -> bool:
-    """Whether a prompt tells of a file."""
+    """Return whether a prompt includes or lists a file."""
     *folders, name = path.split("/")
     return name == AGENTS or (name == SKILL and SKILLS in folders)
 
@@ -109,11 +110,11 @@ def composed(
     budget: int | None,
     count: Count | None = None,
 ) -> str:
-    """The block of a system prompt, of at most so many characters, or of what is counted.
+    """Compose the memory block of a system prompt, at most `budget` characters or counted units.
 
-    parts: every AGENTS.md of all levels, and the skills that are seen. spaces: the nearest first.
-    Where the budget is too small, the farthest instructions are cut first, and it is said. Raises
-    BadValue for a budget below BUDGET_MIN, or COUNTED_MIN.
+    parts: every AGENTS.md of all levels, and the visible skills. spaces: nearest first. If the
+    budget is too small, the farthest instructions are cut first, with a note where to find them.
+    Raises BadValue for a budget below BUDGET_MIN, or COUNTED_MIN.
     """
     least, what = (BUDGET_MIN, "characters") if count is None else (COUNTED_MIN, "as it is counted")
     if budget is not None and budget < least:
@@ -125,7 +126,7 @@ def composed(
     lines = sorted(_skill(each) for each in skills)
     ending = ""
     if lines:
-        head = "## Skills\n\nView a skill's file before you do what it is for.\n\n"
+        head = "## Skills\n\nView a skill's file before you use the skill.\n\n"
         ending = head + "".join(lines)
     blocks = [_instructions(each) for each in items]
     if budget is not None:
@@ -146,8 +147,8 @@ def _instructions(part: PromptPart) -> str:
 def _within(
     items: list[PromptPart], blocks: list[str], ending: str, budget: int, size: Count
 ) -> list[str]:
-    """The blocks that fit before an ending, the nearest whole as long as they do; of others it is
-    said where.
+    """Return the blocks that fit before an ending, nearest first to be kept whole; each cut block
+    ends with a note that names its file.
     """
     found: list[str] = []
     for part, block in reversed(list(zip(items, blocks, strict=True))):
@@ -161,13 +162,13 @@ def _within(
 
 
 def _beside(size: Count, left: str, text: str) -> int:
-    """How large a text is together with what stands behind it."""
+    """Return the size of a text together with the text that follows it."""
     return size(_joined([text, left]))
 
 
 def _begin(text: str, note: str, budget: int, size: Count) -> str:
-    """As much of a text as fits, with a note behind where that is not all; empty where not even
-    the note does.
+    """Return as much of a text as fits; if it is cut, followed by a note. Empty if not even the
+    note fits.
     """
     if size(text) <= budget:
         return text
@@ -179,7 +180,7 @@ def _begin(text: str, note: str, budget: int, size: Count) -> str:
 
 
 def _skill(part: PromptPart) -> str:
-    """A skill in a line: what its front matter says, as far as that can be read."""
+    """Return a skill in one line, from the readable part of its front matter."""
     name, about = part.file.path.split("/")[-2], ""
     read = front_matter(part.file.path, part.file.text, flow=True)
     if isinstance(read, FrontMatter):
@@ -201,7 +202,7 @@ T = TypeVar("T")
 _memory = functools.partial(operation, kind=KIND)
 _writes = functools.partial(_memory, writes=True)
 
-# What an operation is given, as it is recorded.
+# Recorded arguments of each operation.
 SPECS = {
     "view": _memory("memory.view", "path", "space", "at"),
     "ls": _memory("memory.ls", "folder"),
@@ -219,14 +220,14 @@ SPECS = {
 }
 
 REQUESTED_BY_USER = "a user asked for it"
-"""Why a line is there that a user wanted by `/remember`."""
+"""Reason recorded with a line that a user requested by `/remember`."""
 
 DEFAULT_RULE = AskFirst(tool="memory.*", name="memory")
-"""What asks about changes where no rule of the gate does."""
+"""Rule used for changes that no rule of the gate covers."""
 
 
 class TreeFile(msgspec.Struct, frozen=True):
-    """A file where it is seen in the tree of all levels."""
+    """A visible file in the tree of all levels."""
 
     space: str
     file: MemoryFile
@@ -240,21 +241,25 @@ class MemoryFlows(JointSteps):
         self._rankers = rankers
         self._sight = VisibilityFilter(engine.settings.permit, engine.clearances.mine)
         self._seen: dict[str, dict[str, str]] = {}
-        """By space and path, the digests of the files as this session saw them last."""
+        """Digests of the files as this session last read them, by space and path."""
         self._prompted: dict[str, str] = {}
-        """By space and path, the digests of the files as the prompt had them."""
+        """Digests of the files that the prompt used, by space and path."""
         self._now: int | None = None
-        """The log's time when a policy was last asked, in ns; None where it does not go by it."""
+        """Log time when a policy was last evaluated, in ns; None if the policy does not depend on
+        time.
+        """
 
     @property
     def spaces(self) -> tuple[str, ...]:
-        """The spaces that the tree shows, the nearest first."""
+        """Spaces of the tree, nearest first."""
         actor = self.engine.ledger.actor
         users = tuple(f"{USER}{who}" for who in actor.on_behalf_of[:1])
         return (f"{AGENT}{self.engine.stream.agent}", *users, ORG)
 
     def begin(self, name: str, *given: Any) -> Call:
-        """An operation with its place in the record. Raises BadValue, NoScope, ToolError."""
+        """Build the call of an operation, with its place in the record. Raises BadValue, NoScope,
+        ToolError.
+        """
         self.engine.ledger.demand_open()
         call = self.engine.begin(SPECS[name], given, {})
         call.needs = ()
@@ -263,7 +268,7 @@ class MemoryFlows(JointSteps):
     # ------------------------------------------------------------ reads
 
     def view(self, path: object, space: str | None, at: object) -> Flow[MemoryEntry]:
-        """A file as it stands, or stood. Raises NotFound."""
+        """Return a file, now or at a point. Raises NotFound."""
         named = paths.normal(path)
         call = self.begin("view", named, _space(space), at)
         if (of_run := episodic.run_of(named)) is not None:
@@ -282,7 +287,7 @@ class MemoryFlows(JointSteps):
         return self._entry(found)
 
     def _happened(self, call: Call, run: str, name: str) -> Flow[MemoryEntry]:
-        """A file of what happened in a run, made of what the agent's role is shown of it."""
+        """Return a file derived from a run, limited to what the agent's role may see."""
         engine = self.engine
 
         def read() -> Flow[Any]:
@@ -311,13 +316,13 @@ class MemoryFlows(JointSteps):
 
     @property
     def _rules(self) -> RoleDefined | None:
-        """What the agent's role is shown of runs."""
+        """Rules that say what the agent's role may see of runs."""
         permit = self.engine.settings.permit
         return permit.rules if permit.enforced else episodic.ALL
 
     def _entry(self, found: TreeFile) -> MemoryEntry:
-        """A file as the agent is given it: to a role that does not see all a version would tell how
-        much happened to others.
+        """Return a file for the agent. A limited role gets no version, which would reveal how much
+        changed elsewhere.
         """
         entry = entry_of(found.space, found.file)
         return msgspec.structs.replace(entry, version=0) if self._sight.is_limited else entry
@@ -326,7 +331,7 @@ class MemoryFlows(JointSteps):
         return (yield from self._recorded(call, lambda: self._read(call, read)))
 
     def _read(self, call: Call, read: list[TreeFile]) -> Flow[Any]:
-        """What is put on record of a file that was viewed: which one, and at which version."""
+        """Return the fields that a view records: which file, and at which version."""
         given = call.arguments
         found = yield from self._found(given["path"], given["space"], given["at"])
         if found is None:
@@ -343,19 +348,19 @@ class MemoryFlows(JointSteps):
         }
 
     def _found(self, path: str, space: str | None, at: object) -> Flow[TreeFile | None]:
-        """The nearest file of a path that the agent's role sees."""
+        """Return the nearest file of a path that the agent's role may see."""
         for each in (space,) if space else self.spaces:
             try:
                 state = yield from self._state(each, at)
             except NotFound:
-                continue  # the point is one of another space
+                continue  # the point belongs to another space
             found = state.file(path)
             if found is not None:
                 return TreeFile(each, found)
         return None
 
     def _state(self, space: str, at: object = None) -> Flow[MemoryState]:
-        """A space as the agent's role sees it."""
+        """Return a space as the agent's role may see it."""
         work = functools.partial(self._sight.at, self._memories, space, at)
         state: MemoryState = yield Io(work)
         return state
@@ -369,12 +374,12 @@ class MemoryFlows(JointSteps):
         yield Io(functools.partial(self._memories.load, files))
 
     def _using(self, work: Callable[[], T], first: Iterable[MemoryFile | None]) -> Flow[T]:
-        """What `work` makes of texts, those of some files and whatever it turns out to need."""
+        """Run `work` on texts: those of some files, and any others that it turns out to need."""
         found: T = yield Io(functools.partial(self._memories.using, work, first))
         return found
 
     def _again(self, fields: dict[str, Any]) -> Flow[TreeFile]:
-        """A file as it was viewed before."""
+        """Return a file as an earlier, recorded view read it."""
         state = yield from self._state(fields["space"], fields["event"])
         found = state.files.get(fields["path"])
         if found is None or found.digest != fields["digest"]:
@@ -386,8 +391,8 @@ class MemoryFlows(JointSteps):
         self._seen.setdefault(space, {})[path] = mark
 
     def tree(self, of_runs: Callable[[str], bool] | None = None) -> Flow[dict[str, TreeFile]]:
-        """All files that the agent may be shown, by path, the nearer level before the others. With
-        `of_runs` also those files of runs for whose paths it is true.
+        """Return all files that the agent may see, by path; the nearest level takes precedence.
+        `of_runs`: selects the paths of files of runs to include.
         """
         found: dict[str, TreeFile] = {}
         for space in self.spaces:
@@ -410,8 +415,8 @@ class MemoryFlows(JointSteps):
         of_runs: Callable[[str], bool] | None = None,
         texts: Callable[[str], bool] | None = None,
     ) -> Flow[Any]:
-        """What is put on record of a look at the tree, or what is there of it. `texts`: the paths
-        whose texts it takes.
+        """Return the recorded result of a look at the tree, or record it now. `texts`: selects the
+        paths whose texts are needed.
         """
 
         def read() -> Flow[Any]:
@@ -426,7 +431,7 @@ class MemoryFlows(JointSteps):
         return (yield from self.ask(call, run))
 
     def ls(self, folder: str) -> Flow[list[str]]:
-        """The paths under a folder, sorted."""
+        """Return the paths under a folder, sorted."""
         within = f"{paths.normal(folder.rstrip('/'))}/" if folder.strip("/.") else ""
         if episodic.run_of(f"{within}{episodic.FILES[0]}") is not None:
             return [f"{within}{name}" for name in episodic.FILES]
@@ -439,7 +444,7 @@ class MemoryFlows(JointSteps):
         return listed
 
     def glob(self, pattern: str) -> Flow[list[str]]:
-        """The paths that match, sorted."""
+        """Return the matching paths, sorted."""
         call = self.begin("glob", pattern)
         listed: list[str] = yield from self._listed(
             call, lambda tree: paths_matching(tree, pattern).paths, _of_runs(pattern)
@@ -447,7 +452,7 @@ class MemoryFlows(JointSteps):
         return listed
 
     def grep(self, pattern: str, glob: str) -> Flow[list[list[Any]]]:
-        """The lines that match, as (path, line, text)."""
+        """Return the matching lines, as (path, line, text)."""
         call = self.begin("grep", pattern, glob)
 
         def made(tree: dict[str, TreeFile]) -> Any:
@@ -468,10 +473,10 @@ class MemoryFlows(JointSteps):
         kind: str = "",
         limit: int = HITS_MAX,
     ) -> Flow[Found]:
-        """The files that fit a question, the best first."""
+        """Return the files that match a question, best first."""
         named = f"{embedder.name}@{embedder.digest}" if embedder is not None else ""
         given = (question, by or "", glob, limit, named)
-        # Without a kind as searches were always recorded, so that these are found again.
+        # Recorded without a kind, as in older records, so that a replay matches these.
         call = self.begin("search_of_kind", *given, kind) if kind else self.begin("search", *given)
 
         def made(tree: dict[str, TreeFile]) -> Any:
@@ -486,7 +491,7 @@ class MemoryFlows(JointSteps):
         return msgspec.convert(recorded, Found)
 
     def history(self, path: object, space: str | None) -> Flow[list[MemoryVersion]]:
-        """The versions of a file, the oldest first."""
+        """Return the versions of a file, oldest first."""
         named = paths.normal(path)
         call = self.begin("history", named, _space(space))
 
@@ -508,7 +513,7 @@ class MemoryFlows(JointSteps):
     # ------------------------------------------------------------ prompts
 
     def prompt(self, budget: int | None, count: Count | None = None) -> Flow[str]:
-        """What of memory stands in the system prompt."""
+        """Return the memory block of the system prompt."""
         call = self.begin("prompt", budget)
 
         def read() -> Flow[Any]:
@@ -523,7 +528,9 @@ class MemoryFlows(JointSteps):
         return block
 
     def _parts(self) -> Flow[list[PromptPart]]:
-        """The files that a prompt tells of: instructions of all levels, of skills the nearest."""
+        """Return the files of the prompt: instructions of all levels, and the nearest of each
+        skill.
+        """
         found: dict[str, PromptPart] = {}
         paths_seen: set[str] = set()
         for space in self.spaces:
@@ -539,8 +546,8 @@ class MemoryFlows(JointSteps):
         return [found[name] for name in (yield from cleared_of(self.engine, labels))]
 
     def news(self) -> Flow[list[MemoryNews]]:
-        """What has changed of the files that the prompt tells of, since it was made or since this
-        was asked last.
+        """Return the changes of the prompt's files since the prompt was made or since the last
+        call.
         """
         call = self.begin("news")
         before = self._prompted
@@ -564,27 +571,31 @@ class MemoryFlows(JointSteps):
     # ------------------------------------------------------------ changes
 
     def command(self, message: str, path: str, space: str | None) -> Flow[str]:
-        """Do what a user's message asks for; what is remembered, empty for nothing."""
+        """Run the command in a user's message; return the remembered text, empty if there is no
+        command.
+        """
         text = drafts.commanded(message)
         if text is not None:
-            source = yield from self._said_by_user(message)
+            source = yield from self._user_message_id(message)
             yield from self.change(
                 [drafts.remembered(path, text)], REQUESTED_BY_USER, space, [source]
             )
         return text or ""
 
-    def _said_by_user(self, message: str) -> Flow[str]:
-        """The event of the first message by which a user says something here. Raises BadValue."""
+    def _user_message_id(self, message: str) -> Flow[str]:
+        """Return the id of the event of the first message with which a user of this run gave this
+        text. Raises BadValue.
+        """
         version = next((each.version for each in self._of_users() if _says(each, message)), None)
         if version is None:
-            remedy = "put it on record first: session.message('user', said)"
-            raise BadValue("command", f"no user said {message!r:.80} in this run", remedy)
+            remedy = "record it first: session.message('user', text)"
+            raise BadValue("command", f"no user message {message!r:.80} in this run", remedy)
         read = functools.partial(self.engine.workspace.log.read, self.engine.stream, to=version)
         for stored in (yield Io(read)):
             at = version - stored.commit.version
             if 0 <= at < len(stored.commit.events):
                 return str(stored.commit.events[at].id)
-        return ""  # of a fork's parent
+        return ""  # the message belongs to the fork's parent
 
     def _of_users(self) -> Iterator[StatedFact]:
         for each in self.engine.ledger.state.facts:
@@ -594,7 +605,7 @@ class MemoryFlows(JointSteps):
     def change(
         self, ops: Sequence[Op], because: str, space: str | None, sources: Sequence[str]
     ) -> Flow[dict[str, Any]]:
-        """Make a change, or give what is on record of it."""
+        """Make a change, or return its recorded result."""
         call = self.begin("change", list(ops), because, _space(space), list(sources))
         return (yield from self._changed(call, self._change))
 
@@ -608,8 +619,8 @@ class MemoryFlows(JointSteps):
         return found
 
     def _note_written(self, space: str, fields: dict[str, Any]) -> None:
-        """What this session wrote it has seen, unless it changed a part of a text that it had not.
-        An older record does not say which text that was.
+        """Note a file that this session wrote as read by it, unless it changed only part of a text
+        that it had not read. Older records lack the digest of that text.
         """
         before = fields.get("before", "")
         if not before or before in self._seen.get(space, {}).values():
@@ -639,8 +650,8 @@ class MemoryFlows(JointSteps):
         trouble: Exception | None = None,
         used: Label | None = None,
     ) -> Flow[Any]:
-        """Make a change, once whoever is to be asked has granted it. What is in its way is its
-        step's outcome. used: the label of what it comes from, besides the agent's.
+        """Make a change after any approval it needs. A failure becomes the outcome of its step.
+        used: the label of the change's sources, in addition to the agent's.
         """
         space, ops = request.space, request.ops
         touched = drafts.touched(ops)
@@ -665,10 +676,12 @@ class MemoryFlows(JointSteps):
             return (yield from self._jointly(call, [], make))
         finally:
             for path in touched if works and works[-1].error is not None else ():
-                self._seen.get(space, {}).pop(path, None)  # what stands is to be viewed again
+                self._seen.get(space, {}).pop(
+                    path, None
+                )  # must be read again before the next change
 
     def _space_of(self, ops: Sequence[Op]) -> Flow[str]:
-        """Where a change goes that says nothing of it: where the files are that it changes."""
+        """Return the space for a change that names none: that of the files it changes."""
         found: dict[str, str] = {}
         for op in ops:
             at = yield from self._found(op["path"], None, None)
@@ -682,8 +695,8 @@ class MemoryFlows(JointSteps):
     def _asked(
         self, call: Call, request: ChangeRequest, rule: AskFirst | None
     ) -> Flow[tuple[FileChange, ...] | None]:
-        """Ask a person about a valid change, where the space's policy or a rule requires it.
-        Return the granted change; None where nobody was asked.
+        """Request approval of a valid change if the space's policy or a rule requires it. Return
+        the approved change; None if no approval was needed.
         """
         state = yield from self._state(request.space)
         first = [state.file_or_none(path) for path in drafts.touched(request.ops)]
@@ -706,7 +719,7 @@ class MemoryFlows(JointSteps):
         return changes
 
     def _check(self, request: ChangeRequest, changes: tuple[FileChange, ...]) -> Flow[None]:
-        """Raise what a change is refused for, before a person is asked about it."""
+        """Raise the error for which a change would be refused, before approval is requested."""
         engine, space = self.engine, request.space
         whole: MemoryState = yield Io(functools.partial(self._memories.state, space))
         change = MemoryChanged(
@@ -721,15 +734,15 @@ class MemoryFlows(JointSteps):
         )
 
     def plan(self, call: Call) -> Flow[Step | None]:
-        """As of all that agents share; but memory outlives runs, so a fork's is its parent's: where
-        it shadows effects, a change is one.
+        """Plan as for all shared effects. Memory outlives runs, so a fork uses its parent's: if a
+        fork shadows effects, a change counts as one.
         """
         if self.engine.settings.shadows and call.has_effects:
             return (yield from self.engine.plan(call))
         return (yield from super().plan(call))
 
     def revert(self, event: str, because: str, space: str | None) -> Flow[dict[str, Any]]:
-        """Undo a change of a space, by its version ('@3') or its id."""
+        """Undo a change of a space, named by its version ('@3') or its id."""
         call = self.begin("revert", event, because, space_name(space) if space else self.spaces[0])
         return (yield from self._changed(call, self._revert))
 
@@ -764,7 +777,9 @@ def _says(stated: StatedFact, message: str) -> bool:
 
 
 def _of_runs(glob: str) -> Callable[[str], bool] | None:
-    """Which files of runs match a glob; None for one that does not begin with their folder."""
+    """Return the predicate that selects the files of runs by a glob; None if it does not begin with
+    their folder.
+    """
     return functools.partial(_matches, glob) if episodic.are_in(glob) else None
 
 
@@ -777,7 +792,7 @@ def _is_in(glob: str, path: str) -> bool:
 
 
 def _texts(tree: Mapping[str, TreeFile], glob: str) -> dict[str, str]:
-    """The texts of a tree's files, of those that match a glob if one is given."""
+    """Return the texts of a tree's files, limited to those that match a glob if there is one."""
     return {
         path: each.file.text
         for path, each in tree.items()

@@ -1,4 +1,4 @@
-"""Files of memory as people and programs read them: entries, versions, what undoes a change."""
+"""Files of memory as read by people and programs: entries, versions, and the undo of a change."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ class MemoryEntry(Brief, msgspec.Struct, frozen=True):
     """A file of memory as it was read.
 
     Attributes:
-        space: Whose it is: `agent/<name>`, `user/<principal>` or `org`.
-        path: From the root of the tree; of a link the file that it leads to.
-        text: What it holds.
-        digest: Of its text.
-        version: The version of its space that changed it last.
-        kind: How to act, what is known, or what happened.
-        author: Who changed it last.
-        role: That agent's role; empty for a person.
-        event: The id of the event that changed it last.
-        label: Of all that its text comes from; empty for public and trusted.
-        created_at: When it came to be, by the log's time: ISO 8601 in UTC; empty for what is made
-            of a run's record when it is read.
-        changed_at: When it was changed last, likewise.
-        link: Whether it is a symbolic link; its text is then the path that it leads to.
-        binary: How many bytes a binary file has, whose text says no more than that; 0 for a text.
-        executable: Whether its owner may execute it.
+        space: Space of the file: `agent/<name>`, `user/<principal>` or `org`.
+        path: Path from the root of the tree; of a link the file that it leads to.
+        text: Content.
+        digest: Digest of the text.
+        version: Version of its space that changed it last.
+        kind: Kind of memory: procedural, semantic or episodic.
+        author: Author of the last change.
+        role: Role of the author, if an agent; empty for a person.
+        event: Id of the event that changed it last.
+        label: Label of all sources of its text; empty for public and trusted.
+        created_at: Creation time, by the log: ISO 8601 in UTC; empty for a file that is derived
+            from a run's record when it is read.
+        changed_at: Time of the last change, likewise.
+        link: True for a symbolic link; its text is then the path that it leads to.
+        binary: Size in bytes of a binary file, whose text gives only that size; 0 for a text.
+        executable: True if its owner may execute it.
     """
 
     space: str
@@ -64,17 +64,17 @@ class MemoryVersion(Brief, msgspec.Struct, frozen=True):
     """A version of a file.
 
     Attributes:
-        space: Whose it is.
-        path: The path that it had then.
-        version: The version of its space.
-        op: What happened: created, edited, renamed or deleted.
-        author: Who did it; of an imported change the author that its source claims.
-        at: When, by the log's time, or as the source of an imported change claims: ISO 8601.
-        because: Why.
-        event: The id of the change.
-        digest: Of its text then; empty where it was deleted.
-        position: Where the change stands in the log.
-        sources: The ids of the events that the change rests on.
+        space: Space of the file.
+        path: Path at that version.
+        version: Version of the space.
+        op: Operation: created, edited, renamed or deleted.
+        author: Author; of an imported change the author that its source claims.
+        at: Time by the log, or as the source of an imported change claims: ISO 8601.
+        because: Reason.
+        event: Id of the change.
+        digest: Digest of its text at that version; empty if it was deleted.
+        position: Position of the change in the log.
+        sources: Ids of the events that the change rests on.
     """
 
     space: str
@@ -91,12 +91,12 @@ class MemoryVersion(Brief, msgspec.Struct, frozen=True):
 
 
 class MemoryNews(Brief, msgspec.Struct, frozen=True):
-    """A file that the system prompt tells of, and that has changed since.
+    """A file of the system prompt that has changed since the prompt was made.
 
     Attributes:
-        file: Its space and path: `org/AGENTS.md`.
+        file: Space and path: `org/AGENTS.md`.
         what: `new`, `changed` or `gone`.
-        author: Who changed it; empty where it is gone.
+        author: Author of the change; empty if the file is gone.
     """
 
     file: str
@@ -105,7 +105,7 @@ class MemoryNews(Brief, msgspec.Struct, frozen=True):
 
 
 def entry_of(space: str, file: MemoryFile) -> MemoryEntry:
-    """A file as it is given to who reads it."""
+    """Return a file in the form that readers get."""
     return MemoryEntry(
         space=space,
         path=file.path,
@@ -128,7 +128,9 @@ def entry_of(space: str, file: MemoryFile) -> MemoryEntry:
 def versions_of(
     space: str, history: Iterable[MemoryEventAt], path: str | None
 ) -> list[MemoryVersion]:
-    """The versions of a file, through its renames, the oldest first; those of all without one."""
+    """Return the versions of a file across renames, oldest first; those of all files without a
+    path.
+    """
     found: list[MemoryVersion] = []
     target = path
     for each in reversed(list(history)):
@@ -161,8 +163,8 @@ def versions_of(
 def files_of(
     history: Iterable[MemoryEventAt], path: str, shown: Sequence[MemoryEventAt] | None = None
 ) -> list[tuple[MemoryEventAt, MemoryFile | None]]:
-    """The versions of a file, through its renames, each with the change that brought it; the
-    oldest first. shown: the changes as they may be told; as they stand without.
+    """Return the versions of a file across renames, oldest first, each with the change that made
+    it. shown: the changes as the reader may see them; `history` if not given.
     """
     events = list(history)
     fields = {each.id: each for each in (events if shown is None else shown)}
@@ -184,12 +186,12 @@ def files_of(
 
 
 class Undo(msgspec.Struct, frozen=True):
-    """What undoes a change of a space.
+    """Inverse of a change of a space.
 
     Attributes:
-        space: Whose.
-        files: Each file that was changed, with what it was before (None where it was created), and
-            what the change made of it (None where it was deleted).
+        space: Name of the space.
+        files: Each changed file before the change (None if the change created it) and after it
+            (None if the change deleted it).
     """
 
     space: str
@@ -197,8 +199,8 @@ class Undo(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> Label | None:
-        """Of all texts that it brings back. What stands tells less: of a file that was deleted,
-        there is nothing that still has its label.
+        """Label of all texts that the undo restores. The current files do not suffice: a deleted
+        file no longer carries its label.
         """
         return join(*(stood.label for _, stood, _ in self.files if stood is not None)).stored
 
@@ -208,12 +210,12 @@ class Undo(msgspec.Struct, frozen=True):
         return [file for _, stood, made in self.files for file in (stood, made)]
 
     def ops(self, state: MemoryState) -> list[Op]:
-        """The operations that undo it where the space stands so. What was changed since in other
-        lines stays.
+        """Return the operations that undo the change on the current space. Later changes of other
+        lines are kept.
 
-        Raises MemoryConflict where a file was changed since in the same lines, moved, deleted or
-        made again; it has the text that was to come back, so only who is cleared for `label` may
-        be told.
+        Raises MemoryConflict if a file has since been changed in the same lines, moved, deleted or
+        created again. The error holds the text to restore, so it may only go to readers cleared for
+        `label`.
         """
         ops: list[Op] = []
         for file, stood, made in self.files:
@@ -227,8 +229,8 @@ class Undo(msgspec.Struct, frozen=True):
 
 
 def undo_of(space: str, history: Sequence[MemoryEventAt], target: str) -> Undo:
-    """What undoes a change, named by its version ('@3'), or the id of its event or commit. Raises
-    NotFound.
+    """Return the inverse of a change, named by its version ('@3'), or the id of its event or
+    commit. Raises NotFound.
     """
     before = spaces.initial()
     for each in history:
@@ -253,8 +255,8 @@ def undo_of(space: str, history: Sequence[MemoryEventAt], target: str) -> Undo:
 def _without(
     stood: MemoryFile | None, made: MemoryFile | None, current: MemoryFile | None
 ) -> str | None:
-    """The text of a file without a change that made one of what stood; None where it goes, or
-    where that cannot be said.
+    """Return a file's current text without the change from `stood` to `made`; None if the file
+    goes, or if the texts cannot be merged.
     """
     if stood is None:
         return None
@@ -266,7 +268,9 @@ def _without(
 
 
 def _undone(stood: MemoryFile | None, path: str, text: str | None) -> list[Op]:
-    """What brings a file back to what stood; nothing stood: it goes."""
+    """Return the operations that restore a file to its previous state; without one it is
+    deleted.
+    """
     if stood is None or text is None:
         return [drafts.delete(path)]
     moved = [drafts.rename(path, stood.path)] if stood.path != path else []

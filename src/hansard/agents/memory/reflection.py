@@ -1,7 +1,9 @@
-"""Reflection on runs, each once a space, and the proposals that it and compactions make.
+"""Reflection on runs, once per run and space, and the proposals made by reflections and
+compactions.
 
-Which runs were taken and what came of them is one event: a reflection that is killed was made or
-was not, and the next one takes what is left. No file is changed; what is proposed a person makes.
+The reflected runs and the resulting proposals are one event: a killed reflection was either
+recorded or not, and the next one takes the remaining runs. No file is changed; a person applies the
+proposals.
 """
 
 from __future__ import annotations
@@ -40,15 +42,15 @@ from hansard.domain.memory.space import BECAUSE_MAX, SOURCES_MAX, MemoryConflict
 from hansard.domain.run import RunStatus
 from hansard.state.memories import MemoryEventAt
 
-# A proposal is open until it is made. It goes by the file that it was made of: where that has
-# changed since, it is refused with both texts.
+# A proposal is open until it is applied. It is based on one version of a file: if that has changed
+# since, applying it is refused with both texts.
 
 LAST = "last"
-"""Names the newest event that proposes something."""
+"""Selects the newest event with proposals."""
 
 
 class ProposalStanding(StrEnum):
-    """How a proposal stands."""
+    """State of a proposal."""
 
     OPEN = "open"
     MADE = "made"
@@ -56,16 +58,16 @@ class ProposalStanding(StrEnum):
 
 
 class ListedProposal(Brief, msgspec.Struct, frozen=True):
-    """What is proposed for a file.
+    """A proposal for a file.
 
     Attributes:
-        proposal: The id of the event that proposes it.
-        path: The file.
-        standing: `open`; `made`; `changed`: the file is another since, so it cannot be made.
-        because: Why it is proposed.
-        sources: The ids of the events that it rests on.
-        label: Of what it rests on; empty for public and trusted.
-        diff: What it does, in git's unified format; empty unless it is open.
+        proposal: Id of the event that proposes it.
+        path: Path of the file.
+        standing: `open`; `made`; `changed`: the file has changed since, so it cannot be applied.
+        because: Reason.
+        sources: Ids of the events that it rests on.
+        label: Label of its sources; empty for public and trusted.
+        diff: Its change in git's unified format; empty unless it is open.
     """
 
     proposal: str
@@ -78,7 +80,7 @@ class ListedProposal(Brief, msgspec.Struct, frozen=True):
 
 
 class _Proposed(msgspec.Struct, frozen=True):
-    """What an event proposes for a file, in order."""
+    """All proposals of one event for one file, in order."""
 
     at: MemoryEventAt
     path: str
@@ -97,7 +99,7 @@ class _Proposed(msgspec.Struct, frozen=True):
         return self.at.stored.commit.label
 
     def text(self, current: MemoryFile | None) -> str | None:
-        """What the file is to hold; None where it goes."""
+        """Return the proposed text of the file; None to delete it."""
         text = current.text if current is not None else ""
         for part in self.parts:
             if part.gone:
@@ -108,7 +110,7 @@ class _Proposed(msgspec.Struct, frozen=True):
 
 
 async def listed(workspace: Workspace, space: str) -> list[ListedProposal]:
-    """What is proposed for a space's files, the newest last. Raises BadName."""
+    """Return the proposals for a space's files, newest last. Raises BadName."""
     history = await workspace.memories.history(space)
     now = await workspace.memories.state(space)
     found: list[ListedProposal] = []
@@ -135,21 +137,21 @@ async def listed(workspace: Workspace, space: str) -> list[ListedProposal]:
 async def make(
     workspace: Workspace, space: str, proposal: str, paths: Sequence[str], by: str
 ) -> tuple[int, str]:
-    """Have what an event proposes be a change, by a person's word; the version that the space is
-    at, and the change as a diff. What is made already is left.
+    """Apply the proposals of an event as a change by a person; return the space's version and the
+    change as a diff. Proposals that are already applied are skipped.
 
     Args:
-        workspace: Of the space.
-        space: Which.
-        proposal: The event's id, or `last` for the newest.
-        paths: Of which files; all that it proposes something for, if empty.
-        by: Who says so.
+        workspace: Workspace of the space.
+        space: Name of the space.
+        proposal: Id of the event, or `last` for the newest.
+        paths: Files to change; all files of the event if empty.
+        by: Person who applies them.
 
     Raises:
         NotFound: There is no such proposal.
-        BadValue: All of it is made already.
-        MemoryConflict: A file is another than it was proposed for; nothing was changed.
-        MemoryInvalid: A file would not be valid.
+        BadValue: All proposals are already applied.
+        MemoryConflict: A file has changed since it was proposed; nothing was changed.
+        MemoryInvalid: A file would become invalid.
     """
     history = await workspace.memories.history(space)
     chosen = _chosen(_proposed(history), space, proposal, paths)
@@ -169,7 +171,7 @@ async def make(
             ops.append(drafts.delete(each.path) if text is None else drafts.create(each.path, text))
             made.append(each)
     if not ops:
-        raise BadValue("proposal", f"{proposal} is made already", "see 'hansard memory log'")
+        raise BadValue("proposal", f"{proposal} is already applied", "see 'hansard memory log'")
     seen = {path: file.digest for path, file in now.files.items()}
     diff = drafts.shown(now, worked_out(space, now, ops, seen))
     because = "; ".join(dict.fromkeys(each.because for each in made if each.because))
@@ -199,7 +201,7 @@ def _proposed(history: Sequence[MemoryEventAt]) -> list[_Proposed]:
 def _chosen(
     found: Sequence[_Proposed], space: str, proposal: str, paths: Sequence[str]
 ) -> list[_Proposed]:
-    """Those that are meant. Raises NotFound."""
+    """Return the proposals selected by id and paths. Raises NotFound."""
     target = found[-1].at.id if proposal == LAST and found else proposal
     of_it = [each for each in found if each.at.id == target]
     has = {each.path for each in of_it}
@@ -214,8 +216,8 @@ def _chosen(
 async def _standing(
     workspace: Workspace, space: str, history: Sequence[MemoryEventAt], proposed: _Proposed
 ) -> ProposalStanding:
-    """By the changes since of the same file: one that rests on the event has made it, any other has
-    the file be another one.
+    """Derive the state of a proposal from later changes of the same file: one that names the event
+    as a source has applied it; any other has changed the file.
     """
     for each in history:
         if each.version <= proposed.at.version or not isinstance(each.event, MemoryChanged):
@@ -234,28 +236,28 @@ async def _standing(
 
 
 WORKFLOW = "memory-reflect"
-"""The workflow of reflections themselves, which are not reflected on."""
+"""Workflow of reflections themselves, which are not reflected on."""
 
 RUNS_MAX = 50
-"""Runs of one reflection: what a model is given at once. What is left is the next one's."""
+"""Most runs of one reflection, as a model gets them at once. The next one takes the rest."""
 
 MESSAGES_MAX = 200
-"""Of each run that are given, the newest ones."""
+"""Most messages of a run that a reflection gets, the newest ones."""
 
 MESSAGE_CHARACTERS_MAX = 4_000
-"""Of each message that are given."""
+"""Most characters of a message that a reflection gets."""
 
 PROPOSALS_MAX = 50
-"""Most of one reflection: somebody has to read them."""
+"""Most proposals of one reflection: a person has to read them."""
 
 PROPOSED_CHARACTERS_MAX = 100_000
-"""Of all of them together: they stand in one event."""
+"""Most characters of all proposals of a reflection: they are stored in one event."""
 
 ASKED_FOR = "a user asked for it"
 """Why that is proposed."""
 
 NOTES = "AGENTS.md"
-"""Where that is put."""
+"""File that requested lines are added to."""
 
 _ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 
@@ -264,10 +266,10 @@ class SaidMessage(msgspec.Struct, frozen=True):
     """A message of a run.
 
     Attributes:
-        event: The id of its event: a source.
-        agent: Whose context it stands in.
+        event: Id of its event, to be named as a source.
+        agent: Agent whose context holds it.
         role: `user`, `assistant`, `tool` ...
-        text: What it says, cut to 4,000 characters.
+        text: Content, cut to 4,000 characters.
     """
 
     event: str
@@ -277,14 +279,14 @@ class SaidMessage(msgspec.Struct, frozen=True):
 
 
 class RunTold(msgspec.Struct, frozen=True):
-    """A run as a reflection is given it.
+    """A run as input of a reflection.
 
     Attributes:
-        run: Its id.
-        workflow: What it was an execution of.
-        status: How it ended.
-        messages: The newest of its messages, in the log's order.
-        left_out: How many earlier ones there are.
+        run: Id of the run.
+        workflow: Workflow of the run.
+        status: Final status.
+        messages: Newest messages, in the log's order.
+        left_out: Number of earlier messages.
     """
 
     run: str
@@ -295,29 +297,30 @@ class RunTold(msgspec.Struct, frozen=True):
 
 
 class Propose(Protocol):
-    """Makes proposals of runs and of the files as they stand; or a coroutine that does."""
+    """Makes proposals from runs and the current files, or returns a coroutine that does."""
 
     def __call__(self, runs: list[RunTold], files: dict[str, str], /) -> Any:
-        """The proposals, each a `MemoryProposal` or a dict of its fields."""
+        """Return the proposals, each a `MemoryProposal` or a dict of its fields."""
         ...
 
 
 async def demand_unreflected(workspace: Workspace, name: str, run: str) -> None:
-    """Raise Refused where a space was told of a run already or it goes on, NotFound for no run."""
+    """Raise Refused if the run has not ended or was already reflected on for this space, and
+    NotFound if there is no such run.
+    """
     life = await workspace.states.life(run)
     if life.status not in _ENDED:
-        message = f"run {run} goes on: each is taken once, so wait until it has ended"
+        message = f"run {run} has not ended: each run is reflected on once; wait until it has ended"
         raise Refused(message)
     if run in _taken(await reflections(workspace, name)):
         message = (
-            f"{name} was told of run {run} already: see 'hansard memory proposals {name}' for what "
-            "came of it"
+            f"run {run} was already reflected on for {name}: see 'hansard memory proposals {name}'"
         )
         raise Refused(message)
 
 
 async def unreflected(workspace: Workspace, name: str, limit: int = RUNS_MAX) -> list[str]:
-    """The runs that have ended and that a space was not told of, the oldest first.
+    """Return the ended runs that were not reflected on for this space, oldest first.
 
     Raises BadName.
     """
@@ -331,7 +334,7 @@ async def unreflected(workspace: Workspace, name: str, limit: int = RUNS_MAX) ->
 
 
 async def reflections(workspace: Workspace, name: str) -> list[MemoryReflected]:
-    """What a space was told of, in order. Raises BadName."""
+    """Return the reflections of a space, in order. Raises BadName."""
     return _reflections(await workspace.log.read(stream_of(name)))
 
 
@@ -349,7 +352,7 @@ def _taken(items: Iterable[MemoryReflected]) -> set[str]:
 
 
 async def told(workspace: Workspace, run: str) -> tuple[RunTold, Label]:
-    """A run as a reflection is given it, and the label of all that stands in it."""
+    """Return a run as input of a reflection, and the label of all that it holds."""
     life = await workspace.states.life(run)
     messages: list[SaidMessage] = []
     label = join()
@@ -368,7 +371,7 @@ async def told(workspace: Workspace, run: str) -> tuple[RunTold, Label]:
 
 
 def _text(content: object) -> str:
-    """What a message says in words, where it does."""
+    """Return the text of a message's content; empty if it has none."""
     if isinstance(content, list):
         parts = [part.get("text", "") for part in content if isinstance(part, dict)]
         content = "\n".join(part for part in parts if isinstance(part, str) and part)
@@ -377,8 +380,8 @@ def _text(content: object) -> str:
 
 
 def asked_for(runs: list[RunTold], files: dict[str, str], /) -> list[MemoryProposal]:
-    """What users asked to be remembered: messages that begin with `/remember`. A page or a tool's
-    result that says so is nobody's word, and neither is a model's.
+    """Propose the lines that users requested: messages that begin with `/remember`. The same text
+    from a page, a tool's result or a model is ignored.
     """
     found: dict[str, list[str]] = {}
     for run in runs:
@@ -397,7 +400,9 @@ def asked_for(runs: list[RunTold], files: dict[str, str], /) -> list[MemoryPropo
 def checked(
     given: Any, files: Mapping[str, str], runs: Sequence[RunTold]
 ) -> tuple[MemoryProposal, ...]:
-    """Proposals as they may be recorded. Raises BadValue, with which and why."""
+    """Convert proposals to the form that is recorded. Raises BadValue, with the number of the
+    proposal and the reason.
+    """
     if not isinstance(given, list | tuple):
         raise BadValue("proposals", f"a {type(given).__name__}", "return a list of proposals")
     known = {message.event for run in runs for message in run.messages} | {r.run for r in runs}
@@ -411,7 +416,7 @@ def checked(
             raise BadValue(where, f"{error}", "give path, text, because and sources") from error
         strange = [source for source in target.sources if source not in known]
         if strange:
-            fact = f"its source {strange[0]!r:.80} is no event of these runs"
+            fact = f"its source {strange[0]!r:.80} is not an event of these runs"
             raise BadValue(where, fact, "name the events of the messages that it rests on")
         path = paths.normal(target.path)
         space.text_of(path, target.text)
@@ -428,8 +433,8 @@ def checked(
 
 
 async def label_of(workspace: Workspace, name: str, files: Mapping[str, str]) -> Label:
-    """The label of texts by path, taken from a space's files: where one is not what stands there
-    now, of all that the space ever held. Raises BadName.
+    """Return the label of texts by path, taken from a space's files; if a text differs from the
+    current file, the label of the space's whole history. Raises BadName.
     """
     current = (await workspace.memories.state(name)).files
     known = {path: current[path] for path in files.keys() & current.keys()}
@@ -449,8 +454,8 @@ async def propose(
     changes: Mapping[str, str | None],
     label: Label | None = None,
 ) -> bool:
-    """Put on record what a compaction would have in files as they stood: their texts, or None where
-    they go. label: of all that the compaction rests on; of all files, if it is not given.
+    """Record the changes that a compaction proposes for the current files: their texts, or None to
+    delete one. label: of all that the compaction rests on; default: of all files.
     """
     files = state.files
     proposals = tuple(
@@ -472,8 +477,8 @@ async def propose(
 async def record(
     workspace: Workspace, name: str, by: str, event: MemoryReflected, label: Label
 ) -> bool:
-    """Put on record that runs were reflected on, and what came of it: one event. Raises Refused
-    where another reflection took one of them meanwhile: nothing of this one is on record then.
+    """Record reflected runs and the resulting proposals as one event. Raises Refused, and records
+    nothing, if another reflection took one of the runs meanwhile.
     """
 
     def decide(stored: list[Stored]) -> Sequence[MemoryReflected]:
@@ -486,11 +491,11 @@ async def record(
     return await workspace.tell_lasting(stream_of(name), by, decide, label.stored)
 
 
-# What to remember, where and in which form: our prompt, on the stream of `memory-remember`, and
-# how an answer to it is judged by a key.
+# The prompt that proposes what to remember, on the stream of `memory-remember`, and the score of
+# its answer against a key.
 
 PROMPT = "memory-remember"
-"""The prompt's name. Another version of it is used from when its alias names it."""
+"""Name of the prompt. Another version of it is used once its alias points to that."""
 
 ALIAS = "production"
 
@@ -528,18 +533,18 @@ RUNS
 """
 
 FILES_CHARACTERS_MAX, RUNS_CHARACTERS_MAX = 100_000, 400_000
-"""Most characters of files and of runs that a prompt is given."""
+"""Most characters of files and of runs in a prompt."""
 
 _ARRAY = re.compile(r"\[[\s\S]*\]")
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a key says that is to be remembered.
+    """A line that an answer key expects.
 
     Attributes:
-        path: In which file.
-        words: All of them stand in it, whatever their case.
-        never: None of them does: what is true of one case alone.
+        path: Path of the file.
+        words: Words that it contains, in any case.
+        never: Words that it does not contain, as they hold for one case only.
     """
 
     path: str
@@ -548,15 +553,15 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """What a reflection came to, by a key.
+    """Score of a reflection against an answer key.
 
     Attributes:
-        wanted: What the key has.
-        right: In the right file, and as general as it should be.
+        wanted: Number of expected lines.
+        right: In the right file, and as general as required.
         missed: Not proposed.
-        spurious: Proposals that the key does not have.
+        spurious: Proposals that are not in the key.
         misplaced: In another file.
-        too_specific: With what is true of one case alone.
+        too_specific: With a word that holds for one case only.
     """
 
     wanted: int = 0
@@ -568,12 +573,12 @@ class Judged(msgspec.Struct, frozen=True):
 
     @property
     def scores(self) -> dict[str, float]:
-        """As outcomes of the reflection's run."""
+        """Scores as outcomes of the reflection's run."""
         return {f"remember_{name}": float(getattr(self, name)) for name in self.__struct_fields__}
 
 
 def variables(runs: Iterable[RunTold], files: Mapping[str, str]) -> dict[str, str]:
-    """What the prompt is given."""
+    """Return the variables of the prompt."""
     items = [
         f"run {run.run} ({run.workflow}, {run.status})\n"
         + "".join(f"[{each.event}] {each.role}: {each.text}\n" for each in run.messages)
@@ -587,7 +592,7 @@ def variables(runs: Iterable[RunTold], files: Mapping[str, str]) -> dict[str, st
 
 
 def proposals_in(answer: object) -> list[Any]:
-    """What a model's answer proposes. Raises BadValue for what is no JSON array."""
+    """Return the proposals in a model's answer. Raises BadValue if it holds no JSON array."""
     found = _ARRAY.search(answer) if isinstance(answer, str) else None
     try:
         value = json.loads(found[0]) if found is not None else None
@@ -595,13 +600,13 @@ def proposals_in(answer: object) -> list[Any]:
         value = None
     if not isinstance(value, list):
         shown = f"{answer!r:.120}"
-        raise BadValue("the model's answer", shown, "it is to be a JSON array, [] for nothing")
+        raise BadValue("the model's answer", shown, "it must be a JSON array, [] for nothing")
     return value
 
 
 def judged(proposals: Sequence[MemoryProposal], key: Sequence[Wanted]) -> Judged:
-    """How proposals stand to a key: each of its items is met by at most one proposal, one in the
-    right file before others.
+    """Score proposals against a key: each item is met by at most one proposal, preferably one in
+    the right file.
     """
     left = list(proposals)
     right = misplaced = too_specific = 0

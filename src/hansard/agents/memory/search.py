@@ -1,11 +1,11 @@
 """Search in a tree of files: by path, by regular expression, by words and by meaning.
 
-What ranks a tree is passed in (`Ranker`): the index of words and that of vectors stand in
-`hansard.projections.search.files`. They are given the files that the reader may see and nothing
-else, so that not even a rank depends on what else there is.
+The rankers of a tree are passed in (`Ranker`): the indexes of words and of vectors are in
+`hansard.projections.search.files`. They get only the files that the reader may see, so that not
+even a rank depends on any other file.
 
-Both together are fused by reciprocal rank (G. Cormack, C. Clarke and S. Buettcher, "Reciprocal rank
-fusion outperforms Condorcet and individual rank learning methods", SIGIR 2009).
+Rankings are combined by reciprocal rank fusion (G. Cormack, C. Clarke and S. Buettcher, "Reciprocal
+rank fusion outperforms Condorcet and individual rank learning methods", SIGIR 2009).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import msgspec
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.memory.paths import MemoryKind, kind_of
 
-# Packages of an extra: brought in where they are first needed, with the remedy where they lack.
+# Packages of an extra: imported on first use; an error names the remedy if one is missing.
 
 
 class ExtraMissing(CallerError):
@@ -35,8 +35,8 @@ class ExtraMissing(CallerError):
     Remedy: install the extra that the message names.
 
     Attributes:
-        package: Its name.
-        extra: Of which extra of Hansard it is.
+        package: Name of the package.
+        extra: Extra of Hansard that installs it.
     """
 
     def __init__(self, what: str, package: str, extra: str) -> None:
@@ -48,7 +48,7 @@ class ExtraMissing(CallerError):
 
 
 def imported(module: str, what: str, package: str, extra: str) -> Any:
-    """A module of an extra. Raises ExtraMissing."""
+    """Import a module of an extra. Raises ExtraMissing."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -57,32 +57,32 @@ def imported(module: str, what: str, package: str, extra: str) -> Any:
 
 # Paths by a glob: `skills/*/SKILL.md`, `**/*.md`, `{a,b}/notes.md`.
 #
-# `*` and `?` stay within a folder, `**` goes through folders, `{a,b}` is either. Names that begin
-# with a dot are names like others. What a pattern may cost is bounded before it is tried: each `**`
-# multiplies what is tried by the depth of a path.
+# `*` and `?` match within a folder, `**` across folders, `{a,b}` either text. Names that begin with
+# a dot are treated as any other. The cost of a pattern is bounded before matching: each `**`
+# multiplies the attempts by the depth of a path.
 
 GLOB_CHARACTERS_MAX = 500
-"""Of a glob."""
+"""Most characters of a glob."""
 
 FOLDERS_MAX = 2
-"""`**` in one glob: three take seconds on a deep path that does not match."""
+"""Most `**` in one glob: three take seconds on a deep path that does not match."""
 
 BRANCHES_MAX = 100
-"""What braces may come to."""
+"""Most alternatives that braces may expand to."""
 
 PATHS_MAX = 1_000
-"""Paths that are listed if nothing else is asked for."""
+"""Default limit of listed paths."""
 
 ALL_PATHS = 10_000_000
-"""No bound but that of the tree, for who bounds what comes of them."""
+"""No limit but the size of the tree, for callers that limit the result themselves."""
 
 
 class Paths(msgspec.Struct, frozen=True):
-    """The paths that match, in order; `more` where a limit cut them off.
+    """Matching paths.
 
     Attributes:
-        paths: In the order of their characters.
-        more: Whether others match, too.
+        paths: Sorted by their characters.
+        more: True if the limit cut off further paths.
     """
 
     paths: list[str]
@@ -95,13 +95,13 @@ def _matcher(pattern: str) -> Any:
     flags = glob.FORCEUNIX | glob.GLOBSTAR | glob.DOTGLOB | glob.BRACE
     try:
         return glob.compile(pattern, flags=flags, limit=BRANCHES_MAX)
-    except Exception as error:  # its expansion of braces has errors of its own package
+    except Exception as error:  # brace expansion raises errors of its own package
         remedy = f"braces may come to {BRANCHES_MAX} patterns; see 'hansard memory glob --help'"
         raise BadValue("glob", f"{pattern!r:.80} ({error})", remedy) from error
 
 
 def checked(pattern: str) -> str:
-    """A glob whose cost is bounded. Raises BadValue."""
+    """Return a glob after a check that bounds its cost. Raises BadValue."""
     if not pattern or "\0" in pattern:
         raise BadValue("glob", f"{pattern!r:.80}", "give a pattern such as 'skills/**'")
     if len(pattern) > GLOB_CHARACTERS_MAX:
@@ -114,12 +114,14 @@ def checked(pattern: str) -> str:
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Whether a path matches a glob. Raises BadValue, ExtraMissing."""
+    """Return whether a path matches a glob. Raises BadValue, ExtraMissing."""
     return bool(_matcher(checked(pattern)).match(path))
 
 
 def paths_matching(paths: Iterable[str], pattern: str, *, limit: int = PATHS_MAX) -> Paths:
-    """The paths that match a glob, in order, at most `limit`. Raises BadValue, ExtraMissing."""
+    """Return the paths that match a glob, in order, at most `limit`. Raises BadValue,
+    ExtraMissing.
+    """
     if limit < 1:
         raise BadValue("limit", f"{limit}", "give 1 or more")
     matcher = _matcher(checked(pattern))
@@ -133,33 +135,33 @@ def paths_matching(paths: Iterable[str], pattern: str, *, limit: int = PATHS_MAX
 
 
 # Lines by a regular expression, in time linear in the text: RE2's syntax, without look-around and
-# backreferences. What is given back is bounded, and says where it was cut.
+# backreferences. The result is bounded and marks each cut.
 
 PATTERN_CHARACTERS_MAX = 1_000
-"""Of a regular expression."""
+"""Most characters of a regular expression."""
 
 MEMORY_BYTES_MAX = 8 * 1024 * 1024
-"""What a pattern may take when it is compiled and matched."""
+"""Most bytes that a pattern may use to be compiled and matched."""
 
 LINES_MAX = 200
-"""Lines that are given back if nothing else is asked for."""
+"""Default limit of returned lines."""
 
 LINES_LIMIT_MAX = 10_000
-"""Most that can be asked for."""
+"""Largest limit of returned lines."""
 
 LINE_CHARACTERS_MAX = 500
-"""Shown of a line; what is cut is around the match."""
+"""Most characters shown of a line; the cut is made around the match."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line that matches.
+    """A matching line.
 
     Attributes:
-        path: The file's.
-        line: Its number, from 1.
-        text: The line; of a long one the part around the match, with `…` where it was cut.
-        begin: Where the first match begins in `text`.
-        end: Where it ends.
+        path: Path of the file.
+        line: Number of the line, from 1.
+        text: The line; of a long one the part around the match, with `…` at each cut.
+        begin: Index of the first match in `text`.
+        end: Index after it.
     """
 
     path: str
@@ -170,12 +172,12 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Lines(msgspec.Struct, frozen=True):
-    """The lines that match, by path and number.
+    """Matching lines, ordered by path and number.
 
     Attributes:
-        lines: At most as many as were asked for.
-        files: In how many files they stand.
-        more: Whether there are others: the limit cut them off.
+        lines: At most `limit` lines.
+        files: Number of files with a match among them.
+        more: True if the limit cut off further lines.
     """
 
     lines: list[Line]
@@ -214,18 +216,18 @@ def grep(
     literal: bool = False,
     limit: int = LINES_MAX,
 ) -> Lines:
-    """The lines of a tree's files that match a pattern, by path and number.
+    """Return the lines that match a pattern, ordered by path and number.
 
     Args:
-        tree: The files that the reader may see: path and text.
-        pattern: In RE2's syntax; `^` and `$` are a line's begin and end.
-        glob: Only in files whose path matches it; in all if empty.
-        ignore_case: Whether large and small letters are the same.
-        literal: Whether the pattern is a text, nothing in which has a meaning of its own.
-        limit: So many lines at most.
+        tree: Files that the reader may see: path and text.
+        pattern: In RE2's syntax; `^` and `$` match at the begin and end of a line.
+        glob: Search only files whose path matches; all files if empty.
+        ignore_case: Ignore case.
+        literal: Take the pattern as plain text.
+        limit: Most lines to return.
 
     Raises:
-        BadValue: The pattern, the glob or the limit cannot be taken.
+        BadValue: The pattern, the glob or the limit is invalid.
         ExtraMissing: The extra `memory` is not installed.
     """
     _check(pattern, limit)
@@ -254,16 +256,16 @@ def _check(pattern: str, limit: int) -> None:
 
 
 def _matching(path: str, text: str, regexp: Any) -> Iterator[Line]:
-    """The lines of one file with a match, each once.
+    """Yield the matching lines of a file, each once.
 
-    Bytes are searched: of a text, the package would count characters up to each match again.
+    Searches bytes: in a text, the package would count characters up to each match again.
     """
     data = text.encode("utf-8", "replace")
-    at = line = 0  # where the line after the last one found begins, and its number less 1
+    at = line = 0  # start of the line after the last match, and its number less 1
     while at <= len(data):
         found = regexp.search(data, at)
         if found is None or (found.start() == len(data) and data[-1:] in (b"", b"\n")):
-            return  # what follows the last line's end is no line
+            return  # there is no line after the last line's end
         start, stop = found.start(), found.end()
         begin = data.rfind(b"\n", 0, start) + 1
         end = data.find(b"\n", start)
@@ -290,9 +292,8 @@ def _line(path: str, number: int, raw: bytes, begin: int, end: int) -> Line:
 
 # Vectors of words, averaged: the embedder that needs no model server, by the package wordllama.
 #
-# Its weights (16 MB) come in its wheel; nothing is downloaded. It knows words, not sentences: it
-# helps where a question has none of a file's words, and is beaten by the index of words where it
-# has.
+# Its weights (16 MB) are part of its wheel; nothing is downloaded. It knows words, not sentences:
+# it helps if a question shares no word with a file; otherwise the index of words ranks better.
 
 DIMS = 256
 """The length of its vectors."""
@@ -302,25 +303,25 @@ _loading = threading.Lock()
 
 
 class StaticVectors:
-    """An embedder of vectors of words (`hansard[semantic]`). Loads its weights when first asked.
+    """Embedder of word vectors (`hansard[semantic]`). Loads its weights on first use.
 
     Raises:
-        ExtraMissing: The extra `semantic` is not installed; when first asked.
+        ExtraMissing: The extra `semantic` is not installed; raised on first use.
     """
 
     name = "wordllama"
-    """What it is called."""
+    """Name of the embedder."""
 
     dims = DIMS
     """The length of each vector."""
 
     @property
     def digest(self) -> str:
-        """Of the weights and of the package's version."""
+        """Digest of the weights and of the package's version."""
         return _loaded()[1]
 
     def embed(self, texts: Sequence[str], /) -> list[list[float]]:
-        """A vector of length 1 a text; of a text without a known word, zeros."""
+        """Return a vector of length 1 per text; zeros for a text without a known word."""
         targets = {number: text for number, text in enumerate(texts) if text.strip()}
         made = [[0.0] * DIMS for _ in texts]
         if targets:
@@ -340,11 +341,11 @@ def _unit(vector: list[float]) -> list[float]:
 
 @lru_cache(maxsize=1)
 def _loaded() -> tuple[Any, str]:
-    """The model, and the digest of what it was made of."""
+    """Load the model; return it with the digest of its sources."""
     with _loading, _LoggingKept():
         package = imported("wordllama", "search by meaning", "wordllama", "semantic")
         folder = Path(package.__file__).parent
-        # Only where its cache is its own folder does it find its tokenizer without a download.
+        # It finds its tokenizer without a download only if the cache is its own folder.
         model = package.WordLlama.load(_CONFIG, cache_dir=folder, dim=DIMS, disable_download=True)
         weights = (folder / "weights" / f"{_CONFIG}_{DIMS}.safetensors").read_bytes()
         made = hashlib.sha256(weights + str(package.__version__).encode()).hexdigest()
@@ -352,7 +353,7 @@ def _loaded() -> tuple[Any, str]:
 
 
 class _LoggingKept:
-    """Keeps the root logger as it is: the package sets it up when it is imported."""
+    """Restores the configuration of the root logger, which the package changes on import."""
 
     def __enter__(self) -> None:
         root = logging.getLogger()
@@ -365,28 +366,28 @@ class _LoggingKept:
 
 
 RANK_CONSTANT = 60
-"""k of the fusion: how little the first ranks count over those that follow; as in the paper."""
+"""Constant k of the fusion, as in the paper: the larger, the less the first ranks dominate."""
 
 HITS_MAX = 10
-"""Files that are given back if nothing else is asked for."""
+"""Default limit of returned files."""
 
 HITS_LIMIT_MAX = 1_000
-"""Most that can be asked for."""
+"""Largest limit of returned files."""
 
 DEPTH = 100
-"""Ranks of each order that a fusion takes into account, or the limit where that is more."""
+"""Ranks of each order that a fusion uses, or the limit if that is larger."""
 
 QUESTION_CHARACTERS_MAX = 10_000
-"""Of a question."""
+"""Most characters of a question."""
 
 
 class By(StrEnum):
-    """What files are ranked by.
+    """Ranking of files.
 
     Attributes:
-        WORDS: The words of the question that they have, the rarer the better (bm25).
-        MEANING: How near their vectors are to the question's.
-        BOTH: The two orders fused.
+        WORDS: By the words they share with the question, rarer words first (bm25).
+        MEANING: By the nearness of their vectors to the question's.
+        BOTH: By both orders, fused.
     """
 
     WORDS = "words"
@@ -395,12 +396,12 @@ class By(StrEnum):
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """A file that was found, and how well it fits: the higher the better, by whatever ranked it.
+    """A matching file with its score.
 
     Attributes:
-        path: The file's.
-        score: Comparable within one answer only.
-        excerpt: A part of it that fits, where what ranked it can tell.
+        path: Path of the file.
+        score: Higher is better; comparable within one result only.
+        excerpt: A matching part of it, if the ranker provides one.
     """
 
     path: str
@@ -409,12 +410,12 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a search came to.
+    """Result of a search.
 
     Attributes:
-        hits: The best first, at most as many as were asked for.
-        by: What they were ranked by: `words`, `meaning` or `both`.
-        more: Whether others were found, too.
+        hits: Matching files, best first, at most `limit`.
+        by: Ranking used: `words`, `meaning` or `both`.
+        more: True if there are further matches.
     """
 
     hits: list[Ranked]
@@ -423,19 +424,19 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Embedder(Protocol):
-    """Gives vectors whose nearness stands for nearness of meaning.
+    """Maps texts to vectors that are near each other if the texts are similar in meaning.
 
-    `digest` says which vectors these are: with another one, all are made again.
+    `digest` identifies the vectors: if it changes, all are computed again.
     """
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the embedder."""
         ...
 
     @property
     def digest(self) -> str:
-        """Of all that the vectors depend on: the weights, above all."""
+        """Digest of everything the vectors depend on, above all the weights."""
         ...
 
     @property
@@ -444,7 +445,7 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]:
-        """A vector of `dims` finite numbers a text, in the same order."""
+        """Return a vector of `dims` finite numbers per text, in the same order."""
         ...
 
 
@@ -454,26 +455,26 @@ class Ranker(Protocol):
     def ranked(
         self, tree: Mapping[str, str], question: str, limit: int, /
     ) -> list[tuple[str, float, str]]:
-        """Path, score and excerpt of the files that fit, the best first, at most `limit`."""
+        """Return path, score and excerpt of the matching files, best first, at most `limit`."""
         ...
 
 
 class Rankers(msgspec.Struct, frozen=True):
-    """What a search can rank by; without `meaning` there is none by meaning."""
+    """Rankers of a search; no ranking by meaning without `meaning`."""
 
     words: Ranker
     meaning: Ranker | None = None
 
 
 class SearchOptions(TypedDict, total=False):
-    """What a search of memory may be given beside its question and an embedder.
+    """Options of a search of memory.
 
     Attributes:
-        by: `words`, `meaning` or `both`; if not given both where there is an embedder.
-        glob: Only files whose path matches it; in a session one that begins with `runs/` finds past
+        by: `words`, `meaning` or `both`; default: `both` if there is an embedder, else `words`.
+        glob: Only files whose path matches; in a session a glob that begins with `runs/` finds past
             runs.
-        kind: Only files of that kind: `procedural` or `semantic`; if not given, of both.
-        limit: So many at most; 10 if not given.
+        kind: Only files of this kind: `procedural` or `semantic`; default: both.
+        limit: Most files to return; default 10.
     """
 
     by: str | None
@@ -492,20 +493,20 @@ def search(
     kind: MemoryKind | str = "",
     limit: int = HITS_MAX,
 ) -> Found:
-    """The files of a tree that fit a question, the best first.
+    """Return the files of a tree that match a question, best first.
 
     Args:
-        tree: The files that the reader may see: path and text.
+        tree: Files that the reader may see: path and text.
         question: Words in any order, or a sentence.
-        rankers: What ranks them.
-        by: `words`, `meaning` or `both`; if not said, both where there is an embedder.
-        glob: Only files whose path matches it.
-        kind: Only files of that kind: `procedural` or `semantic`; if not said, of both.
-        limit: So many at most.
+        rankers: Rankers to use.
+        by: `words`, `meaning` or `both`; default: `both` if there is an embedder, else `words`.
+        glob: Only files whose path matches.
+        kind: Only files of this kind: `procedural` or `semantic`; default: both.
+        limit: Most files to return.
 
     Raises:
-        BadValue: There is no word in the question, no embedder to rank by meaning, or no file of
-            that kind in any tree.
+        BadValue: The question has no word, there is no embedder to rank by meaning, or no tree has
+            files of that kind.
         BadQuery: As BadValue, of words.
     """
     way = _way(by, rankers)
@@ -560,7 +561,7 @@ def _asked(way: By, rankers: Rankers) -> list[Ranker]:
 
 
 def fused(orders: Sequence[Sequence[Ranked]]) -> list[Ranked]:
-    """Several orders as one: each file counts 1 / (60 + rank) in each, and of equals the path."""
+    """Fuse several orders: each file scores 1 / (60 + rank) in each; ties are ordered by path."""
     scores: dict[str, float] = {}
     excerpts: dict[str, str] = {}
     for order in orders:

@@ -1,6 +1,5 @@
-"""What a role sees of memory. What it does not see is not there: the files that it is not shown are
-left out of the state before anything is read, searched, changed or checked on it, so that no
-listing, count or error can rest on them.
+"""Filter of memory by role. Files that a role may not see are removed from the state before
+anything is read, searched, changed or checked, so that no listing, count or error depends on them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SEE_HISTORY = "give the id of a change that history() shows, or a time"
 
 
 class VisibilityFilter:
-    """What one role sees of memory, as a session or a request of it goes by. On the bus's loop."""
+    """View of memory for one role in a session or a request. Used on the bus's loop."""
 
     def __init__(
         self,
@@ -32,7 +31,9 @@ class VisibilityFilter:
         cleared: Callable[[], Awaitable[Confidentiality]],
         label: Callable[[], Label | None] = lambda: None,
     ) -> None:
-        """cleared: the role's clearance now. label: of what was shown to who changes something."""
+        """Create a filter. cleared: returns the role's current clearance. label: returns the label
+        of all that the writer of a change was shown.
+        """
         self.permit = permit
         self._cleared = cleared
         self.label = label
@@ -40,16 +41,16 @@ class VisibilityFilter:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there may be a file that the role is not to know of: it has rules."""
+        """True if there may be files that the role must not know of, as it has rules."""
         return self.permit.enforced
 
     def sees(self, space: str, path: str) -> bool:
-        """Whether the role sees all that happens to a file."""
+        """Return whether the role sees all changes of a file."""
         return self.permit.ask(sees_file(space, path)).allowed
 
     async def of(self, space: str, state: MemoryState) -> MemoryState:
-        """A space as the role sees it: without the files that it does not see, or is not cleared
-        for. Not to be changed.
+        """Return a space as the role sees it: without files that it may not see or is not cleared
+        for. The result must not be modified.
         """
         if not self.is_limited:
             return state
@@ -60,7 +61,7 @@ class VisibilityFilter:
         if known is not None and known[0] is state and known[1] is cleared:
             return known[2]
         seen = state.limited_to(
-            msgspec.structs.replace(file, version=0)  # others' changes are not counted
+            msgspec.structs.replace(file, version=0)  # hides how much others wrote
             for path, file in state.files.items()
             if _flows(file.label, cleared) and self.sees(space, path)
         )
@@ -68,8 +69,8 @@ class VisibilityFilter:
         return seen
 
     async def at(self, memories: Memories, space: str, at: object) -> MemoryState:
-        """A space as the role sees it, as it stands or stood at a point. Raises BadName, NotFound;
-        BadValue for a point that counts what others did: a version, or a position.
+        """Return a space as the role sees it, now or at a point. Raises BadName, NotFound, and
+        BadValue for a version or a position, which would reveal how much others wrote.
         """
         if self.is_limited and at is not None:
             to, up_to, version_wanted = point_in(at)
@@ -80,7 +81,7 @@ class VisibilityFilter:
         return await self.of(space, await memories.at(space, at))
 
     async def _demand_any(self, space: str, history: Sequence[MemoryEventAt], target: str) -> None:
-        """Raise NotFound for a change of which the role is shown no file."""
+        """Raise NotFound for a change of which the role may see no file."""
         for each in await self.history(space, history):
             files = each.event.files if isinstance(each.event, MemoryChanged) else ()
             if files and target in (each.id, each.stored.commit.id):
@@ -88,8 +89,8 @@ class VisibilityFilter:
         raise NotFound(f"change {target} of {space}", SEE_HISTORY)
 
     def demand_changes(self, space: str, changes: Iterable[FileChange]) -> None:
-        """Raise RoleRefused for a change of a file that the role may not change, wherever links
-        led.
+        """Raise RoleRefused for a change of a file that the role may not change, after links are
+        resolved.
         """
         for each in changes:
             for path in (each.path, each.was):
@@ -100,7 +101,9 @@ class VisibilityFilter:
     async def versions(
         self, space: str, history: Sequence[MemoryEventAt], path: str | None
     ) -> tuple[list[MemoryVersion], Label | None]:
-        """The versions of a file, or of all, that the role may be told of, and their label."""
+        """Return the versions of a file, or of all files, that the role may see, and their
+        label.
+        """
         shown = await self.history(space, history)
         found = versions_of(space, shown, path)
         events = {each.event for each in found}
@@ -110,7 +113,7 @@ class VisibilityFilter:
         return found, label
 
     async def history(self, space: str, history: Sequence[MemoryEventAt]) -> list[MemoryEventAt]:
-        """The changes of a space that the role may be told of, as they may be told."""
+        """Return the changes of a space that the role may see, reduced to the visible parts."""
         cleared = Confidentiality.SECRET
         if any(each.stored.commit.label is not None for each in history):
             cleared = await self._cleared()
@@ -118,8 +121,8 @@ class VisibilityFilter:
         return [self._told_of(space, each) for each in may] if self.is_limited else may
 
     def _told_of(self, space: str, each: MemoryEventAt) -> MemoryEventAt:
-        """A change without the files that the role does not see; what it says of all of them it
-        says of those, too.
+        """Remove the files that the role does not see from a change. If any is removed, reason and
+        sources go too, as they also describe the removed ones.
         """
         if not isinstance(each.event, MemoryChanged):
             return each
@@ -132,14 +135,14 @@ class VisibilityFilter:
         return msgspec.structs.replace(each, event=event)
 
     def _without(self, space: str, file: FileChange) -> FileChange:
-        """A change of a file, without where it was moved from where that is not seen."""
+        """Remove the old path of a moved file if the role does not see that path."""
         if not file.was or self.sees(space, file.was):
             return file
         return msgspec.structs.replace(file, op=FileOp.CREATED, was="", before="")
 
     async def demand_whole(self, space: str, history: Sequence[MemoryEventAt], target: str) -> None:
-        """Raise NotFound for a change of which the role is not shown all; for one that is named by
-        its version, too, which counts what others wrote.
+        """Raise NotFound for a change that the role may not see completely, and for one named by
+        its version, which would reveal how much others wrote.
         """
         if not self.is_limited:
             return
@@ -150,8 +153,8 @@ class VisibilityFilter:
         raise _no_change(space, target)
 
     async def demand_returned(self, space: str, target: str, label: Label | None) -> None:
-        """Raise NotFound, as for no change, where undoing one would bring back a text that the role
-        is not cleared for: a file that was deleted is one that there never was.
+        """Raise NotFound, as for a missing change, if its undo would restore a text that the role
+        is not cleared for.
         """
         if self.is_limited and label is not None and not _flows(label, await self._cleared()):
             raise _no_change(space, target)
@@ -166,7 +169,7 @@ def _no_change(space: str, target: str) -> NotFound:
 
 
 EVERYTHING = VisibilityFilter(FREE, _all)
-"""What is seen by who is trusted with all of it."""
+"""Filter that shows everything, for trusted readers."""
 
 
 def _flows(label: Label | None, cleared: Confidentiality) -> bool:

@@ -1,6 +1,6 @@
-"""A space of memory without a session: read, changed and undone, as `hansard memory` does. Nobody
-is asked, and all is checked as ever. Who is not trusted with it has a `Sight`: it reads what its
-role sees, and changes what it may where nobody is to be asked.
+"""A space of memory without a session: read, changed and undone, as `hansard memory` does. No
+approval is requested; all checks apply. An untrusted caller has a `VisibilityFilter`: it reads what
+its role may see, and makes the changes that its role may make without approval.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from hansard.domain.memory.space import MemoryFile, MemoryInvalid, MemoryState
 from hansard.state.memories import Memories, MemoryEventAt
 
 FLUSH_S = 60.0
-"""How long `flush` waits for the log if nothing else is given, in seconds."""
+"""Default timeout of `flush`, in seconds."""
 
 QUEUED_MAX = 1_000
 """Most changes of a space that wait to be sent."""
 
 RETRY_S = 1.0
-"""Between two tries to send a queued change where the log is out of reach, in seconds."""
+"""Wait between two attempts to send a queued change while the log is unreachable, in seconds."""
 
 TRIES_MAX = 1_000
-"""Most lost races of one change; each one lost means that somebody else got through."""
+"""Most lost races of one change; each one means that another writer succeeded."""
 
 _log = logger(__name__)
 
@@ -68,16 +68,16 @@ Decide = Callable[[MemoryState], Awaitable[Append | None]]
 
 
 class BlamedLine(Brief, msgspec.Struct, frozen=True):
-    """A line of a file, and the change that brought it.
+    """A line of a file, and the change that added it.
 
     Attributes:
-        line: From 1.
+        line: Number, from 1.
         text: The line, without its end.
-        version: The version of the space that brought it.
-        author: Who did; of an imported change the author that its source claims.
-        at: When, by the log's time, or as the source of an imported change claims: ISO 8601.
-        event: The id of the change.
-        because: Why.
+        version: Version of the space that added it.
+        author: Author; of an imported change the author that its source claims.
+        at: Time by the log, or as the source of an imported change claims: ISO 8601.
+        event: Id of the change.
+        because: Reason.
     """
 
     line: int
@@ -91,7 +91,7 @@ class BlamedLine(Brief, msgspec.Struct, frozen=True):
 
 @guard_secrets("memory")
 class MemoryStore:
-    """One space of a workspace. Everything but `cached` runs on the bus's loop."""
+    """One space of a workspace. All methods except `cached` and `known` run on the bus's loop."""
 
     def __init__(
         self,
@@ -111,20 +111,22 @@ class MemoryStore:
     # ------------------------------------------------------------ reads
 
     def cached(self, path: str) -> MemoryEntry | None:
-        """A file of a space that is followed, from memory, in any thread; None where only the log
-        can tell.
+        """Return a file of a followed space from memory, in any thread; None if only the log has
+        it.
         """
         state = self.known()
         found = state.files.get(path) if state is not None else None
         return entry_of(self.space, found) if found is not None and not found.link else None
 
     def known(self) -> MemoryState | None:
-        """The space as the log has told it, where it is followed; None else. In any thread."""
+        """Return the state of a followed space as read from the log; None if it is not followed. In
+        any thread.
+        """
         return self._memories.known(self.space)
 
     def queued(self) -> QueuedStore:
-        """The same space, whose changes are sent in the background, until the workspace is
-        closed.
+        """Return the same space with a queue: changes are sent in the background until the
+        workspace is closed.
         """
         made = QueuedStore(self._workspace, self.space, validate=self._validate, sight=self._sight)
         self._workspace.closing.append(made.close)
@@ -132,33 +134,33 @@ class MemoryStore:
 
     @property
     def pending(self) -> int:
-        """How many changes wait to go to the log: none."""
+        """Number of changes not yet in the log: always 0."""
         return 0
 
     async def flush(self, timeout_s: float = 0.0) -> None:
-        """Each change is in the log when its call returns."""
+        """Return at once: each change is in the log when its call returns."""
 
     async def _history(self) -> list[MemoryEventAt]:
         return await self._memories.history(self.space)
 
     async def follow(self) -> None:
-        """Keep the space at what the log tells, as it comes by."""
+        """Keep the space's state in memory up to date with the log."""
         await self._memories.follow([self.space])
 
     async def state(self, at: object = None) -> MemoryState:
-        """The space as it stands, or stood at a point; texts are to be loaded by who uses them.
-        Raises BadName, NotFound.
+        """Return the space now or at a point; the caller loads the texts. Raises BadName,
+        NotFound.
         """
         return await self._sight.at(self._memories, self.space, at)
 
     async def whole(self, at: object = None) -> MemoryState:
-        """As `state`, with the texts of all files."""
+        """Return the state with the texts of all files; otherwise as `state`."""
         state = await self.state(at)
         await self._memories.load(state.files.values())
         return state
 
     async def entry(self, path: str, at: object = None) -> MemoryEntry:
-        """A file. Raises NotFound, BadValue."""
+        """Return a file. Raises NotFound, BadValue."""
         named = paths.normal(path)
         found = (await self.state(at)).file(named)
         if found is None:
@@ -172,22 +174,24 @@ class MemoryStore:
         return msgspec.structs.replace(entry, version=0) if self._sight.is_limited else entry
 
     async def entries(self, at: object = None) -> list[MemoryEntry]:
-        """All files, by path; a link's text is what it leads to."""
+        """Return all files, by path; a link's text is its target."""
         files = (await self.whole(at)).files
         return [self._entry(files[path]) for path in sorted(files)]
 
     async def paths(self) -> list[str]:
-        """The paths of all files, sorted; reads no text."""
+        """Return the paths of all files, sorted; reads no text."""
         return sorted((await self.state()).files)
 
     async def versions(self, path: str | None = None) -> list[MemoryVersion]:
-        """The versions of a file, or the changes of all of them, the oldest first."""
+        """Return the versions of a file, or the changes of all files, oldest first."""
         named = paths.normal(path) if path is not None else None
         history = await self._history()
         return (await self._sight.versions(self.space, history, named))[0]
 
     async def diff(self, path: str | None, before: object, after: object = None) -> str:
-        """What became of a file, or of all, between two points: git's unified format."""
+        """Return the difference of a file, or of all files, between two points in git's unified
+        format.
+        """
         old, new = await self.state(before), await self.state(after)
         targets = [paths.normal(path)] if path else sorted({*old.files, *new.files})
         parts: list[str] = []
@@ -203,13 +207,13 @@ class MemoryStore:
         return "".join(parts)
 
     async def label(self) -> Label | None:
-        """Of all that is told of the space's changes."""
+        """Return the label of all that this reader may see of the space's changes."""
         history = await self._history()
         shown = await self._sight.history(self.space, history)
         return join(*(each.stored.commit.label for each in shown)).stored
 
     async def blame(self, path: str) -> list[BlamedLine]:
-        """The change that brought each line of a file. Raises NotFound."""
+        """Return each line of a file with the change that added it. Raises NotFound."""
         entry = await self.entry(path)
         history = await self._history()
         shown = await self._sight.history(self.space, history)
@@ -245,9 +249,10 @@ class MemoryStore:
         label: Label | None = None,
         commit: str = "",
     ) -> int:
-        """Make a change; the version that the space is at. commit: the id of its commit, if given.
+        """Make a change; return the resulting version of the space. commit: id of its commit, if
+        given.
 
-        Raises NotFound, BadValue, MemoryConflict; MemoryInvalid, which is on record then.
+        Raises NotFound, BadValue, MemoryConflict; MemoryInvalid, after recording the refusal.
         """
 
         def changes(state: MemoryState) -> Sequence[FileChange]:
@@ -259,7 +264,7 @@ class MemoryStore:
         )
 
     async def has(self, commit: str) -> bool:
-        """Whether a commit of this id stands in the space."""
+        """Return whether the space holds a commit with this id."""
         stored = await self._workspace.log.read(stream_of(self.space))
         return any(each.commit.id == commit for each in stored)
 
@@ -275,13 +280,13 @@ class MemoryStore:
         occurred_at: str | None = None,
         commit: str = "",
     ) -> int:
-        """Make the change that follows from the space now, worked out again after each lost
-        race; the version that the space is at. `touched`: the paths whose texts it goes by.
-        `occurred_at`: when it was made elsewhere, as that claims (ISO 8601). `commit`: the id of
-        its commit, if given.
+        """Make the change computed from the current space, computed again after each lost race;
+        return the resulting version of the space. `touched`: paths whose texts are needed.
+        `occurred_at`: time of the original change as claimed (ISO 8601). `commit`: id of its
+        commit, if given.
 
-        Raises what `changes` raises, BadValue, MemoryConflict; MemoryInvalid, which is on record
-        then.
+        Raises the errors of `changes`, BadValue, MemoryConflict; MemoryInvalid, after recording the
+        refusal.
         """
         actor = Actor.of(by)
         ids.name("by", actor.agent)
@@ -329,9 +334,9 @@ class MemoryStore:
         return (await self._memories.state(self.space)).version
 
     async def revert(self, change: str, by: str | Actor, because: str = "") -> int:
-        """Undo a change, by its version ('@3') or the id of its event or commit, under the label of
-        what it brings back; the version that the space is at. Raises NotFound, MemoryConflict
-        where a file was changed since, or meanwhile.
+        """Undo a change, named by its version ('@3') or the id of its event or commit, under the
+        label of the restored texts; return the resulting version of the space. Raises NotFound, and
+        MemoryConflict if a file was changed since or meanwhile.
         """
         history = await self._history()
         await self._sight.demand_whole(self.space, history, change)
@@ -347,11 +352,13 @@ class MemoryStore:
         )
 
     async def remember(self, text: str, by: str, path: str, sources: Sequence[str] = ()) -> int:
-        """Add an item to a file's list; the version that the space is at."""
+        """Append an item to a file's list; return the resulting version of the space."""
         return await self.change([drafts.remembered(path, text)], by, "to be remembered", sources)
 
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> bool:
-        """Say whether changes are asked about; False where that is so already. Raises BadValue."""
+        """Set whether changes need approval; return False if that was already set. Raises
+        BadValue.
+        """
         ids.name("by", by)
 
         async def decide(state: MemoryState) -> Append | None:
@@ -363,13 +370,15 @@ class MemoryStore:
     async def _demand_unasked(
         self, state: MemoryState, files: Sequence[FileChange], label: Label | None
     ) -> None:
-        """Raise Blocked where a change of somebody who is not trusted is to be asked about."""
+        """Raise Blocked if an untrusted caller's change needs approval."""
         if not self._sight.is_limited:
             return
         head = await self._workspace.log.at(await self._workspace.log.head())
         changed = [path for each in files for path in (each.path, each.was) if path]
         if state.asks(head.stamp, join(self._sight.label(), label), changed):
-            reason = f"changes of {self.space} are asked about: make it in a session, which asks"
+            reason = (
+                f"changes of {self.space} need approval: make it in a session, which requests it"
+            )
             raise Blocked("memory", reason, "record.memory")
 
     def _append(
@@ -383,7 +392,7 @@ class MemoryStore:
         return Append(stream_of(self.space), commit)
 
     async def _through(self, decide: Decide) -> Stored | None:
-        """Append what is decided by the space as it stands, again after each lost race."""
+        """Append the decision on the current space; decide again after each lost race."""
 
         async def read() -> Append | None:
             return await decide(await self._memories.state(self.space))
@@ -395,16 +404,16 @@ class MemoryStore:
 
 
 class _Queued(msgspec.Struct, frozen=True):
-    """A change that waits: the arguments of `change`, and the id of the commit that it becomes."""
+    """A queued change: the arguments of `change`, and the id of its commit."""
 
     arguments: tuple[Any, ...]
     options: dict[str, Any]
 
 
 class QueuedStore(MemoryStore):
-    """A space whose changes are sent in the background, in order, each as one commit. A change is
-    acknowledged by `flush`; what was not sent when the process is killed is lost. A read waits for
-    the changes that were queued before it.
+    """A space whose changes are sent in the background, in order, one commit each. `flush` waits
+    for their acks; changes not sent when the process is killed are lost. A read waits for the
+    changes queued before it.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -417,15 +426,15 @@ class QueuedStore(MemoryStore):
 
     @property
     def pending(self) -> int:
-        """How many changes the log does not have yet."""
+        """Number of changes not yet in the log."""
         return len(self._queue)
 
     def known(self) -> MemoryState | None:
-        """As ever, but where changes wait."""
+        """Return the state as the base class does; None while changes are pending."""
         return None if self._queue else super().known()
 
     async def state(self, at: object = None) -> MemoryState:
-        """The space once what is queued was sent."""
+        """Return the space after all queued changes are sent."""
         await self._idle.wait()
         return await super().state(at)
 
@@ -434,8 +443,8 @@ class QueuedStore(MemoryStore):
         return await super()._history()
 
     async def change(self, ops: Sequence[Op], by: str | Actor, *args: Any, **options: Any) -> int:
-        """Queue a change; 0, since its version is not known yet. Raises BadName, BadValue where
-        QUEUED_MAX wait.
+        """Queue a change; return 0, since its version is not known yet. Raises BadName, and
+        BadValue if QUEUED_MAX changes are pending.
         """
         ids.name("by", Actor.of(by).agent)
         if len(self._queue) >= QUEUED_MAX:
@@ -453,8 +462,8 @@ class QueuedStore(MemoryStore):
         return await super().set_policy(policy, by)
 
     async def flush(self, timeout_s: float = FLUSH_S) -> None:
-        """Wait until the log has every change that could be made. Raises BusError after
-        `timeout_s` seconds; Refused for those that could not, each once.
+        """Wait until the log has every change that could be made. Raises BusError after `timeout_s`
+        seconds; Refused for each change that could not be made, once.
         """
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
@@ -469,7 +478,7 @@ class QueuedStore(MemoryStore):
             raise Refused(message) from failures[0]
 
     async def close(self) -> None:
-        """Send what is queued, and then no more; what could not be sent is logged."""
+        """Send all queued changes and stop; those that could not be sent are logged."""
         try:
             await self.flush()
         except HansardError as error:
@@ -491,7 +500,9 @@ class QueuedStore(MemoryStore):
             self._idle.set()
 
     async def _send(self, queued: _Queued) -> None:
-        """Send until the log has it, or it cannot be made. Raises why it cannot."""
+        """Retry until the log has the change or it cannot be made. Raises the reason why it
+        cannot.
+        """
         in_doubt = False
         while True:
             try:
@@ -499,7 +510,7 @@ class QueuedStore(MemoryStore):
                     await super().change(*queued.arguments, **queued.options)
             except (NotFound, TooLarge):
                 raise
-            except BusError:  # out of reach, or it is not known whether it was stored
+            except BusError:  # unreachable, or in doubt whether it was stored
                 in_doubt = True
                 await asyncio.sleep(RETRY_S)
             else:
@@ -507,7 +518,7 @@ class QueuedStore(MemoryStore):
 
 
 def _at(append: Append, occurred_at: str | None) -> Append:
-    """An append whose events happened elsewhere, when that claims."""
+    """Return an append with the time at which its events happened elsewhere, if claimed."""
     events = tuple(
         msgspec.structs.replace(each, occurred_at=occurred_at) for each in append.commit.events
     )

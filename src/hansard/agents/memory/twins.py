@@ -1,4 +1,4 @@
-"""`session.memory` and `record.memory(space)`, each of both clients."""
+"""`session.memory` and `record.memory(space)`, for both clients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from hansard.domain.memory.paths import AGENTS
 
 
 class MemoryChange:
-    """Changes of several files that become one: they wait for the block's end, so they are plain
+    """Changes of several files, combined into one at the end of the block; its methods are plain
     calls in both clients.
     """
 
@@ -50,19 +50,19 @@ class MemoryChange:
         """The operations so far, in order."""
 
     def create(self, path: str, text: str, *, link: bool = False) -> None:
-        """Have a file hold a text; `link`: a symbolic link that leads there."""
+        """Create or replace a file; `link`: create a symbolic link to the path in `text`."""
         self.ops.append(drafts.create(path, text, link=link))
 
     def edit(self, path: str, old: str, new: str) -> None:
-        """Replace a part of a file, which must stand there once."""
+        """Replace a part of a file that occurs exactly once."""
         self.ops.append(drafts.edit(path, old, new))
 
     def insert(self, path: str, line: int, text: str) -> None:
-        """Insert a text behind a line (0: before the first)."""
+        """Insert a text after a line (0: before the first)."""
         self.ops.append(drafts.insert(path, line, text))
 
     def append(self, path: str, text: str) -> None:
-        """Add a line at the end of a file, which is created where there is none."""
+        """Append a line to a file, which is created if missing."""
         self.ops.append(drafts.append(path, text))
 
     def rename(self, path: str, to: str) -> None:
@@ -76,10 +76,10 @@ class MemoryChange:
 
 class AsyncMemory(OfAgent):
     """Files that outlive runs, as this agent sees them: its own, those of the user it acts for, and
-    those of all; of files of one path the nearer one.
+    the shared ones; of files with the same path the nearest.
 
-    Each call is a step. A change waits for a person's word unless the space's policy says
-    otherwise; it is made whole or not at all, and goes by what this session saw of each file.
+    Each call is a step. A change waits for a person's approval unless the space's policy allows it.
+    It is made completely or not at all, and only if each file is as this session last read it.
     """
 
     def __init__(self, flows: MemoryFlows, drive: AsyncDrive) -> None:
@@ -87,22 +87,22 @@ class AsyncMemory(OfAgent):
         self._drive = drive
 
     async def view(self, path: str, *, space: str | None = None, at: object = None) -> str:
-        """A file's text.
+        """Return a file's text.
 
         Args:
-            path: From the root of the tree.
-            space: Of which space; the nearest that has it, if not given.
-            at: A point: a version ('@3'), a position, a time, or the id of a change; now without.
+            path: Path from the root of the tree.
+            space: Name of the space; default: the nearest that has the file.
+            at: Point: a version ('@3'), a position, a time, or the id of a change; default: now.
 
         Raises:
             NotFound: There is no such file.
-            BadValue: The path is none inside a tree.
+            BadValue: The path is not inside the tree.
         """
         found: MemoryEntry = await self._drive(self._flows.view(path, space, at))
         return found.text
 
     async def entry(self, path: str, *, space: str | None = None, at: object = None) -> MemoryEntry:
-        """A file with its space, digest, version, author and label; as `view`."""
+        """Return a file with its space, digest, version, author and label; as `view`."""
         found: MemoryEntry = await self._drive(self._flows.view(path, space, at))
         return found
 
@@ -116,21 +116,21 @@ class AsyncMemory(OfAgent):
         sources: Sequence[str] = (),
         link: bool = False,
     ) -> None:
-        """Have a file hold a text. One that stands there must be as this session saw it.
+        """Create or replace a file. An existing file must be as this session last read it.
 
         Args:
-            path: From the root of the tree.
-            text: What it holds from then on; of a link the path that it leads to.
-            because: Why.
-            space: Of which space; that of the file that is seen, else the agent's own.
-            sources: The ids of the events that it rests on.
-            link: Whether it is a symbolic link.
+            path: Path from the root of the tree.
+            text: New content; of a link the path that it leads to.
+            because: Reason.
+            space: Name of the space; default: that of the visible file, else the agent's own.
+            sources: Ids of the events that the change rests on.
+            link: Create a symbolic link.
 
         Raises:
-            MemoryConflict: Another text stands there than this session saw.
-            MemoryInvalid: The file is not valid; the refusal is on record.
-            Blocked: Who was asked said no, or nobody answered.
-            BadValue: It is no path, or no text.
+            MemoryConflict: The file differs from what this session read.
+            MemoryInvalid: The file is not valid; the refusal is recorded.
+            Blocked: The approval was denied or timed out.
+            BadValue: The path or the text is invalid.
         """
         await self._change([drafts.create(path, text, link=link)], because, space, sources)
 
@@ -144,7 +144,7 @@ class AsyncMemory(OfAgent):
         space: str | None = None,
         sources: Sequence[str] = (),
     ) -> None:
-        """Replace a part of a file, which must stand there once; raises as `create`."""
+        """Replace a part of a file that occurs exactly once; raises as `create`."""
         await self._change([drafts.edit(path, old, new)], because, space, sources)
 
     async def insert(
@@ -157,7 +157,7 @@ class AsyncMemory(OfAgent):
         space: str | None = None,
         sources: Sequence[str] = (),
     ) -> None:
-        """Insert a text behind a line (0: before the first); raises as `create`."""
+        """Insert a text after a line (0: before the first); raises as `create`."""
         await self._change([drafts.insert(path, line, text)], because, space, sources)
 
     async def rename(
@@ -178,37 +178,37 @@ class AsyncMemory(OfAgent):
         space: str | None = None,
         sources: Sequence[str] = (),
     ) -> None:
-        """Add a line to a file, by default the instructions: what is to hold from now on.
+        """Add a line to a file, by default to the instructions.
 
         Args:
-            text: The line; `- ` is put before it where it is no item yet.
-            path: The file, which is created where there is none.
-            space: Of which space; that of the file that is seen, else the agent's own.
-            sources: The ids of the events that it rests on, such as the message that said so.
+            text: The line; `- ` is prepended unless it is already a list item.
+            path: Path of the file, which is created if missing.
+            space: Name of the space; default: that of the visible file, else the agent's own.
+            sources: Ids of the events that the line rests on, such as that of a user's message.
 
         Raises:
-            BadValue: The text is empty, or the path is none.
+            BadValue: The text is empty, or the path is invalid.
             MemoryConflict, MemoryInvalid, Blocked: As `create`.
         """
         await self._change([drafts.remembered(path, text)], "to be remembered", space, sources)
 
     async def command(self, text: str, *, path: str = AGENTS, space: str | None = None) -> str:
-        """Do what a user's message asks of memory: `/remember TEXT` adds a line as `remember` does,
-        with that message as its source.
+        """Run the memory command in a user's message: `/remember TEXT` adds a line as `remember`
+        does, with that message as its source.
 
-        Give it what the user says, after `session.message("user", said)`: what a page, a tool or a
-        model says is nobody's word.
+        Record the message first: `session.message("user", message)`. Commands in a page, a tool's
+        result or a model's text are refused.
 
         Args:
-            text: The user's message, as it is on record.
-            path: The file that has the line.
-            space: Of which space; that of the file that is seen, else the agent's own.
+            text: The user's message, as recorded.
+            path: Path of the file that gets the line.
+            space: Name of the space; default: that of the visible file, else the agent's own.
 
         Returns:
-            What is remembered; empty where the message asks for nothing.
+            The remembered text; empty if the message holds no command.
 
         Raises:
-            BadValue: No message of a user says so in this run.
+            BadValue: No user's message in this run has this text.
             MemoryConflict, MemoryInvalid, Blocked: As `create`.
         """
         return await self._drive(self._flows.command(text, path, space))
@@ -216,14 +216,14 @@ class AsyncMemory(OfAgent):
     async def prompt(
         self, *, budget: int | None = None, count: Callable[[str], int] | None = None
     ) -> str:
-        """The block of the system prompt: every AGENTS.md, the nearest last, and the names and
-        descriptions of skills. Which files and versions it has is on record.
+        """Return the memory block of the system prompt: every AGENTS.md, nearest last, and the
+        names and descriptions of skills. The files and versions used are recorded.
 
         Args:
-            budget: Most characters, or of what `count` says; None for all. The farthest
+            budget: Most characters, or units of `count`; None for no limit. The farthest
                 instructions are cut first.
-            count: How large a text is, such as the tokens that your model's tokenizer makes of it;
-                characters if not given, of which a token of English has some four.
+            count: Returns the size of a text, such as its number of tokens for your model; default:
+                characters (an English token has about four).
 
         Raises:
             BadValue: The budget is too small.
@@ -231,24 +231,24 @@ class AsyncMemory(OfAgent):
         return await self._drive(self._flows.prompt(budget, count))
 
     async def news(self) -> list[MemoryNews]:
-        """What changed of the files that `prompt` tells of, since it was asked or this was asked
-        last: ask before a turn of a session that goes on, and tell the model.
+        """Return the changes of the files of `prompt` since the last call of `prompt` or `news`.
+        Call it before a turn of a resumed session and pass the result to the model.
         """
         return await self._drive(self._flows.news())
 
     async def ls(self, folder: str = "") -> list[str]:
-        """The paths under a folder, sorted; under `runs` those of past runs, too."""
+        """Return the paths under a folder, sorted; `runs` also lists those of past runs."""
         return await self._drive(self._flows.ls(folder))
 
     async def glob(self, pattern: str) -> list[str]:
-        """The paths that match a pattern such as `skills/**`, sorted. A pattern that begins with
-        `runs/` finds the files of past runs, at most 500 runs at once.
+        """Return the paths that match a pattern such as `skills/**`, sorted. A pattern that begins
+        with `runs/` matches files of past runs, at most 500 runs at once.
         """
         return await self._drive(self._flows.glob(pattern))
 
     async def grep(self, pattern: str, *, glob: str = "") -> list[tuple[str, int, str]]:
-        """The lines that match a regular expression in RE2's syntax: path, line from 1, text; with
-        a `glob` that begins with `runs/` those of past runs.
+        """Return the lines that match a regular expression in RE2's syntax: path, line from 1,
+        text. A `glob` that begins with `runs/` searches past runs.
         """
         hits = await self._drive(self._flows.grep(pattern, glob))
         return [(path, line, text) for path, line, text in hits]
@@ -256,36 +256,37 @@ class AsyncMemory(OfAgent):
     async def search(
         self, question: str, *, embedder: Embedder | None = None, **options: Unpack[SearchOptions]
     ) -> Found:
-        """The files that fit a question, the best first, of those that this agent may see.
+        """Return the files that match a question and that this agent may see, best first.
 
         Args:
             question: Words in any order, or a sentence.
-            embedder: What is asked for vectors, such as `hansard.memory.StaticVectors()`.
+            embedder: Computes vectors, such as `hansard.memory.StaticVectors()`.
             **options: See `SearchOptions`.
 
         Raises:
-            BadValue: There is nothing to search for, no embedder for the meaning, or no such kind.
+            BadValue: The question has no words, there is no embedder to rank by meaning, or no such
+                kind.
             BadOption: There is no such option.
         """
         check_options("memory.search", options, SearchOptions.__annotations__)
         return await self._drive(self._flows.search(question, embedder, **options))
 
     async def history(self, path: str, *, space: str | None = None) -> list[MemoryVersion]:
-        """The versions of a file, through its renames, the oldest first."""
+        """Return the versions of a file across renames, oldest first."""
         return await self._drive(self._flows.history(path, space))
 
     async def revert(self, change: str, *, because: str = "", space: str | None = None) -> None:
         """Undo a change, all of its files or none.
 
         Args:
-            change: The id of its event or commit, or its version of the space ('@3').
-            because: Why.
-            space: Of which space; the agent's own, if not given.
+            change: Id of its event or commit, or its version of the space ('@3').
+            because: Reason.
+            space: Name of the space; default: the agent's own.
 
         Raises:
             NotFound: There is no such change.
             MemoryConflict: One of its files was changed since.
-            Blocked: Who was asked said no, or nobody answered.
+            Blocked: The approval was denied or timed out.
         """
         await self._drive(self._flows.revert(change, because, space))
 
@@ -293,8 +294,8 @@ class AsyncMemory(OfAgent):
     async def change(
         self, because: str, *, space: str | None = None, sources: Sequence[str] = ()
     ) -> AsyncGenerator[MemoryChange]:
-        """Change several files at once: what the block asks for is one change, made at its end. A
-        block that ends in an error changes nothing. Takes and raises as `create`.
+        """Change several files at once: the calls in the block become one change, made at its end.
+        A block that raises changes nothing. Arguments and errors as `create`.
         """
         request = MemoryChange()
         yield request
@@ -333,93 +334,93 @@ class Memory(OfAgent):
     history = sync(AsyncMemory.history)
     revert = sync(AsyncMemory.revert)
     change = sync_block(AsyncMemory.change)
-    _change = AsyncMemory._change  # noqa: SLF001 -- of its own twin
+    _change = AsyncMemory._change  # noqa: SLF001 -- its own twin
 
 
 def awaited(memory: Memory) -> AsyncMemory:
-    """Return it with methods to `await`, none of which waits: for `hansard.agents.flow`."""
+    """Return the memory with awaitable methods, none of which waits: for `hansard.agents.flow`."""
     return AsyncMemory(memory._flows, memory._drive)  # noqa: SLF001 -- of the same module
 
 
 # `record.memory(space)` of both clients.
 
 SpaceRankers = Callable[[Embedder | None], Rankers]
-"""Gives what ranks files by words, and with an embedder by meaning, too."""
+"""Return rankers by words, and with an embedder also by meaning."""
 
 
 class SpaceStore(Protocol):
-    """What a space is asked: the log, or the service. As `hansard.agents.memory.store` says."""
+    """Store of a space: the log, or the service. Documented in `hansard.agents.memory.store`."""
 
     space: str
 
     @property
-    def pending(self) -> int: ...  # noqa: D102 -- said there
-    async def flush(self, timeout_s: float = ...) -> None: ...  # noqa: D102 -- said there
-    def cached(self, path: str) -> MemoryEntry | None: ...  # noqa: D102 -- said there
-    async def follow(self) -> None: ...  # noqa: D102 -- said there
-    async def entry(self, path: str, at: object = None) -> MemoryEntry: ...  # noqa: D102 -- said there
-    async def entries(self, at: object = None) -> list[MemoryEntry]: ...  # noqa: D102 -- said there
-    async def paths(self) -> list[str]: ...  # noqa: D102 -- said there
-    async def versions(self, path: str | None = None) -> list[MemoryVersion]: ...  # noqa: D102 -- said there
-    async def diff(self, path: str | None, before: object, after: object = None) -> str: ...  # noqa: D102 -- said there
-    async def blame(self, path: str) -> list[BlamedLine]: ...  # noqa: D102 -- said there
-    async def change(  # noqa: D102 -- said there
+    def pending(self) -> int: ...  # noqa: D102 -- see `store`
+    async def flush(self, timeout_s: float = ...) -> None: ...  # noqa: D102 -- see `store`
+    def cached(self, path: str) -> MemoryEntry | None: ...  # noqa: D102 -- see `store`
+    async def follow(self) -> None: ...  # noqa: D102 -- see `store`
+    async def entry(self, path: str, at: object = None) -> MemoryEntry: ...  # noqa: D102 -- see `store`
+    async def entries(self, at: object = None) -> list[MemoryEntry]: ...  # noqa: D102 -- see `store`
+    async def paths(self) -> list[str]: ...  # noqa: D102 -- see `store`
+    async def versions(self, path: str | None = None) -> list[MemoryVersion]: ...  # noqa: D102 -- see `store`
+    async def diff(self, path: str | None, before: object, after: object = None) -> str: ...  # noqa: D102 -- see `store`
+    async def blame(self, path: str) -> list[BlamedLine]: ...  # noqa: D102 -- see `store`
+    async def change(  # noqa: D102 -- see `store`
         self, ops: Sequence[Op], by: Any, because: str = "", sources: Sequence[str] = ()
     ) -> int: ...
-    async def remember(  # noqa: D102 -- said there
+    async def remember(  # noqa: D102 -- see `store`
         self, text: str, by: str, path: str, sources: Sequence[str] = ()
     ) -> int: ...
-    async def revert(self, change: str, by: Any, because: str = "") -> int: ...  # noqa: D102 -- said there
-    async def set_policy(self, policy: MemoryPolicySet, by: str) -> bool: ...  # noqa: D102 -- said there
+    async def revert(self, change: str, by: Any, because: str = "") -> int: ...  # noqa: D102 -- see `store`
+    async def set_policy(self, policy: MemoryPolicySet, by: str) -> bool: ...  # noqa: D102 -- see `store`
 
 
 def texts_of(entries: Iterable[MemoryEntry]) -> dict[str, str]:
-    """The texts of files by path, links left out."""
+    """Return the texts of files by path, without links."""
     return {each.path: each.text for each in entries if not each.link}
 
 
 class SpaceOnLoop(Brief):
-    """Of the async client."""
+    """Base of the async client."""
 
     def __init__(self, store: SpaceStore, rankers: SpaceRankers) -> None:
         self._store = store
         self._rankers = rankers
         self.space = store.space
-        """Its name."""
+        """Name of the space."""
 
     def _brief(self) -> dict[str, str]:
         return {"space": self.space}
 
 
 class SpaceOnPortal(Brief):
-    """Of the sync one: it waits for the bus's loop in another thread."""
+    """Base of the sync client: waits for the bus's loop in another thread."""
 
     def __init__(self, store: SpaceStore, rankers: SpaceRankers, portal: Portal) -> None:
         self._store = store
         self._rankers = rankers
         self._portal = portal
         self.space = store.space
-        """Its name."""
+        """Name of the space."""
 
     def _brief(self) -> dict[str, str]:
         return {"space": self.space}
 
 
 class AsyncMemorySpace(SpaceOnLoop):
-    """A space of memory, for people and programs that are trusted with it. Nobody is asked before
-    a change, and all is checked as ever.
+    """A space of memory for trusted people and programs. Changes need no approval; all checks
+    apply.
     """
 
     async def view(self, path: str, *, at: object = None) -> str:
-        """A file's text; from memory where the space is followed.
+        """Return a file's text; from memory if the space is followed.
 
         Args:
-            path: From the root of the tree.
-            at: A point: a version ('@3'), a position, a time, or the id of a change; now without.
+            path: Path from the root of the tree.
+            at: Point: a version ('@3'), a position, a time, or the id of a change; default: now.
 
         Raises:
             NotFound: There is no such file, or point.
-            BadValue: The path is none inside a tree.
+            BadValue: The path is not inside the tree.
         """
         found = self._store.cached(path) if at is None else None
         if found is None:
@@ -427,7 +428,7 @@ class AsyncMemorySpace(SpaceOnLoop):
         return found.text
 
     async def entry(self, path: str, *, at: object = None) -> MemoryEntry:
-        """A file with its digest, version, author and label; as `view`."""
+        """Return a file with its digest, version, author and label; as `view`."""
         found = self._store.cached(path) if at is None else None
         return found if found is not None else await self._store.entry(path, at)
 
@@ -436,39 +437,43 @@ class AsyncMemorySpace(SpaceOnLoop):
         return await self._store.entries(at)
 
     async def ls(self, folder: str = "") -> list[str]:
-        """The paths under a folder, sorted."""
+        """Return the paths under a folder, sorted."""
         within = f"{paths.normal(folder.rstrip('/'))}/" if folder.strip("/.") else ""
         return [path for path in await self._store.paths() if path.startswith(within)]
 
     async def glob(self, pattern: str) -> list[str]:
-        """The paths that match a pattern such as `skills/**`, sorted."""
+        """Return the paths that match a pattern such as `skills/**`, sorted."""
         return paths_matching(await self._store.paths(), pattern).paths
 
     async def grep(self, pattern: str, *, glob: str = "") -> list[tuple[str, int, str]]:
-        """The lines that match a regular expression in RE2's syntax: path, line from 1, text."""
+        """Return the lines that match a regular expression in RE2's syntax: path, line from 1,
+        text.
+        """
         found = grep(texts_of(await self._store.entries()), pattern, glob=glob)
         return [(line.path, line.line, line.text) for line in found.lines]
 
     async def search(
         self, question: str, *, embedder: Embedder | None = None, **options: Unpack[SearchOptions]
     ) -> Found:
-        """The files of the space that fit a question, the best first; as a session's `search`."""
+        """Return the files of the space that match a question, best first; as a session's
+        `search`.
+        """
         check_options("memory.search", options, SearchOptions.__annotations__)
         ranked, texts = self._rankers(embedder), texts_of(await self._store.entries())
         with errors_without_secrets(self._store):
             return search(texts, question, ranked, **options)
 
     async def follow(self) -> None:
-        """Keep the space in memory at what the log tells: reads then ask nobody."""
+        """Keep the space in memory, up to date with the log: reads then need no request."""
         await self._store.follow()
 
     async def behind(self) -> None:
-        """Send changes in the background from here on, in order: a change returns 0 at once, and
-        `flush` says when the log has it. Closing the record flushes. A change that was not flushed
-        is lost if the process is killed. Reads wait for what was queued before them.
+        """Send later changes in the background, in order: a change returns 0 at once, and `flush`
+        waits until the log has them. Closing the record flushes. Changes that were not flushed are
+        lost if the process is killed. Reads wait for the changes queued before them.
 
         Raises:
-            BadValue: Changes are sent in the background already, or by the service.
+            BadValue: Changes are already sent in the background, or the service makes them.
         """
         if not isinstance(self._store, MemoryStore) or isinstance(self._store, QueuedStore):
             fact = "its changes are sent in the background already, or by the service"
@@ -477,54 +482,58 @@ class AsyncMemorySpace(SpaceOnLoop):
 
     @property
     def pending(self) -> int:
-        """How many changes the log does not have yet: 0 unless `behind`."""
+        """Number of changes not yet in the log: 0 unless `behind`."""
         return self._store.pending
 
     async def flush(self, *, timeout_s: float = FLUSH_S) -> None:
         """Wait until the log has every change that could be made.
 
         Args:
-            timeout_s: How long, in seconds.
+            timeout_s: Timeout in seconds.
 
         Raises:
             BusError: The log does not have all of them yet.
-            Refused: Some could not be made on the space as others had left it; each raises once.
+            Refused: A change could not be made after changes of others; raised once per change.
         """
         await self._store.flush(timeout_s)
 
     async def history(self, path: str | None = None) -> list[MemoryVersion]:
-        """The versions of a file, through its renames, or the changes of all, the oldest first."""
+        """Return the versions of a file across renames, or the changes of all files, oldest
+        first.
+        """
         return await self._store.versions(path)
 
     async def diff(self, path: str | None = None, *, before: object, after: object = None) -> str:
-        """What became of a file, or of all, between two points, in git's unified format."""
+        """Return the difference of a file, or of all files, between two points in git's unified
+        format.
+        """
         return await self._store.diff(path, before, after)
 
     async def blame(self, path: str) -> list[BlamedLine]:
-        """The change that brought each line of a file: what git's `blame` would say."""
+        """Return each line of a file with the change that added it, as git's `blame` does."""
         return await self._store.blame(path)
 
     async def create(self, path: str, text: str, *, by: str, because: str = "") -> int:
-        """Have a file hold a text, whatever stands there; the version that the space is at.
+        """Create or replace a file without a check of its current text; return the space's version.
 
         Args:
-            path: From the root of the tree.
-            text: What it holds from then on.
-            by: Who says so.
-            because: Why.
+            path: Path from the root of the tree.
+            text: New content.
+            by: Person or program that makes the change.
+            because: Reason.
 
         Raises:
-            MemoryInvalid: The file is not valid; the refusal is on record.
-            BadValue: It is no path, or no text.
+            MemoryInvalid: The file is not valid; the refusal is recorded.
+            BadValue: The path or the text is invalid.
         """
         return await self._store.change([drafts.create(path, text)], by, because)
 
     async def edit(self, path: str, old: str, new: str, *, by: str, because: str = "") -> int:
-        """Replace a part of a file, which must stand there once; raises as `create`."""
+        """Replace a part of a file that occurs exactly once; raises as `create`."""
         return await self._store.change([drafts.edit(path, old, new)], by, because)
 
     async def insert(self, path: str, line: int, text: str, *, by: str, because: str = "") -> int:
-        """Insert a text behind a line (0: before the first); raises as `create`."""
+        """Insert a text after a line (0: before the first); raises as `create`."""
         return await self._store.change([drafts.insert(path, line, text)], by, because)
 
     async def rename(self, path: str, to: str, *, by: str, because: str = "") -> int:
@@ -539,7 +548,9 @@ class AsyncMemorySpace(SpaceOnLoop):
     async def change(
         self, because: str, *, by: str, sources: Sequence[str] = ()
     ) -> AsyncGenerator[MemoryChange]:
-        """Change several files at once: what the block asks for is one change, made at its end."""
+        """Change several files at once: the calls in the block become one change, made at its
+        end.
+        """
         request = MemoryChange()
         yield request
         if request.ops:
@@ -548,16 +559,16 @@ class AsyncMemorySpace(SpaceOnLoop):
     async def remember(
         self, text: str, *, by: str, path: str = AGENTS, sources: Sequence[str] = ()
     ) -> int:
-        """Add an item to a file's list: what is to hold from now on."""
+        """Append an item to a file's list."""
         return await self._store.remember(text, by, path, sources)
 
     async def revert(self, change: str, *, by: str, because: str = "") -> int:
         """Undo a change, all of its files or none.
 
         Args:
-            change: The id of its event or commit, or its version of the space ('@3').
-            by: Who says so.
-            because: Why.
+            change: Id of its event or commit, or its version of the space ('@3').
+            by: Person or program that undoes it.
+            because: Reason.
 
         Raises:
             NotFound: There is no such change.
@@ -574,18 +585,18 @@ class AsyncMemorySpace(SpaceOnLoop):
         untrusted: Sequence[str] = (),
         because: str = "",
     ) -> bool:
-        """Say whether agents' changes of the space wait for a person's word.
+        """Set whether agents' changes of the space need a person's approval.
 
         Args:
-            approval: `ask`, or `off`: they are made unasked.
-            by: Who says so.
-            until: When it is `ask` again, by the log's time; None for never.
-            untrusted: Patterns of the paths whose changes are made unasked though they rest on
-                untrusted input; none: all of these ask.
-            because: Why.
+            approval: `ask`, or `off` for no approval.
+            by: Person or program that sets it.
+            until: Time by the log at which it reverts to `ask`; None for never.
+            untrusted: Patterns of paths whose changes need no approval even if they rest on
+                untrusted input; by default all such changes need approval.
+            because: Reason.
 
         Raises:
-            BadValue: `until` has no zone, or it is given with `ask`.
+            BadValue: `until` has no time zone, or is given with `ask`.
         """
         policy = MemoryPolicySet(
             approval=MemoryApproval(approval),
@@ -624,5 +635,5 @@ class MemorySpace(SpaceOnPortal):
 
     @property
     def pending(self) -> int:
-        """As `AsyncMemorySpace.pending`."""
+        """Number of changes not yet in the log, as `AsyncMemorySpace.pending`."""
         return self._store.pending

@@ -1,4 +1,4 @@
-"""A change of memory: the space's commit, made together with the step's outcome."""
+"""A change of memory: the space's commit, appended together with the step's outcome."""
 
 from __future__ import annotations
 
@@ -50,34 +50,36 @@ from hansard.domain.redaction import check_names
 from hansard.domain.steps import StepCompleted, StepStatus
 from hansard.domain.values import Scrub
 
-# Which tools the MCP servers have that a `tools.json` names, as the record knows it: the newest
-# list that the proxy, or an agent that is a folder, was given by a server of that address.
+# Recorded tools of the MCP servers that a `tools.json` names: the newest list that the proxy, or an
+# agent defined by a folder, received from a server of that address.
 
 FILE = "tools.json"
 """The file that names tools."""
 
 LABEL = "mcp_server"
-"""The label of runs that asked an MCP server: the host and port of its address."""
+"""Name of the label of runs that called an MCP server; its value is the host and port of the
+address.
+"""
 
 LISTED = "mcp:tools/list"
-"""The step by which a server's tools were listed."""
+"""Tool of the step that lists a server's tools."""
 
 RUNS_MAX = 20
-"""Runs of a server that are looked at, the newest first: a list that is older is not known."""
+"""Most runs of a server that are searched for a list, newest first; older lists are ignored."""
 
 _URL = re.compile(r"https?://(?:[^/@]*@)?(?P<host>[^/?#]+)")
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 
 
 def host_of(url: str) -> str:
-    """The host and port of a server's address; empty where it is none."""
+    """Return the host and port of a server's address; empty if it has none."""
     found = _URL.match(url)
     return found["host"] if found is not None else ""
 
 
 async def tools_on_record(workspace: Workspace, texts: Iterable[str]) -> dict[str, set[str]]:
-    """The tools of each server that some `tools.json` name, by its address; of a server of which
-    nothing is on record, or whose list broke off, nothing is said.
+    """Return the recorded tools of each server named in some `tools.json`, by its address. Servers
+    without a complete record are omitted.
     """
     found: dict[str, set[str]] = {}
     for url in dict.fromkeys(url for text in texts for url in _urls(text)):
@@ -88,7 +90,9 @@ async def tools_on_record(workspace: Workspace, texts: Iterable[str]) -> dict[st
 
 
 def _urls(text: str) -> list[str]:
-    """The addresses that a file names; none of one that is not valid, which is told elsewhere."""
+    """Return the addresses that a file names; none for an invalid file, which is reported
+    elsewhere.
+    """
     try:
         tools = json.loads(text)["tools"]
         return [str(tool["mcp_server_url"]) for tool in tools]
@@ -109,8 +113,8 @@ async def _listed(workspace: Workspace, url: str) -> set[str]:
 
 
 async def _in(blobs: Blobs, state: AgentState, url: str) -> set[str]:
-    """The newest list of an agent's, its pages together; none where its newest page is not the
-    last one, as the list broke off then.
+    """Return the tools of the newest list recorded by an agent, all pages together; none if that
+    list is incomplete.
     """
     reader = Reader(lambda: state)
     found: set[str] = set()
@@ -140,26 +144,26 @@ def _names(plain: Any) -> set[str]:
 async def _fetched(blobs: Blobs, fetch: Fetch) -> Any:
     try:
         return await drive_fetch(fetch, blobs.get)
-    except NotFound:  # it was erased
+    except NotFound:  # the blob was erased
         return {}
 
 
 FOR_THE_MODEL = (BadValue, Blocked, MemoryConflict, MemoryInvalid, NotFound)
-"""What a model that uses memory can do something about. All else ends its run."""
+"""Errors that a model using memory can act on. Any other error ends its run."""
 
 RULE = "memory"
-"""What a change is refused by that nobody was asked about."""
+"""Rule recorded for a change that is refused without a request for approval."""
 
 
 class ChangeRequest(msgspec.Struct, frozen=True):
-    """A change that is asked for.
+    """A requested change.
 
     Attributes:
-        space: Of which space.
-        ops: What it does, in order (`hansard.agents.memory.drafts`).
-        because: Why.
-        sources: The ids of the events that it rests on.
-        seen: The digests of the files as their writer saw them, by path; None: whatever stands.
+        space: Name of the space.
+        ops: Operations, in order (`hansard.agents.memory.drafts`).
+        because: Reason.
+        sources: Ids of the events that it rests on.
+        seen: Digests of the files as their writer read them, by path; None skips the check.
     """
 
     space: str
@@ -170,12 +174,12 @@ class ChangeRequest(msgspec.Struct, frozen=True):
 
 
 Validate = Callable[[MemoryState, Sequence[str]], list[Problem]]
-"""What is wrong with files as a change leaves them, of those that it changed."""
+"""Return the problems of the changed files in the state after a change."""
 
 
 def packed(changes: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], list[bytes]]:
-    """The files of a change as they are recorded, and the blobs that they name: edits that are
-    large, and the largest ones of a change that would be.
+    """Return the files of a change as recorded, and their blobs: large edits, and the largest ones
+    of a change that is large in total.
     """
     raws = {change.path: msgspec.json.decode(change.edit) for change in changes}
     made = payloads.pack_arguments(raws)
@@ -189,8 +193,8 @@ def validated(
     changed: Sequence[str],
     offered: Mapping[str, Collection[str]] | None = None,
 ) -> list[Problem]:
-    """What is wrong with the files that a change leaves: see `hansard.agents.memory.validation`.
-    `offered`: the tools of MCP servers, as they are on record.
+    """Return the problems of the files after a change: see `hansard.agents.memory.validation`.
+    `offered`: the recorded tools of MCP servers.
     """
     return problems_of_change(state, changed, offered)
 
@@ -198,8 +202,8 @@ def validated(
 async def validating(
     workspace: Workspace, state: MemoryState, changes: Sequence[FileChange]
 ) -> Validate:
-    """What checks the files that changes leave, a `tools.json` also against what is on record of
-    the servers that it names.
+    """Return the check of the files after a change; a `tools.json` is also checked against the
+    record of the servers that it names.
     """
     named = [
         (each, state.files.get(each.was or each.path) if each.before else None)
@@ -222,22 +226,22 @@ async def checked(
     scrub: Scrub | None = None,
     validate: Validate | None = validated,
 ) -> Sequence[MemoryEvent]:
-    """Return the events of a change, after every check; none where it changes nothing.
+    """Return the events of a change, after every check; none if it changes nothing.
 
     An agent, or another writer of limited sight, may write no settings of a harness.
 
-    A writer of limited sight is told of a conflict with a file that it does not see only that
-    there is one.
+    For a conflict with a file that a limited writer does not see, the error reveals only that there
+    is one.
 
     Args:
-        workspace: The workspace, for the tools of MCP servers that are on record.
-        sight: What the writer sees of the space.
-        name: The space.
-        whole: The state of the space.
+        workspace: The workspace, for the recorded tools of MCP servers.
+        sight: Filter of what the writer sees of the space.
+        name: Name of the space.
+        whole: State of the space.
         command: The change.
-        refusals: How often the writer was refused in a row before.
-        scrub: The redaction of the workspace: a file with a secret is refused.
-        validate: The check of the files; None for no check.
+        refusals: Number of preceding refusals in a row of this writer.
+        scrub: Redaction of the workspace: a file with a secret is refused.
+        validate: Check of the files; None for no check.
 
     Raises MemoryConflict, BadValue; MemoryInvalid for a file that is invalid or holds a secret.
     """
@@ -247,7 +251,7 @@ async def checked(
         state.files.get(each.was or each.path) for each in command.files if each.after
     )
     if validate is validated and not sight.is_limited:
-        # A list of all tools on record would tell a limited role what other runs asked.
+        # A list of all recorded tools would reveal the calls of other runs to a limited role.
         validate = await validating(workspace, state, command.files)
     named = [path for each in command.files for path in (each.path, each.was)]
     check_names("memory", {"path": named}, scrub)
@@ -273,7 +277,7 @@ async def checked(
 
 
 def _settings(changed: Iterable[str]) -> Iterator[Problem]:
-    """The files that configure a harness, which no agent may write."""
+    """Yield the files that configure a harness, which no agent may write."""
     allowed = "another path: a person writes what configures a harness ('hansard memory import')"
     return (
         Problem(path, 0, "path.settings", "", allowed)
@@ -283,12 +287,12 @@ def _settings(changed: Iterable[str]) -> Iterator[Problem]:
 
 
 def _legible(file: MemoryFile) -> str:
-    """A file's text; of a binary file each byte as a character."""
+    """Return a file's text; of a binary file each byte as a character."""
     return file.content.decode("latin-1") if file.binary else file.text
 
 
 def secrets(path: str, text: str, scrub: Scrub | None) -> list[Problem]:
-    """Where a text would hold a secret; what it is is told nowhere."""
+    """Return the places where a text would hold a secret; the secret itself is never returned."""
     if scrub is None or scrub(text) == text:
         return []
     hits = [number for number, line in enumerate(text.split("\n"), 1) if scrub(line) != line]
@@ -297,8 +301,8 @@ def secrets(path: str, text: str, scrub: Scrub | None) -> list[Problem]:
 
 
 class MemoryWrite(JointWrite):
-    """Changes a space, or has on record why not. `frozen` is the change that somebody granted: it
-    is made as it was shown, or not at all. `trouble` is what is in its way already.
+    """Joint write of a change of a space, or of its refusal. `frozen`: the approved change, which
+    is made exactly as approved or not at all. `trouble`: an error that already prevents the change.
     """
 
     is_caused = True
@@ -338,7 +342,7 @@ class MemoryWrite(JointWrite):
         return outcome, [Draft(self._stream, state.version, events)]
 
     async def _made(self, state: MemoryState) -> tuple[StepCompleted, MemoryChanged | None]:
-        """What the change comes to on the space as it stands, and as the agent's role sees it."""
+        """Return the change on the current space as the agent's role sees it, with its step."""
         plan = self._wanted
         seen = await self._sight.of(plan.space, state)
         changes = self._frozen
@@ -367,14 +371,14 @@ class MemoryWrite(JointWrite):
         )
         made = change if events else None
         value = _outcome_of(plan.space, state, made)
-        if self._sight.is_limited:  # what others wrote is not counted
+        if self._sight.is_limited:  # hides how much others wrote
             value["version"] = 0
         outcome = await self._completed(value)
         return outcome, await self._stored(change) if made is not None else None
 
     async def _troubled(self, state: MemoryState, error: Exception) -> tuple[Outcome, list[Draft]]:
-        """What is in the way of the change, as its step's outcome; a refusal is on record of the
-        space, too.
+        """Return the outcome of a step whose change failed; a refusal is also recorded in the
+        space.
         """
         if isinstance(error, MemoryConflict):
             return await self._lost_to(state, error), []
@@ -391,21 +395,23 @@ class MemoryWrite(JointWrite):
         return self._failed(error), [draft]
 
     async def _stored(self, change: MemoryChanged) -> MemoryChanged:
-        """A change as it is recorded; its blobs are stored."""
+        """Return a change as it is recorded, after storing its blobs."""
         files, blobs = packed(change.files)
         for blob in blobs:
             await self._blobs.put(blob)
         return msgspec.structs.replace(change, files=files)
 
     def _demand_unasked(self, state: MemoryState, changes: Sequence[FileChange]) -> None:
-        """Raise Blocked where the space asks about changes from a moment ago on."""
+        """Raise Blocked if the space's policy has just begun to require approval of the change."""
         changed = [path for each in changes for path in (each.path, each.was) if path]
         if changes and state.asks(self._policy_at, self.label, changed):
-            reason = f"changes of {self._wanted.space} are asked about since a moment ago"
+            reason = f"changes of {self._wanted.space} need approval since a moment ago"
             raise Blocked(RULE, f"{reason}; try again", self._call.spec.name)
 
     async def _lost_to(self, state: MemoryState, error: MemoryConflict) -> Outcome:
-        """A conflict tells what others wrote: to whom may be told alone."""
+        """Return the outcome of a conflict; the text of other writers is included only for a
+        cleared role.
+        """
         stood = state.files.get(str(error.path))
         label = stood.label if stood is not None else None
         try:
@@ -414,7 +420,7 @@ class MemoryWrite(JointWrite):
         except Blocked as blocked:
             return self._failed(blocked)
         self.shown = join(self.shown, label)
-        if stood is not None and self._sight.is_limited:  # what others wrote is not counted
+        if stood is not None and self._sight.is_limited:  # hides how much others wrote
             stood = msgspec.structs.replace(stood, version=0)
             given = (str(error.path), str(error.expected), str(error.mine))
             error = MemoryConflict(self._wanted.space, *given, stood)
@@ -422,7 +428,7 @@ class MemoryWrite(JointWrite):
 
 
 def _outcome_of(name: str, state: MemoryState, change: MemoryChanged | None) -> dict[str, object]:
-    """What a write comes to, as its step has it."""
+    """Return the outcome of a write, as recorded in its step."""
     files = [
         {"path": each.path, "op": each.op.value, "before": each.before, "digest": each.after}
         for each in (change.files if change is not None else ())

@@ -116,7 +116,7 @@ class MemoryBackend(BackendProtocol):
             return EditResult(error=text.why)
         places = lines.occurrences(text, old_string) if old_string else []
         if not places:
-            fact = f"{old_string!r:.120} stands there not at all"
+            fact = f"{old_string!r:.120} occurs not at all"
             return EditResult(error=f"{fact}: read it, and give a part of it")
         refused = self._create(file_path, lines.replaced(text, places, new_string))
         if refused:

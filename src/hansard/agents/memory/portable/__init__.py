@@ -1,5 +1,5 @@
-"""The ways of memory in and out of other programs: their folders, git, and real files to work on.
+"""Import and export of memory: other programs' folders, git, and checkouts to work on.
 
-Touches folders and git repositories that it is given, and the log through spaces alone.
-Gives `harnesses` (pure mappings), `folders` (whole or not there), `git` and `checkouts`.
+Accesses the folders and git repositories that it is given, and the log through spaces only.
+Provides `harnesses` (pure mappings), `folders` (atomic writes), `imports` and `checkouts`.
 """

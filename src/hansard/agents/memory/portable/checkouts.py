@@ -1,11 +1,11 @@
-"""A space as a real folder, for harnesses that want one, and what was done there as a change.
+"""A space as a real folder, for harnesses that need one, and commits of its changes.
 
-The folder's mark says of which version it is. A commit goes by the digests of that version, then
-brings what others changed into the folder, each file whole, and the mark last: killed anywhere, the
-same command is run again.
+The folder's mark names the version that it was made of. A commit is based on the digests of that
+version, then updates the folder with the changes of others, each file whole, and the mark last. If
+it is killed at any point, the same command can be run again.
 
-What a folder does not show (`folders.is_left_out`) is written by a checkout, but the mark's name,
-and neither committed nor brought: it stays in the space as it is.
+Files that a folder does not show (`folders.is_left_out`) are written by a checkout, except at the
+mark's path, but neither committed nor updated: they stay unchanged in the space.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ MARK_BYTES_MAX = 64 * 1024
 
 _PART_BYTES = 8
 _PART = re.compile(rf"\.[0-9a-f]{{{2 * _PART_BYTES}}}{re.escape(folders.PARTIAL)}")
-"""What a file is called until it is whole."""
+"""Name of a file that is not complete yet."""
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What a folder was made of.
+    """Source of a checked-out folder.
 
     Attributes:
-        space: The space.
-        version: Of the space's stream.
-        harness: Whose form the folder has.
+        space: Name of the space.
+        version: Version of the space's stream.
+        harness: Harness whose format the folder has.
     """
 
     space: str
@@ -53,14 +53,14 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """What a commit came to.
+    """Result of a commit.
 
     Attributes:
-        space: The space.
-        version: That it has now, and the folder with it.
-        changed: The paths that the folder's change had, in the space's tree.
-        brought: The paths of the folder that others had changed.
-        left: Those of them that changed in the folder the while: commit again.
+        space: Name of the space.
+        version: New version of the space and of the folder.
+        changed: Paths in the space's tree that the folder changed.
+        brought: Paths of the folder that were updated with changes of others.
+        left: Those of `brought` that changed in the folder during the commit: commit again.
     """
 
     space: str
@@ -73,8 +73,8 @@ class Committed(msgspec.Struct, frozen=True):
 async def checkout(
     workspace: Workspace, space: str, folder: Path, harness: Harness = Harness.AGENTS_MD
 ) -> tuple[Mark, list[str]]:
-    """Make a folder of a space as it stands, whole or not at all; what the harness cannot say is
-    told. Raises BadFolder, BadName, ExtraMissing.
+    """Check out a space into a folder, completely or not at all; return notes on settings that the
+    harness cannot express. Raises BadFolder, BadName, ExtraMissing.
     """
     state = await workspace.memories.whole(space)
     made = harnesses.exported(of_space(state.files), harness)
@@ -86,10 +86,10 @@ async def checkout(
 async def commit(
     workspace: Workspace, folder: Path, *, because: str = "", by: str = OS_USER
 ) -> Committed:
-    """Have the space be as a folder is, where that changed; then the folder as the space is.
+    """Commit a folder's changes to its space, then update the folder to the space's new version.
 
-    Raises MemoryConflict (with both texts), MemoryInvalid, BadFolder, BadValue, ExtraMissing:
-    nothing was written then, nor was the folder changed.
+    Raises MemoryConflict (with both texts), MemoryInvalid, BadFolder, BadValue, ExtraMissing; the
+    space and the folder are then unchanged.
     """
     with _locked(folder):
         mark = read_mark(folder)
@@ -117,7 +117,7 @@ def _sweep(folder: Path) -> None:
 
 
 def read_mark(folder: Path) -> Mark:
-    """What a folder was made of. Raises BadFolder."""
+    """Return the source of a checked-out folder. Raises BadFolder."""
     try:
         with (folder / MARK).open("rb") as file:
             return msgspec.json.decode(file.read(MARK_BYTES_MAX), type=Mark)
@@ -151,12 +151,14 @@ def _locked(folder: Path) -> Generator[None]:
 def _bring(
     folder: Path, current: Tree, now: MemoryState, harness: Harness
 ) -> tuple[list[str], list[str]]:
-    """Have a folder as a space is; what was brought, and what changed there since it was read."""
+    """Update a folder to the space; return the updated paths, and those that changed in the folder
+    since it was read.
+    """
     brought: list[str] = []
     left: list[str] = []
     tree = harnesses.exported(of_space(now.files), harness).tree
     targets = {path: content for path, content in tree.items() if not folders.is_left_out(path)}
-    # Settings are not brought, so a person's own are not taken away either.
+    # Settings are not updated, so a person's own are not deleted either.
     own = {path: content for path, content in current.items() if configures_harness(path)}
     changes = difference(current, own | targets)
     for path in sorted(changes, key=lambda path: (changes[path] is not None, path)):

@@ -1,6 +1,7 @@
-"""Folders on disk as trees, and trees as folders: read without following a link, written whole.
+"""Folders on disk as trees, and trees as folders: read without following links, written atomically.
 
-A folder is written beside its place and renamed to it: killed at any point, it is there or not.
+A folder is written beside its path and renamed to it: killed at any point, it exists whole or not
+at all.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from hansard.domain.errors import CallerError
 from hansard.domain.memory.space import BINARY_BYTES_MAX, FILES_MAX
 
 TREE_BYTES_MAX = 1 << 28
-"""Of a folder that is read: a quarter of a gigabyte, all of it in memory."""
+"""Most bytes of a folder: a quarter of a gigabyte, since all of it is held in memory."""
 
 DEPTH_MAX = 64
 NAMES_LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", "__pycache__"})
-"""What no harness takes for memory."""
+"""Names that no harness treats as memory."""
 
 MARK = ".hansard-checkout.json"
-"""The file of a checkout that says what it was made of; nothing of a space is written there."""
+"""File of a checkout that names its source; no file of a space is written at its path."""
 
 PARTIAL = ".hansard-partial"
-"""What the name of a file or folder ends with until it is whole."""
+"""Suffix of a file or folder that is not complete yet."""
 
 
 class BadFolder(CallerError):
-    """A folder that cannot be read as memory, or not be written; nothing was changed.
+    """A folder that cannot be read as memory, or cannot be written; nothing was changed.
 
     Attributes:
-        path: Which.
-        remedy: What to do.
+        path: Path of the folder.
+        remedy: Action for the caller.
     """
 
     def __init__(self, path: Path | str, fact: str, remedy: str) -> None:
@@ -47,14 +48,12 @@ class BadFolder(CallerError):
 
 
 def is_mark(path: str) -> bool:
-    """Whether a path is where a checkout's mark stands, or would be below it."""
+    """Return whether a path is that of a checkout's mark, or below it."""
     return path.partition("/")[0].casefold() == MARK
 
 
 def is_left_out(path: str) -> bool:
-    """Whether a folder does not show what stands at a path: `read` leaves it out, and nothing
-    follows from its absence.
-    """
+    """Return whether `read` skips a path: its absence from a folder means nothing."""
     names = path.split("/")
     return is_mark(path) or any(n in NAMES_LEFT_OUT or n.endswith(PARTIAL) for n in names)
 
@@ -62,9 +61,9 @@ def is_left_out(path: str) -> bool:
 def read(
     folder: Path, *, leave_out: Collection[str] = (), unread: list[str] | None = None
 ) -> dict[str, bytes | Link]:
-    """What stands in a folder, links as links, but what `is_left_out`, and those paths of it that
-    are named. Raises BadFolder; for a file that cannot be read only without `unread`, which else
-    gets a sentence of each.
+    """Read a folder, links as links, except for paths in `leave_out` and those that `is_left_out`
+    names. Raises BadFolder. With `unread`, a file that cannot be read adds a sentence to it instead
+    of raising.
     """
     if not folder.is_dir():
         raise BadFolder(folder, "is no folder", "name one that is there")
@@ -108,8 +107,8 @@ def read(
 
 
 def content_of(path: Path) -> bytes:
-    """A regular file's content: not of a device that never ends, nor of a file that is too large.
-    Raises BadFolder.
+    """Return the content of a regular file. Raises BadFolder for a device, which may never end, and
+    for a file that is too large.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -138,9 +137,9 @@ def put(place: Path, content: bytes) -> None:
 
 
 def write(folder: Path, tree: Tree) -> None:
-    """Make a folder that is not there yet, or is empty, with all of a tree. Blocks.
+    """Write a tree to a folder that is missing or empty. Blocks.
 
-    What a killed writer left beside it is taken away by the next one. Raises BadFolder.
+    Removes what a killed writer left beside it. Raises BadFolder.
     """
     folder = folder.absolute()
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
@@ -159,7 +158,7 @@ def write(folder: Path, tree: Tree) -> None:
 
 @contextlib.contextmanager
 def _claimed(partial: Path) -> Generator[None]:
-    """A new folder that nobody else writes; it goes away with an error."""
+    """Create a folder that no other process writes; delete it on an error."""
     partial.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,18 +1,17 @@
-"""Where each harness looks for instructions, skills and subagents, as pure mappings of trees.
+"""Pure mappings between a space's tree and the files where each harness expects them.
 
     harness       instructions          skills               subagents
-    agents-md     AGENTS.md, nested     as they stand        as they stand
+    agents-md     AGENTS.md, nested     unchanged            unchanged
     claude-code   CLAUDE.md -> AGENTS   .claude/skills/      .claude/agents/NAME.md
     deepagents    AGENTS.md             skills/              subagents/NAME/ (agent.json, AGENTS.md)
     opencode      AGENTS.md             .opencode/skills/    .opencode/agents/NAME.md
     codex         AGENTS.md             .agents/skills/      .codex/agents/NAME.toml
 
-A space's tree is made of *units*: some files of the space, and what a harness is given of them.
-Importing takes a unit that is as it was made back to the very files that it was made of; what is
-new or changed is mapped by name alone, and stays where it stands if there is no exact way back.
-What a folder does not show (`folders.is_left_out`, settings of the harness that are missing) is
-taken to be as it was made. So nothing is
-lost in either direction, whatever a harness cannot say; what it cannot is told.
+A space's tree is made of *units*: some files of the space, and the files exported for them. On
+import, an unchanged unit maps back to the very files that it was exported from. New and changed
+files are mapped by name; a file without an exact inverse keeps its path. Files that a folder does
+not show (`folders.is_left_out`, missing settings of the harness) count as unchanged. Nothing is
+lost in either direction; whatever a harness cannot express is reported.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from hansard.domain.memory.paths import AGENTS, SKILLS, SUBAGENTS, TOOLS
 # `permissions`), Codex (TOML, `developer_instructions`).
 
 SHORT_NAMES = {"sonnet", "opus", "haiku", "fable"}
-"""What Claude Code calls models, and nobody else."""
+"""Short model names that only Claude Code knows."""
 
 _ACTIONS = {
     "Read": "read",
@@ -71,15 +70,15 @@ _FIELDS = {"name", "description", "tools", "model"}
 
 
 class Subagent(msgspec.Struct, frozen=True):
-    """A subagent, whatever the form.
+    """A subagent, independent of the format.
 
     Attributes:
-        name: What it is called.
-        description: When to hand work to it.
-        instructions: Its system prompt, as it is written.
-        tools: What it may use, in Claude Code's words; all that its parent has if None.
-        model: Its model, as it is written; its parent's if None.
-        others: Further fields of Claude Code's, which no other form has.
+        name: Name.
+        description: When to delegate work to it.
+        instructions: System prompt, verbatim.
+        tools: Tools it may use, by Claude Code's names; None for all tools of its parent.
+        model: Model, verbatim; None for its parent's.
+        others: Further fields of Claude Code, which no other format has.
     """
 
     name: str
@@ -91,7 +90,7 @@ class Subagent(msgspec.Struct, frozen=True):
 
 
 def subagent_in(path: str, content: bytes) -> Subagent | None:
-    """A subagent in Claude Code's form; None if it is not valid."""
+    """Parse a subagent in Claude Code's format; None if it is not valid."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -125,12 +124,12 @@ def _text(has: dict[str, Value], name: str) -> str | None:
 
 
 def _quoted(value: str) -> str:
-    """A text as YAML, JSON and TOML all read it."""
+    """Quote a text so that YAML, JSON and TOML all read it."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def claude_code(subagent: Subagent) -> tuple[list[str], bytes]:
-    """Nothing that is left out, and the file in Claude Code's form."""
+    """Return no notes, as nothing is left out, and the file in Claude Code's format."""
     lines = [f"name: {subagent.name}", f"description: {_quoted(subagent.description)}"]
     if subagent.tools is not None:
         lines.append(f"tools: {', '.join(subagent.tools)}")
@@ -145,7 +144,9 @@ def _marked(lines: list[str], text: str) -> bytes:
 
 
 def _model_told(subagent: Subagent, separator: str, notes: list[str]) -> str | None:
-    """Its model with its provider before it, or None where only Claude Code knows it."""
+    """Return the subagent's model with its provider, or None if only Claude Code knows it; add a
+    note then.
+    """
     model = subagent.model
     if model is None or model == "inherit":
         return None
@@ -157,7 +158,7 @@ def _model_told(subagent: Subagent, separator: str, notes: list[str]) -> str | N
 
 
 def model_of(subagent: Subagent) -> str | None:
-    """Its model as `provider:model`; None for its parent's."""
+    """Return the subagent's model as `provider:model`; None for its parent's."""
     return _model_told(subagent, ":", [])
 
 
@@ -166,7 +167,7 @@ def _others(subagent: Subagent) -> list[str]:
 
 
 def deepagents(subagent: Subagent) -> tuple[list[str], bytes, bytes]:
-    """What is left out, `agent.json` and `AGENTS.md`."""
+    """Return notes on the fields left out, `agent.json` and `AGENTS.md`."""
     notes = _others(subagent)
     agent = {"description": subagent.description}
     model = _model_told(subagent, ":", notes)
@@ -178,7 +179,7 @@ def deepagents(subagent: Subagent) -> tuple[list[str], bytes, bytes]:
 
 
 def opencode(subagent: Subagent) -> tuple[list[str], bytes]:
-    """What is left out, and the file; what it may not use is denied."""
+    """Return notes on the fields left out, and the file; tools that it may not use are denied."""
     notes = _others(subagent)
     lines = [f"description: {_quoted(subagent.description)}", "mode: subagent"]
     model = _model_told(subagent, "/", notes)
@@ -210,7 +211,9 @@ def _actions(tools: list[str], notes: list[str]) -> list[str]:
 
 
 def codex(subagent: Subagent) -> tuple[list[str], bytes]:
-    """What is left out, and the file; who may not write has a sandbox that cannot."""
+    """Return notes on the fields left out, and the file; a subagent without write tools gets a
+    read-only sandbox.
+    """
     notes = _others(subagent)
     lines = [f"name = {_toml(subagent.name)}", f"description = {_toml(subagent.description)}"]
     model = _model_told(subagent, "/", notes)
@@ -235,7 +238,7 @@ def _toml_lines(value: str) -> str:
 
 
 def from_deepagents(name: str, agent: bytes, instructions: bytes) -> Subagent | None:
-    """A subagent in deepagents' form; None if it is not valid."""
+    """Parse a subagent in deepagents' format; None if it is not valid."""
     try:
         value = json.loads(agent)
         return Subagent(
@@ -249,7 +252,7 @@ def from_deepagents(name: str, agent: bytes, instructions: bytes) -> Subagent | 
 
 
 def from_codex(stem: str, content: bytes) -> Subagent | None:
-    """A subagent in Codex's form; None if it says what Claude Code's cannot."""
+    """Parse a subagent in Codex's format; None if Claude Code's format cannot express it."""
     try:
         value = tomllib.loads(content.decode())
         return Subagent(
@@ -263,7 +266,7 @@ def from_codex(stem: str, content: bytes) -> Subagent | None:
 
 
 def from_opencode(stem: str, content: bytes) -> Subagent | None:
-    """A subagent in OpenCode's form; None if it says what Claude Code's cannot."""
+    """Parse a subagent in OpenCode's format; None if Claude Code's format cannot express it."""
     try:
         front = front_matter(stem, content.decode(), flow=True)
     except UnicodeDecodeError:
@@ -294,16 +297,16 @@ AGENT = "agent.json"
 
 
 class AgentFiles(msgspec.Struct, frozen=True):
-    """What the files of an agent say of it.
+    """Settings of an agent, read from its files.
 
     Attributes:
-        name: What it is called; empty if they do not say.
-        description: When a subagent is handed work.
-        model: As `provider:model`; None for its parent's, or the one that is given.
-        instructions: A subagent's system prompt; an agent's own is its AGENTS.md, as memory.
-        tools: The tools of MCP servers that it may use, and no others.
-        skills: The folder of its skills; empty where it has none.
-        subagents: Those that it hands work to.
+        name: Name; empty if not set.
+        description: When a subagent is given work.
+        model: As `provider:model`; None for its parent's, or the one passed by the caller.
+        instructions: System prompt of a subagent; an agent's own is its AGENTS.md, as memory.
+        tools: Tools of MCP servers that it may use, and no others.
+        skills: Folder of its skills; empty if it has none.
+        subagents: Its subagents.
     """
 
     name: str
@@ -316,13 +319,13 @@ class AgentFiles(msgspec.Struct, frozen=True):
 
     @property
     def all_tools(self) -> list[Tool]:
-        """Its own and its subagents', each once."""
+        """Its own tools and those of its subagents, without duplicates."""
         of_all = [self.tools, *(each.tools for each in self.subagents)]
         return list(dict.fromkeys(tool for tools in of_all for tool in tools))
 
 
 def is_said(path: str) -> bool:
-    """Whether a file says something of the agent that is read before it starts."""
+    """Return whether a file holds settings of the agent that are read before it starts."""
     parts = path.split("/")
     if parts[0] != SUBAGENTS:
         return path in {AGENT, TOOLS}
@@ -330,8 +333,8 @@ def is_said(path: str) -> bool:
 
 
 def agent_in(texts: Mapping[str, str], paths: list[str]) -> AgentFiles:
-    """An agent by the texts of those of its files that `is_said` names, which are valid, and the
-    paths of all. Raises BadValue for tools of two servers with one name.
+    """Build an agent from the valid texts of the files that `is_said` selects, and the paths of all
+    files. Raises BadValue for tools of two servers with one name.
     """
     fields = json.loads(texts.get(AGENT, "{}"))
     own = _tools(texts, TOOLS)
@@ -373,7 +376,7 @@ def _skills(paths: list[str], folder: str) -> str:
 def _subagent(
     texts: Mapping[str, str], paths: list[str], name: str, own: list[Tool]
 ) -> AgentFiles | None:
-    """A subagent in either form; None for a file that says none."""
+    """Parse a subagent in either format; None for a file that holds none."""
     folder = f"{SUBAGENTS}/{name}/"
     if f"{folder}{AGENT}" in texts:
         fields = json.loads(texts[f"{folder}{AGENT}"])
@@ -399,7 +402,9 @@ def _subagent(
 
 
 def _named(tool: Tool, names: list[str]) -> bool:
-    """Whether a subagent names a tool of its parent's, by itself or as `mcp__SERVER__TOOL`."""
+    """Return whether a subagent names a tool of its parent, by its name or as
+    `mcp__SERVER__TOOL`.
+    """
     return tool.name in names or f"mcp__{tool.mcp_server_name}__{tool.name}" in names
 
 
@@ -417,11 +422,11 @@ class Harness(StrEnum):
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """A harness's folder.
+    """A folder in the format of a harness.
 
     Attributes:
-        tree: What stands in it.
-        notes: What the space says and the harness has no word for, a sentence each.
+        tree: Content of the folder.
+        notes: Settings of the space that the harness cannot express, a sentence each.
     """
 
     tree: Tree
@@ -434,8 +439,8 @@ class _Unit(msgspec.Struct, frozen=True):
 
 
 class _Form(msgspec.Struct, frozen=True):
-    """Where a harness has skills and subagents, how it writes one, and reads it back (None: as it
-    is).
+    """Folders of a harness's skills and subagents, and functions to write a subagent and to read it
+    back (None: unchanged).
     """
 
     skills: str
@@ -458,8 +463,8 @@ _SUBAGENT_FOLDER = re.compile(r"subagents/([^/]+)/(agent\.json|AGENTS\.md)")
 
 
 def exported(space: Tree, harness: Harness, *, settings: bool = False) -> Exported:
-    """A space's tree as a harness has it; files that configure the harness itself only with
-    `settings`. Raises ExtraMissing.
+    """Export a space's tree in the format of a harness; files that configure the harness itself
+    only with `settings`. Raises ExtraMissing.
     """
     notes: list[str] = []
     tree: dict[str, bytes | Link] = {}
@@ -472,8 +477,8 @@ def exported(space: Tree, harness: Harness, *, settings: bool = False) -> Export
 
 
 def imported(folder: Tree, harness: Harness, space: Tree | None = None) -> Tree:
-    """The tree of a space that has a harness's folder; `space` is what it has now, if it has
-    anything: what is as it was exported is left as it stands there. Raises ExtraMissing.
+    """Import a harness's folder into a space's tree. `space` is the current tree, if any: exported
+    files that are unchanged keep their content there. Raises ExtraMissing.
     """
     found: dict[str, bytes | Link] = {}
     rest = dict(folder)
@@ -497,7 +502,7 @@ def imported(folder: Tree, harness: Harness, space: Tree | None = None) -> Tree:
 
 
 def _units(space: Tree, harness: Harness, notes: list[str]) -> Iterator[_Unit]:
-    """What a harness is given, and of what. Nothing takes the place of a file that is there."""
+    """Yield the units of a space for a harness. No unit replaces a file of the space."""
     taken = set(space)
     for path, content in sorted(space.items()):
         unit = _unit(space, path, content, harness, notes)
@@ -537,7 +542,7 @@ def _unit(
 
 
 def _in_folder(space: Tree, name: str) -> Subagent | None:
-    """A subagent that has a folder, in deepagents' form."""
+    """Return a subagent that has a folder, in deepagents' format."""
     agent = space.get(f"subagents/{name}/agent.json")
     instructions = space.get(f"subagents/{name}/{AGENTS}")
     if not isinstance(agent, bytes) or not isinstance(instructions, bytes):
@@ -559,7 +564,7 @@ def _folder_unit(space: Tree, subagent: Subagent, harness: Harness, notes: list[
 def _formed(
     path: str, subagent: Subagent, harness: Harness, notes: list[str]
 ) -> dict[str, bytes | Link]:
-    """A subagent in the form of a harness that has one file for each."""
+    """Return a subagent in the format of a harness that has one file per subagent."""
     form = _FORMS[harness]
     statement, text = form.write(subagent)
     notes += [f"{path}: {each}" for each in statement]
@@ -569,7 +574,7 @@ def _formed(
 def _subagent_unit(
     path: str, stem: str, content: bytes, harness: Harness, notes: list[str]
 ) -> _Unit | None:
-    """A subagent in the harness's form; None where the file is none in Claude Code's form."""
+    """Return the unit of a subagent; None if the file is not in Claude Code's format."""
     if harness is Harness.CLAUDE_CODE:
         return _Unit({path: content}, {f".claude/agents/{stem}.md": content})
     subagent = subagent_in(path, content)
@@ -591,7 +596,9 @@ def _subagent_unit(
 
 
 def _claude_unit(space: Tree, path: str, content: bytes | Link) -> _Unit | None:
-    """Claude Code reads CLAUDE.md: a folder that has one of the two has the other as a link."""
+    """Return the unit of CLAUDE.md, which Claude Code reads: in a folder with only one of CLAUDE.md
+    and AGENTS.md, the other is a link to it.
+    """
     folder = posixpath.dirname(path)
     other = posixpath.join(folder, AGENTS)
     if path.endswith(CLAUDE) and space.get(other) == Link(CLAUDE):
@@ -606,7 +613,7 @@ def _claude_unit(space: Tree, path: str, content: bytes | Link) -> _Unit | None:
 
 
 def _helpers(space: Tree, harness: Harness, notes: list[str]) -> dict[str, bytes | Link]:
-    """What a harness needs beside, and a space does not."""
+    """Return additional files that a harness needs and a space does not."""
     made: dict[str, bytes | Link] = {}
     if harness is Harness.CLAUDE_CODE:
         for path, content in space.items():
@@ -621,7 +628,7 @@ def _helpers(space: Tree, harness: Harness, notes: list[str]) -> dict[str, bytes
 
 
 def _tool_settings(content: bytes, harness: Harness, notes: list[str]) -> dict[str, bytes | Link]:
-    """Where a harness is told of MCP servers, and of their tools where it can be."""
+    """Return the harness's settings of MCP servers, and of their tools where it supports that."""
     try:
         tools = tools_of(content.decode())
     except (ValueError, LookupError, TypeError, AttributeError, msgspec.ValidationError):
@@ -659,7 +666,9 @@ def _tool_settings(content: bytes, harness: Harness, notes: list[str]) -> dict[s
 
 
 def _back(path: str, rest: Tree, folder: Tree, harness: Harness) -> dict[str, bytes | Link]:
-    """What a file of a harness's folder is in a space; itself, if there is no exact way back."""
+    """Map a file of a harness's folder to its files in a space; to itself if there is no exact
+    inverse.
+    """
     content = rest[path]
     same: dict[str, bytes | Link] = {path: content}
     form = _FORMS.get(harness)
@@ -682,7 +691,9 @@ def _back(path: str, rest: Tree, folder: Tree, harness: Harness) -> dict[str, by
 
 
 def _subagent_back(stem: str, content: bytes | Link, form: _Form) -> bytes | Link | None:
-    """A subagent's file as a space has it; None where writing it again would make another one."""
+    """Convert a subagent's file to the space's format; None if exporting the result would give a
+    different file.
+    """
     if form.read is None:
         return content
     subagent = form.read(stem, content) if isinstance(content, bytes) else None

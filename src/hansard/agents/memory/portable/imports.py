@@ -1,7 +1,8 @@
-"""Folders and git histories imported into a space, each change checked as an agent's is.
+"""Import of folders and git histories into a space, each change checked as an agent's is.
 
-Git runs as a process of its own, without the repository's hooks, programs or network, within bounds
-of time and bytes. The first parent's line is followed, oldest first: a merge is one change.
+Git runs as a process of its own, without the repository's hooks, programs or network, and with
+limits of time and bytes. The line of first parents is followed, oldest first: a merge is one
+change.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ from hansard.domain.memory.space import (
 )
 
 Wanted = Mapping[str, bytes | Link | None]
-"""What is to stand at each path; None for nothing."""
+"""Required content at each path; None for no file."""
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """Who made a change and when, as another system claims it.
+    """Author and time of a change, as another system claims them.
 
     Attributes:
-        author: A name, as it is written there.
+        author: Name, verbatim.
         at: ISO 8601.
     """
 
@@ -67,7 +68,7 @@ class Claimed(msgspec.Struct, frozen=True):
     at: str
 
 
-async def change(  # noqa: PLR0913 -- each is a fact of a change
+async def change(  # noqa: PLR0913 -- all are fields of a change
     workspace: Workspace,
     space: str,
     command: Wanted,
@@ -79,19 +80,20 @@ async def change(  # noqa: PLR0913 -- each is a fact of a change
     trailer: str = "",
     keep: bool = False,
 ) -> int:
-    """Have files of a space be so; the version that it has then. At most 500 files are one commit;
-    more are several, after all of them were checked together.
+    """Write files of a space and return the resulting version. At most 500 files form one commit;
+    more are split into several, after all of them were checked together.
 
     Args:
-        workspace: Where the space is.
-        space: Its name.
-        command: The files to change.
-        seen: The digests that these had when they were read (none: no file); as they stand if None.
-        because: Why.
-        by: Who says so.
-        claimed: Who made it elsewhere.
-        keep: Whether files may be what no harness accepts, as long as they can be read.
-        trailer: What follows `because` in the last commit alone: where it stands, all was made.
+        workspace: Workspace of the space.
+        space: Name of the space.
+        command: Files to change.
+        seen: Digests of these files as the writer read them (none: no file); None skips the check.
+        because: Reason.
+        by: Person or program that makes the change.
+        claimed: Author and time in the source system.
+        keep: Accept files that no harness accepts, as long as they can be read.
+        trailer: Appended to `because` in the last commit only, which marks that all commits were
+            made.
 
     Raises MemoryConflict, MemoryInvalid, BadValue, BadName, ExtraMissing.
     """
@@ -100,7 +102,7 @@ async def change(  # noqa: PLR0913 -- each is a fact of a change
     if len(texts) > CHANGE_FILES_MAX:
         await workspace.memories.load(state.files.values())
         _demand_valid(space, state, command, keep=keep)
-        # What is so already makes no commit: the last part must, for the trailer.
+        # An unchanged file makes no commit, but the last part must make one, for the trailer.
         texts = {path: text for path, text in texts.items() if not _is_so(state, path, text)}
     store = MemoryStore(workspace, space, validate=_readable if keep else validated)
     actor = Actor(by, (claimed.author,) if claimed is not None else ())
@@ -115,7 +117,7 @@ async def change(  # noqa: PLR0913 -- each is a fact of a change
 
 
 def _readable(state: MemoryState, changed: Sequence[str]) -> list[Problem]:
-    """What is unreadable of some files."""
+    """Return the problems that make some files unreadable."""
     return validation.problems_of_change(state, changed, keep=True)
 
 
@@ -151,7 +153,7 @@ def _demand_valid(space: str, state: MemoryState, command: Wanted, *, keep: bool
 
 
 def _parts(texts: Mapping[str, _Text | None]) -> Iterator[dict[str, _Text | None]]:
-    """Files before the links to them, and what goes away last."""
+    """Yield parts of a change: files before the links to them, deletions last."""
 
     def rank(path: str) -> tuple[int, str]:
         text = texts[path]
@@ -168,7 +170,9 @@ def _changes(
     seen: Mapping[str, str] | None,
     state: MemoryState,
 ) -> list[FileChange]:
-    """What is to become of each file; one that goes away where an equal one comes is renamed."""
+    """Return the change of each file; a deleted file whose content reappears at a new path is a
+    rename.
+    """
     gone: dict[str, str] = {}
     for path, text in texts.items():
         stood = state.files.get(path)
@@ -199,7 +203,7 @@ def _changes(
 def _demand_seen(
     space: str, state: MemoryState, path: str, text: _Text | None, expected: str
 ) -> None:
-    """Raise MemoryConflict where a file is neither what it was read as nor what it is to be."""
+    """Raise MemoryConflict if a file is neither as it was read nor as it is to become."""
     stood = state.files.get(path)
     found = stood.digest if stood is not None else ""
     target = digest_of(*text) if text is not None else ""
@@ -210,7 +214,7 @@ def _demand_seen(
 
 
 def difference(before: Tree, after: Tree) -> dict[str, bytes | Link | None]:
-    """What is to change in one tree to have another."""
+    """Return the changes that turn one tree into another."""
     changed: dict[str, bytes | Link | None] = {
         path: content for path, content in after.items() if before.get(path) != content
     }
@@ -222,7 +226,7 @@ PATHS_MAX = 20_000
 """Changed by one commit."""
 
 ANSWER_BYTES_MAX = 64 << 20
-"""Of a list that git gives at once."""
+"""Most bytes of a list that git returns at once."""
 
 GIT_S_MAX = 300.0
 """For reading one history."""
@@ -238,14 +242,14 @@ _SAFE = (
 
 
 class GitChange(msgspec.Struct, frozen=True):
-    """What one commit did.
+    """Changes of one commit.
 
     Attributes:
-        commit: Its hash.
-        author: Who wrote it, as it claims, with the address if there is one.
-        at: When, as it claims.
-        message: Why, as it says.
-        files: Each path that it changed, and what stands there since; None where nothing does.
+        commit: Hash.
+        author: Author as claimed, with the address if there is one.
+        at: Time as claimed.
+        message: Commit message.
+        files: Each changed path with its new content; None for a deleted file.
     """
 
     commit: str
@@ -258,12 +262,12 @@ class GitChange(msgspec.Struct, frozen=True):
 def git_changes(
     repository: Path, revision: str = "HEAD", *, done: Collection[str] = ()
 ) -> Iterator[GitChange]:
-    """The changes of a history, the oldest first; those that changed no file are left out. Blocks.
+    """Yield the changes of a history, oldest first, without commits that changed no file. Blocks.
 
-    `done`: hashes of commits; only what follows the newest of them is given. A commit's hash covers
-    its whole line of first parents, so all before it is done with it.
+    `done`: hashes of imported commits; only the commits after the newest of them are returned. A
+    commit's hash covers its whole line of first parents, so all earlier ones are imported too.
 
-    Raises BadFolder: no repository, no git, a commit that is missing, a file that is too large.
+    Raises BadFolder: no repository, no git, a missing commit, a file that is too large.
     """
     listed = _asked(
         repository,
@@ -317,7 +321,7 @@ def _change(
 def _files(
     repository: Path, before: bytes | None, commit: bytes, cat: _Cat
 ) -> dict[str, bytes | Link | None]:
-    """What changed from one commit to the next, submodules aside."""
+    """Return the changes from one commit to the next, without submodules."""
     since = (before.decode(), commit.decode()) if before else ("--root", commit.decode())
     raw = _asked(
         repository,
@@ -349,7 +353,7 @@ def _files(
 
 
 class _Cat:
-    """Gives objects of a repository by their hashes."""
+    """Reads objects of a repository by their hashes."""
 
     def __init__(self, repository: Path, ask: BinaryIO, answers: BinaryIO) -> None:
         self._repository = repository
@@ -381,7 +385,7 @@ def _cat(repository: Path) -> Generator[_Cat]:
 
 
 def _asked(repository: Path, *arguments: str) -> bytes:
-    """All that git says to a question. Raises BadFolder."""
+    """Run git and return its whole output. Raises BadFolder."""
     with _started(repository, *arguments) as process:
         answer = cast("BinaryIO", process.stdout).read(ANSWER_BYTES_MAX + 1)
         if len(answer) > ANSWER_BYTES_MAX:
@@ -425,24 +429,24 @@ def _started(repository: Path, *arguments: str) -> Generator[subprocess.Popen[by
 
 
 TRAILER = "\n\nGit-Commit: "
-"""Before a commit's hash in why the last change of it was made: the commit is imported whole."""
+"""Precedes a commit's hash in the reason of its last change: the commit is imported completely."""
 
 LISTED_MAX = 5
-"""Most problems of a history that its error tells."""
+"""Most problems of a history that an error lists."""
 
 AUTHOR_CHARS_MAX = 200
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """What an import came to.
+    """Result of an import.
 
     Attributes:
-        space: The space.
-        version: That it has now.
-        changes: How many changes were made.
-        files: The paths that changed, sorted.
-        left_out: What was not valid and left out, each a sentence.
-        warnings: What was kept though the format does not name it, each a sentence.
+        space: Name of the space.
+        version: New version of the space.
+        changes: Number of changes made.
+        files: Changed paths, sorted.
+        left_out: Files left out as invalid, a sentence each.
+        warnings: Files kept though the format does not name them, a sentence each.
     """
 
     space: str
@@ -465,10 +469,12 @@ async def import_folder(  # noqa: PLR0913 -- the options of its command
     because: str = "",
     by: str = OS_USER,
 ) -> Imported:
-    """Have a space have the files of a harness's folder, as one change; with `replace` no others
-    but those that no folder shows (`folders.is_left_out`). `leave_out`: files that cannot be read
-    or are not valid stay as they were, or away; `keep`: what is not valid is kept and warned of,
-    unless it is no text where a harness reads one; else the whole folder is refused.
+    """Import the files of a harness's folder into a space as one change.
+
+    `replace`: delete all other files that a folder can show (`folders.is_left_out`). `leave_out`:
+    skip unreadable and invalid files, so that they keep their previous state. `keep`: keep invalid
+    files with a warning, unless a file that a harness reads is no text. Otherwise an invalid file
+    refuses the whole folder.
 
     Raises BadFolder, MemoryInvalid, MemoryConflict, BadValue, ExtraMissing.
     """
@@ -512,17 +518,18 @@ async def import_git(
     keep: bool = False,
     by: str = "import",
 ) -> Imported:
-    """Make each commit of a history a change, with its author and time as claimed. It goes on after
-    the newest commit that a change of the space names, so that a killed import is run again and a
-    commit that changed nothing on the way is not made over what followed it.
+    """Import each commit of a history as a change, with its author and time as claimed. Continues
+    after the newest commit that a change of the space names, so a killed import can be run again,
+    and a commit without changes in between is not applied over later ones.
 
-    A commit of more than 500 files is several changes, and only the last names it. A commit that
-    changed nothing is named nowhere: while none after it changed anything, it is made again, over
-    what was written since. Of a history that was rewritten, the commits from the first rewritten
-    one on are new: they are made on top, and files that only the old ones had stay.
+    A commit of more than 500 files becomes several changes, and only the last one names it. A
+    commit that changed nothing is named nowhere: until a later commit changes something, it is
+    applied again, over anything written since. After a rewrite of the history, all commits from the
+    first rewritten one are new: they are applied on top, and files that only the old commits had
+    stay.
 
-    All is checked before the first change is made. `leave_out`: files that are not valid stay as
-    they were, or away; `keep`: they are kept; else BadFolder tells of them. Raises as
+    Everything is checked before the first change is made. `leave_out`: invalid files keep their
+    previous state; `keep`: they are kept; otherwise BadFolder lists them. Raises as
     `import_folder`.
     """
     done = await _done(workspace, space)
@@ -573,7 +580,7 @@ async def _make(
 
 
 async def _done(workspace: Workspace, space: str) -> set[str]:
-    """The commits that changes of a space name."""
+    """Return the commits named in changes of a space."""
     return {
         each.event.because.rpartition(TRAILER)[2]
         for each in await workspace.memories.history(space)
@@ -584,7 +591,7 @@ async def _done(workspace: Workspace, space: str) -> set[str]:
 def _checked(
     files: Wanted, tree: dict[str, bytes | Link], commit: str = "", *, keep: bool = False
 ) -> tuple[dict[str, bytes | Link | None], list[str]]:
-    """The changes that may be made of a tree, which has them afterwards, and what is left out."""
+    """Apply the valid changes to a tree; return them, and a note for each one left out."""
     targets = {path: content for path, content in files.items() if content is not None}
     gone = [path for path, content in files.items() if content is None and path in tree]
     where = f"commit {commit[:12]}: " if commit else ""
@@ -600,12 +607,12 @@ def _checked(
             tree.pop(path, None)
             if before is not None:
                 tree[path] = before
-            elif path not in files:  # a link to what this commit took away
+            elif path not in files:  # a link to a file that this commit deleted
                 gone.append(path)
     return {**dict.fromkeys(gone), **targets}, items
 
 
 def _author(text: str) -> str:
-    """A claimed name as a name may be."""
+    """Convert a claimed name to a valid author name."""
     plain = "".join(letter if letter.isprintable() else " " for letter in text).strip()
     return ids.name("author", plain[:AUTHOR_CHARS_MAX] or "unknown")

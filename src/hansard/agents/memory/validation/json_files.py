@@ -1,4 +1,6 @@
-"""JSON files with the line of each value: `tools.json` and `agent.json`, by their JSON Schemas."""
+"""JSON files with the line of each value: `tools.json` and `agent.json`, checked by their JSON
+Schemas.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from hansard.agents.memory.validation.texts import library, shown
 from hansard.domain.memory.events import Problem
 
 DEPTH_MAX = 32
-"""What these files say has four levels."""
+"""Most levels of nesting; these files have four."""
 
 _TEXT = {"type": "string", "minLength": 1}
 _URL = {"type": "string", "pattern": r"^https?://[^\s/]+\S*$"}
@@ -73,14 +75,14 @@ Place = tuple[str | int, ...]
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool that an agent may have, of an MCP server.
+    """A tool of an MCP server that an agent may have.
 
     Attributes:
-        name: As its server calls it.
-        mcp_server_url: Where its server is asked.
-        mcp_server_name: What its server is called; empty if that is not said.
-        display_name: What people are shown; empty if that is not said.
-        interrupt: Whether a person is asked before each call.
+        name: Name on its server.
+        mcp_server_url: Address of the server.
+        mcp_server_name: Name of the server; empty if not set.
+        display_name: Name shown to people; empty if not set.
+        interrupt: True if each call needs a person's approval.
     """
 
     name: str
@@ -91,17 +93,17 @@ class Tool(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """As `interrupt_config` names it."""
+        """Key of the tool in `interrupt_config`."""
         return interrupt_key(self.mcp_server_url, self.name, self.mcp_server_name)
 
 
 def interrupt_key(url: str, name: str, server: str) -> str:
-    """How `interrupt_config` names a tool."""
+    """Return the key of a tool in `interrupt_config`."""
     return "::".join(part for part in (url, name, server) if part)
 
 
 class Read(msgspec.Struct, frozen=True):
-    """A JSON file's value, and in which line each part of it begins."""
+    """Value of a JSON file, and the line at which each part of it begins."""
 
     value: Any
     lines: Mapping[Place, int]
@@ -114,7 +116,7 @@ class _Twice(ValueError):
 
 
 def tools_of(text: str) -> list[Tool]:
-    """The tools that a valid `tools.json` names."""
+    """Return the tools named in a valid `tools.json`."""
     value = json.loads(text)
     question = value.get("interrupt_config", {})
     tools = [msgspec.convert(tool, Tool) for tool in value["tools"]]
@@ -127,8 +129,8 @@ def tools_of(text: str) -> list[Tool]:
 def tools_problems(
     path: str, text: str, offered: Mapping[str, Collection[str]] | None
 ) -> list[Problem]:
-    """What is wrong with a `tools.json`; `offered` has the tools of each server, by its address or
-    name, as they are on record: of a server that is not there nothing is said.
+    """Return the problems of a `tools.json`. `offered`: the recorded tools of each server, by its
+    address or name; tools of other servers are not checked.
     """
     read = _read(path, text, TOOLS_SCHEMA, "tools")
     if not isinstance(read, Read):
@@ -141,9 +143,7 @@ def tools_problems(
         key = interrupt_key(url, name, tool.get("mcp_server_name", ""))
         if key in seen:
             found.append(
-                Problem(
-                    path, line, "tools.twice", name, f"once: it stands in line {seen[key]}, too"
-                )
+                Problem(path, line, "tools.twice", name, f"once; it is in line {seen[key]}, too")
             )
         seen.setdefault(key, line)
         has = (
@@ -165,7 +165,7 @@ def tools_problems(
 
 
 def agent_problems(path: str, text: str, *, named: bool) -> list[Problem]:
-    """What is wrong with an `agent.json`; `named`: it must say a name."""
+    """Return the problems of an `agent.json`; `named`: it must have a name."""
     schema = {**AGENT_SCHEMA, "required": ["name"]} if named else AGENT_SCHEMA
     read = _read(path, text, schema, "agent")
     return [] if isinstance(read, Read) else read
@@ -219,7 +219,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _second(text: str, key: str) -> int:
-    """Where a key stands the second time among those beside it."""
+    """Return the position of the second occurrence of a key within its object."""
     seen: set[Place] = set()
     for place, line in _places(text):
         if place and place[-1] == key and place in seen:
@@ -235,9 +235,9 @@ class _TooDeep(ValueError):
 
 
 def _places(text: str) -> Iterator[tuple[Place, int]]:
-    """Where each value of a JSON text stands, and in which line; a member's is its name's.
+    """Yield the path and line of each value of a JSON text; a member's line is that of its name.
 
-    Takes what is no JSON, too: then the places mean nothing.
+    Accepts invalid JSON too; the result is then meaningless.
     """
     path: list[str | int] = []
     kinds: list[str] = []

@@ -1,8 +1,8 @@
-"""Files of a tree by themselves: their encoding, their front matter, skills and subagents.
+"""Checks of single files of a tree: encoding, front matter, skills and subagents.
 
 Front matter is read as a stream of YAML events, bounded in depth and number, so that nothing is
-expanded: anchors, aliases and tags are refused. Every scalar is text, as the reference validator of
-the Agent Skills specification has it.
+expanded: anchors, aliases and tags are refused. Every scalar is text, as in the reference validator
+of the Agent Skills specification.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from hansard.domain.memory.events import Problem
 from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryFile
 
 STOOD_CHARS_MAX = 80
-"""Of what stood there, so much is shown: enough to find it, too little to fill a context window."""
+"""Most characters shown of an invalid value: enough to find it, too few to fill a context window.
+"""
 
 
 class Executable(bytes):
-    """The content of a file that its owner may execute; equal to no other file's."""
+    """Content of a file that its owner may execute; equal only to content that is executable
+    too.
+    """
 
     __slots__ = ()
 
@@ -38,17 +41,17 @@ class Executable(bytes):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A symbolic link, as a folder has it: where it points, relative to where it stands."""
+    """A symbolic link in a folder; its target is relative to the link's folder."""
 
     target: str
 
 
 Tree = Mapping[str, bytes | Link]
-"""A folder: relative paths with `/` between their parts, and what stands at each."""
+"""A folder: the content at each relative path, with `/` between the path's parts."""
 
 
 class SpaceTree(Mapping[str, bytes | Link]):
-    """The tree of a space's files, each encoded when it is asked for."""
+    """Tree of a space's files, each encoded on access."""
 
     def __init__(self, files: Mapping[str, MemoryFile]) -> None:
         self._files = files
@@ -70,7 +73,7 @@ class SpaceTree(Mapping[str, bytes | Link]):
 
 
 def of_space(files: Mapping[str, MemoryFile]) -> dict[str, bytes | Link]:
-    """The tree of a space's files, in memory."""
+    """Return the tree of a space's files, in memory."""
     return dict(SpaceTree(files))
 
 
@@ -78,13 +81,13 @@ _PACKAGES = {"yaml": "PyYAML", "frontmatter": "python-frontmatter", "markdown_it
 
 
 def library(name: str) -> Any:
-    """A module of the extra. Raises ExtraMissing."""
+    """Import a module of the extra. Raises ExtraMissing."""
     top = name.partition(".")[0]
     return imported(name, "checking memory files", _PACKAGES.get(top, top), "memory")
 
 
 def shown(value: str) -> str:
-    """What stood there, shortened to a line."""
+    """Return an invalid value, shortened to one line."""
     line = " ".join(value.split())
     return line if len(line) <= STOOD_CHARS_MAX else f"{line[: STOOD_CHARS_MAX - 3]}..."
 
@@ -96,7 +99,7 @@ _OTHER_ENCODINGS = (
 
 
 def text_in(path: str, content: bytes) -> str | Problem:
-    """A file's text, or why it has none."""
+    """Return a file's text, or the problem that it has none."""
     if len(content) > FILE_BYTES_MAX:
         return Problem(
             path,
@@ -134,16 +137,16 @@ def _line(content: bytes, at: int) -> int:
 
 
 def line_at(text: str, at: int) -> int:
-    """In which line a character stands, from 1."""
+    """Return the line of a character, from 1."""
     return text.count("\n", 0, at) + 1
 
 
 CHARS_MAX = 1 << 16
-"""Of front matter: each harness loads it at start, for every skill and subagent."""
+"""Most characters of front matter: each harness loads it at start, for every skill and subagent."""
 
 DEPTH_MAX = 8
 VALUES_MAX = 2_000
-"""What a person writes has three levels and some ten values."""
+"""Most values of front matter; hand-written ones have three levels and some ten values."""
 
 MARK = "---"
 SYNTAX = "YAML as in 'name: value', two spaces deeper for what belongs to it"
@@ -176,7 +179,7 @@ Value = Text | Items | Fields
 
 
 class FrontMatter(msgspec.Struct, frozen=True):
-    """What stands before the text, and the text."""
+    """Front matter of a file, and the text after it."""
 
     fields: Fields
     body: str
@@ -191,7 +194,7 @@ class _Bad(Exception):
 
 
 def front_matter(path: str, text: str, *, flow: bool) -> FrontMatter | Problem:
-    """A file's front matter and text; `flow` allows `[a, b]` and `{a: b}`."""
+    """Parse a file's front matter and text; `flow` allows `[a, b]` and `{a: b}`."""
     handler = library("frontmatter.default_handlers").YAMLHandler()
     begins = handler.FM_BOUNDARY.match(text)
     if begins is None:
@@ -321,10 +324,10 @@ class _Reader:
                         line,
                         "yaml.duplicate-key",
                         value.value,
-                        f"each name once: it stands in line {within.lines[value.value]}, too",
+                        f"each name once; it is in line {within.lines[value.value]}, too",
                     )
                 within.lines[value.value] = line
-                within.fields[value.value] = value  # until its value comes: a key is known at once
+                within.fields[value.value] = value  # until its value is read
                 self._open[-1] = (within, value.value)
                 return
             else:
@@ -335,7 +338,7 @@ class _Reader:
 
 
 class Checked(msgspec.Struct):
-    """Front matter of one file, and what was found in it so far."""
+    """Front matter of one file, and its problems so far."""
 
     path: str
     fields: Fields
@@ -356,7 +359,7 @@ class Checked(msgspec.Struct):
                 self.bad(name, "field", name, f"{hint}one of {', '.join(sorted(names))}")
 
     def text(self, field: str, *, most: int, required: bool = True) -> str | None:
-        """A field that holds text, not empty and of so many characters at most."""
+        """Return the text of a field, not empty and at most `most` characters long."""
         value = self.fields.fields.get(field)
         if value is None:
             if required:
@@ -378,7 +381,7 @@ class Checked(msgspec.Struct):
         return value.value
 
     def words(self, field: str, pattern: re.Pattern[str], separator: str, allowed: str) -> None:
-        """A field that holds names, in one text or as a list."""
+        """Check a field that holds names, in one text or as a list."""
         value = self.fields.fields.get(field)
         words: list[tuple[str, int]] = []
         match value:
@@ -402,7 +405,7 @@ class Checked(msgspec.Struct):
 
 
 def split(value: str, separator: str) -> list[str]:
-    """Names in one text; what stands in brackets belongs to its name."""
+    """Split names in one text; text in brackets belongs to its name."""
     parts, depth, begin = [], 0, 0
     for at, letter in enumerate(value):
         depth += (letter == "(") - (letter == ")")
@@ -414,7 +417,7 @@ def split(value: str, separator: str) -> list[str]:
 
 
 def written(value: Value) -> str:
-    """A value in a few words."""
+    """Describe a value in a few words."""
     match value:
         case Text():
             return value.value
@@ -437,7 +440,7 @@ SKILL_FIELDS = ("allowed-tools", "compatibility", "description", "license", "met
 
 
 def skill_problems(path: str, text: str) -> list[Problem]:
-    """What is wrong with a SKILL.md; its folder's name counts."""
+    """Return the problems of a SKILL.md, including its folder's name."""
     front = front_matter(path, text, flow=False)
     if isinstance(front, Problem):
         return [front]
@@ -505,7 +508,7 @@ TOOLS = "names of tools with a comma between them, as 'Read, Grep, mcp__server__
 
 
 def subagent_problems(path: str, text: str) -> list[Problem]:
-    """What is wrong with a subagent's file."""
+    """Return the problems of a subagent's file."""
     front = front_matter(path, text, flow=True)
     if isinstance(front, Problem):
         return [front]

@@ -1,4 +1,4 @@
-"""A whole tree of memory files: each by its kind, and how they stand together."""
+"""Checks of a whole tree of memory files: each file by its kind, and the files together."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from hansard.domain.memory.space import FILES_MAX, MemoryState
 
 FILES = ("AGENTS.md", "CLAUDE.md")
 BYTES_MAX = 1 << 16
-"""Loaded at each start, before any work. Codex stops reading at 32 KiB; the longest of the 67 real
-files that this was tried on has 23 KB.
+"""Most bytes of instructions, which are loaded at each start. Codex stops reading at 32 KiB; the
+longest of 67 real files tried had 23 KB.
 """
 
 _IMPORT = re.compile(r"(?<!\S)@(\S+)")
@@ -41,12 +41,12 @@ Edge = tuple[str, int, str]
 
 
 def is_instructions(path: str) -> bool:
-    """Whether a file is loaded as instructions."""
+    """Return whether a file is loaded as instructions."""
     return path.rpartition("/")[2] in FILES
 
 
 def size_problems(path: str, content: bytes) -> list[Problem]:
-    """Whether instructions are too long."""
+    """Return a problem if instructions are too long."""
     if len(content) <= BYTES_MAX:
         return []
     return [
@@ -61,8 +61,8 @@ def size_problems(path: str, content: bytes) -> list[Problem]:
 
 
 def import_problems(tree: Tree, changed: Collection[str]) -> list[Problem]:
-    """Imports that lead out of the tree, and those that close a circle; nothing where none of the
-    changed files imports any.
+    """Return problems of imports that lead out of the tree or form a cycle; none if no changed file
+    imports any.
     """
     if not any(_imports_of(tree, path) for path in changed):
         return []
@@ -124,7 +124,7 @@ def _imports(content: bytes) -> tuple[tuple[int, str], ...]:
 
 
 def _on_circles(edges: list[Edge]) -> Iterator[Edge]:
-    """The imports that lead back to where they stand: both ends are in one component (Kosaraju)."""
+    """Yield the imports on cycles: both ends are in one component (Kosaraju)."""
     forward: dict[str, list[str]] = {}
     backward: dict[str, list[str]] = {}
     for path, _, target in edges:
@@ -169,16 +169,16 @@ _SUBAGENT_FOLDER = re.compile(r"(.*/)?subagents/[^/]+/agent\.json")
 _AGENT_FOLDER = "agent.json"
 
 WARNINGS = frozenset({"skill.field", "subagent.field"})
-"""Rules that refuse no file: a field that the format does not name is another harness's."""
+"""Rules that refuse no file: a field that the format does not name belongs to another harness."""
 
 
 UNREADABLE = frozenset({"file.size", "file.binary", "file.encoding", "path", "path.form"})
-"""Rules that refuse a file whatever is asked: it cannot be kept, or be read by who needs it."""
+"""Rules that always refuse a file: it cannot be stored, or not be read by its consumers."""
 
 
 def faults(found: Iterable[Problem], *, keep: bool = False) -> list[Problem]:
-    """Those of some problems that refuse a file, with all others of that file. `keep`: only what is
-    unreadable does.
+    """Return the problems of each file that has one that refuses it. `keep`: only unreadable files
+    are refused.
     """
     found = list(found)
     paths_refused = {
@@ -195,14 +195,14 @@ def problems(
     only: Collection[str] | None = None,
     offered: Mapping[str, Collection[str]] | None = None,
 ) -> list[Problem]:
-    """What is wrong with a tree, in the order of paths and lines; empty if it is valid.
+    """Return the problems of a tree, ordered by path and line; empty if it is valid.
 
     Args:
-        tree: Each path and what stands there.
-        only: The files that changed: the others are not looked at by themselves; all if None.
-        offered: The tools of each MCP server, by its address or its name, as they are on record.
+        tree: Content at each path.
+        only: Changed files; others are not checked by themselves. None checks all.
+        offered: Recorded tools of each MCP server, by its address or its name.
 
-    Raises ExtraMissing where the extra `hansard[memory]` is not installed.
+    Raises ExtraMissing if the extra `hansard[memory]` is not installed.
     """
     if len(tree) > FILES_MAX:
         stood = f"{len(tree):,} files"
@@ -220,9 +220,9 @@ def problems_of_change(
     *,
     keep: bool = False,
 ) -> list[Problem]:
-    """The faults of the changed files of a space, and of its links. The cost does not depend on
-    the other files, unless a changed file of instructions imports some: the domain has checked
-    that all paths can stand beside one another. Else as `problems`.
+    """Return the faults of the changed files of a space, and of its links. The cost does not depend
+    on the other files unless a changed file of instructions has imports: the domain has already
+    checked that all paths are compatible. Otherwise as `problems`.
     """
     tree = SpaceTree(state.files)
     names: Container[str] = state.names if state.links else ()
@@ -237,9 +237,9 @@ def _problems(
     names: Container[str],
     offered: Mapping[str, Collection[str]] | None,
 ) -> list[Problem]:
-    """What is wrong with changed files by themselves, and with all links."""
+    """Return the problems of changed files by themselves, and of all links."""
     found: list[Problem] = []
-    for path, to in links.items():  # what a link leads to may be what changed
+    for path, to in links.items():  # the target of a link may have changed
         found += _link_problems(path, to, links, names)
     for path in changed:
         if bad := list(_path_problems(path)):
@@ -270,7 +270,9 @@ def _file_problems(
 
 
 def _is_read(path: str, name: str) -> bool:
-    """Whether a file must be text: what a harness reads by itself. Others may be binary."""
+    """Return whether a file must be text, because a harness reads it by itself. Others may be
+    binary.
+    """
     is_agent = path == _AGENT_FOLDER or _SUBAGENT_FOLDER.fullmatch(path) is not None
     return is_agent or name == "tools.json" or name.lower().endswith(".md")
 
@@ -301,7 +303,9 @@ def _link_problems(
 
 
 def _twins(tree: Tree, changed: set[str]) -> Iterator[Problem]:
-    """Paths that are one on some machines, and files where a folder stands."""
+    """Yield problems of paths that are equal on some machines, and of files at the path of a
+    folder.
+    """
     folded: dict[str, str] = {}
     folders: dict[str, str] = {}
     for path in sorted(tree, key=lambda path: (path in changed, path)):
