@@ -107,7 +107,7 @@ def _seed(body: int, bodies: int, delay_ms: float) -> int:
 
 CLAIMS = {
     "every call is on record and ran once",
-    "results over 64 KiB came back from blobs",
+    "results over 64 KiB were read back from blobs",
     "the run is not complete",
     "what was on record is still there, result by result",
     "0 recorded calls ran again",

@@ -70,7 +70,7 @@ async def test_a_token_says_for_whom(workspace: Workspace):
 
 async def test_nobody_acts_for_who_is_not_known(workspace: Workspace):
     """The error names who is missing, and how to register them; nothing comes on record."""
-    with pytest.raises(Refused, match=r"'zoe' is no principal.*principals register NAME") as no:
+    with pytest.raises(Refused, match=r"'zoe' is not a registered.*principals register NAME") as no:
         await _issue(workspace, "alice", "zoe")
     assert "hansard credentials" in str(no.value)
     odd = {
@@ -101,8 +101,8 @@ async def test_a_token_is_issued_once_in_its_terms(workspace: Workspace):
 @pytest.mark.parametrize(
     ("chain", "why"),
     [
-        (("zoe",), "it acts for 'zoe', who is not registered"),
-        (("alice", "zoe"), "it acts for 'zoe', who is not registered"),
+        (("zoe",), "it acts for 'zoe', which is not registered"),
+        (("alice", "zoe"), "it acts for 'zoe', which is not registered"),
         (("alice", "alice"), "whom it acts for is not as it may be"),
         (("ada",), "whom it acts for is not as it may be"),
         (("a\x00b",), "whom it acts for is not as it may be"),
@@ -190,7 +190,7 @@ def test_credentials_of_other_terms_are_never_kept_in_silence(desk: Desk):
         assert "credentials that act on behalf of 'alice', and" in told
         assert f"hansard principals revoke {first['token']}" in told
     assert desk.file.read_bytes() == before
-    assert "'zoe' is no principal" in desk.refused(on_behalf_of=("zoe",), output="x.json")
+    assert "'zoe' is not a registered" in desk.refused(on_behalf_of=("zoe",), output="x.json")
     assert "on_behalf_of" in desk.refused(on_behalf_of=("ada",), output="x.json")
     assert desk.valid() == [first["token"]]
     desk.revoke(first["token"])
@@ -250,7 +250,7 @@ async def test_who_is_revoked_takes_along_all_who_act_for_them(desk: Desk):
     assert len(again) == 3
     assert not any(each["revoked"] for each in again)
     desk.register("zoe")
-    with pytest.raises(NotFound, match="nobody acts for it"):
+    with pytest.raises(NotFound, match="no principal acts for it"):
         desk.revoke("zoe")
 
 

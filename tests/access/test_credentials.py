@@ -251,7 +251,7 @@ def test_what_stands_in_the_way_is_left_alone(desk: Desk):
     notes = desk.folder / "notes.json"
     notes.write_text('{"mine": true}')
     notes.chmod(0o600)
-    assert "no whole file of credentials" in desk.refused(output="notes.json")
+    assert "not a complete credentials file" in desk.refused(output="notes.json")
     assert notes.read_text() == '{"mine": true}'
     for place in ("data", "none/x.json", os.devnull):
         assert "cannot be written" in desk.refused(output=place)

@@ -21,9 +21,9 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("put", ("\ud800", 1), {}, "leave out control characters"),
     ("put", ("k" * 1_001, 1), {}, "at most 1000 characters"),
     ("put", ("k", object()), {}, "cannot be recorded"),
-    ("put", ("k", 1), {"expected": True}, "for whatever stands"),
-    ("put", ("k", 1), {"expected": -1}, "for whatever stands"),
-    ("put", ("k", 1), {"expected": 1.0}, "for whatever stands"),
+    ("put", ("k", 1), {"expected": True}, "for any"),
+    ("put", ("k", 1), {"expected": -1}, "for any"),
+    ("put", ("k", 1), {"expected": 1.0}, "for any"),
     ("put", ("k", 1), {"ttl_s": True}, "give seconds"),
     ("put", ("k", 1), {"ttl_s": math.nan}, "give seconds"),
     ("put", ("k", 1), {"ttl_s": math.inf}, "give seconds"),
@@ -42,8 +42,8 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("add", ("n", 1.0), {}, "whole numbers"),
     ("add", ("n", HUGE), {}, "whole numbers"),
     ("add", ("n", math.nan), {}, "whole numbers"),
-    ("include", ("s", [1]), {}, "give what is hashable"),
-    ("include", ("s", {"a": 1}), {}, "give what is hashable"),
+    ("include", ("s", [1]), {}, "give a hashable value"),
+    ("include", ("s", {"a": 1}), {}, "give a hashable value"),
     ("include", ("s", "x" * 70_000), {}, "an item over 64 KiB"),
     ("merge", ("m", "max", math.nan), {}, "give a number"),
     ("merge", ("m", "max", HUGE), {}, "give a number"),
@@ -52,7 +52,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("merge", ("m", "sum", 1), {}, "use max, min, union"),
     ("merge", ("m", ["max"], 1), {}, "use max, min, union"),
     ("merge", ("m", "union", {"a": "x" * 70_000}), {}, "pass a reference"),
-    ("remove", ("k",), {"expected": "first"}, "for whatever stands"),
+    ("remove", ("k",), {"expected": "first"}, "for any"),
 ]
 """An operation, what it is given, and words of the error."""
 

@@ -64,7 +64,7 @@ def test_versions_by_the_command_line(call, record, tmp_path):
         ("a.dot", '0 [label="0\\n(x)"];', "a.dot, line 1: score 'x'"),
         ("a.dot", "0 -- 1", "a.dot, line 1: '0 -- 1'"),
         ("a.dot", "", "it has no version"),
-        ("a.jsonl", '{"version": 1, "prompt": "a", "parents": [1]}', "is made of itself"),
+        ("a.jsonl", '{"version": 1, "prompt": "a", "parents": [1]}', "is its own ancestor"),
         ("a.jsonl", "{", "line 1: it is no JSON"),
         ("a.jsonl", '{"version": 1}', "missing required field `prompt`"),
         ("a.jsonl", '{"version": 1, "prompt": "a"}\n' * 2, "two versions have one number"),

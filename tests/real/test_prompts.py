@@ -141,7 +141,7 @@ def test_a_tree_is_imported_once(record, call, real_data):
     [made] = call("prompt", "import", merge, "--name", "merged", "--json").lines
     merges = [each for each in record.prompt_log("merged").versions if len(each.parents) == 2]
     assert len(merges) == made["merges"] > 0
-    with pytest.raises(hansard.errors.Refused, match="does not tell it"):
+    with pytest.raises(hansard.errors.Refused, match="its source did not"):
         record.prompt("hotpot@14").format()
 
 

@@ -1,12 +1,12 @@
-"""What a restricted login may do at the broker, and the file that its holder logs in with.
+"""Permissions of a restricted login at the broker, and its credentials file.
 
-A restricted login publishes requests to the service under its own name and reads its own inbox:
-nothing else, so that whatever it learns, a role's rules were asked for it. What the subjects are
-does not depend on what a name looks like: each name is one token of `hansard.bus.subjects`.
+A restricted login may publish requests to the service under its own name and read its own inbox,
+and nothing else, so that a role's rules apply to everything it reads. The form of a name does not
+affect the subjects: each name is one token of `hansard.bus.subjects`.
 
     BusError
-    ├── BadCredentials      the caller: a file of credentials that cannot be used
-    └── AccessNotSynced       the world: the embedded server does not know yet whom to let in
+    ├── BadCredentials      the caller: a credentials file that cannot be used
+    └── AccessNotSynced     the world: the embedded server does not have the current logins yet
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from hansard.bus.jetstream.options import BrokerOptions
 from hansard.domain.errors import BadName
 
 FILE_BYTES_MAX = 64 * 1024
-"""Of a file of credentials: far more than the longest names take."""
+"""Most bytes of a credentials file: far more than the longest names need."""
 
 TELL_TIMEOUT_S = 30.0
-"""How long to wait for other processes that change the logins, and for a server that restarts."""
+"""Timeout for other processes that change the logins, and for a restarting server, in seconds."""
 
 OTHERS = 0o077
 """The bits of a mode that let somebody else in."""
@@ -55,21 +55,21 @@ class BadCredentials(BusError):
 
 
 class AccessNotSynced(BusError):
-    """The embedded server does not know yet whom to let in. Doing it again mends that."""
+    """The embedded server does not have the current logins yet. A retry repairs that."""
 
     def __init__(self, data_dir: Path, fact: object) -> None:
         super().__init__(
-            f"the server on {str(data_dir)!r} could not be told whom to let in ({fact}): "
+            f"the server on {str(data_dir)!r} could not be given the logins ({fact}): "
             "run the command again"
         )
         self.data_dir = data_dir
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What a restricted agent logs in with. Its representation does not show the secrets.
+    """Credentials of a restricted agent. The representation does not show the secrets.
 
-    `token` proves to the service who asks; `nkey_seed` to the broker who connects, which then lets
-    the holder read under `inbox` and nowhere else.
+    `token` authenticates the sender to the service; `nkey_seed` authenticates the connection to the
+    broker, which lets the holder read only under `inbox`.
     """
 
     url: str
@@ -89,7 +89,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return [(name, getattr(self, name)) for name in names]
 
     def options(self) -> BrokerOptions:
-        """How to reach the broker with them."""
+        """Return the options to connect to the broker with these credentials."""
         return BrokerOptions(
             urls=tuple(url.strip() for url in self.url.split(",") if url.strip()),
             nkey=self.nkey_seed,
@@ -105,11 +105,11 @@ async def tell_server(
     *,
     timeout_s: float = TELL_TIMEOUT_S,
 ) -> bool:
-    """Have an embedded server know a workspace's restricted logins, and no others of it.
+    """Replace a workspace's restricted logins at an embedded server.
 
-    `users` is asked while no other process changes them, so that the newest answer stands. Returns
-    whether something changed, when the running server goes by it; whoever was taken out is
-    disconnected then, and nobody else is. Raises AccessNotSynced, and what `users` raises.
+    `users` is called while no other process changes the logins, so that the newest result is kept.
+    Returns whether something changed, once the running server uses it. Connections of removed
+    logins are closed, others are kept. Raises AccessNotSynced, and the errors of `users`.
     """
     loop = asyncio.get_running_loop()
 
@@ -117,7 +117,7 @@ async def tell_server(
         return await users()
 
     def tell() -> bool:
-        # In one thread from lock to unlock: a caller that is cancelled leaves no lock behind.
+        # In one thread from lock to unlock: a cancelled caller leaves no lock behind.
         with changing(data_dir, timeout_s) as replace:
             found = asyncio.run_coroutine_threadsafe(call(), loop).result(timeout_s)
             return replace(workspace, found)
@@ -129,8 +129,8 @@ async def tell_server(
 
 
 def may_answer(inbox: str, reply: str) -> bool:
-    """Whether the service may answer there: the broker does not check where a request wants its
-    answer sent, and the service may publish anywhere.
+    """Return whether the service may reply to a subject: the broker does not check the reply
+    subject of a request, and the service may publish anywhere.
     """
     rest = reply.removeprefix(f"{inbox}.")
     parts = rest.split(".")
@@ -145,7 +145,7 @@ def may_answer(inbox: str, reply: str) -> bool:
 
 
 def load(path: str | os.PathLike[str]) -> Credentials:
-    """Credentials from the file that `hansard credentials` wrote. Raises BadCredentials."""
+    """Return the credentials in a file that `hansard credentials` wrote. Raises BadCredentials."""
     place = Path(path)
     again = "make new ones with 'hansard credentials'"
     try:
@@ -164,31 +164,33 @@ def load(path: str | os.PathLike[str]) -> Credentials:
         permissions(found.workspace, found.role, found.principal, found.inbox)
         public_key(found.nkey_seed)
     except (msgspec.DecodeError, RecursionError, ValueError, BadName) as error:
-        # Its own words may quote a part of a secret.
-        raise BadCredentials(place, "it is no whole file of credentials", again) from error
+        # The original error may quote a part of a secret.
+        raise BadCredentials(place, "it is not a complete credentials file", again) from error
     return found
 
 
 def new_seed() -> str:
-    """A new secret key for a broker login (SU...): an Ed25519 seed in the form of NATS nkeys."""
-    import nkeys  # noqa: PLC0415 -- with its cryptography, only where there are keys
+    """Return a new secret key of a broker login (SU...): an Ed25519 seed in the format of NATS
+    nkeys.
+    """
+    import nkeys  # noqa: PLC0415 -- imports cryptography, needed only with keys
 
     seed = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
     return bytes(seed).decode()
 
 
 def public_key(seed: str) -> str:
-    """The public key (U...) of a seed. Raises ValueError for a text that is none."""
-    import nkeys  # noqa: PLC0415 -- with its cryptography, only where there are keys
+    """Return the public key (U...) of a seed. Raises ValueError for an invalid seed."""
+    import nkeys  # noqa: PLC0415 -- imports cryptography, needed only with keys
 
     try:
         public: Any = nkeys.from_seed(bytearray(seed.encode())).public_key
     except (nkeys.NkeysError, ValueError) as error:
-        message = "that is no seed of a broker login"  # its own words may quote the secret
+        message = "not a seed of a broker login"  # the original error may quote the secret
         raise ValueError(message) from error
     return bytes(public).decode()
 
 
 def encode(credentials: Credentials) -> bytes:
-    """The file's content."""
+    """Return the content of a credentials file."""
     return msgspec.json.format(msgspec.json.encode(credentials), indent=2) + b"\n"

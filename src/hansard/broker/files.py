@@ -1,21 +1,22 @@
-"""The data directory of an embedded server: which files stand there, and what each one proves.
+"""The data directory of an embedded server: its files, and the fact that each one proves.
 
     join.lock         flock, held by a process that joins and by the supervisor that decides to stop
     store.lock        flock, held by the supervisor and, inherited, by its nats-server: free only
-                      when both are gone, so that no two servers ever open one store
+                      when both have ended, so that no two servers ever open one store
     users             FIFO, read by the supervisor; each user holds its write end open
     state.json        the ServerInfo while the server answers; proves nothing without the FIFO
     credentials.json  server name, logins and last port; outlive the server
     nats.conf         the server's configuration, written at each start
     access.*          its restricted logins: see `hansard.broker.logins`
-    server.log        what supervisor and server say; server.log.1 is the one before
-    server.error      why the last supervisor gave up
-    server.obstacle   why the server that runs cannot write: of one size from the start, and written
-                      over in place, since on a full disk no file can be made or grow
+    server.log        output of supervisor and server; server.log.1 is the previous one
+    server.error      reason why the last supervisor gave up
+    server.obstacle   reason why the running server cannot write: of fixed size from the start, and
+                      overwritten in place, since on a full disk no file can be created or grow
     nats/             the JetStream store
-    .gitignore        so that git never takes any of it along
+    .gitignore        so that git never includes any of it
 
-A FIFO and no socket, because a socket's path may have about 100 bytes only. All files are 0600.
+A FIFO rather than a socket, because a socket's path is limited to about 100 bytes. All files are
+0600.
 """
 
 from __future__ import annotations
@@ -41,22 +42,24 @@ LOCK_POLL_S = 0.01
 """Pause between two tries to take a lock."""
 
 LOG_BYTES_MAX = 8 * 1024 * 1024
-"""From this size on, what the log holds is put aside, and one old log kept."""
+"""Size in bytes from which the log is moved to an old log; one old log is kept."""
 
 TAIL_BYTES_MAX = 4096
 TAIL_LINES_MAX = 20
-"""How much of the log an error quotes."""
+"""Lines of the log that an error quotes."""
 
 GITIGNORE = b"# The record of a workspace, with its logins: never to be committed.\n*\n"
 
 OBSTACLE_BYTES = 4096
 
 METADATA = ("meta.inf", "meta.sum")
-"""What nats-server knows a stream by: its configuration, and the checksum of that. Both are written
-when the stream is made."""
+"""Files that identify a stream to nats-server: its configuration, and a checksum of that. Both are
+written when the stream is created.
+"""
 
 SYNCED_AFTER_S = 120.0
-"""A file that nobody has changed for so long is on the disk: Linux writes it after 30 s."""
+"""Age in seconds from which an unchanged file is known to be on disk: Linux writes it after 30 s.
+"""
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
@@ -65,13 +68,13 @@ _T = TypeVar("_T")
 
 
 class Durability(enum.Enum):
-    """What an ack of the embedded server means."""
+    """Guarantee of an ack of the embedded server."""
 
     STRICT = "strict"
     """On disk: the server syncs before it acks (`sync_interval: always`)."""
 
     RELAXED = "relaxed"
-    """With the operating system; on disk about 14 ms later (`sync_interval: 10ms`)."""
+    """In the operating system; on disk about 14 ms later (`sync_interval: 10ms`)."""
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -101,7 +104,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What outlives a server: its name, its logins and the port it had (0: none yet)."""
+    """State that outlives a server: its name, its logins and its last port (0: none yet)."""
 
     name: str
     admin: Login
@@ -117,12 +120,12 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
     @property
     def join_lock(self) -> Path:
-        """Held by whoever starts or joins."""
+        """Lock held by a process that starts or joins a server."""
         return self.root / "join.lock"
 
     @property
     def store_lock(self) -> Path:
-        """Held by whoever has the store open."""
+        """Lock held by the process that has the store open."""
         return self.root / "store.lock"
 
     @property
@@ -132,7 +135,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> Path:
-        """What the supervisor wrote last."""
+        """State that the supervisor wrote last."""
         return self.root / "state.json"
 
     @property
@@ -152,7 +155,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
     @property
     def log(self) -> Path:
-        """What the server and its supervisor say."""
+        """Output of the server and its supervisor."""
         return self.root / "server.log"
 
     @property
@@ -167,7 +170,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
     @property
     def copied(self) -> Path:
-        """What the folder is a private copy of: `hansard.broker.private_copy`."""
+        """Mark of a private copy, naming its origin: `hansard.broker.private_copy`."""
         return self.root / "copy.json"
 
     @property
@@ -176,28 +179,28 @@ class ServerFiles(msgspec.Struct, frozen=True):
         return self.root / "nats"
 
     def stream(self, name: str) -> Path:
-        """The folder of one of our account's streams, as nats-server lays them out."""
+        """Return the folder of one of our account's streams, as nats-server lays them out."""
         return self.store / "jetstream" / "HANSARD" / "streams" / name
 
     def sync_metadata(self, name: str) -> None:
-        """Sync what nats-server knows a stream by, and the folders above it, where it is new: under
-        `relaxed` the server syncs messages alone.
+        """Sync a stream's new metadata, and the folders above it: under `relaxed` the server syncs
+        only messages.
         """
         folder = self.stream(name)
         try:
             changed_s = (folder / METADATA[0]).stat().st_mtime
         except FileNotFoundError:
-            return  # removed while the server runs: it is missed at the next start
+            return  # removed while the server runs: the next start reports it missing
         if time.time() - changed_s > SYNCED_AFTER_S:
             return
         above = [each for each in folder.parents if each.is_relative_to(self.root)]
         for path in (*(folder / each for each in METADATA), folder / "msgs", folder, *above):
             sync(path)
-        with contextlib.suppress(PermissionError):  # a folder of others that may not be listed
+        with contextlib.suppress(PermissionError):  # no permission to open it
             sync(self.root.parent)
 
     def write_metadata(self, name: str, content: Mapping[str, bytes]) -> None:
-        """Replace what nats-server knows a stream by, on the disk. Not while a server runs."""
+        """Replace a stream's metadata on disk. Only while no server runs."""
         folder = self.stream(name)
         for each in METADATA:
             _write(folder / each, content[each])
@@ -208,10 +211,10 @@ class ServerFiles(msgspec.Struct, frozen=True):
         return self.root / "credentials.json"
 
     def create(self) -> None:
-        """Make the directory, readable by its owner only.
+        """Create the directory, readable by its owner only.
 
-        An existing one is closed to others if it is empty or already ours; the mode of a directory
-        with other things in it is left alone.
+        An existing one gets that mode if it is empty or already ours; the mode of a directory with
+        other content is not changed.
         """
         self.root.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
         if not self.root.is_dir():
@@ -226,9 +229,9 @@ class ServerFiles(msgspec.Struct, frozen=True):
     # ------------------------------------------------------------ users
 
     def enter(self) -> int | None:
-        """A write end of the FIFO: its holder is a user. None if no supervisor reads it.
+        """Open a write end of the FIFO: its holder is a user. None if no supervisor reads it.
 
-        Raises FileExistsError if something else stands there.
+        Raises FileExistsError if the path holds another kind of file.
         """
         try:
             fd = os.open(self.users, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -244,10 +247,10 @@ class ServerFiles(msgspec.Struct, frozen=True):
         raise FileExistsError(errno.EEXIST, "not a FIFO", str(self.users))
 
     def receive(self) -> int:
-        """The read end of the FIFO, made if absent: from here on processes can enter.
+        """Open the read end of the FIFO, created if absent: from now on processes can enter.
 
-        Its POLLHUP says exactly that there is no user. Linux reports it only after a first writer
-        has come, so one comes and goes here.
+        Its POLLHUP means that there is no user. Linux reports it only after a first writer has
+        opened and closed the FIFO, so this function does that once.
         """
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self.users, PRIVATE_FILE)
@@ -261,7 +264,9 @@ class ServerFiles(msgspec.Struct, frozen=True):
     # ------------------------------------------------------------ state
 
     def read_state(self) -> ServerInfo | None:
-        """What the supervisor wrote last. Raises msgspec.DecodeError for another version's."""
+        """Return the state that the supervisor wrote last. Raises msgspec.DecodeError for another
+        version's.
+        """
         return _read(self.state, ServerInfo)
 
     def write_state(self, info: ServerInfo) -> None:
@@ -277,7 +282,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
         _write(self.access, logins)
 
     def write_access_config(self, text: bytes) -> None:
-        """Write the part of the configuration that lets the restricted logins in."""
+        """Write the part of the configuration that admits the restricted logins."""
         _write(self.root / "access.conf", text)
 
     def write_error(self, text: str) -> None:
@@ -285,14 +290,16 @@ class ServerFiles(msgspec.Struct, frozen=True):
         _write(self.error, text.encode(errors="surrogateescape"))
 
     def read_error(self) -> str | None:
-        """Why the last supervisor gave up; None if it did not."""
+        """Return why the last supervisor gave up; None if it did not."""
         try:
             return self.error.read_bytes().decode(errors="replace")
         except FileNotFoundError:
             return None
 
     def write_obstacle(self, text: str = "") -> None:
-        """Say why the server cannot write; nothing: it can. Needs no room once it was done."""
+        """Record why the server cannot write; empty if it can. Needs no disk space after the first
+        call.
+        """
         content = text.encode(errors="replace")[:OBSTACLE_BYTES].ljust(OBSTACLE_BYTES)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self.obstacle, flags, PRIVATE_FILE)
@@ -302,14 +309,14 @@ class ServerFiles(msgspec.Struct, frozen=True):
             os.close(fd)
 
     def read_obstacle(self) -> str:
-        """Why the server cannot write; empty: nothing is known against it."""
+        """Return why the server cannot write; empty if no obstacle is known."""
         try:
             return self.obstacle.read_bytes().decode(errors="replace").strip()
         except FileNotFoundError:
             return ""
 
     def read_credentials(self) -> Credentials:
-        """The logins of this directory; made if there are none that can be read."""
+        """Return the logins of this directory; create them if none can be read."""
         with contextlib.suppress(msgspec.DecodeError):
             found = _read(self._credentials, Credentials)
             if found is not None:
@@ -328,9 +335,10 @@ class ServerFiles(msgspec.Struct, frozen=True):
     # ------------------------------------------------------------ log
 
     def put_log_aside(self) -> bool:
-        """Copy a log that is long to `server.log.1` and empty it; whether it was.
+        """Copy a long log to `server.log.1` and empty it; return whether that was done.
 
-        Who has it open goes on in the same file, at its new end. A line written just then is lost.
+        Processes that have it open continue in the same file, at its new end. A line written during
+        the copy is lost.
         """
         with contextlib.suppress(FileNotFoundError):
             if self.log.stat().st_size > LOG_BYTES_MAX:
@@ -340,13 +348,13 @@ class ServerFiles(msgspec.Struct, frozen=True):
         return False
 
     def open_log(self) -> int:
-        """The log, to append to. A long one is put aside first."""
+        """Open the log for appending, after moving a long one."""
         self.put_log_aside()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         return os.open(self.log, flags, PRIVATE_FILE)
 
     def log_tail(self, since: int = 0) -> str:
-        """The last lines of the log, none from before byte `since`."""
+        """Return the last lines of the log, none from before byte `since`."""
         try:
             with self.log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -358,7 +366,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
 
 def sync(path: Path) -> None:
-    """Have a file or folder on the disk, where the file system can sync folders at all."""
+    """Sync a file or folder to disk, if the file system can sync folders."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -370,7 +378,9 @@ def sync(path: Path) -> None:
 
 
 def hung_up(fd: int) -> bool:
-    """Whether the FIFO's other side is empty: no user for a read end, no reader for a write end."""
+    """Return whether the FIFO's other side is closed: no user for a read end, no reader for a write
+    end.
+    """
     poll = select.poll()  # select.select refuses descriptors over 1023
     poll.register(fd, 0)
     return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
@@ -378,9 +388,10 @@ def hung_up(fd: int) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path, deadline: float) -> Generator[bool, None, None]:
-    """Hold a lock file if it can be had before the deadline (time.monotonic); gives whether.
+    """Acquire a lock file before the deadline (time.monotonic) and hold it; yield whether it was
+    acquired.
 
-    At least one try is made.
+    Tries at least once.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:
@@ -397,7 +408,7 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a private file at once: a reader sees the old one or the new one."""
+    """Replace a private file atomically: a reader sees the old or the new one."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(draft, flags, PRIVATE_FILE), "wb") as file:

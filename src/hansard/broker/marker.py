@@ -1,13 +1,13 @@
-"""Keeps the marks of an embedded server's workspaces: a child of its supervisor.
+"""Maintains the marks of an embedded server's workspaces: a child of its supervisor.
 
-It looks once a second whose files have changed, asks the server how far those logs are, reads what
-is new, and writes the mark down (`hansard.bus.marks`). A process of its own, so that neither
-writers nor the supervisor ever wait for it: it takes a tenth of a core at most, and of a bulk load
-it counts everything at once and reads the rest later. It goes when the supervisor goes: its end of
-a pipe tells.
+Once a second it checks which files have changed, asks the server for the extent of those logs,
+reads the new messages, and writes the mark (`hansard.bus.marks`). It is a separate process, so that
+neither writers nor the supervisor wait for it: it uses at most a tenth of a core, and of a bulk
+load it counts everything at once and reads the rest later. It ends with the supervisor, which
+closes the other end of a pipe.
 
-A mark never leads what is on the disk: what was seen is written down only when it is older than
-the longest time that a server leaves anything unsynced, and is still there.
+A mark is never ahead of the disk: an observation is written only once it is older than the longest
+time that a server leaves anything unsynced, and if it still holds.
 """
 
 from __future__ import annotations
@@ -33,49 +33,49 @@ from hansard.bus import marks, subjects
 from hansard.bus.marks import Extent, Kept, Mark, Newest
 
 LOOK_S = 1.0
-"""Pause between two looks: how far a mark is behind what was written, when not much is."""
+"""Pause between two checks in seconds: how far a mark lags behind under a light load."""
 
 SHARE = 10
-"""A pause is at least so many times as long as the look before it."""
+"""Least ratio of a pause to the duration of the check before it."""
 
 READ_S_MAX = 0.1
-"""How long one look reads: the rest is read in the next ones."""
+"""Longest reading time of one check, in seconds: the rest is read in the next ones."""
 
 READ_MESSAGES = 512
 READ_BYTES = 4 * 1024 * 1024
-"""What one request asks for, at most. More than the largest message."""
+"""Most bytes of one request. More than the largest message."""
 
 SETTLED_S = 0.05
-"""What was stored so long ago is on the disk: at most 14 ms where durability is relaxed."""
+"""Age in seconds from which a write is on disk: at most 14 ms if durability is relaxed."""
 
 ANSWER_S = 5.0
 """For one answer of the server."""
 
 RETRY_S = 0.1
-"""Pause before the next try to reach a server that is not there."""
+"""Pause before the next attempt to reach a server, in seconds."""
 
 AGAIN_S = 10.0
-"""From one start to the next, where somebody ended it."""
+"""Least time between two starts after it was ended from outside, in seconds."""
 
 LEAVE_S = 0.25
-"""How long the supervisor waits for a last look when it ends the server."""
+"""Timeout for a last check when the supervisor ends the server, in seconds."""
 
 REQUESTED_MAX = 64
-"""Of so many streams each is asked for; for more the server lists all, 20 us a stream."""
+"""Most streams that are requested one by one; for more the server lists all, 20 us a stream."""
 
 TICK_S = 1.0
-"""A folder that changed so lately is looked through again: its time of change is no finer than some
-milliseconds.
+"""Age in seconds below which a changed folder is scanned again: the resolution of its change time
+is some milliseconds.
 """
 
 NOT_FOUND = 10_059
-"""The JetStream API's error for a stream that is not there."""
+"""The JetStream API's error code for a missing stream."""
 
 _MARKED = (subjects.log_stream(""), subjects.blob_stream(""))
-"""What the names of streams begin with that marks are kept of."""
+"""Prefixes of the streams that have marks."""
 
 PAGES_MAX = 1_000
-"""Bound of the loop over the pages in which the server lists its streams (256 each)."""
+"""Most pages of the server's list of streams (256 streams each)."""
 
 LINE_BYTES_MAX = 64 * 1024
 
@@ -84,7 +84,7 @@ _DESCRIPTORS_MAX = 65_536
 
 
 class Marker:
-    """The supervisor's side: see to it that it runs, end it."""
+    """The supervisor's side: starts the marker process and ends it."""
 
     def __init__(self, place: ServerFiles, durability: Durability) -> None:
         self._place = place
@@ -95,8 +95,8 @@ class Marker:
         self._pipe = -1
 
     def keep(self, credentials: Credentials, now_s: float) -> float | None:
-        """Have it run with these credentials; seconds until it may be started again where it has
-        ended, None where it runs.
+        """Keep it running with these credentials; return None if it runs, else the seconds until it
+        may be started again.
         """
         if self._pid and not self._ended():
             if credentials == self._credentials:
@@ -110,7 +110,7 @@ class Marker:
         try:
             write_end, self._pipe = os.pipe()
             self._pid = os.fork()
-        except OSError:  # no process or descriptor is to be had: no reason to stop the server
+        except OSError:  # no process or descriptor available: no reason to stop the server
             return AGAIN_S
         if self._pid:
             os.close(write_end)
@@ -146,7 +146,9 @@ class Marker:
 
 
 def _alone(pipe: int) -> int:
-    """Let go of what a supervisor holds: its lock, users, signals. The pipe's new number."""
+    """Release everything inherited from the supervisor: its lock, users, signals. Return the pipe's
+    new number.
+    """
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -157,7 +159,7 @@ def _alone(pipe: int) -> int:
 
 
 def run(keeper: _Keeper, credentials: Credentials, pipe: int) -> None:
-    """Look again and again, until the other end of the pipe is closed; then once more."""
+    """Check repeatedly until the other end of the pipe is closed, and then once more."""
     last = False
     while not last:
         try:
@@ -181,8 +183,8 @@ def _over(pipe: int, pause_s: float) -> bool:
 
 
 class _Files:
-    """Where a server keeps the streams that marks are kept of: what is written into one changes the
-    size of its newest file, or there is a newer one.
+    """The server's files of the streams that have marks. A write to a stream changes the size of
+    its newest file, or adds a newer one.
     """
 
     def __init__(self, store: Path) -> None:
@@ -190,7 +192,7 @@ class _Files:
         self._newest: dict[str, tuple[int, str]] = {}
 
     def signs(self) -> dict[str, tuple[int, int, int]]:
-        """Of each stream what another one tells from: that something was written meanwhile."""
+        """Return a signature of each stream that changes with every write to it."""
         return {
             stream.name: self._sign(f"{stream.path}/msgs")
             for account in _within(self._store / "jetstream")
@@ -201,8 +203,8 @@ class _Files:
     def _sign(self, folder: str) -> tuple[int, int, int]:
         for _ in range(2):
             try:
-                changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 -- of hundreds, each second
-                block = os.stat(self._block(folder, changed))  # noqa: PTH116 -- of as many, as often
+                changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 -- hundreds, each second
+                block = os.stat(self._block(folder, changed))  # noqa: PTH116 -- as many, as often
             except FileNotFoundError:
                 self._newest.pop(folder, None)
             else:
@@ -210,7 +212,7 @@ class _Files:
         return 0, 0, 0
 
     def _block(self, folder: str, changed: int) -> str:
-        """The newest file of messages; the folder where there is none."""
+        """Return the newest file of messages; the folder if there is none."""
         known = self._newest.get(folder)
         if known is not None and known[0] == changed:
             return known[1]
@@ -248,7 +250,9 @@ class _Keeper:
         os.write(2, line.encode(errors="surrogateescape"))
 
     def look(self, server: _Server) -> None:
-        """See how far each log is, and write down what is new. Raises OSError, DecodeError."""
+        """Check the extent of each log, and write the marks of changed ones. Raises OSError,
+        DecodeError.
+        """
         streams = server.streams()
         marked = marks.workspaces(self._data_dir)
         changed: dict[str, Kept] = {}
@@ -265,7 +269,7 @@ class _Keeper:
             lost = marks.loss(known, state, blobs, server.newest(known.mark, state))
             server.compared[name] = state, blobs
             if lost is not None:
-                if known.lost is None:  # the mark stays as it was: it is all that knows of the loss
+                if known.lost is None:  # the mark stays unchanged: only it proves the loss
                     changed[workspace] = msgspec.structs.replace(known, lost=lost)
                     self.say(f"workspace {workspace!r}: {lost}; see 'hansard check'")
                 continue
@@ -276,7 +280,7 @@ class _Keeper:
                 )
         if changed:
             time.sleep(SETTLED_S)
-            self._write(changed, server.streams(anew=_streams_of(changed)))
+            self._write(changed, server.streams(again=_streams_of(changed)))
 
     def _known(self, workspace: str, stream: str, *, there: bool) -> Kept:
         known, late = self._kept.get(workspace), None
@@ -292,7 +296,9 @@ class _Keeper:
         return known
 
     def _read(self, server: _Server, mark: Mark, state: Extent, until_s: float) -> Mark:
-        """The mark at the newest position, its chain as far as there was time to read."""
+        """Return the mark at the newest position, with its chain as far as the reading time
+        allows.
+        """
         chained = Mark(mark.stream, mark.chained, 0, mark.chained, mark.chain, mark.before)
         while chained.position < state.last and time.monotonic() < until_s:
             before = chained.position
@@ -301,13 +307,13 @@ class _Keeper:
                     break
                 chained = chained.then(position, subject, body)
             if chained.position == before:
-                break  # nothing more that can be read
+                break  # nothing more is readable
         return msgspec.structs.replace(chained, position=state.last, count=state.messages)
 
     def _write(self, changed: dict[str, Kept], streams: dict[str, Extent]) -> None:
-        """What is still there. Another folder in the place of ours gets nothing of it."""
+        """Write the marks that still hold. A folder that replaced ours gets none."""
         if not os.path.samestat(self._folder, self._data_dir.stat()):
-            raise FileNotFoundError(errno.ENOENT, "it is another folder now", str(self._data_dir))
+            raise FileNotFoundError(errno.ENOENT, "another folder now", str(self._data_dir))
         for workspace, kept in changed.items():
             state = streams.get(kept.mark.stream)
             blobs = streams.get(subjects.blob_stream(workspace), Extent()).last
@@ -326,7 +332,7 @@ class _Keeper:
 
 
 def _streams_of(workspaces: Iterable[str]) -> set[str]:
-    """The streams of which a mark tells."""
+    """Return the streams that a mark covers."""
     return {
         stream
         for workspace in workspaces
@@ -335,7 +341,7 @@ def _streams_of(workspaces: Iterable[str]) -> set[str]:
 
 
 class _Server:
-    """A connection to the server: one request at a time, each with a bound."""
+    """A connection to the server: one request at a time, each with a timeout."""
 
     def __init__(self, connection: socket.socket, file: BinaryIO, store: Path) -> None:
         self._connection = connection
@@ -345,8 +351,8 @@ class _Server:
         self._signs: dict[str, tuple[int, int, int]] = {}
         self._streams: dict[str, Extent] = {}
         self.compared: dict[str, tuple[Extent, int]] = {}
-        """What logs were last compared with their marks, over this connection: the log's extent,
-        and where its blobs end.
+        """Logs that were last compared with their marks over this connection: the log's extent, and
+        the end of its blobs.
         """
 
     @classmethod
@@ -363,23 +369,23 @@ class _Server:
             with connection.makefile("rb") as file:
                 yield cls(connection, file, store)
 
-    def streams(self, anew: Collection[str] = ()) -> dict[str, Extent]:
-        """Every stream that marks are kept of: its newest sequence, and how many messages it holds.
-        Asked are those whose files have changed since they were asked, and those to be `anew`.
+    def streams(self, again: Collection[str] = ()) -> dict[str, Extent]:
+        """Return every stream that has marks: its newest sequence, and its number of messages.
+        Requests only streams whose files have changed since the last request, and those in `again`.
         """
-        signs = self._files.signs()  # before they are asked: what is written meanwhile shows again
+        signs = self._files.signs()  # before the requests: later writes change them again
         before = self._signs
         names = {name for name, sign in signs.items() if before.get(name) != sign}
-        names.update(anew, before.keys() - signs.keys())
+        names.update(again, before.keys() - signs.keys())
         if not before or len(names) > REQUESTED_MAX:
             self._streams = self._listed()
         else:
             for name in names:
-                self._ask_anew(name)
+                self._request(name)
         self._signs = signs
         return self._streams
 
-    def _ask_anew(self, name: str) -> None:
+    def _request(self, name: str) -> None:
         state = self._state(name)
         if state is not None:
             self._streams[name] = state
@@ -387,7 +393,7 @@ class _Server:
             self._streams.pop(name, None)
 
     def _state(self, name: str) -> Extent | None:
-        """What the server says of one; None where it has none of that name."""
+        """Return the server's state of a stream; None if there is none of that name."""
         _, data = self._answer(self._ask(f"STREAM.INFO.{name}", {}))
         answer: dict[str, Any] = msgspec.json.decode(data)
         error = answer.get("error")
@@ -408,8 +414,8 @@ class _Server:
         return found
 
     def newest(self, mark: Mark, state: Extent) -> Newest | None:
-        """The message at a mark's `chained` position; None where it cannot be checked, or where the
-        server has none there.
+        """Return the message at a mark's `chained` position; None if it cannot be checked, or if
+        the server has none there.
         """
         if not mark.checkable or mark.chained > state.last:
             return None
@@ -418,7 +424,7 @@ class _Server:
         return None if fields is None else (fields["Nats-Subject"], body)
 
     def after(self, stream: str, position: int) -> Generator[tuple[int, str, bytes]]:
-        """The next messages of a stream: position, subject, body."""
+        """Yield the next messages of a stream: position, subject, body."""
         names = {
             "seq": position + 1,
             "batch": READ_MESSAGES,
@@ -449,7 +455,9 @@ class _Server:
         return inbox
 
     def _answer(self, inbox: bytes) -> tuple[bytes, bytes]:
-        """The next message for a request: its headers and body; what is left of others goes by."""
+        """Return the next message for a request: its headers and body; messages of other requests
+        are skipped.
+        """
         while True:
             line = self._line()
             if line.startswith((b"HMSG ", b"MSG ")):
@@ -474,7 +482,7 @@ class _Server:
 
 
 def _headers(headers: bytes) -> dict[str, str] | None:
-    """A stored message's headers; None for a status: the end, or no message there."""
+    """Return a stored message's headers; None for a status: the end, or no message."""
     lines = headers.decode(errors="surrogateescape").split("\r\n")
     if len(lines[0].split()) > 1:
         return None

@@ -1,14 +1,14 @@
-"""Private copies of data directories that cannot be written, removed when nobody reads them.
+"""Private copies of data directories that cannot be written, removed when no process reads them.
 
-A server writes where it reads: its store recovers itself, and its mark moves on. So a read-only
-data directory is copied into a temporary folder (mode 0700, in TMPDIR), to be read alone:
+A server writes even if it only reads: its store recovers itself, and its mark advances. A read-only
+data directory is therefore copied into a temporary folder (mode 0700, in TMPDIR), only to be read:
 
     copy.json         the data directory that it is a copy of
-    copy.lock         flock, held by the process that made it until its end
+    copy.lock         flock, held by the process that made it until that ends
 
-The last user removes it: the supervisor of its server, or the process that made it, whichever
-ends later. The next process that makes one removes the remains of a kill of both. It makes no hard
-links, since a server that writes a file in place would write the original.
+The last user removes it: the supervisor of its server, or the process that made it, whichever ends
+later. If both were killed, the next process that makes a copy removes the remains. There are no
+hard links, since a server that writes a file in place would change the original.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from hansard.bus.errors import ReadOnly
 from hansard.bus.file_lock import release, take
 
 FOLDERS = ("marks", "projections", "nats")
-"""What is copied, in this order: the log last, so that nothing knows more than it does, also where
-somebody writes meanwhile. The files beside them are the server's own, and are made again.
+"""Folders that are copied, in this order: the log last, so that nothing is ahead of it, even during
+concurrent writes. The other files belong to the server and are created again.
 """
 
 PREFIX = "hansard-read-only-"
 LOCK = "copy.lock"
 
 ROOM_BYTES_MIN = 64 * 1024 * 1024
-"""What is to be left free beside a copy: its server and its tables grow a little."""
+"""Least free bytes beside a copy: its server and its tables grow a little."""
 
 UNLOCKED_S = 60.0
-"""A folder without a lock is half made; after so long nobody makes it any more."""
+"""Age in seconds from which a folder without a lock counts as abandoned."""
 
 MIB = 1024 * 1024
 
@@ -58,9 +58,9 @@ class NotCopied(ServerError):
 
     def __init__(self, data_dir: Path, fact: str) -> None:
         super().__init__(
-            f"the data directory {str(data_dir)!r} cannot be written, and to be read it needs a "
+            f"the data directory {str(data_dir)!r} cannot be written, so reading it needs a "
             f"private copy, which cannot be made ({fact}): make room, name another folder for "
-            "temporary files (TMPDIR), or give back the rights to write"
+            "temporary files (TMPDIR), or restore the write permission"
         )
         self.data_dir = data_dir
 
@@ -70,7 +70,7 @@ class _Copy(msgspec.Struct, frozen=True):
 
 
 def origin(data_dir: Path) -> str | None:
-    """What a data directory is a private copy of; None where it is none."""
+    """Return the origin of a private copy; None if the data directory is none."""
     try:
         return msgspec.json.decode(ServerFiles(data_dir).copied.read_bytes(), type=_Copy).of
     except (OSError, msgspec.DecodeError):
@@ -78,15 +78,16 @@ def origin(data_dir: Path) -> str | None:
 
 
 def refuse(data_dir: Path) -> None:
-    """Raise ReadOnly where a data directory is a private copy."""
+    """Raise ReadOnly if a data directory is a private copy."""
     of = origin(data_dir)
     if of is not None:
         raise ReadOnly(of)
 
 
 def readable(data_dir: Path, tell: Callable[[str], None]) -> Path:
-    """The data directory itself where it can be written or holds no record; else a private copy,
-    made once a process, and told. Raises NotCopied, BadDataDir (it cannot be read).
+    """Return the data directory itself if it can be written or holds no record; else a private
+    copy, made once per process and reported to `tell`. Raises NotCopied, BadDataDir (it cannot be
+    read).
     """
     folder = Path(os.path.realpath(data_dir))
     try:
@@ -108,7 +109,7 @@ def readable(data_dir: Path, tell: Callable[[str], None]) -> Path:
 
 
 def writable(folder: Path) -> bool:
-    """Whether a data directory can be written by this process, as the system says it."""
+    """Return whether this process may write to a data directory, according to the system."""
     folders = [folder, *(path for name in FOLDERS if (path := folder / name).exists())]
     files = [path for name in ("join.lock", "store.lock") if (path := folder / name).exists()]
     effective = os.access in os.supports_effective_ids
@@ -124,7 +125,7 @@ _making = threading.Lock()
 
 
 def _make(folder: Path, tell: Callable[[str], None]) -> Path:
-    """Copy what is read of a data directory. Raises OSError, NotCopied."""
+    """Copy the folders of a data directory. Raises OSError, NotCopied."""
     temporary = Path(tempfile.gettempdir())
     _sweep(temporary)
     files = list(_files(folder))
@@ -150,10 +151,12 @@ def _make(folder: Path, tell: Callable[[str], None]) -> Path:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, int]]:
-    """The regular files to copy, with their sizes. Raises OSError where a folder cannot be read."""
+    """Yield the regular files to copy, with their sizes. Raises OSError if a folder cannot be
+    read.
+    """
 
     def unreadable(error: OSError) -> None:
-        if error.errno != errno.ENOENT:  # somebody removed it meanwhile
+        if error.errno != errno.ENOENT:  # removed meanwhile
             raise error
 
     for name in FOLDERS:
@@ -168,7 +171,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy one file; nothing where it was removed meanwhile."""
+    """Copy one file; skip it if it was removed meanwhile."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         shutil.copyfile(source, target)
@@ -179,16 +182,16 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def remove_unused(copy: Path) -> None:
-    """Remove a private copy that nobody uses; called by its supervisor, which ends, too."""
+    """Remove an unused private copy; called by its supervisor, which ends too."""
     if origin(copy) is not None and _free(copy / LOCK) and _free(ServerFiles(copy).store_lock):
         shutil.rmtree(copy, ignore_errors=True)
 
 
 def _leave(pid: int, copy: Path, lock: int) -> None:
-    """At the end of the process that made a copy: remove it, unless its server's supervisor is
-    still there, which does it then.
+    """Remove a copy at the end of the process that made it, unless the supervisor of its server
+    still runs and does it later.
     """
-    if os.getpid() != pid:  # a forked child: it is its parent's
+    if os.getpid() != pid:  # a forked child: the parent owns the copy
         return
     os.close(lock)
     if _free(ServerFiles(copy).store_lock):
@@ -208,7 +211,7 @@ def _sweep(temporary: Path) -> None:
 
 
 def _free(lock: Path) -> bool:
-    """Whether nobody holds a lock file, or there is none."""
+    """Return whether a lock file is not held, or missing."""
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One nats-server process: its configuration, port, start, first answer and end."""
+"""One nats-server process: its configuration, port, start, first response and end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from hansard.broker.files import Credentials, Durability, Login, ServerFiles
 HOST = "127.0.0.1"
 
 PORT_MIN, PORT_MAX = 20_000, 29_999
-"""Below what systems hand out to outgoing connections (Linux from 32768, macOS from 49152).
+"""Below the ports that systems assign to outgoing connections (Linux from 32768, macOS from 49152).
 
-In that range, a client that retries while the server is down could be given the server's port as
-its own and so connect to itself, and the server could not come back.
+In that range, a client that retries while the server is down could be assigned the server's port,
+connect to itself, and so block the server's restart.
 """
 
 PORT_TRIES_MAX = 50
@@ -36,21 +36,26 @@ RUNTIME_DENIED = tuple(
     f"$JS.API.STREAM.{verb}.>"
     for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "RESTORE", "SNAPSHOT")
 )
-"""Events are never deleted or changed: `UPDATE` with a small `max_msgs` would delete them, too."""
+"""Denied requests, since events are never deleted or changed: `UPDATE` with a small `max_msgs`
+would delete them too.
+"""
 
 PROBE_TIMEOUT_S = 1.0
-"""For one step of a probe: the server answers at once or does not listen yet."""
+"""Timeout for one step of a probe, in seconds: the server answers at once or does not listen yet.
+"""
 
 RELOAD_TIMEOUT_S = 10.0
-"""For a reload: it takes milliseconds, on a machine that is not overloaded."""
+"""Timeout for a reload, in seconds: it takes milliseconds unless the machine is overloaded."""
 
 PROBE_BYTES_MAX = 64 * 1024
 OUTPUT_BYTES_MAX = 64 * 1024
 _OBSTACLE = re.compile(rb"\[ERR\] (.*(?:critical write error: |will be DISABLED).*)", re.IGNORECASE)
 
 TERM_S = 1.2
-"""From SIGTERM to SIGKILL: together with the supervisor's grace less than two seconds. An ended
-write is on disk or unacknowledged either way; a clean end makes the next start quicker."""
+"""Time from SIGTERM to SIGKILL in seconds: less than two seconds including the supervisor's grace
+period. An interrupted write is on disk or unacknowledged either way; a clean end makes the next
+start faster.
+"""
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -80,7 +85,7 @@ accounts {{
 def config(
     place: ServerFiles, credentials: Credentials, durability: Durability, port: int
 ) -> bytes:
-    """The server's configuration file."""
+    """Return the server's configuration file."""
     return os.fsencode(
         _CONFIG.format(
             name=quoted(credentials.name),
@@ -94,7 +99,7 @@ def config(
 
 
 def logins(credentials: Credentials) -> list[str]:
-    """The account's own users, as entries of its configuration."""
+    """Return the account's own users, as entries of its configuration."""
     admin, runtime = _quoted_login(credentials.admin), _quoted_login(credentials.runtime)
     denied = ", ".join(quoted(subject) for subject in RUNTIME_DENIED)
     limits = f"permissions: {{ publish: {{ deny: [{denied}] }} }}"
@@ -105,7 +110,7 @@ def logins(credentials: Credentials) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    r"""A string of the configuration: what is not plain ASCII goes in as `\xHH`, byte by byte.
+    r"""Return a string of the configuration: bytes other than plain ASCII are written as `\xHH`.
 
     Unquoted, `$X` would be a variable and `#` a comment. The grammar is nats-server's conf/lex.go.
     """
@@ -124,12 +129,12 @@ def _quoted_login(login: Login) -> Login:
 
 
 def free_port(preferred: int) -> int:
-    """The preferred port if it is free (0: none), else another that is."""
+    """Return the preferred port if it is free (0: none), else another free one."""
     candidates = [preferred] if preferred else []
     candidates += random.SystemRandom().sample(range(PORT_MIN, PORT_MAX + 1), PORT_TRIES_MAX)
     for port in (*candidates, 0):
         with socket.socket() as probe_socket:
-            # As the server does: connections of its predecessor that linger do not count.
+            # As the server does: lingering connections of its predecessor do not count.
             probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe_socket.bind((HOST, port))
@@ -141,8 +146,8 @@ def free_port(preferred: int) -> int:
 
 
 def launch(binary: Path, place: ServerFiles, lock_fd: int) -> subprocess.Popen[bytes]:
-    """Start the server. It inherits the store's lock and nothing else; what it says comes through
-    its `stderr`, which does not block.
+    """Start the server. It inherits only the store's lock; its output is read from `stderr`, which
+    does not block.
 
     Raises OSError if the binary cannot be run.
     """
@@ -160,14 +165,14 @@ def launch(binary: Path, place: ServerFiles, lock_fd: int) -> subprocess.Popen[b
 
 
 def output(process: subprocess.Popen[bytes]) -> int:
-    """The descriptor of what the server says."""
+    """Return the descriptor of the server's output."""
     if process.stderr is None:
         raise AssertionError("it was made with stderr=PIPE")
     return process.stderr.fileno()
 
 
 def read_output(process: subprocess.Popen[bytes]) -> bytes:
-    """What the server has said since the last call, without waiting."""
+    """Return the server's output since the last call, without waiting."""
     found = b""
     with contextlib.suppress(BlockingIOError):
         while part := os.read(output(process), OUTPUT_BYTES_MAX):
@@ -176,19 +181,20 @@ def read_output(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def obstacle(lines: bytes) -> str:
-    """Why the server cannot write, if it says so: the last of the lines that do.
+    """Return why the server cannot write, if its output tells: the last of the lines that do.
 
     After such an error nats-server stores nothing more on that stream, or at all, until it is
-    started again, and does not answer either.
+    restarted, and does not answer either.
     """
     found = _OBSTACLE.findall(lines)
     return found[-1].decode(errors="replace").strip() if found else ""
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """What the child does before exec so that it never outlives the supervisor; Linux only.
+    """Return the function that the child runs before exec so that it never outlives the supervisor;
+    Linux only.
 
-    SIGKILL, because nobody is left to see to it that a gentler signal is obeyed.
+    It uses SIGKILL, because no process is left to check that a gentler signal is obeyed.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -197,7 +203,7 @@ def _die_with_parent() -> Callable[[], None] | None:
 
     def arrange() -> None:
         prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
-        if os.getppid() != parent:  # it died before we asked
+        if os.getppid() != parent:  # it died before the call above
             os.kill(os.getpid(), signal.SIGKILL)
 
     return arrange
@@ -210,7 +216,7 @@ def name_process(name: str) -> None:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End the server: cleanly if it hurries, in any case for certain."""
+    """End the server: cleanly if it is fast enough, else by a kill."""
     process.terminate()
     try:
         process.wait(TERM_S)
@@ -220,9 +226,10 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def probe(port: int, name: str, login: Login) -> str | None:
-    """The version of the server of that name once it lets the login in with JetStream on, or None.
+    """Return the version of the server of that name once it accepts the login with JetStream on, or
+    None.
 
-    The name tells it from a stranger who took the port.
+    The name tells it from another process that took the port.
     """
     try:
         with entered(port, name, login) as (_, greeting):
@@ -233,10 +240,10 @@ def probe(port: int, name: str, login: Login) -> str | None:
 
 @contextlib.contextmanager
 def asking(port: int, name: str, login: Login) -> Generator[Callable[[], None]]:
-    """A connection to the server of that name; gives what has it reload its configuration.
+    """Connect to the server of that name; yield a function that makes it reload its configuration.
 
-    That returns when the server has done so. Connections of users that are still there, with what
-    they may do as before, are kept. Raises ConnectionError, TimeoutError.
+    The function returns when the server has done so. Connections of users that still exist with the
+    same permissions are kept. Raises ConnectionError, TimeoutError.
     """
     with entered(port, name, login) as (connection, greeting):
 
@@ -262,9 +269,9 @@ def asking(port: int, name: str, login: Login) -> Generator[Callable[[], None]]:
 def entered(
     port: int, name: str, login: Login, *, headers: bool = False
 ) -> Generator[tuple[socket.socket, dict[str, Any]]]:
-    """A connection as a user of the server of that name, and what it said of itself.
+    """Connect as a user of the server of that name; yield the connection and the server's INFO.
 
-    With `headers` answers come with theirs. Raises OSError.
+    With `headers`, replies include theirs. Raises OSError.
     """
     with socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
         info = _line(connection)
@@ -281,7 +288,9 @@ def entered(
 
 
 def _answer(connection: socket.socket, word: bytes) -> bytes:
-    """The next line, but for what a server tells unasked. Raises ConnectionError for another."""
+    """Return the next line, skipping unsolicited ones. Raises ConnectionError for an unexpected
+    one.
+    """
     line = _line(connection)
     while line.startswith((b"INFO ", b"PING")):
         line = _line(connection)
@@ -293,7 +302,7 @@ def _answer(connection: socket.socket, word: bytes) -> bytes:
 def _line(connection: socket.socket) -> bytes:
     received = b""
     while not received.endswith(b"\r\n"):
-        ahead = connection.recv(PROBE_BYTES_MAX, socket.MSG_PEEK)  # no byte more than the line goes
+        ahead = connection.recv(PROBE_BYTES_MAX, socket.MSG_PEEK)  # reads no byte after the line
         if not ahead or len(received) > PROBE_BYTES_MAX:
             raise ConnectionError("the line did not end")
         received += connection.recv(ahead.find(b"\n") + 1 or len(ahead))
@@ -301,10 +310,10 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def is_ours(pid: int, place: ServerFiles) -> bool:
-    """Whether that process is a nats-server run with this place's configuration."""
+    """Return whether that process is a nats-server run with this place's configuration."""
     command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
     try:
         text = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:  # no such process, or no Linux
-        text = subprocess.run(command, capture_output=True, check=False).stdout  # noqa: S603 -- words of our own
+    except FileNotFoundError:  # no such process, or not Linux
+        text = subprocess.run(command, capture_output=True, check=False).stdout  # noqa: S603 -- fixed arguments
     return b"nats-server" in text and os.fsencode(place.config) in text

@@ -1,9 +1,9 @@
 """Restore the metadata of streams that an embedded broker does not offer.
 
-nats-server knows a stream by two files beside its messages: `meta.inf` has its configuration,
-`meta.sum` a checksum of that. Where either is damaged or missing the server leaves the stream out,
-and its messages stay where they are. Both files say nothing of the messages, so those of an empty
-stream of the same name and configuration, made by a broker on a folder of its own, replace them.
+nats-server identifies a stream by two files beside its messages: `meta.inf` has its configuration,
+`meta.sum` a checksum of that. If either is damaged or missing, the server omits the stream, and its
+messages stay in place. Neither file depends on the messages, so those of an empty stream of the
+same name and configuration, created by a broker on a separate folder, replace them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.marks import Witness
 
 BACKUPS = "repaired"
-"""The folder of a data directory that keeps what a repair replaced."""
+"""Folder of a data directory that keeps the replaced files."""
 
 ENDED_S = 5.0
-"""How long a broker may take to end once its last user is gone."""
+"""Timeout for the end of a broker without users, in seconds."""
 
 
 class InUse(ServerError):
@@ -49,8 +49,8 @@ class InUse(ServerError):
 
 
 class RestoredStream(msgspec.Struct, frozen=True, tag_field="kind", tag="restored"):
-    """A stream that the broker offers again: how many messages it holds, from which sequence to
-    which, and where its damaged files were moved.
+    """A stream that the broker offers again: its number of messages, first and last sequence, and
+    the new place of its damaged files.
     """
 
     stream: str
@@ -91,7 +91,7 @@ async def repair(data_dir: Path, workspace: str) -> list[RestoredStream]:
 
 
 def _names(workspace: str) -> list[str]:
-    """The streams of a workspace."""
+    """Return the streams of a workspace."""
     return [
         subjects.log_stream(workspace),
         subjects.blob_stream(workspace),
@@ -101,7 +101,7 @@ def _names(workspace: str) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def _administrator(data_dir: Path) -> AsyncGenerator[Broker]:
-    """A connection to the broker of a data directory, which is started if it does not run."""
+    """Connect to the broker of a data directory, which is started if it does not run."""
     lease = await join_in_thread(data_dir)
     try:
         login = lease.info.admin
@@ -118,15 +118,15 @@ async def _administrator(data_dir: Path) -> AsyncGenerator[Broker]:
 
 
 def _await_end(place: ServerFiles) -> None:
-    """Wait for the end of a broker that nobody uses. Raises InUse."""
+    """Wait for the end of a broker without users. Raises InUse."""
     if not freed(place, time.monotonic() + ENDED_S):
         raise InUse(place.root)
 
 
 def _replace(place: ServerFiles, fresh: ServerFiles, names: Sequence[str], workspace: str) -> Path:
-    """Put the metadata of new streams in the place of damaged ones; return the backup's folder.
+    """Replace damaged metadata by that of new streams; return the backup's folder.
 
-    Nobody can start a broker meanwhile. Raises InUse, OSError.
+    No broker can be started meanwhile. Raises InUse, OSError.
     """
     _await_end(place)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
@@ -134,7 +134,7 @@ def _replace(place: ServerFiles, fresh: ServerFiles, names: Sequence[str], works
     with locked(place.join_lock, time.monotonic() + ENDED_S) as held:
         if not held:
             raise InUse(place.root)
-        _await_end(place)  # else one was started in between
+        _await_end(place)  # else a broker was started in between
         for name in names:
             kept = backup / name
             kept.mkdir(mode=PRIVATE_DIR, parents=True)
@@ -148,8 +148,8 @@ def _replace(place: ServerFiles, fresh: ServerFiles, names: Sequence[str], works
 
 
 def _forget_loss(data_dir: Path, workspace: str, backup: Path) -> None:
-    """Remove the note of a loss from a workspace's mark: messages that a stream lacked while it was
-    not offered count as lost until then. What is still missing is found again by the mark itself.
+    """Remove the note of a loss from a workspace's mark: messages of a stream that was not offered
+    counted as lost. The mark detects again whatever is still missing.
     """
     with contextlib.suppress(marks.Damaged):
         kept = marks.read(data_dir, workspace)
@@ -160,7 +160,9 @@ def _forget_loss(data_dir: Path, workspace: str, backup: Path) -> None:
 
 
 async def _restored(broker: Broker, name: str, backup: Path) -> RestoredStream:
-    """What the broker says of a stream now. Raises BrokerError where it still does not offer it."""
+    """Return the broker's current state of a stream. Raises BrokerError if it still does not offer
+    it.
+    """
     try:
         state = (await api(broker, f"STREAM.INFO.{name}"))["state"]
     except BrokerError as error:

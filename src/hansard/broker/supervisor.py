@@ -1,13 +1,12 @@
 """The supervisor of an embedded server, which `join` starts (`USAGE`).
 
-It keeps one nats-server running for as long as somebody uses it. It ends the server half a second
-after the last user is gone, however that user went; it restarts a server that dies; and a server
-never outlives it. A server that could not write, its disk being full, is left running for those who
-read, and started again once there is room: until then it stores nothing. A server whose files are
-no longer where its users look for them is ended. One thread, one loop; whatever happens wakes it
-through one `poll`.
+It keeps one nats-server running while it has users. It ends the server half a second after the last
+user has ended in any way; it restarts a server that dies; and a server never outlives it. A server
+that could not write to a full disk is left running for readers, and restarted once there is space:
+until then it stores nothing. A server whose files are no longer in place is ended. One thread, one
+loop; every event wakes it through one `poll`.
 
-It says "up" on its standard output once processes can enter, then writes to the log only.
+It writes "up" to its standard output once processes can enter, then only to the log.
 """
 
 from __future__ import annotations
@@ -44,42 +43,50 @@ USAGE = "python -m hansard.broker.supervisor DATA_DIR strict|relaxed NATS_SERVER
 UP = b"up\n"
 
 GRACE_S = 0.5
-"""How long the server runs without users, so that one command after the other finds it warm."""
+"""Time in seconds that the server runs without users, so that a series of commands finds it warm.
+"""
 
 GRACE_POLL_S = 0.05
 READY_POLL_S = 0.01
-"""Pauses between two looks at a state that has no event of its own."""
+"""Pause between two checks of a state that has no event of its own, in seconds."""
 
 READY_TIMEOUT_S = 600.0
-"""A server that does not answer for so long is killed: a million commits are read in 2 s."""
+"""Time in seconds after which a server that does not answer is killed: a million commits are read
+in 2 s.
+"""
 
 RESTARTS_MAX = 5
 RESTART_WINDOW_S = 60.0
-"""A server that dies more often within the window is given up."""
+"""Time in seconds within which a server that dies too often is given up."""
 
 STARTS_MAX = 3
-"""Tries of a server that has not answered yet: somebody may take the port in between."""
+"""Attempts to start a server that has not answered yet: another process may take the port in
+between.
+"""
 
 BACKOFF_S = 0.1
-"""Pause before the first restart; each further one within the window doubles it."""
+"""Pause before the first restart in seconds; each further one within the window doubles it."""
 
 LOG_POLL_S = 5.0
-"""Pause between two looks at the log's size: a server writes much only where something is wrong."""
+"""Pause between two checks of the log's size in seconds: a server writes much only after a fault.
+"""
 
 ROOM_POLL_S = 0.25
 ROOM_POLL_S_MAX = 30.0
-"""Pause between two looks whether there is room again; it doubles each time that a server that was
-started again could not write soon after, and begins again after a RESTART_WINDOW_S without that."""
+"""Longest pause between two checks for disk space, in seconds; it doubles each time that a
+restarted server soon could not write, and is reset after a RESTART_WINDOW_S without that.
+"""
 
 FILES_POLL_S = 1.0
-"""Pause between two looks whether the server's files are still where they were."""
+"""Pause between two checks that the server's files are in place, in seconds."""
 
 STORE_WAIT_S = 15.0
-"""How long to wait for a predecessor to release the store."""
+"""Timeout for a predecessor to release the store, in seconds."""
 
 ORPHAN_AFTER_S = 2.5
-"""A predecessor's server that still runs after this has no supervisor: end it. More than a clean
-stop takes."""
+"""Time in seconds after which a predecessor's server still running has no supervisor and is ended.
+More than a clean stop takes.
+"""
 
 
 class GaveUp(Exception):
@@ -87,7 +94,7 @@ class GaveUp(Exception):
 
 
 class Supervisor:
-    """The loop. `store_lock` is the descriptor of the lock, held, that the server inherits."""
+    """The loop. `store_lock`: descriptor of the held lock, which the server inherits."""
 
     def __init__(
         self,
@@ -131,17 +138,17 @@ class Supervisor:
         self._users = place.receive()
 
     def run(self) -> int:
-        """Serve until there are no users or a signal says so; the exit code."""
+        """Serve until there are no users or a signal arrives; return the exit code."""
         try:
             while not self._over:
                 pause_s = self._step()
                 if not self._over:
                     self._wait(pause_s)
-        except Exception as error:  # noqa: BLE001 -- whoever waits for us reports it
+        except Exception as error:  # noqa: BLE001 -- reported by the process that waits for us
             return _give_up(self._place, error)
         finally:
-            # In this order: who waits finds the reason when he finds us gone; nobody new enters;
-            # nobody is told of a server that ends.
+            # In this order: a waiting process finds the reason once we have ended; no new process
+            # enters; no process gets the address of a server that is ending.
             self._leave_users()
             self._forget_state()
             self._marker.end()
@@ -151,7 +158,9 @@ class Supervisor:
         return 0
 
     def _forget_state(self) -> None:
-        """Nobody is told of the server any more; what another made in our folder's place stays."""
+        """Withdraw the state of the server; a file of another process in place of our folder is
+        kept.
+        """
         with contextlib.suppress(OSError):
             if self._files.lost() is None:
                 self._place.state.unlink(missing_ok=True)
@@ -161,7 +170,7 @@ class Supervisor:
         self._over = True
 
     def _step(self) -> float | None:
-        """Do what is due; seconds until something may be due again, None: until an event."""
+        """Do the work that is due; return the seconds until the next, None: until an event."""
         now = time.monotonic()
         self._watch_output()
         due = [
@@ -177,7 +186,7 @@ class Supervisor:
         poll = select.poll()
         poll.register(self._wakeup, select.POLLIN)
         if self._alone_since is None and self._users >= 0:
-            poll.register(self._users, 0)  # POLLHUP comes unasked, and stays until a user comes
+            poll.register(self._users, 0)  # POLLHUP needs no request, and lasts until a user enters
         if self._server is not None and self._server.poll() is None:
             poll.register(server_process.output(self._server), select.POLLIN)
         poll.poll(None if pause_s is None else max(1, int(pause_s * 1000)))
@@ -199,7 +208,7 @@ class Supervisor:
         return GRACE_POLL_S
 
     def _leave_if_alone(self) -> None:
-        """Decide to stop, unless somebody is about to enter: then look again soon."""
+        """Decide to stop, unless a process is about to enter: then check again soon."""
         try:
             with locked(self._place.join_lock, 0.0) as held:
                 if held and hung_up(self._users):
@@ -218,7 +227,7 @@ class Supervisor:
     # ------------------------------------------------------------ log
 
     def _watch_log(self, now: float) -> float:
-        """Keep the log bounded; a disk without room for the old one is no reason to stop."""
+        """Keep the log bounded; a disk without space for the old one is no reason to stop."""
         if now >= self._look_at_log:
             self._look_at_log = now + LOG_POLL_S
             with contextlib.suppress(OSError):
@@ -229,7 +238,7 @@ class Supervisor:
     # ------------------------------------------------------------ files
 
     def _watch_files(self) -> float | None:
-        """End a server whose files are gone: what it acknowledges from then on would be lost."""
+        """End a server whose files are missing: its acknowledged writes would be lost."""
         if self._over:
             return None
         try:
@@ -241,11 +250,13 @@ class Supervisor:
             _say(f"the data directory is gone: {lost}")
             self._over = True
             if self._server is not None:
-                self._server.kill()  # at once: an orderly end would write to where others may look
+                self._server.kill()  # at once: a clean stop would still write files
         return FILES_POLL_S
 
     def _watch_output(self) -> None:
-        """Keep what the server says in the log, and see whether it says that it cannot write."""
+        """Write the server's output to the log, and check whether it reports that it cannot
+        write.
+        """
         if self._server is None:
             return
         text = server_process.read_output(self._server)
@@ -257,7 +268,7 @@ class Supervisor:
             self._hinder(obstacle)
 
     def _hinder(self, obstacle: str) -> None:
-        """The server cannot write: tell its users why, and look for room from now on."""
+        """Record an obstacle for the users, and check for disk space from now on."""
         now = time.monotonic()
         before, self._obstacle_at = self._obstacle_at, now
         if self._obstacle:
@@ -271,11 +282,11 @@ class Supervisor:
 
     def _tell_obstacle(self, obstacle: str) -> None:
         self._obstacle = obstacle
-        with contextlib.suppress(OSError):  # its users then see for themselves that nothing answers
+        with contextlib.suppress(OSError):  # users notice that the server does not answer
             self._place.write_obstacle(obstacle)
 
     def _watch_room(self, now: float) -> float | None:
-        """Start the server again once there is room for it to write."""
+        """Restart the server once it has disk space."""
         if self._over or not self._obstacle or self._server is None or not self._answers:
             return None
         if now < self._look_for_room:
@@ -303,8 +314,8 @@ class Supervisor:
     # ------------------------------------------------------------ server
 
     def _watch_server(self, now: float) -> float | None:
-        """Start the server, wait for its first answer, see its end. Files that cannot be written
-        meanwhile are an obstacle that may pass.
+        """Start the server, wait for its first response, and notice its end. Files that cannot be
+        written are an obstacle that may pass.
         """
         try:
             return self._attend(now)
@@ -368,12 +379,12 @@ class Supervisor:
             )
         )
         self._answers = self._answered_once = True
-        if self._obstacle_at < self._launched_at:  # else this server, too, has met with one
+        if self._obstacle_at < self._launched_at:  # else this server has met an obstacle, too
             self._tell_obstacle("")
         _say(f"nats-server {version} answers after {now - self._launched_at:.3f} s")
 
     def _died(self, code: int, now: float) -> float:
-        """Restart later, or give up. The pause until then."""
+        """Schedule a restart, or give up. Return the pause until then."""
         self._forget_state()
         self._watch_output()
         if self._server is not None and self._server.stderr is not None:
@@ -396,10 +407,10 @@ class Supervisor:
 
 
 def _take_store(place: ServerFiles) -> int | None:
-    """The store's lock, once a predecessor is gone; the server of a dead one is ended. None: the
-    lock is with another supervisor, whom processes can enter.
+    """Acquire the store's lock once a predecessor has ended; end the server of a dead predecessor.
+    None: another supervisor, at which processes can enter, has the lock.
 
-    Raises GaveUp if it does not go.
+    Raises GaveUp if the predecessor does not end.
     """
     fd = os.open(place.store_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     began = time.monotonic()
@@ -420,7 +431,7 @@ def _take_store(place: ServerFiles) -> int | None:
 
 
 def _another(place: ServerFiles) -> bool:
-    """Whether processes can enter: a supervisor is up."""
+    """Return whether processes can enter: a supervisor is up."""
     entered = place.enter()
     if entered is None:
         return False
@@ -447,7 +458,7 @@ def _serve(place: ServerFiles, durability: Durability, binary: Path, log_since: 
         _say("another supervisor already runs here")
         _say_up()
         return 0
-    # Before anybody can enter, so that what is found there later is ours.
+    # Before any process can enter, so that a file found there later is ours.
     place.state.unlink(missing_ok=True)
     place.error.unlink(missing_ok=True)
     place.store.mkdir(mode=PRIVATE_DIR, exist_ok=True)
@@ -464,21 +475,23 @@ def _serve(place: ServerFiles, durability: Durability, binary: Path, log_since: 
 
 
 def _say_up() -> None:
-    """Tell who started us that processes can enter; he may be gone, or has entered elsewhere."""
+    """Report to the starting process that processes can enter; it may have ended, or entered
+    elsewhere.
+    """
     with contextlib.suppress(BrokenPipeError):
         os.write(sys.stdout.fileno(), UP)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
 def _give_up(place: ServerFiles, error: Exception) -> int:
-    """Leave the reason where `join` looks for it; the exit code."""
+    """Record the reason where `join` reads it; return the exit code."""
     text = str(error)
     if not isinstance(error, GaveUp | OSError):
-        import traceback  # noqa: PLC0415 -- of a fault of ours alone
+        import traceback  # noqa: PLC0415 -- only for a bug of ours
 
         text = "".join(traceback.format_exception(error))
     _say(f"gave up: {text}")
-    with contextlib.suppress(OSError):  # `join` sees for itself that the disk takes nothing
+    with contextlib.suppress(OSError):  # `join` notices itself that the disk is full
         place.write_error(text)
     return 1
 
@@ -490,14 +503,16 @@ def _say(text: str) -> None:
 
 
 def _write(text: bytes) -> None:
-    """Into the log; a full disk is no reason to end."""
+    """Write to the log; a full disk is no reason to end."""
     with contextlib.suppress(OSError):
         while text:
             text = text[os.write(sys.stderr.fileno(), text) :]
 
 
 def _become_daemon() -> None:
-    """Leave the process that started us: it need not wait for our end. Start from a clean slate."""
+    """Detach from the process that started us, so that it need not wait for our end, and reset
+    inherited state.
+    """
     if os.fork():
         os._exit(0)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -506,7 +521,9 @@ def _become_daemon() -> None:
 
 
 def main() -> int:
-    """Run until the last user is gone. 0 after a clean end, 1 with the reason in the error file."""
+    """Run until the last user has ended. Return 0 after a clean end, 1 with the reason in the error
+    file.
+    """
     try:
         _, data_dir, target, binary = sys.argv
         durability = Durability(target)
@@ -518,11 +535,11 @@ def main() -> int:
     _say(f"started for {place.root}, durability {durability.value}")
     try:
         code = _serve(place, durability, Path(binary), log_since)
-    except Exception as error:  # noqa: BLE001 -- nobody is above us: `join` reports it
+    except Exception as error:  # noqa: BLE001 -- last handler: `join` reports it
         code = _give_up(place, error)
     _say("ended")
     if place.copied.exists():
-        from hansard.broker import private_copy  # noqa: PLC0415 -- seldom, and it takes a third of the start
+        from hansard.broker import private_copy  # noqa: PLC0415 -- rarely needed, and a third of the start time
 
         private_copy.remove_unused(place.root)
     return code

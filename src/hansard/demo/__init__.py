@@ -20,11 +20,11 @@ def main(
     data_dir: Path | None = None,
     seed: int | None = None,
 ) -> int:
-    """Tell the story; 0 when every claim held, 1 with a line that says which did not.
+    """Run the demo; return 0 if every claim held, else 1 after a line that names the failed one.
 
-    json: NDJSON instead of text. data_dir: where the record and the reports go; a new folder
-    under the system's temporary one if not given. Both are kept. seed: the moment of the kill.
-    Takes 8 to 15 s on two idle cores.
+    json: NDJSON instead of text. data_dir: folder of the record and the reports; default: a new one
+    in the system's temporary folder. Both are kept. seed: determines the moment of the kill. Takes
+    8 to 15 s on two idle cores.
     """
     stage = Stage(json=json)
     root = data_dir.absolute() if data_dir else Path(tempfile.mkdtemp(prefix="hansard-demo-"))

@@ -1,4 +1,4 @@
-"""`python -m hansard.demo`, for where the command `hansard` is not installed."""
+"""`python -m hansard.demo`, for environments without the command `hansard`."""
 
 from __future__ import annotations
 

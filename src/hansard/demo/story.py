@@ -1,4 +1,4 @@
-"""The demo, scene by scene. Each figure is read from the record or the world after the fact."""
+"""The demo, scene by scene. Each figure is read from the record or the world afterwards."""
 
 from __future__ import annotations
 
@@ -26,29 +26,31 @@ from hansard.state.replay import RunView
 WORKSPACE = "demo"
 
 CALLS_MIN = 100
-"""The job is no toy: fewer recorded calls would show little."""
+"""Least recorded calls of the job: fewer would show little."""
 
 MIDDLE = MODULES // BATCH // 2 * BATCH
-"""Modules that are measured when the state is looked at and the fork begins."""
+"""Modules measured before the state is inspected and the fork begins."""
 
 WORKER = "import sys, hansard.demo.story as it; it.work_and_report(*sys.argv[1:])"
 
 WORKER_S_MAX = 120.0
-"""How long a worker may take before it is taken for stuck: it takes 3 to 6 s on two cores."""
+"""Timeout of a worker in seconds: it takes 3 to 6 s on two cores."""
 
 DELAY_MS_MAX = 3.0
-"""Longest wait between a body's begin and the kill: about as long as body and record take."""
+"""Longest wait between a body's begin and the kill, in milliseconds: about as long as body and
+record take.
+"""
 
 
 class Failed(Exception):
-    """A claim that does not hold, and what was seen; or how a worker ended."""
+    """A claim that does not hold, with the observed values; or the way in which a worker ended."""
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.args))
 
 
 class Stage:
-    """Says facts, one line each: as text, or as NDJSON with their figures and the claims behind."""
+    """Prints facts, one line each: as text, or as NDJSON with their figures and claims."""
 
     def __init__(self, *, json: bool) -> None:
         self._json = json
@@ -65,7 +67,7 @@ class Stage:
             self._line(f"\n{title}")
 
     def hold(self, claim: str, holds: object, /, **seen: Any) -> None:
-        """State a claim that the next fact rests on. Raises Failed."""
+        """Check a claim that the next fact rests on. Raises Failed."""
         if not holds:
             raise Failed(claim, f"it does not hold, seen: {seen!r:.400}")
         self._held.append(claim)
@@ -78,7 +80,7 @@ class Stage:
         self._line(f"  {mark:2}  {text}", fact=fact, text=text, **figures, claims=held)
 
     def fail(self, error: Exception) -> None:
-        """End the story, when something is not as it should be."""
+        """Print the error and end the story."""
         claim = error.args[0] if isinstance(error, Failed) else ""
         if self._json:
             self._line("", fact="failed", claim=claim, text=str(error))
@@ -87,17 +89,17 @@ class Stage:
 
 
 Moment = tuple[int, float]
-"""When to kill: the number of a tool body, and how many ms after it began."""
+"""Moment of the kill: the number of a tool body, and the milliseconds after its begin."""
 
 
 def moment(seed: int, bodies: int) -> Moment:
-    """The moment that a seed stands for in a job of so many tool bodies."""
-    draw = random.Random(seed)  # noqa: S311 -- a seed must give the same moment again
+    """Return the moment of the kill for a seed and a job with this number of tool bodies."""
+    draw = random.Random(seed)  # noqa: S311 -- a seed must give the same moment
     return draw.randint(1, bodies), round(draw.uniform(0.0, DELAY_MS_MAX), 2)
 
 
 def work_and_report(root: str, stdlib: str, strategy: str, run: str = "") -> None:
-    """Do the job in this process, which writes a line before each tool's body."""
+    """Do the job in this process; it writes a line before each tool's body."""
     with hansard.connect(workspace=WORKSPACE, data_dir=root) as record:
         world_of = functools.partial(
             World, Path(root, "world"), announce=functools.partial(print, flush=True)
@@ -106,7 +108,7 @@ def work_and_report(root: str, stdlib: str, strategy: str, run: str = "") -> Non
 
 
 Worked = tuple[int, float]
-"""A worker's process id, and how many seconds it took."""
+"""A worker's process id, and its duration in seconds."""
 
 
 def run_worker(arguments: list[str], kill: Moment | None) -> Worked:
@@ -114,7 +116,7 @@ def run_worker(arguments: list[str], kill: Moment | None) -> Worked:
     began = time.perf_counter()
     command = [sys.executable, "-P", "-c", WORKER, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 -- our own module
-        assert process.stdout is not None  # noqa: S101 -- a pipe was asked for
+        assert process.stdout is not None  # noqa: S101 -- a pipe was requested
         stuck = threading.Timer(WORKER_S_MAX, process.kill)
         stuck.start()
         try:
@@ -133,7 +135,7 @@ def run_worker(arguments: list[str], kill: Moment | None) -> Worked:
 
 
 def calls(view: RunView, *statuses: StepStatus) -> dict[str, Step]:
-    """The calls of a run in these states, by name."""
+    """Return the calls of a run in these states, by name."""
     return {
         call_name(step.tool, msgspec.json.decode(step.arguments).values()): step
         for agent in view.agents.values()
@@ -143,17 +145,17 @@ def calls(view: RunView, *statuses: StepStatus) -> dict[str, Step]:
 
 
 def done(view: RunView) -> dict[str, Step]:
-    """The calls whose results are on record."""
+    """Return the calls with recorded results."""
     return calls(view, StepStatus.COMPLETED)
 
 
 def in_doubt(view: RunView) -> dict[str, Step]:
-    """The intents without an outcome."""
+    """Return the intents without an outcome."""
     return {name: step for name, step in calls(view, *StepStatus).items() if step.is_open}
 
 
 class Story:
-    """One telling: a record, a world, and what was found so far."""
+    """One execution of the demo: a record, a world, and the findings so far."""
 
     def __init__(self, stage: Stage, root: Path, stdlib: Path) -> None:
         self.stage = stage
@@ -184,7 +186,7 @@ class Story:
         return self.record.state(self.record.runs()[0][0])
 
     def undisturbed(self) -> tuple[str, int]:
-        """Scene 1: the job, from its begin to its end. Its run, and how many bodies it took."""
+        """Run scene 1: the whole job. Return its run, and its number of bodies."""
         stage = self.stage
         stage.scene("1. An undisturbed run")
         pid, seconds = self._work()
@@ -194,7 +196,7 @@ class Story:
         stage.hold("the run is complete", view.life.status is RunStatus.COMPLETED)
         stage.hold("at least 100 calls are on record", len(found) >= CALLS_MIN, calls=len(found))
         stage.hold("every call is on record and ran once", sorted(found) == sorted(bodies))
-        stage.hold("results over 64 KiB came back from blobs", large > 1)
+        stage.hold("results over 64 KiB were read back from blobs", large > 1)
         text = f"process {pid} did the job in {seconds} s: {len(found)} calls, {large} in blobs"
         stage.fact("undisturbed", text, run=view.run, pid=pid, calls=len(found), blobs=large)
         saved = digest(world.report.read_text(encoding="utf-8"))
@@ -207,7 +209,7 @@ class Story:
         return world.entries(world.run) == [f"{world.run}\t{sha256}"]
 
     def killed(self, seed: int, bodies: int) -> tuple[str, RunView]:
-        """Scene 2: the job again, killed. Its run, and what was on record then."""
+        """Run scene 2: the job again, killed. Return its run, and its state after the kill."""
         stage, (body, delay_ms) = self.stage, moment(seed, bodies)
         stage.scene("2. The same job, killed by another process")
         text = f"seed {seed} says: SIGKILL {delay_ms} ms after tool body {body} of {bodies} begins"
@@ -230,7 +232,7 @@ class Story:
         return view.run, view
 
     def resumed(self, run: str, before: RunView, undisturbed: str) -> None:
-        """Scene 3: a new process finishes what the killed one had begun."""
+        """Run scene 3: a new process finishes the killed job."""
         stage, world = self.stage, self._world(run)
         stage.scene("3. Resumed in a new process")
         earlier = len(world.bodies())
@@ -268,7 +270,7 @@ class Story:
         stage.fact("equal", text, path=str(world.report), sha256=saved)
 
     def middle(self, run: str) -> tuple[str, RunView]:
-        """Scene 4: the team as it stood halfway. The point, and the state there."""
+        """Run scene 4: the team halfway through the job. Return the point, and the state there."""
         stage = self.stage
         stage.scene("4. The team, halfway")
         newest = self.record.state(run)
@@ -292,7 +294,7 @@ class Story:
         return at, view
 
     def forked(self, run: str, at: str, shared: RunView) -> None:
-        """Scene 5: from the middle on, with another strategy."""
+        """Run scene 5: from the middle on, with another strategy."""
         stage, parent = self.stage, self._world(run)
         stage.scene("5. From there, with another strategy")
         ledger, written = parent.entries(), parent.report.read_text(encoding="utf-8")

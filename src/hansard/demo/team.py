@@ -1,11 +1,11 @@
-"""Three agents at work: what a program that uses Hansard looks like.
+"""Three agents at work: an example of a program that uses Hansard.
 
 A researcher finds and reads modules of the standard library, an analyzer measures them, a writer
-reports. They choose by rule. Nothing here knows of kills, resuming or forks: the same code runs
+reports. They decide by rules. Nothing here depends on kills, resuming or forks: the same code runs
 live, from the record, or as a fork with another strategy.
 
-`World` is what stands outside of the record: the report, the ledger, and a list of the tool bodies
-that ran, which the bodies write themselves. The demo compares the record with these files.
+`World` is everything outside of the record: the report, the ledger, and a list of executed tool
+bodies, which the bodies write themselves. The demo compares the record with these files.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ REPORT = "report.md"
 MODULES = 36
 BYTES_MIN = 20_000
 BATCH = 6
-"""Modules that are measured side by side, each in a thread of its own."""
+"""Modules measured concurrently, each in a thread of its own."""
 SHOWN = 8
 """Rejected alternatives that a decision names."""
 THRESHOLDS = {"branches": 30, "lines": 150}
-"""The strategies: what makes a function worth a closer look, and how much of it."""
+"""Strategies: the criterion for a closer look at a function, and its threshold."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension, ast.BoolOp)
 
 _parsing = threading.Lock()
 """CPython 3.11 counts the parser's recursion for all threads together: two that build a tree at
-once may end in "SystemError: AST constructor recursion depth mismatch"."""
+once may fail with "SystemError: AST constructor recursion depth mismatch".
+"""
 
 
 class World:
-    """The outside of one run: a folder of its own, and a ledger that it shares with all others."""
+    """World outside of one run: its own folder, and a ledger shared by all runs."""
 
     def __init__(
         self, root: Path, run: str, announce: Callable[[str], None] = lambda _: None
@@ -62,7 +63,7 @@ class World:
         self._announce = announce
 
     def witnessed(self, body: Callable[P, R]) -> Callable[P, R]:
-        """Have a tool's body put itself on the list of bodies that ran before it does anything."""
+        """Wrap a tool's body so that it first adds itself to the list of executed bodies."""
 
         @functools.wraps(body)
         def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -74,41 +75,41 @@ class World:
         return run
 
     def bodies(self) -> list[str]:
-        """The calls whose bodies began, as often as they did, in order."""
+        """Return the calls whose bodies began, with repetitions, in order."""
         return _lines(self.folder / "bodies.log")
 
     def save(self, text: str) -> str:
-        """Write the report whole; again changes nothing. Returns its digest."""
+        """Write the report; repeating it changes nothing. Return its digest."""
         draft = self.folder / "draft"
         draft.write_text(text, encoding="utf-8")
         draft.replace(self.report)
         return digest(text)
 
     def post(self, line: str) -> int:
-        """Append a line to the ledger, again too; how many lines it has then."""
+        """Append a line to the ledger, on every call; return the number of lines."""
         _append(self.ledger, line)
         return len(self.entries())
 
     def entries(self, run: str = "") -> list[str]:
-        """The ledger's lines, of one run or of all."""
+        """Return the ledger's lines, of one run or of all."""
         return [line for line in _lines(self.ledger) if line.startswith(run)]
 
 
 def call_name(tool: str, arguments: Iterable[object]) -> str:
-    """Name a call outside of the record, by its tool and its first argument if that is a text: no
-    two calls of the team have one name.
+    """Name a call outside of the record, by its tool and its first argument if that is a text:
+    names of the team's calls are unique.
     """
     first = next(iter(arguments), None)
     return f"{tool} {first}" if isinstance(first, str) else tool
 
 
 def digest(text: str) -> str:
-    """The begin of the SHA-256 of a report."""
+    """Return the begin of the SHA-256 of a report."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _append(path: Path, line: str) -> None:
-    """Write one line, on disk before this returns; a SIGKILL leaves all of it or nothing."""
+    """Append one line, on disk when this returns; a SIGKILL leaves all of it or nothing."""
     with path.open("ab", buffering=0) as file:
         file.write(f"{line}\n".encode())
         os.fsync(file.fileno())
@@ -123,7 +124,7 @@ WorldOf = Callable[[str], World]
 
 
 class Function(msgspec.Struct, frozen=True):
-    """One function: its module, its place there, its lines and its branches."""
+    """A function: its module, its place there, its lines and its branches."""
 
     module: str
     place: str
@@ -131,7 +132,7 @@ class Function(msgspec.Struct, frozen=True):
     branches: int
 
     def score(self, strategy: str) -> int:
-        """How much of what a strategy looks for it has."""
+        """Return its score under a strategy."""
         return self.lines if strategy == "lines" else self.branches
 
 
@@ -156,8 +157,8 @@ def functions_of(module: str, text: str) -> list[Function]:
 
 
 def work(record: hansard.Record, stdlib: Path, world_of: WorldOf, how: str, run: str | None) -> str:
-    """Begin a run, or go on with one; three agents share it, each with a stream of its own. The
-    report's digest.
+    """Begin or resume a run shared by three agents, each with its own stream. Return the report's
+    digest.
     """
     with (
         record.run("stdlib-report", agent="researcher", role="researcher", run=run) as researcher,
@@ -171,7 +172,7 @@ def work(record: hansard.Record, stdlib: Path, world_of: WorldOf, how: str, run:
 
 
 def research(session: hansard.Session, stdlib: Path, world: World) -> dict[str, str]:
-    """Choose modules by size and read them: their texts by name."""
+    """Choose modules by size and read them; return their texts by name."""
 
     @session.tool(effects="pure")
     @world.witnessed
@@ -217,7 +218,7 @@ def _alternatives(scores: Mapping[str, float], rejected: Mapping[str, str]) -> l
 def analyze(
     session: hansard.Session, sources: dict[str, str], strategy: str, world: World
 ) -> tuple[Measured, list[Function]]:
-    """Measure every module, then pick the functions that the strategy looks for."""
+    """Measure every module, then select the functions that match the strategy."""
 
     @session.tool(effects="pure")
     @world.witnessed
@@ -238,7 +239,7 @@ def analyze(
 
 
 def _hot_spots(session: hansard.Session, found: list[Function], strategy: str) -> list[Function]:
-    """The functions to look at closer, the highest score first."""
+    """Return the functions to inspect closely, highest score first."""
     least = THRESHOLDS[strategy]
     ranked = sorted(found, key=lambda each: (-each.score(strategy), each.place))
     hot = [each for each in ranked if each.score(strategy) >= least]
@@ -267,7 +268,7 @@ def write(
         places = [f"- `{each.place}` scores {each.score(strategy)}" for each in found]
         return "\n".join([f"### {heading}", "", f"{functions} functions.", *places, ""])
 
-    # The same bytes under the same name: doing it again changes nothing. A fork only says what it
+    # The same bytes under the same name: a repetition changes nothing. A fork only reports what it
     # would have written.
     @session.tool(effects="idempotent", shadow=lambda text, **_: digest(text))
     @world.witnessed
@@ -275,7 +276,7 @@ def write(
         del name
         return world.save(text)
 
-    # A second line would be one too many, so whoever finds the call in doubt has to look.
+    # A second line would be an error, so a call in doubt must be checked by a person.
     def look(line: str) -> object:
         entries = world.entries()
         if line in entries:

@@ -1,6 +1,6 @@
-"""Aggregates of a program's own as they stand in the log: their changes up to a point.
+"""Aggregates of a program's own in the log: their changes up to a point.
 
-What they come to only the program's own classes say: see `hansard.domain.aggregate_types`.
+Only the program's own classes can fold them: see `hansard.domain.aggregate_types`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hansard.domain.values import Plain
 from hansard.state.replay import at_time
 
 OTHERS_EVERY = 50
-"""After so many changes others on the loop go on."""
+"""Changes after which other tasks of the loop get to run."""
 
 _VERSION = re.compile(r"@\d{1,15}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -38,8 +38,8 @@ _REMEDY = (
 
 
 class History(msgspec.Struct, frozen=True):
-    """What happened to an aggregate up to a point: its changes, the version that they come to, the
-    join of the labels they were written under, and who wrote the newest.
+    """History of an aggregate up to a point: its changes, its version after them, the join of their
+    labels, and the author of the newest.
     """
 
     changes: list[Change]
@@ -51,8 +51,8 @@ class History(msgspec.Struct, frozen=True):
 async def history(
     log: EventLog, blobs: Blobs, aggregate_id: UUID | str, *, after: int = 0, at: object = None
 ) -> History:
-    """The changes of an aggregate after a version, up to a point; now without one. One read, and
-    one of each large payload. Raises BadName, NotFound where there is no such point, Corrupt.
+    """Return the changes of an aggregate after a version, up to a point or now. Costs one read, and
+    one for each large payload. Raises BadName, NotFound for a missing point, Corrupt.
     """
     stream = stream_of(aggregate_id)
     to, up_to, version_wanted = point_in(at)
@@ -74,8 +74,8 @@ async def history(
 async def since(
     log: EventLog, blobs: Blobs, aggregate_id: UUID | str, after: int, to: int | None
 ) -> list[Change]:
-    """The changes of an aggregate after a version, which may be any, up to one. Reads what comes
-    after it where that is the end of a commit, or where the newest commit has it all; else all.
+    """Return the changes of an aggregate after any version, up to another. Reads only what follows
+    it if it is the end of a commit, or if the newest commit has all of it; else the whole stream.
     """
     commits = await _since(log, stream_of(aggregate_id), after, to)
     return [
@@ -97,14 +97,14 @@ async def _since(
         return [last]
     try:
         commits = await log.read(stream, after=after, to=to)
-    except Corrupt:  # it is inside of a commit
+    except Corrupt:  # the version is inside a commit
         commits = []
     return commits or await log.read(stream, to=to)
 
 
 async def saved_in(log: EventLog, history: Sequence[Stored]) -> list[Stored]:
-    """What the steps of a run did to aggregates and to memory: the commits in one transaction with
-    those of a run's history which are of no run. One read each.
+    """Return the commits that a run's steps made to aggregates and memory: those outside of runs in
+    one transaction with a commit of the run's history. Costs one read each.
     """
     known = {stored.position for stored in history}
     targets: set[int] = set()
@@ -140,13 +140,13 @@ async def _change(blobs: Blobs, stored: Stored, version: int, index: int) -> Cha
 
 
 async def in_full(blobs: Blobs, raw: msgspec.Raw) -> Plain:
-    """What a recorded payload is, large ones fetched."""
+    """Return a recorded payload, with large ones fetched."""
     found: Plain = await drive_fetch(references.unpack(raw), blobs.get)
     return found
 
 
 def point_in(at: object) -> tuple[int | None, UpTo, str]:
-    """A point of one stream: a version, where a read of the log ends, or an id to look for.
+    """Parse a point of one stream: a version, the end of a read of the log, or an id to search for.
 
     Raises BadName.
     """
@@ -181,7 +181,9 @@ def _text(text: str) -> tuple[int | None, UpTo, str]:
 
 
 def commits_until(commits: list[Stored], target: str, what: str) -> list[Stored]:
-    """The commits of a stream up to the one of this id, or with this event. Raises NotFound."""
+    """Return the commits of a stream up to the one with this id, or with this event. Raises
+    NotFound.
+    """
     for stored in commits:
         if target in (stored.commit.id, *(event.id for event in stored.commit.events)):
             end = whole_at(stored)
@@ -190,7 +192,7 @@ def commits_until(commits: list[Stored], target: str, what: str) -> list[Stored]
 
 
 def short_of(changes: list[Change]) -> list[Any]:
-    """What happened, in short: each tag with its state, less its time."""
+    """Return the changes in short: each tag with its state, without the time."""
     return [
         [change.event.event, without_time(change.state)]
         for change in changes
@@ -199,5 +201,5 @@ def short_of(changes: list[Change]) -> list[Any]:
 
 
 def without_time(state: Plain) -> Plain:
-    """A state less when its event was made, by its program's clock."""
+    """Return a state without the time at which its program made the event."""
     return {name: value for name, value in state.items() if name != "timestamp"}

@@ -1,7 +1,7 @@
-"""The boards of a workspace as this process knows them: what was read last, and whose turn it is.
+"""The boards of a workspace as known to this process: last-read states, and turns to write.
 
-Everything here runs on the bus's loop. A key that several sessions of one process write is written
-by one after the other, so that they do not lose races against each other.
+Everything here runs on the bus's loop. Sessions of one process write a key one after the other, so
+that they do not lose races against each other.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from hansard.domain.run import RunState
 from hansard.state.replay import States, evolve_board
 
 KEYS_MAX = 1_024
-"""Most keys of which the state is kept in memory; others are read from the log again."""
+"""Most keys whose state is kept in memory; others are read from the log again."""
 
 BACKOFF_S_MAX = 2.0
-"""Longest wait after a lost race: a few hundred atomic batches of the others. With half a second 50
-processes at one key keep each other from writing; 8 never wait that long."""
+"""Longest wait after a lost race in seconds: a few hundred atomic batches of the others. With half
+a second, 50 processes at one key block each other from writing; 8 never wait that long.
+"""
 
 BACKOFF_DOUBLED_MAX = 4
-"""How often the wait is doubled. It begins at what a batch takes, since one that loses costs the
-broker as much as one that wins: contenders that wait too little keep each other from writing.
+"""Most doublings of the wait. It begins at the duration of a batch, since a lost one costs the
+broker as much as a stored one: contenders that wait too little block each other from writing.
 """
 
 
 class _Upcoming(msgspec.Struct):
-    """A key as it will stand when what is on its way to it is acknowledged."""
+    """State of a key after its pending write is acknowledged."""
 
     state: BoardState
     ticket: Ticket
@@ -59,17 +60,17 @@ class Boards:
         self._waiting: dict[StreamId, int] = {}
 
     def through(self, states: States) -> Self:
-        """The same, written through the log of other states of the same record; what was read and
-        whose turn it is they share.
+        """Return the same boards, written through the log of other states of the same record;
+        cached states and turns are shared.
         """
         made = copy.copy(self)
         made.states = states
         return made
 
     async def state(self, stream: KeyStream, *, fresh: bool = True) -> BoardState:
-        """A key as it stands; with `fresh=False` as it stood when it was read last, if ever.
+        """Return the current state of a key; with `fresh=False` the last-read state, if any.
 
-        Raises Corrupt, UnknownEvent, Refused (events of something else), Unreachable.
+        Raises Corrupt, UnknownEvent, Refused (events of another kind), Unreachable.
         """
         known = self._known.get(stream)
         if known is None:
@@ -87,7 +88,7 @@ class Boards:
         return known
 
     def keep(self, stream: KeyStream, state: BoardState) -> None:
-        """Take over a state that is known to stand in the log, unless a later one is known."""
+        """Cache a state known to be in the log, unless a later one is cached."""
         before = self._known.get(stream)
         if before is None or before.version <= state.version:
             self._known[stream] = state
@@ -98,19 +99,19 @@ class Boards:
                 self._outdated.discard(dropped)
 
     def outdate(self, stream: KeyStream) -> None:
-        """Have what is new of a key read from the log next time, whoever asks."""
+        """Make the next read of a key fetch its new commits from the log."""
         if stream in self._known:
             self._outdated.add(stream)
 
-    # ------------------------------------------------------------ what is on its way
+    # ------------------------------------------------------------ pending writes
 
     async def upcoming(
         self, stream: KeyStream, *, fresh: bool = False
     ) -> tuple[BoardState, Ticket | None]:
-        """A key as whoever has its turn may go by: with what this process has sent and what is not
-        acknowledged yet, whose ticket is given; `fresh`: when that is over, as the log has it.
+        """Return the state of a key for the holder of its turn, including this process's
+        unacknowledged write with its ticket. `fresh`: wait for that write, and read the log.
 
-        What is decided by it must be written after the ticket, or not at all.
+        A write decided on this state must be sent after the ticket, or not at all.
         """
         found = self._upcoming.get(stream)
         while fresh and found is not None:
@@ -123,7 +124,7 @@ class Boards:
         return await self.state(stream, fresh=fresh), None
 
     def expect(self, stream: KeyStream, state: BoardState, ticket: Ticket) -> None:
-        """Say how a key will stand when a ticket is through."""
+        """Set the state of a key after a ticket is acknowledged."""
         found = self._upcoming[stream] = _Upcoming(state, ticket)
         ticket.stored.add_done_callback(lambda _: self._arrived(stream, found))
 
@@ -134,14 +135,14 @@ class Boards:
             del self._upcoming[stream]
 
     def leaving(self, life: RunStream) -> tuple[RunState, Ticket] | None:
-        """A run's life as it will stand when what agents of this process said on leaving is
-        acknowledged, and the ticket of the last; None where nothing is on its way.
+        """Return the state of a run's life after pending leaves of this process's agents are
+        acknowledged, with the ticket of the last; None if none is pending.
         """
         found = self._lives.get(life)
         return None if found is None or found[1].failed else found
 
     def leaves(self, life: RunStream, state: RunState, ticket: Ticket) -> None:
-        """Say how a run's life will stand when a ticket is through."""
+        """Set the state of a run's life after a ticket is acknowledged."""
         self._lives[life] = (state, ticket)
 
         def arrived(_: object) -> None:
@@ -152,14 +153,16 @@ class Boards:
         ticket.stored.add_done_callback(arrived)
 
     def lost(self, stream: StreamId, took_s: float) -> None:
-        """A race for a key was lost to another process, after so long: leave it alone a while."""
+        """Note a race for a key lost to another process after `took_s` seconds: back off from the
+        key.
+        """
         losses = self._losses[stream] = self._losses.get(stream, 0) + 1
         wait_s = min(BACKOFF_S_MAX, took_s * 2 ** min(losses - 1, BACKOFF_DOUBLED_MAX))
         until_s = asyncio.get_running_loop().time() + random.uniform(0, wait_s)  # noqa: S311 -- not a secret
         self._calm[stream] = max(self._calm.get(stream, 0.0), until_s)
 
     def won(self, stream: StreamId) -> None:
-        """A key was written."""
+        """Note that a key was written."""
         self._losses.pop(stream, None)
 
     async def _calmed(self, streams: Sequence[StreamId]) -> None:
@@ -169,23 +172,23 @@ class Boards:
             await asyncio.sleep(left_s)
 
     async def log_time(self) -> int:
-        """The log's time now: that of its newest commit, in ns since 1970."""
+        """Return the log's current time: that of its newest commit, in ns since 1970."""
         log = self.states.log
         return (await log.at(await log.head())).stamp
 
     async def expires(self, streams: Sequence[KeyStream]) -> bool:
-        """Whether any of some keys, as last read, has a time to live."""
+        """Return whether any of some keys, as last read, has a time to live."""
         states = [await self.state(stream, fresh=False) for stream in streams]
         return any(state.expires is not None for state in states)
 
     async def keys(self, run: str) -> list[str]:
-        """The keys that are there, sorted. Reads all of a run's boards."""
+        """Return the present keys, sorted. Reads all of a run's boards."""
         return sorted(await self.states.boards(run))
 
     @contextlib.asynccontextmanager
     async def turn(self, streams: Sequence[StreamId]) -> AsyncGenerator[Callable[[], None], None]:
         """Wait until no other session of this process decides on one of the keys (or a run's life).
-        What it gives lets the next one go on before the block is left.
+        Yields a function that lets the next one continue before the block ends.
         """
         held: list[StreamId] = []
 
@@ -194,7 +197,7 @@ class Boards:
                 self._give_back(held.pop())
 
         try:
-            for stream in sorted(set(streams), key=str):  # one order: nobody waits in a circle
+            for stream in sorted(set(streams), key=str):  # fixed order, which prevents a deadlock
                 await self._take(stream)
                 held.append(stream)
             await self._calmed(held)
@@ -203,8 +206,8 @@ class Boards:
             give_back()
 
     def is_alone(self, stream: StreamId) -> bool:
-        """Whether whoever has a key's turn is the only one of this process that writes: then there
-        is nobody to share a batch with.
+        """Return whether the holder of a key's turn is the only writer of this process, so that no
+        batch can be shared.
         """
         return len(self._turns) == self._waiting.get(stream) == 1 and self.sender.is_idle
 

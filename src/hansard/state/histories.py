@@ -1,7 +1,7 @@
-"""Agents' states at any version or position, by their nearest chunk and what follows it.
+"""Agents' states at any version or position, from the nearest chunk and the commits after it.
 
-Long because a chunk is one concept: its form, its reader, and the writer that makes it ahead of any
-reader.
+Long because a chunk is one concept: its format, its reader, and the writer that makes it ahead of
+any reader.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ from hansard.domain.payload.parts import in_full, values_by_parts
 from hansard.domain.refusal import Refusal
 from hansard.domain.steps import Failure, Step, StepEvent, ToolDeclared
 
-# An agent's state in chunks of 64 versions: what each added to the one before.
+# An agent's state in chunks of 64 versions: the changes since the previous chunk.
 #
-# A chunk holds what changed, never the whole state, so N versions cost O(N) bytes however many
-# chunks are kept. Derived and outside the log: made by the first reader that misses one, thrown
-# away at will. Its layout is named by a digest of this version and the state's fields, so another
-# version's are not read but made again.
+# A chunk holds changes, never the whole state, so N versions cost O(N) bytes regardless of the
+# number of chunks. Chunks are derived and outside the log: the first reader that misses one makes
+# it, and they may be deleted at any time. Their layout is named by a digest of this version and the
+# state's fields, so that those of another version are ignored and made again.
 
 CHUNK_VERSIONS = 64
-"""Versions a chunk: a reader fetches as many commits after one, at most, and each of them costs it
-what a chunk costs."""
+"""Versions per chunk: a reader fetches at most as many commits after one, and each of them costs as
+much as a chunk.
+"""
 
 _PARTS = {"tools", "edited", "steps", "facts", "known", "refused"}
 
@@ -67,10 +68,11 @@ class _Fact(msgspec.Struct, array_like=True):
 
 
 class Chunk(msgspec.Struct):
-    """What the versions after the chunk before added. Ends with a whole commit.
+    """Changes since the previous chunk. Ends with a whole commit.
 
-    `version` and `position` are those of that commit's end; `base` the version it follows. What it
-    has whole, and not as what was added, is decoded of the last one alone: see `finish`.
+    `version` and `position`: those of that commit's end; `base`: the version it follows. Fields
+        held
+    whole rather than as changes are decoded only from the last chunk: see `finish`.
     """
 
     base: int
@@ -93,7 +95,7 @@ _edited = msgspec.json.Decoder(dict[str, tuple[tuple[int, ToolDeclared], ...]])
 
 
 def make(before: AgentState, after: AgentState, position: int, events: Iterable[Event]) -> bytes:
-    """The chunk that leads from one state to a later one, by the events between them."""
+    """Encode the chunk from one state to a later one, by the events between them."""
     old = before.steps
     named = dict.fromkeys(getattr(event, "step", None) for event in events)
     steps = [after.steps[number] for number in named if number in after.steps]
@@ -126,7 +128,7 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def read(data: bytes) -> Chunk | None:
-    """A stored chunk; None where it is not one (it is then made again)."""
+    """Decode a stored chunk; None if it is invalid (it is then made again)."""
     try:
         return _decoder.decode(data)
     except msgspec.DecodeError:
@@ -134,7 +136,7 @@ def read(data: bytes) -> Chunk | None:
 
 
 def apply(state: AgentState, chunk: Chunk) -> None:
-    """Add what a chunk says to a state, which the caller owns: after the last one, `finish` it."""
+    """Apply a chunk to a state, which the caller owns; after the last one, call `finish`."""
     state.version = chunk.version
     for step in chunk.steps:
         state.steps[step.number] = step
@@ -145,8 +147,8 @@ def apply(state: AgentState, chunk: Chunk) -> None:
 
 
 def finish(state: AgentState, chunk: Chunk | None) -> bool:
-    """Make a state, to which all of some chunks were added, that after the last one (None: there
-    was none); False where that is not one.
+    """Complete a state after the last of its chunks (None: there was none); return False if that
+    chunk is invalid.
     """
     if chunk is None:
         return True
@@ -162,24 +164,24 @@ def finish(state: AgentState, chunk: Chunk | None) -> bool:
     return True
 
 
-# Agents' states at any version or position, by their nearest chunk and what came after it.
+# Agents' states at any version or position, from the nearest chunk and the commits after it.
 #
-# Keeps what was read last in bounded memory: a past that was read once costs no broker again, since
-# the past does not change.
+# Caches what was read last in bounded memory, since the past does not change: reading it again
+# needs no broker.
 
 SEGMENTS_MAX = 256
 """Most segments kept in memory, over all streams: some 16,000 events, and a state before each."""
 
 STREAMS_MAX = 1_024
-"""Most streams whose chunk positions are remembered."""
+"""Most streams whose chunk positions are cached."""
 
 
 class Segment(msgspec.Struct):
-    """A state at a chunk's end, and the commits after it up to the next chunk's.
+    """A state at a chunk's end, and the commits after it up to the next chunk's end.
 
-    `ends` are (position, version, events, label) of each commit; the position of one that is part
-    of a transaction is where that ends. `horizon` is the position up to which
-    nothing of the segment is missing; a whole segment has none.
+    `ends`: (position, version, events, label) of each commit; the position of one in a transaction
+    is that of the transaction's end. `horizon`: position up to which the segment is complete; None
+    for a whole segment.
     """
 
     base: AgentState
@@ -187,12 +189,14 @@ class Segment(msgspec.Struct):
     ends: list[tuple[int, int, list[Event], Label | None]]
     horizon: int | None
     based: list[int] | None = None
-    """Numbers of the base's steps that are said in parts, once somebody asked."""
+    """Numbers of the base's steps with values in parts; None until first needed."""
     said: set[int] | None = None
-    """What `parted` found: to one that is asked, nothing is added."""
+    """Cached result of `parted`; once it is set, nothing is added to the segment."""
 
     def parted(self) -> set[int]:
-        """Numbers of all steps that may be said in parts: those of the base, all of the events."""
+        """Return the numbers of all steps that may have values in parts: those of the base, and all
+        of the events.
+        """
         if self.said is None:
             if self.based is None:
                 self.based = [step.number for step in values_by_parts(self.base.steps.values())]
@@ -212,33 +216,33 @@ class Segment(msgspec.Struct):
 
 
 class _Index(msgspec.Struct):
-    """Where a stream's chunks end: position by number, from 0 (the stream's begin)."""
+    """Ends of a stream's chunks: position by number, from 0 (the stream's begin)."""
 
     positions: list[int]
 
 
 CHUNKS_GUESSED_MAX = 1_000
-"""Up to this many chunks are asked for by their numbers, without asking how many there are."""
+"""Number of chunks up to which they are requested by number, without a request for their count."""
 
 CHUNKS_FIRST = 64
-"""So many are asked for where only a position is known; where there are half of them, it is asked
-whether there are more. (All of a large commit is in one chunk: the next numbers have none.)"""
+"""Number of chunks requested first if only a position is known; if half of them exist, the list of
+further ones is requested. (All of a large commit is in one chunk: the next numbers have none.)
+"""
 
 CHUNKS_SENT = 32
-"""So many chunks that were made are sent at once: those of one read ahead, and fewer than may be
-unacknowledged."""
+"""Chunks sent at once: those of one read ahead, and fewer than may be unacknowledged."""
 
 AHEAD_VERSIONS_MAX = 2_000
-"""So many versions are read at once where chunks are missing: some 1,000 commits of 1 KB."""
+"""Versions read at once if chunks are missing: some 1,000 commits of 1 KB."""
 
 
 Begin = Callable[[AgentStream], Awaitable["tuple[AgentState, int]"]]
-"""The state and position a stream goes on from: nothing, or a parent's where a fork cut it."""
+"""Return the initial state and position of a stream: empty, or the parent's at a fork's cut."""
 
 
 class _Tail:
-    """A stream's commits up to a position, `head`, as they are read for one state: those up to
-    `target`, a version (None: the newest), are requested together.
+    """A stream's commits up to a position, `head`, as read for one state: those up to `target`, a
+    version (None: the newest), are requested together.
     """
 
     def __init__(self, log: EventLog, stream: AgentStream, head: int, target: int | None) -> None:
@@ -251,14 +255,16 @@ class _Tail:
         self._read_to = 0
 
     async def newest(self) -> int:
-        """The stream's newest version, no older than the position."""
+        """Return the stream's newest version, no older than the position."""
         if self._newest is None:
             last = await self._log.last(self._stream)
             self._newest = last.commit.last_version if last is not None else 0
         return self._newest
 
     async def take(self, after: int, to: int, *, ahead: bool) -> list[Stored]:
-        """The commits with first versions in (after, to]; `ahead`: what follows is wanted, too."""
+        """Return the commits with first versions in (after, to]; `ahead`: prefetch the following
+        ones.
+        """
         if self._read_to < to:
             if ahead and self._wanted is None:
                 self._wanted = await self.newest()
@@ -286,12 +292,12 @@ class Histories:
         self._indexes: LRUCache[AgentStream, _Index] = LRUCache(STREAMS_MAX)
 
     async def at_version(self, stream: AgentStream, version: int) -> AgentState:
-        """An agent at a version, or its newest where it has fewer."""
+        """Return an agent at a version, or its newest if it has fewer."""
         return folded(await self.segment_of(stream, version), version=version)
 
     async def segment_of(self, stream: AgentStream, version: int) -> Segment:
-        """The segment that a version lies in, or the newest where there are fewer: not the
-        caller's own.
+        """Return the segment of a version, or the newest if there are fewer. It is shared: do not
+        modify it.
         """
         segment = self._cached_version(stream, version)
         return segment if segment is not None else await self._load_version(stream, version)
@@ -299,13 +305,15 @@ class Histories:
     async def at_position(
         self, stream: AgentStream, position: int, head: int | None = None
     ) -> AgentState:
-        """An agent at a position of the log; `head` is one that the log has had, if known."""
+        """Return an agent at a position of the log; `head`: a known past head of the log."""
         return folded(await self._segment_at(stream, position, head), position=position)
 
     async def in_full_at_position(
         self, stream: AgentStream, position: int, head: int | None = None
     ) -> AgentState:
-        """The same with its steps' values in full (`hansard.domain.payload.parts.in_full`)."""
+        """Return the same with its steps' values in full
+        (`hansard.domain.payload.parts.in_full`).
+        """
         segment = await self._segment_at(stream, position, head)
         state = folded(segment, position=position)
         in_full(state.steps, segment.parted())
@@ -318,15 +326,15 @@ class Histories:
         return segment or await self._load_position(stream, position, head)
 
     async def _grown(self, stream: AgentStream, position: int) -> Segment | None:
-        """The newest segment in memory, with what came since; None where it is not there or a
-        whole chunk came.
+        """Return the newest segment in memory, extended by new commits; None if it is not cached or
+        a whole chunk has been added.
         """
         index = self._indexes.get(stream)
         number = len(index.positions) - 1 if index is not None else -1
         segment = self._segments.get((stream, number))
         if segment is None or segment.horizon is None or segment.horizon >= position:
             return None
-        head = await self._log.head()  # first: a point may be beyond it, and more may come
+        head = await self._log.head()  # first: a point may be beyond it, and commits may be added
         last = await self._log.last(stream)
         known = segment.ends[-1][1] if segment.ends else segment.base.version
         newest = last.commit.last_version if last is not None else 0
@@ -344,8 +352,8 @@ class Histories:
         return grown
 
     async def version_at(self, stream: AgentStream, position: int, head: int | None = None) -> int:
-        """An agent's version at a position: from memory, else one point read where nothing came
-        after it. `head` as above.
+        """Return an agent's version at a position: from memory, or by one point read if nothing was
+        appended after it. `head` as above.
         """
         segment = self._cached_position(stream, position)
         if segment is not None:
@@ -357,7 +365,7 @@ class Histories:
         return (await self.at_position(stream, position, head)).version
 
     async def position_of(self, stream: AgentStream, version: int) -> int | None:
-        """The position of the commit that holds a version; None where there is none."""
+        """Return the position of the commit that holds a version; None if there is none."""
         segment = await self.segment_of(stream, version)
         if version == segment.base.version:
             return segment.position
@@ -389,10 +397,10 @@ class Histories:
         return segment if whole or segment.horizon is not None else None
 
     async def _load_version(self, stream: AgentStream, version: int) -> Segment:
-        """Read the segment a version lies in: how the stream begins, its chunks, and what follows
-        the chunk that the version's number lets one expect, all at once.
+        """Read the segment of a version: the stream's begin, its chunks, and the commits expected
+        after the chunk before the version, all at once.
 
-        Of a stream of which nothing was read yet, no more than up to the version.
+        For a stream of which nothing was read yet, reads only up to the version.
         """
         if version > CHUNKS_GUESSED_MAX * CHUNK_VERSIONS:
             tail = _Tail(self._log, stream, await self._log.head(), version)
@@ -413,13 +421,13 @@ class Histories:
         return await self._walk(stream, version, None, begin, chunks, tail)
 
     async def _follow(self, stream: AgentStream, after: int, to: int) -> list[Stored]:
-        """What is expected to follow on a chunk; nothing where there can be no chunk."""
+        """Return the commits expected after a chunk; none if there can be no chunk."""
         if self._snapshots is None and after:
             return []
         return await self._log.read(stream, after=after, to=to, inside=True)
 
     async def _load_position(self, stream: AgentStream, position: int, head: int | None) -> Segment:
-        """Read the segment a position lies in: its chunks, then its commits."""
+        """Read the segment of a position: its chunks, then its commits."""
         begin, chunks, newest = await asyncio.gather(
             self._begin(stream),
             self._chunks(stream, CHUNKS_FIRST),
@@ -439,8 +447,8 @@ class Histories:
         chunks: dict[int, bytes],
         follow: Sequence[Stored],
     ) -> Segment | None:
-        """The segment of a version from what was asked for at once; None where a chunk is missing,
-        or something follows on it that was not asked for.
+        """Return the segment of a version from the combined request; None if a chunk is missing, or
+        if commits outside of the request follow.
         """
         state, start = begin[0].copy(), begin[1]
         index = [start]
@@ -478,9 +486,9 @@ class Histories:
         chunks: dict[int, bytes],
         tail: _Tail,
     ) -> Segment:
-        """The segment a point lies in, from its chunks and, after those that are there, from the
-        commits: then the chunks that are missing are made. They are sent some at a time: whoever
-        waits for a state does not wait for the server to store each.
+        """Return the segment of a point, from its chunks and the commits after the last existing
+        one; make the missing chunks. Those are sent a few at a time, so that the caller does not
+        wait for the server to store each.
         """
         made: list[tuple[int, bytes]] = []
         state, start = begin[0].copy(), begin[1]
@@ -492,7 +500,7 @@ class Histories:
                 continue
             chunk = _chunk(chunks, number, state)
             is_last = chunk is None or _lies_in(version, position, chunk.version, chunk.position)
-            if is_last and not finish(state, last[1]):  # as if it were not there
+            if is_last and not finish(state, last[1]):  # treated as missing
                 less = {each: data for each, data in chunks.items() if each != last[0]}
                 return await self._walk(stream, version, position, begin, less, tail)
             if chunk is None:
@@ -531,8 +539,8 @@ class Histories:
         *,
         ahead: bool = False,
     ) -> Segment:
-        """The commits after a state up to the end of its chunk; `ahead`: those after it will be
-        asked for, too.
+        """Return the commits after a state up to the end of its chunk; `ahead`: prefetch those
+        after it.
         """
         to = number * CHUNK_VERSIONS
         stored = await tail.take(state.version, to, ahead=ahead)
@@ -546,7 +554,7 @@ class Histories:
         return bool(segment.ends) and segment.ends[-1][1] >= number * CHUNK_VERSIONS
 
     async def _chunks(self, stream: AgentStream, to: int, first: int = 1) -> dict[int, bytes]:
-        """Those of a stream's chunks that there are, by number, which ends at `to`."""
+        """Return the existing chunks of a stream that end at or before `to`, by number."""
         if self._snapshots is None or to < first:
             return {}
         prefix = self._prefix(stream)
@@ -555,7 +563,7 @@ class Histories:
         return {keys[key]: data for key, data in found.items()}
 
     async def put(self, stream: AgentStream, made: Sequence[tuple[int, bytes]]) -> None:
-        """Send chunks of a stream, by their numbers; nobody waits for them to be stored."""
+        """Send chunks of a stream, by number; does not wait until they are stored."""
         if self._snapshots is not None:
             for number, data in made:
                 await self._snapshots.put(f"{self._prefix(stream)}.{number}", data)
@@ -578,14 +586,14 @@ async def _now(head: int) -> int:
 
 
 def _chunk(chunks: dict[int, bytes], number: int, state: AgentState) -> Chunk | None:
-    """The chunk of a number, if it goes on from a state."""
+    """Return the chunk of a number, if it continues from a state."""
     data = chunks.get(number)
     chunk = read(data) if data is not None else None
     return chunk if chunk is not None and chunk.base == state.version else None
 
 
 def made_chunk(segment: Segment, ended: AgentState) -> bytes:
-    """The chunk of a whole segment, which leads to a state."""
+    """Encode the chunk of a whole segment that ends in a state."""
     events = (event for end in segment.ends for event in end[2])
     return make(segment.base, ended, segment.ends[-1][0], events)
 
@@ -595,7 +603,7 @@ def _version(stored: Stored) -> int:
 
 
 def ended_by(stored: Stored) -> tuple[int, int, list[Event], Label | None]:
-    """A commit as one of a segment's ends."""
+    """Return a commit as an entry of a segment's `ends`."""
     commit = stored.commit
     return whole_at(stored), commit.last_version, [*map(revive, commit.events)], commit.label
 
@@ -607,14 +615,14 @@ def _ends(stored: Iterable[Stored]) -> list[tuple[int, int, list[Event], Label |
 def _lies_in(
     version: int | None, position: int | None, version_end: int, position_end: int
 ) -> bool:
-    """Whether a point comes before the end of a segment."""
+    """Return whether a point lies before the end of a segment."""
     if version is not None:
         return version < version_end
     return position is not None and position < position_end
 
 
 def folded(segment: Segment, version: int | None = None, position: int | None = None) -> AgentState:
-    """The state at a segment's end, or at a point in it."""
+    """Fold a segment up to its end, or up to a point in it."""
     state = segment.base.copy()
     for end_position, _, events, label in segment.ends:
         if position is not None and end_position > position:
@@ -629,48 +637,50 @@ def folded(segment: Segment, version: int | None = None, position: int | None = 
     return state
 
 
-# Chunks made by who writes: beside its writes, so that no reader has to make them first.
+# Chunks made by the writer beside its writes, so that no reader has to make them.
 #
-# A writer's commits are in memory when they are acknowledged. When they have passed a multiple of
-# 64 versions, they become the chunk that a reader would make of them, by the same functions: on
-# the loop, in slices, and as soon as the agent pauses, so that an agent that writes without a
-# pause is not held up by it. It is a cache: what is not made here, because too much is waiting,
-# the program is killed, or a commit does not follow on what is known, any reader makes again.
+# A writer's commits are in memory when they are acknowledged. Once they pass a multiple of 64
+# versions, they become the chunk that a reader would make of them, by the same functions: on the
+# loop, in slices, and when the agent pauses, so that an agent writing without a pause is not
+# delayed. It is a cache: a chunk that is not made here, because too much is pending, the program is
+# killed, or a commit does not follow the known state, is made by any reader.
 #
-# A chunk never holds what the log does not. It is made of acknowledged commits alone, as a reader
-# is given them: one that was fenced made none of what it could not write. And it is sent only
-# when a power cut would leave the log its commits: at once under `strict`, a second later under
-# `relaxed`, and not at all where nobody knows how the server syncs.
+# A chunk never holds more than the log. It is made of acknowledged commits only, in the form that
+# readers get: a fenced writer makes none of commits that were refused. It is sent only once a power
+# cut would not lose its commits: at once under `strict`, a second later under `relaxed`, and never
+# if the server's sync behavior is unknown.
 
 SYNCED_S = {"strict": 0.0, "memory": 0.0, "relaxed": 1.0}
-"""So long after its newest commit was acknowledged a chunk is sent, in seconds, by the log's
-durability: no server called `relaxed` leaves anything unsynced for longer."""
+"""Delay, in seconds, after the ack of its newest commit before a chunk is sent, by the log's
+durability: no `relaxed` server leaves anything unsynced for longer.
+"""
 
 PAUSE_S = 0.25
-"""So long a stream was not written when its agent counts as pausing, in seconds."""
+"""Time without writes after which an agent counts as pausing, in seconds."""
 
 HELD_BYTES_MAX = 1024 * 1024
-"""With so many bytes of commits waiting, chunks are made without a pause."""
+"""Bytes of pending commits from which chunks are made without waiting for a pause."""
 
 HELD_MAX = 2_048
-"""Most commits of a stream that wait to become chunks: what comes then is read from the log. With
-half as many waiting, chunks are made without a pause."""
+"""Most pending commits of a stream: further ones are read from the log. From half as many on,
+chunks are made without waiting for a pause.
+"""
 
 CLOSE_S = 0.5
-"""So long the end of a client waits for the chunks that are due."""
+"""Timeout of a closing client for the chunks that are due, in seconds."""
 
 DUE_MAX = 64
-"""Most streams that wait for their chunk; those of others are left to readers."""
+"""Most streams with a pending chunk; those of others are left to readers."""
 
 SENDING_MAX = 64
-"""Most chunks that wait to be sent, some 25 KB each; others are left to readers."""
+"""Most chunks being sent, some 25 KB each; others are left to readers."""
 
 _log = logger(__name__)
 
 
 class _Written(msgspec.Struct, eq=False):
-    """What a writer has stored of its stream since its newest chunk: `held`, and before that what
-    is folded into a segment; None where that is not known.
+    """Commits that a writer has stored in its stream since its newest chunk: `held`, and earlier
+    ones folded into a segment; None if that is unknown.
     """
 
     stream: AgentStream
@@ -678,14 +688,14 @@ class _Written(msgspec.Struct, eq=False):
     segment: Segment | None = None
     due: bool = False
     last_s: float = 0.0
-    """When it was written last, by the monotonic clock."""
+    """Time of the last write, by the monotonic clock, in seconds."""
     bytes_told: int = 0
     bytes_taken: int = 0
-    """Of all commits ever, and of those that were taken out of `held`."""
+    """Bytes of all commits so far, and of those removed from `held`."""
 
     @property
     def pauses(self) -> bool:
-        """Whether its agent does, or wrote too much without a pause."""
+        """True if the agent pauses, or has written too much without a pause."""
         return (
             time.monotonic() - self.last_s >= PAUSE_S
             or 2 * len(self.held) >= HELD_MAX
@@ -694,8 +704,8 @@ class _Written(msgspec.Struct, eq=False):
 
 
 class ChunkMaker:
-    """Makes the chunks of the streams that this process writes. `written` gives a function for any
-    thread, the rest is for the loop's.
+    """Makes the chunks of the streams that this process writes. The functions returned by `written`
+    may be called in any thread, everything else on the loop.
     """
 
     def __init__(self, log: EventLog, histories: Histories) -> None:
@@ -707,8 +717,8 @@ class ChunkMaker:
         self._closed = asyncio.Event()
 
     def written(self, stream: AgentStream) -> Callable[[Stored], None] | None:
-        """What a stream's writer is to tell each commit to, once it is acknowledged, in order; None
-        where no chunks are made.
+        """Return the function to call with each commit of a stream's writer, in order, once it is
+        acknowledged; None if no chunks are made.
         """
         if as_read(self._log) is None or self._log.durability not in SYNCED_S:
             return None
@@ -750,14 +760,14 @@ class ChunkMaker:
                 kept.due = False
                 try:
                     await self._make(kept)
-                except HansardError as error:  # any reader meets it, too, and says so
+                except HansardError as error:  # any reader meets the same error and raises it
                     kept.segment = None
                     _log.debug("a chunk was not made", stream=str(kept.stream), why=str(error))
         finally:
             self._making = None
 
     async def _make(self, kept: _Written) -> None:
-        """Fold what was written on to what is known, and send each chunk that is whole by that."""
+        """Fold the pending commits, and send each chunk completed by them."""
         sift = as_read(self._log)
         kept.bytes_taken = kept.bytes_told
         commits = [kept.held.popleft() for _ in range(len(kept.held))]
@@ -783,7 +793,7 @@ class ChunkMaker:
         kept.segment = segment
 
     def _cut(self, stream: AgentStream, segment: Segment) -> Segment:
-        """What goes on after a segment if it is whole: then its chunk is sent."""
+        """Return the segment to continue with; if this one is whole, send its chunk."""
         number = segment.base.version // CHUNK_VERSIONS + 1
         if _ends_at(segment) < number * CHUNK_VERSIONS:
             return segment
@@ -803,11 +813,11 @@ class ChunkMaker:
             _log.debug("a chunk was not sent", stream=str(stream), why=str(error))
 
     async def close(self) -> None:
-        """Make what is due, and then no more; what is not sent in time is left to readers."""
+        """Make the chunks that are due, and stop; those not sent in time are left to readers."""
         self._closed.set()
         if self._making is not None:
             await asyncio.wait({self._making}, timeout=CLOSE_S)
-        await asyncio.sleep(0)  # what may be sent at once begins
+        await asyncio.sleep(0)  # starts the sends that need no delay
         working = [each for each in (self._making, *self._sending) if each is not None]
         for each in working:
             each.cancel()
@@ -820,8 +830,8 @@ def _ends_at(segment: Segment) -> int:
 
 
 def _less(state: AgentState) -> AgentState:
-    """A state to make the next chunk from: less what ended, of which a chunk says nothing more. An
-    event that says more of it is met with an error, and the state is then read again.
+    """Return a state for making the next chunk: without ended steps, which later chunks do not
+    mention. A later event of an ended step raises an error, and the state is then read again.
     """
     left = {number: step for number, step in state.steps.items() if step.is_open}
     return msgspec.structs.replace(state, steps=left, facts=[], known=set())

@@ -1,8 +1,8 @@
-"""Memory as it stands in the log: spaces at any point, and those of the process as last read.
+"""Memory in the log: spaces at any point, and the last-read spaces of the process.
 
-A space that is followed (`follow`) is kept at what the log tells as it comes by: reading it asks
-nobody. Of any other one what is new is read first. Texts are fetched and checked when they are used
-(`load`, `using`). Everything but `known` runs on the bus's loop.
+A space that is followed (`follow`) is updated as commits arrive: reading it needs no request. For
+any other space, new commits are read first. Texts are fetched and checked on use (`load`, `using`).
+Everything but `known` runs on the bus's loop.
 """
 
 from __future__ import annotations
@@ -32,32 +32,33 @@ from hansard.domain.payload import references
 from hansard.state.aggregates import commits_until, point_in
 
 SPACES_MAX = 256
-"""Most spaces that are kept in memory; others are read from the log again."""
+"""Most spaces kept in memory; others are read from the log again."""
 
 PASSED_EVERY = 50
-"""Of a version of the past the state is kept after so many versions, so that the next read goes on
-from the nearest."""
+"""Versions between two cached past states of a space, so that the next read continues from the
+nearest one.
+"""
 
 PASSED_MAX = 256
-"""Most such states that are kept, of all spaces."""
+"""Most cached past states, over all spaces."""
 
 OTHERS_EVERY = 50
-"""After so many commits others on the loop go on."""
+"""Commits after which other tasks of the loop get to run."""
 
 FOLLOW_PAUSE_S = 1.0
-"""Between two tries to follow the log, where it is out of reach."""
+"""Pause between two attempts to follow an unreachable log, in seconds."""
 
 DEPTH_MAX = 1_000
-"""Most changes of a file that wait to be applied to its text; then they are."""
+"""Most pending changes of a file's text; then they are applied."""
 
 T = TypeVar("T")
 
 READS_MAX = 10
-"""Of a space, for as long as it changes meanwhile; then what was read is not kept."""
+"""Most reads of a space that changes meanwhile; after that the result is not cached."""
 
 
 class MemoryEventAt(msgspec.Struct, frozen=True):
-    """An event of a space where it stands: its commit and its version."""
+    """An event of a space, with its commit and its version."""
 
     stored: Stored
     version: int
@@ -66,12 +67,12 @@ class MemoryEventAt(msgspec.Struct, frozen=True):
 
     @property
     def author(self) -> str:
-        """Who made the change; of an imported one the author that its source claims."""
+        """Author of the change; of an imported one the author that its source claims."""
         return author_of(self.stored.commit, self.id)
 
     @property
     def at(self) -> str:
-        """When it was made; of an imported change when its source claims. ISO 8601."""
+        """Time of the change; of an imported one the time that its source claims. ISO 8601."""
         return _claimed_at(self.stored.commit, self.id) or self.stored.time.isoformat()
 
 
@@ -80,14 +81,16 @@ def _claimed_at(commit: Commit, event_id: str) -> str | None:
 
 
 def author_of(commit: Commit, event_id: str) -> str:
-    """The author of an event; of one that was imported the author that its source claims."""
+    """Return the author of an event; of an imported one the author that its source claims."""
     actor = commit.actor
     is_imported = bool(actor.on_behalf_of) and _claimed_at(commit, event_id) is not None
     return actor.on_behalf_of[0] if is_imported else actor.agent
 
 
 class _Read(msgspec.Struct, eq=False):
-    """A space that is being read; `missed` is set where nobody took in a commit of it meanwhile."""
+    """A space that is being read; `missed`: set if a commit arrived meanwhile that was not
+    folded.
+    """
 
     space: str
     missed: bool = False
@@ -105,31 +108,33 @@ class Memories:
         self._reads: list[_Read] = []
 
     def through(self, log: EventLog) -> Self:
-        """The same, written through another log of the same record; what was read they share."""
+        """Return the same memories, written through another log of the same record; cached states
+        are shared.
+        """
         made = copy.copy(self)
         made.log = log
         return made
 
     def known(self, space: str) -> MemoryState | None:
-        """A followed space as it stands by what the log has told, to be read in any thread; None
-        where it is not followed, or was not read yet. Never changes.
+        """Return a followed space as received from the log, in any thread; None if it is not
+        followed, or was not read yet. The state is immutable.
         """
         return self._known.get(space) if self.is_following else None
 
     @property
     def is_following(self) -> bool:
-        """Whether the log is followed."""
+        """True if the log is followed."""
         return bool(self._following) and not self._following[0].done()
 
     async def whole(self, space: str, at: object = None) -> MemoryState:
-        """A space with the texts of all of its files. Raises as `at` and `load`."""
+        """Return a space with the texts of all of its files. Raises as `at` and `load`."""
         state = await self.at(space, at)
         await self.load(state.files.values())
         return state
 
     async def load(self, files: Iterable[MemoryFile | None]) -> None:
-        """Fetch what the texts of some files take, in as few requests as may be, and check them.
-        Raises NotFound for a text that was erased, Corrupt.
+        """Fetch the texts of some files, in as few requests as possible, and check them. Raises
+        NotFound for an erased text, Corrupt.
         """
         bodies = [file.body for file in files if file is not None and file.body.known is None]
         for texts, blobs in in_parts((body, list(body.blobs())) for body in bodies):
@@ -140,8 +145,8 @@ class Memories:
                     await asyncio.sleep(0)
 
     async def using(self, work: Callable[[], T], first: Iterable[MemoryFile | None] = ()) -> T:
-        """What `work` returns, which only reads: it is run again once a text that it turns out to
-        need was fetched. `first`: the files that it is known to need. Raises as `load`.
+        """Return the result of `work`, which must only read: it runs again each time that a missing
+        text has been fetched. `first`: files known to be needed. Raises as `load`.
         """
         await self.load(first)
         while True:
@@ -151,8 +156,8 @@ class Memories:
                 error.text.text(await self._blobs.get_all(sorted(set(error.text.blobs()))))
 
     async def state(self, space: str) -> MemoryState:
-        """A space as it stands; not to be changed. Costs a read of what is new; the texts of its
-        files are to be fetched by who uses them.
+        """Return the current space; must not be modified. Costs a read of the new commits; callers
+        load the texts.
         """
         known = self._known.get(space)
         state = known if known is not None else spaces.initial()
@@ -174,8 +179,8 @@ class Memories:
         return await self.folded(state, commits)
 
     async def at(self, space: str, at: object) -> MemoryState:
-        """A space as it stood at a point: a version ('@3'), a position, a time, or the id of a
-        commit or event of it; now for None. Raises BadName, NotFound.
+        """Return a space at a point: a version ('@3'), a position, a time, or the id of a commit or
+        event of it; None for now. Raises BadName, NotFound.
         """
         if at is None:
             return await self.state(space)
@@ -197,14 +202,14 @@ class Memories:
         return state
 
     def _before(self, space: str, version: int) -> MemoryState | None:
-        """The nearest kept state of a space that is not beyond a version."""
+        """Return the nearest cached state of a space that is not beyond a version."""
         kept = [each for name, each in self._passed if name == space and each <= version]
         return self._passed[space, max(kept)] if kept else None
 
     async def _walked(
         self, space: str, state: MemoryState, commits: Sequence[Stored]
     ) -> MemoryState:
-        """A state after more commits; those that it passes are kept now and then."""
+        """Fold commits into a state, caching some of the states in between."""
         for begin in range(0, len(commits), PASSED_EVERY):
             part = commits[begin : begin + PASSED_EVERY]
             state = await self.folded(state, part)
@@ -213,19 +218,19 @@ class Memories:
         return state
 
     async def history(self, space: str, *, after: int = 0) -> list[MemoryEventAt]:
-        """The events of a space after a version."""
+        """Return the events of a space after a version."""
         commits = await self.log.read(stream_of(space), after=after)
         return [each for stored in commits for each in _events(stored)]
 
     async def spaces(self) -> list[str]:
-        """The names of all spaces that were ever written, sorted."""
+        """Return the names of all spaces that were ever written, sorted."""
         commits = await self.log.read_kind(KIND)
         return sorted(
             {each.stream.id for each in commits if isinstance(each.stream, WorkspaceStream)}
         )
 
     def keep(self, space: str, state: MemoryState) -> None:
-        """Take over a state that is known to stand in the log, unless a later one is known."""
+        """Cache a state known to be in the log, unless a later one is cached."""
         before = self._known.get(space)
         if before is None or before.version <= state.version:
             self._known[space] = state
@@ -234,15 +239,15 @@ class Memories:
                 self._forget(next(iter(self._known)))
 
     def _forget(self, space: str) -> None:
-        """Keep nothing of a space. Nobody takes in what comes by of it until it is kept again, so
-        whoever is reading it now reads on before that.
+        """Drop a space from the cache. Commits that arrive until it is cached again are not folded,
+        so concurrent reads of it must continue until then.
         """
         self._known.pop(space, None)
         for read in self._reads:
             read.missed = read.missed or read.space == space
 
     async def folded(self, state: MemoryState, commits: Sequence[Stored]) -> MemoryState:
-        """A state after more commits; the given one is left as it is."""
+        """Return a state after more commits; the given one is not modified."""
         if not commits:
             return state
         state = state.copy()
@@ -256,7 +261,7 @@ class Memories:
         return state
 
     async def _with_links(self, state: MemoryState, event: Event) -> Event:
-        """An event that can be folded: what its links lead to is fetched."""
+        """Return an event that can be folded: the targets of its links are fetched."""
         if not isinstance(event, MemoryChanged) or not any(each.link for each in event.files):
             return event
         links = [each for each in event.files if each.link]
@@ -279,12 +284,12 @@ class Memories:
     # ------------------------------------------------------------ following
 
     async def follow(self, names: Sequence[str] = ()) -> None:
-        """Follow the log from here on, and have some spaces read. Returns when they are."""
+        """Follow the log from now on, and read some spaces. Returns once they are read."""
         if not self.is_following:
             head = await self.log.head()
-            if not self.is_following:  # nobody else began meanwhile
+            if not self.is_following:  # unless a concurrent call began it
                 for name in [*self._known, *(read.space for read in self._reads)]:
-                    self._forget(name)  # it may have changed before the head
+                    self._forget(name)  # may have changed before the head
                 self._following[:] = [asyncio.create_task(self._follow(head))]
         for name in names:
             await self.whole(name)
@@ -307,7 +312,7 @@ class Memories:
                 await asyncio.sleep(FOLLOW_PAUSE_S)
 
     async def _take(self, stored: Stored) -> None:
-        """Fold a commit that came by into what is known of its space, if anything is."""
+        """Fold a commit that arrived into the cached space, if any."""
         if not isinstance(stored.stream, WorkspaceStream):
             return
         name = stored.stream.id
@@ -319,13 +324,13 @@ class Memories:
             return
         if known.version + 1 == stored.commit.version:
             state = await self.folded(known, [stored])
-            with contextlib.suppress(HansardError):  # raised again where the text is used
+            with contextlib.suppress(HansardError):  # raised again when the text is used
                 await self.load(_changed(state, stored))
             self.keep(name, state)
             return
         try:
             await self.state(name)
-        except HansardError:  # read again by whoever asks, who is told
+        except HansardError:  # the next reader reads again and gets the error
             self._forget(name)
 
 
@@ -337,7 +342,7 @@ def _events(stored: Stored) -> list[MemoryEventAt]:
 
 
 def _changed(state: MemoryState, stored: Stored) -> list[MemoryFile | None]:
-    """The files of a state that a commit changed."""
+    """Return the files of a state that a commit changed."""
     return [
         state.files.get(file.path)
         for each in _events(stored)
@@ -347,6 +352,6 @@ def _changed(state: MemoryState, stored: Stored) -> list[MemoryFile | None]:
 
 
 def by_of(stored: Stored, event_id: str) -> By:
-    """What the commit around an event says."""
+    """Return author, time and label of an event from its commit."""
     author = author_of(stored.commit, event_id)
     return By(author, stored.stamp, event_id, stored.commit.label)

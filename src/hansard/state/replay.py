@@ -1,8 +1,8 @@
 """States by replay: a stream, an agent, a whole run, at any point; forks read through to parents.
 
 No read of the past replays the log or keeps a list of states: an agent at a point costs its nearest
-chunk and the commits after it, a run its agents. What was read once is kept in bounded memory,
-since the past does not change. A point is one of:
+chunk and the commits after it, a run its agents. Past states are cached in bounded memory, since
+the past does not change. A point is one of:
 
     None                 the newest
     1234                 a position
@@ -51,7 +51,7 @@ from hansard.state.histories import ChunkMaker, Histories
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """A message as it stands: the version of its stream, who sent it, what, and its label."""
+    """A sent message: its version in the stream, sender, event, and label."""
 
     version: int
     sender: str
@@ -60,17 +60,17 @@ class Mail(msgspec.Struct, frozen=True):
 
 
 def tasks_of(run: str) -> KeyStream:
-    """The stream of a run's tasks."""
+    """Return the stream of a run's tasks."""
     return KeyStream(run, task.KEY)
 
 
 def mail_of(run: str) -> KeyStream:
-    """The stream of a run's messages."""
+    """Return the stream of a run's messages."""
     return KeyStream(run, MAIL_KEY)
 
 
 def fold_team(commits: Iterable[Stored]) -> TeamState:
-    """The tasks of a run from commits of its board, by position; other keys are passed over."""
+    """Fold the tasks of a run from commits of its board, by position; other keys are skipped."""
     state = task.initial()
     for stored in commits:
         if isinstance(stored.stream, KeyStream) and stored.stream.key == task.KEY:
@@ -86,7 +86,7 @@ def evolve_team(state: TeamState, stored: Stored) -> None:
 
 
 def mails(commits: Iterable[Stored]) -> list[Mail]:
-    """The messages of commits, in order. Raises Refused for an event that is none."""
+    """Return the messages of commits, in order. Raises Refused for an event of another kind."""
     found: list[Mail] = []
     for stored in commits:
         for index, recorded in enumerate(stored.commit.events):
@@ -102,27 +102,24 @@ def mails(commits: Iterable[Stored]) -> list[Mail]:
 
 
 SKELETONS_MAX = 256
-"""Most runs whose life and boards are kept in memory."""
+"""Most runs whose life and boards are cached."""
 
 BEGINS_MAX = 4_096
-"""Most runs of which is kept whether they began as a fork."""
+"""Most runs of which it is cached whether they began as a fork."""
 
 
 class RunView(Brief, msgspec.Struct):
-    """A run at a point: its life, its agents, and the version of each stream, by stream name.
-
-    `position` is where the read ended; `boards` are the keys of its shared state that are there
-    then, by key; `team` its tasks.
+    """A run at a point.
 
     Attributes:
-        run: The run's id.
-        life: What is true of the whole run: status, roster, labels, scores.
-        agents: Each agent's state, by name.
-        streams: The run's streams, by name.
-        vector: Each stream's version, by name.
-        position: Where the read ended.
-        boards: The keys of its shared state that are there, by key.
-        team: Its tasks.
+        run: Id of the run.
+        life: State of the whole run: status, roster, labels, scores.
+        agents: State of each agent, by name.
+        streams: Streams of the run, by name.
+        vector: Version of each stream, by name.
+        position: Position at which the read ended.
+        boards: Present keys of its shared state, by key.
+        team: Tasks of the run.
     """
 
     run: str
@@ -135,7 +132,7 @@ class RunView(Brief, msgspec.Struct):
     team: TeamState = msgspec.field(default_factory=TeamState)
 
     def _brief(self) -> dict[str, Any]:
-        """What it is of, and who and what is in it."""
+        """Return the fields of its short representation."""
         return {
             "run": self.run,
             "workflow": self.life.workflow,
@@ -161,12 +158,12 @@ class RunView(Brief, msgspec.Struct):
             raise NotFound(what, f"its agents at this point are: {known}") from None
 
     def stream_of(self, agent: str) -> AgentStream:
-        """An agent's stream in this run."""
+        """Return an agent's stream in this run."""
         return AgentStream(self.run, self.agent(agent).role, agent)
 
 
 class _Skeleton(msgspec.Struct):
-    """A run's life and boards up to a position: all of it but its agents."""
+    """Life and boards of a run up to a position: everything except its agents."""
 
     commits: list[Stored]
     horizon: int
@@ -184,14 +181,16 @@ class States:
         self._begins: LRUCache[str, RunForked | None] = LRUCache(BEGINS_MAX)
 
     def through(self, log: EventLog) -> Self:
-        """The same, written through another log of the same record; what was read they share."""
+        """Return the same states, written through another log of the same record; caches are
+        shared.
+        """
         made = copy.copy(self)
         made.log = log
         return made
 
     def written(self, stream: AgentStream) -> Callable[[Stored], None] | None:
-        """What the writer of an agent's stream is to tell its commits to, as they are acknowledged,
-        so that their chunks are made (`hansard.state.histories`); None where none are.
+        """Return the function to call with the acknowledged commits of the writer of an agent's
+        stream, so that their chunks are made (`hansard.state.histories`); None if none are made.
         """
         return self._maker.written(stream) if self._maker is not None else None
 
@@ -201,7 +200,9 @@ class States:
             await self._maker.close()
 
     async def forked(self, run: str) -> RunForked | None:
-        """How a run began, if as a fork. That does not change, so it is asked once."""
+        """Return the event with which a run began, if it is a fork. Cached, since it does not
+        change.
+        """
         if run in self._begins:
             return self._begins[run]
         life = await self.log.read_streams([RunStream(run)])
@@ -216,7 +217,7 @@ class States:
     async def commits(
         self, stream: StreamId, to: int | None = None, up_to: UpTo = None
     ) -> list[Stored]:
-        """One stream's commits from version 1, through its parents where its run is a fork."""
+        """Return one stream's commits from version 1, through its parents if its run is a fork."""
         run = getattr(stream, "run", None)
         forked = await self.forked(run) if run is not None else None
         if run is None or forked is None:
@@ -231,12 +232,12 @@ class States:
         return before + await self.log.read(stream, after=cut, to=to, up_to=up_to)
 
     async def agent(self, stream: AgentStream, to: int | None = None) -> AgentState:
-        """An agent at a version of its stream; None is the newest."""
+        """Return an agent at a version of its stream; None is the newest."""
         if to is None:
             head = await self.log.end(None)
             return await self._histories.at_position(stream, head, head)
         state: AgentState | None = None
-        if stream.run not in self._begins:  # it is asked for together with the rest
+        if stream.run not in self._begins:  # requested together with the rest
             state = await self._histories.at_version(stream, to)
         forked = await self.forked(stream.run)
         if forked is not None and to <= forked.at.get(str(stream), 0):
@@ -245,7 +246,7 @@ class States:
         return state if state is not None else await self._histories.at_version(stream, to)
 
     async def _begin(self, stream: AgentStream) -> tuple[AgentState, int]:
-        """The state a stream goes on from: nothing, or the parent's where a fork cut it."""
+        """Return the initial state of a stream: empty, or the parent's at a fork's cut."""
         forked = await self.forked(stream.run)
         cut = forked.at.get(str(stream), 0) if forked is not None else 0
         if forked is None or not cut:
@@ -254,16 +255,16 @@ class States:
         return await self.agent(parent, cut), 0
 
     async def life(self, run: str) -> RunState:
-        """A run's life now. Raises NotFound."""
+        """Return the current life of a run. Raises NotFound."""
         commits = await self.commits(RunStream(run))
         if not commits:
             raise _no_run(run)
         return fold_life(commits)
 
     async def run(self, run: str, up_to: UpTo = None) -> RunView:
-        """A whole run at a point. Raises NotFound where it had not begun by then.
+        """Return a whole run at a point. Raises NotFound if it had not begun at that point.
 
-        Steps' values are told in full up to 64 KiB (`hansard.domain.payload.parts.in_full`).
+        Steps' values are returned in full up to 64 KiB (`hansard.domain.payload.parts.in_full`).
         """
         position = await self.log.end(up_to)
         newest = up_to is None
@@ -287,7 +288,7 @@ class States:
         return RunView(run, life, found, streams, vector, position, standing, team)
 
     async def boards(self, run: str, up_to: UpTo = None) -> dict[str, BoardState]:
-        """The keys of a run's shared state that are there at a point, by key."""
+        """Return the present keys of a run's shared state at a point, by key."""
         position = await self.log.end(up_to)
         *_, boards, _ = await self._skeleton_at(run, position, newest=up_to is None)
         return await self._standing(boards, position, up_to)
@@ -295,7 +296,7 @@ class States:
     async def _standing(
         self, commits: list[Stored], position: int, up_to: UpTo
     ) -> dict[str, BoardState]:
-        """What boards' commits up to a point come to, less what is removed or has expired."""
+        """Fold boards' commits up to a point, without removed and expired keys."""
         found = fold_boards(commits)
         now = up_to.stamp if isinstance(up_to, AtTime) else 0
         if not now and any(state.expires is not None for state in found.values()):
@@ -303,9 +304,10 @@ class States:
         return {key: state for key, state in found.items() if not state.absent(now)}
 
     async def vector(self, run: str, up_to: UpTo = None) -> tuple[RunState, dict[str, int]]:
-        """A run's life and the version of each of its streams at a point, without their states.
+        """Return a run's life and the version of each of its streams at a point, without their
+        states.
 
-        Raises NotFound where it had not begun by then.
+        Raises NotFound if it had not begun at that point.
         """
         position = await self.log.end(up_to)
         life, vector, *_, horizon = await self._skeleton_at(run, position, newest=up_to is None)
@@ -321,7 +323,9 @@ class States:
         return life, vector
 
     async def position_of(self, stream: AgentStream, version: int) -> int | None:
-        """The position of the commit that holds a version of an agent, in whichever run it is."""
+        """Return the position of the commit that holds a version of an agent, in a parent's run if
+        needed.
+        """
         forked = await self.forked(stream.run)
         if forked is not None and version <= forked.at.get(str(stream), 0):
             parent = msgspec.structs.replace(stream, run=forked.parent)
@@ -331,8 +335,8 @@ class States:
     async def _skeleton_at(
         self, run: str, position: int, *, newest: bool
     ) -> tuple[RunState, dict[str, int], dict[str, StreamId], list[Stored], int]:
-        """A run's life, the versions of it and its boards, and its boards' commits, at a position,
-        by position; and a position that the log has had.
+        """Return a run's life, the versions of it and its boards, and its boards' commits, at a
+        position, by position; and a known past head of the log.
         """
         skeleton = await self._skeleton(run, position, newest=newest)
         own = until(skeleton.commits, position)
@@ -350,7 +354,7 @@ class States:
         return fold_life(lives), vector, streams, boards, skeleton.horizon
 
     async def _skeleton(self, run: str, position: int, *, newest: bool) -> _Skeleton:
-        """Life and boards up to a position; `newest` says that it was the log's end just now."""
+        """Return life and boards up to a position; `newest`: it was the log's head just now."""
         known = self._skeletons.get(run)
         if known is not None and known.horizon >= position:
             return known
@@ -368,7 +372,7 @@ class States:
         return made
 
     async def _parents(self, forked: RunForked, depth: int) -> list[Stored]:
-        """The parents' life and boards before a fork's cut, by position."""
+        """Return the parents' life and boards before a fork's cut, by position."""
         if depth > FORK_DEPTH_MAX:
             raise Corrupt(f"run {forked.parent}", f"it has more than {FORK_DEPTH_MAX} parents")
         skeleton = await self._skeleton(forked.parent, await self.log.end(None), newest=True)
@@ -378,7 +382,8 @@ class States:
         return _within([*before, *skeleton.commits], forked)
 
     async def history(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """All commits of a run by position, before a fork's cut its parents'. Raises NotFound.
+        """Return all commits of a run by position; before a fork's cut, its parents'. Raises
+        NotFound.
 
         Reads the whole run: for a listing or a search, not for a state.
         """
@@ -400,7 +405,7 @@ class States:
 
 
 def _within(commits: Iterable[Stored], forked: RunForked) -> list[Stored]:
-    """Those of a parent's commits that a fork took over."""
+    """Return a parent's commits that a fork inherits."""
     return [
         stored
         for stored in commits
@@ -422,7 +427,7 @@ def _no_run(run: str) -> NotFound:
 
 
 def fold_agent(commits: Iterable[Stored], to: int | None = None) -> AgentState:
-    """An agent's state from its stream's commits, from the first."""
+    """Fold an agent's state from its stream's commits, from the first."""
     state = agents.initial()
     for stored in commits:
         if to is not None and state.version >= to:
@@ -436,7 +441,9 @@ def fold_agent(commits: Iterable[Stored], to: int | None = None) -> AgentState:
 
 
 def fold_boards(commits: Iterable[Stored]) -> dict[str, BoardState]:
-    """The keys of a run's shared state from their commits, by key; budgets are none of them."""
+    """Fold the keys of a run's shared state from their commits, by key; budgets are not
+    included.
+    """
     found: dict[str, BoardState] = {}
     for stored in commits:
         if isinstance(stored.stream, KeyStream) and not stored.stream.key.startswith(RESERVED):
@@ -452,7 +459,7 @@ def evolve_board(state: BoardState, stored: Stored) -> None:
 
 
 def fold_life(commits: Iterable[Stored]) -> RunState:
-    """A run's life from its stream's commits."""
+    """Fold a run's life from its stream's commits."""
     state = runs.initial()
     for stored in commits:
         events = [revive(recorded) for recorded in stored.commit.events]
@@ -480,15 +487,15 @@ class Points:
         self._states = states
 
     async def view(self, run: str, at: object = None) -> RunView:
-        """A run at a point. Raises NotFound, BadName."""
+        """Return a run at a point. Raises NotFound, BadName."""
         return await self._states.run(run, await self.up_to(run, at))
 
     async def vector(self, run: str, at: object = None) -> tuple[RunState, dict[str, int]]:
-        """A run's life and its streams' versions at a point. Raises NotFound, BadName."""
+        """Return a run's life and its streams' versions at a point. Raises NotFound, BadName."""
         return await self._states.vector(run, await self.up_to(run, at))
 
     async def up_to(self, run: str, at: object) -> UpTo:
-        """Where a read of a run ends. Raises NotFound, BadName."""
+        """Return the point at which a read of a run ends. Raises NotFound, BadName."""
         match at:
             case None:
                 return None
@@ -523,8 +530,8 @@ class Points:
             raise BadName("point", text, _REMEDY) from None
 
     async def step_name(self, run: str, text: str) -> str:
-        """Return `agent#number` for the address of one of a step's events; any other text as it is.
-        Raises NotFound.
+        """Return `agent#number` for the address of one of a step's events; any other text
+        unchanged. Raises NotFound.
         """
         if not _ADDRESS.fullmatch(text):
             return text
@@ -536,8 +543,8 @@ class Points:
         raise NotFound(f"a step at {text} ({recorded.type})", "see 'hansard run trace'")
 
     async def _event(self, run: str, address: str) -> tuple[Stored, int]:
-        """The commit of the event at `position.index`, and the event's version in its stream. Reads
-        that commit alone, unless it is of another run: a fork has commits of its parents.
+        """Return the commit of the event at `position.index`, and its version in its stream. Reads
+        that commit alone, unless it belongs to another run: a fork has commits of its parents.
         """
         position, index = (int(part) for part in address.split("."))
         remedy = "see 'hansard trail'"
@@ -577,8 +584,8 @@ class Points:
         raise NotFound(f"version {version} of {name!r} in run {run}", _REMEDY)
 
     async def history(self, run: str, at: object) -> tuple[UpTo, list[Stored] | None]:
-        """Where a read of a run ends, and its commits up to there where these had to be read to
-        find it: an id stands in no index. Raises NotFound, BadName.
+        """Return the point at which a read of a run ends, and its commits up to there if they had
+        to be read to find it, as ids have no index. Raises NotFound, BadName.
         """
         target = at.strip().lower() if isinstance(at, str) else ""
         if not _UUID.fullmatch(target):
@@ -602,7 +609,7 @@ def _of_id(run: str, target: str, commits: list[Stored]) -> AtPosition:
 
 
 def snapshot_version(stored: Stored, target: str) -> int | None:
-    """The version in an agent's commit whose snapshot has this id; None where none has."""
+    """Return the version in an agent's commit whose snapshot has this id; None if none has."""
     stream = stored.stream
     if not isinstance(stream, AgentStream):
         return None
@@ -611,7 +618,9 @@ def snapshot_version(stored: Stored, target: str) -> int | None:
 
 
 def at_time(moment: datetime) -> AtTime:
-    """To the end of the microsecond: the log counts ns, and shows its times cut to microseconds."""
+    """Return the end of the moment's microsecond: the log counts ns, and shows its times cut to
+    microseconds.
+    """
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,6 +1,5 @@
-"""What a browser reads: pages and their parts, without a server.
+"""Pages for a browser and their parts, without a server.
 
-Touches no log: it is given what it shows.
-Gives the pages (`pages`, from `templates/` and `static/`) and the pictures of a comparison
-(`comparison_plots`).
+Reads no log: the caller passes the data. Provides the pages (`pages`, from `templates/` and
+`static/`) and the plots of a comparison (`comparison_plots`).
 """

@@ -1,4 +1,4 @@
-"""The pictures of a comparison, drawn by matplotlib as SVG. Equal parts give equal bytes."""
+"""Plots of a comparison, drawn by matplotlib as SVG. Equal parts give equal bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from hansard.projections.report import Part
 
-mpl.rcParams["svg.hashsalt"] = "hansard"  # else ids in the file are random
+mpl.rcParams["svg.hashsalt"] = "hansard"  # otherwise ids in the file are random
 mpl.rcParams["svg.fonttype"] = "none"
 
 WIDTH_IN = 7.0
@@ -22,14 +22,14 @@ LINES = ("#1f4e79", "#b35900", "#2e7d32", "#7b1fa2", "#5d4037", "#00838f")
 
 
 def figure_of(kind: str, part: Part, beside: Part | None = None) -> Figure | None:
-    """A picture; None where there is nothing to draw. `cost` takes the costs' part, too."""
+    """Return a plot; None if there is nothing to draw. `cost` also needs the part of the costs."""
     if kind == "cost":
         return _cost(part, beside) if beside is not None else None
     return {"intervals": _intervals, "pairs": _pairs, "curves": _curves}[kind](part)
 
 
 def draw(kind: str, part: Part, beside: Part | None = None) -> bytes | None:
-    """A picture as SVG; None where there is nothing to draw."""
+    """Return a plot as SVG; None if there is nothing to draw."""
     figure = figure_of(kind, part, beside)
     if figure is None:
         return None
@@ -39,7 +39,9 @@ def draw(kind: str, part: Part, beside: Part | None = None) -> bytes | None:
 
 
 def _intervals(part: Part) -> Figure | None:
-    """Each difference with its interval at one look, and the wider one that holds at any look."""
+    """Plot each difference with its interval for a single look, and the wider one valid at any
+    look.
+    """
     rows = [row for row in part.comparisons if row["default"] and row["low"] is not None]
     if not rows:
         return None
@@ -54,15 +56,13 @@ def _intervals(part: Part) -> Figure | None:
     axes.set_yticks(range(len(rows)), _names(rows[::-1]))
     axes.set_ylim(-0.6, len(rows) - 0.4)
     bases = {row["baseline"] for row in rows}
-    other = _plain(rows[0]["baseline"]) if len(bases) == 1 else "the arm it stands against"
+    other = _plain(rows[0]["baseline"]) if len(bases) == 1 else "the baseline arm"
     axes.set_xlabel(f"difference of {_plain(part.metric)} to {other}")
     return figure
 
 
 def _names(rows: list[dict[str, Any]]) -> list[str]:
-    """What stands beside each interval: the arm, what it stands against where that is not always
-    the same, and the slice.
-    """
+    """Return the row labels: the arm, its baseline if several are used, and the slice."""
     several = len({row["baseline"] for row in rows}) > 1
     against = [f" against {row['baseline']}" if several else "" for row in rows]
     slices = [f" ({row['slice']})" if row["slice"] else "" for row in rows]
@@ -73,12 +73,12 @@ def _names(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """A text in which no character begins a formula."""
+    """Escape a text so that no character begins a formula."""
     return text.replace("\\", "\\\\").replace("$", r"\$")
 
 
 def _pairs(part: Part) -> Figure | None:
-    """Each task's score under the baseline and under an arm; the area says how many tasks."""
+    """Plot each task's score under the baseline and under an arm; areas show numbers of tasks."""
     arms = list(dict.fromkeys(row["arm"] for row in part.pairs))
     if not arms:
         return None
@@ -109,7 +109,7 @@ def _pairs(part: Part) -> Figure | None:
 
 
 def _cost(part: Part, cost: Part) -> Figure | None:
-    """What each arm costs against how good it is, both with their intervals."""
+    """Plot the cost of each arm against its quality, both with their intervals."""
     good = {arm["arm"]: arm for arm in part.arms if not arm["slice"] and arm["mean"] is not None}
     dear = {arm["arm"]: arm for arm in cost.arms if not arm["slice"] and arm["mean"] is not None}
     both = [name for name in good if name in dear]
@@ -136,14 +136,14 @@ def _cost(part: Part, cost: Part) -> Figure | None:
 
 
 def _reach(arm: dict[str, Any]) -> list[list[float]] | None:
-    """From a mean to the ends of its interval, as an error bar takes it."""
+    """Return the distances from a mean to the ends of its interval, as an error bar needs them."""
     if arm["low"] is None or arm["high"] is None:
         return None
     return [[arm["mean"] - arm["low"]], [arm["high"] - arm["mean"]]]
 
 
 def _curves(part: Part) -> Figure | None:
-    """pass^k by k with its interval, one line an arm."""
+    """Plot pass^k by k with its interval, one line per arm."""
     rows = [row for row in part.curves if not row["slice"]]
     if not rows:
         return None

@@ -1,9 +1,8 @@
-"""Pages, each one file that asks nobody for anything.
+"""Pages, each one self-contained file without any request.
 
-A template is filled in by jinja2: what is recorded is never markup, and what does not print is
-escaped; `safe` are our own files and what is made of hashes. The content security policy allows the
-one style and the one script by their hashes, and no request of any kind. Equal data gives equal
-bytes.
+Templates are filled in by jinja2: recorded text is never markup, and unprintable characters are
+escaped; `safe` marks only our own files and hashes. The content security policy allows the one
+style and the one script by their hashes, and no request of any kind. Equal data gives equal bytes.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ if TYPE_CHECKING:
     import jinja2
 
 Draw = Callable[[str, Part, Part | None], bytes | None]
-"""Gives a picture of a part as SVG, or of it and the costs' part; None where there is nothing."""
+"""Return a plot of a part as SVG, or of it and the part of the costs; None if there is nothing."""
 
 COST = "cost"
-"""The metric that stands on the other axis of the picture of costs, and that picture's kind."""
+"""Metric on the other axis of the plot of costs, and that plot's kind."""
 
 TASKS_MAX = 2_000
-"""Tasks that a page lists of each metric; `task_pairs` has them all."""
+"""Most tasks of each metric that a page lists; `task_pairs` has them all."""
 
 VALUES_MAX = 50
-"""Values of a label by which tasks can be filtered: one with more tells each run apart."""
+"""Most values of a label that can be used as a filter: with more it identifies single runs."""
 
 SCRIPTS = (
     "text.js",
@@ -61,7 +60,7 @@ SCRIPTS = (
     "board.js",
     "chat.js",
 )
-"""The parts of the run page's script, each using those before it; `main.js` comes last."""
+"""Parts of the run page's script, each using those before it; `main.js` is last."""
 
 ALTS = {
     "intervals": "differences to the baseline with their intervals; the table has the numbers",
@@ -71,7 +70,7 @@ ALTS = {
 }
 
 _KINDS = {Heading: "heading", Paragraph: "paragraph", Table: "table"}
-"""What a template calls each block of a comparison, but for its plots."""
+"""Template names of the blocks of a comparison, except plots."""
 
 _ESCAPES = (
     (b"<", rb"\u003c"),
@@ -80,21 +79,24 @@ _ESCAPES = (
     ("\u2028".encode(), rb"\u2028"),
     ("\u2029".encode(), rb"\u2029"),
 )
-"""What could end a script element or a line of script; in JSON all of it stands inside texts."""
+"""Characters that could end a script element or a line of script; in JSON they occur only in texts.
+"""
 
 _DATA = "<!--data-->"
-"""Where the run's data goes, which is too large for a template; nothing that is filled in is so."""
+"""Place of the run's data, which is too large for a template; no filled-in value contains this
+text.
+"""
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A picture of a comparison: what it shows in words, and its SVG in base64."""
+    """A plot of a comparison: its description, and its SVG in base64."""
 
     alt: str
     data: str
 
 
 def run_page(page: Page) -> bytes:
-    """A run, with its data and what shows it."""
+    """Return the page of a run, with its data and script."""
     script = "\n".join(map(asset, (*SCRIPTS, "main.js")))
     filled = _page(
         "run.html",
@@ -108,12 +110,12 @@ def run_page(page: Page) -> bytes:
 
 
 def decision_page(facts: Told, position: int) -> bytes:
-    """A decision, without a script: what is many opens by a click."""
+    """Return the page of a decision, without a script: long parts are collapsed."""
     return _page("decision.html", asset("why.css"), told=facts, position=position)
 
 
 class Tasks(msgspec.Struct, frozen=True):
-    """Each task of a metric under the baseline and an arm, with the runs of both; `more` are left
+    """Tasks of a metric under the baseline and an arm, with the runs of both; `more`: number left
     out.
     """
 
@@ -124,16 +126,16 @@ class Tasks(msgspec.Struct, frozen=True):
     better: str | None
 
     def how(self, row: dict[str, Any]) -> str:
-        """Whether a task went better or worse; nothing where that is not known."""
+        """Return whether a task went better or worse; empty if unknown."""
         if self.better is None or not row["difference"]:
             return ""
         return "better" if (row["difference"] > 0) == (self.better == "higher") else "worse"
 
 
 def installed_draw() -> Draw | None:
-    """Load what draws pictures, which takes 0.5 s; None where matplotlib is not installed."""
+    """Import the function that draws, which takes 0.5 s; None if matplotlib is not installed."""
     try:
-        from hansard.web.comparison_plots import draw  # noqa: PLC0415 -- only a page takes it
+        from hansard.web.comparison_plots import draw  # noqa: PLC0415 -- only a page needs it
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
@@ -147,8 +149,8 @@ def comparison_page(
     show: Collection[str] = tuple(SECTIONS),
     labels: Sequence[dict[str, Any]] = (),
 ) -> bytes:
-    """A comparison, without pictures where nothing draws. By `labels`, as `task_labels` gives them,
-    its tasks can be filtered.
+    """Return the page of a comparison, without plots if `draw` is None. `labels`, as from
+    `task_labels`, filter its tasks.
     """
     found: list[tuple[str, Any]] = []
     for block in blocks(report, show):
@@ -173,7 +175,7 @@ def comparison_page(
 
 
 def _filters(labels: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, str]]]:
-    """By label, its values, each with its number; those labels that tell tasks apart."""
+    """Return the numbered values of each label that tells tasks apart."""
     found: dict[str, list[tuple[int, str]]] = {}
     for place, row in enumerate(labels):
         found.setdefault(row["label"], []).append((place, row["value"]))
@@ -181,7 +183,7 @@ def _filters(labels: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, str]
 
 
 def _numbers(labels: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """By task, the numbers of the values that its runs have."""
+    """Return the numbers of the label values of each task's runs."""
     found: dict[str, list[str]] = {}
     for place, row in enumerate(labels):
         for task in row["tasks"]:
@@ -190,7 +192,7 @@ def _numbers(labels: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def page_name(run: str) -> str:
-    """The file that `hansard run html RUN` writes, if it is not told otherwise."""
+    """Return the default file name of `hansard run html RUN`."""
     return f"{subjects.token(run)}.html"
 
 
@@ -215,7 +217,7 @@ def _picture(plot: Plot, draw: Draw) -> Picture | None:
 
 
 def _alternative_text(plot: Plot) -> str:
-    """What a picture of differences shows, for those who do not see it."""
+    """Return the alternative text of a plot of differences."""
     if plot.kind != "intervals":
         return ""
     rows = [row for row in plot.part.comparisons if row["default"] and row["low"] is not None]
@@ -231,7 +233,7 @@ def _alternative_text(plot: Plot) -> str:
 
 
 def _costs(report: Report, part: Part, draw: Draw) -> Picture | None:
-    """What the arms cost against how good they are by this metric, unless it is the cost."""
+    """Return the plot of the arms' costs against this metric, unless it is the cost itself."""
     cost = next((each for each in report.beside if each.metric == COST), None)
     if cost is None or part.metric == COST:
         return None
@@ -252,7 +254,7 @@ def _as_picture(alt: str, drawn: bytes | None) -> Picture | None:
 
 
 def data_of(page: Page) -> bytes:
-    """A run's data as JSON, with nothing in it that markup could see."""
+    """Return a run's data as JSON, escaped so that it contains no markup."""
     made = msgspec.json.encode(page)
     for char, escaped in _ESCAPES:
         made = made.replace(char, escaped)
@@ -260,7 +262,7 @@ def data_of(page: Page) -> bytes:
 
 
 def asset(name: str) -> str:
-    """A static file."""
+    """Return a static file."""
     return resources.files("hansard.web").joinpath("static", name).read_text(encoding="utf-8")
 
 
@@ -273,7 +275,9 @@ def _page(
 
 
 def _policy(style: str, script: str, *, pictures: bool) -> str:
-    """What a page may do: its style and its script, by their hashes, and nothing else."""
+    """Return the content security policy: the style and the script by their hashes, nothing
+    else.
+    """
     parts = ["default-src 'none'"]
     parts += [f"script-src '{_hash(script)}'"] if script else []
     parts += [f"style-src '{_hash(style)}'"]
@@ -289,7 +293,7 @@ def _hash(text: str) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    import jinja2  # noqa: PLC0415 -- it takes time to load, and few commands make a page
+    import jinja2  # noqa: PLC0415 -- slow to load, and few commands make a page
 
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("hansard.web"),
@@ -304,5 +308,5 @@ def _environment() -> jinja2.Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Recorded text, of which what does not print is escaped; what is `safe` as it is."""
+    """Escape unprintable characters of recorded text; `safe` values are unchanged."""
     return plain_text(value, lines=True) if type(value) is str else value

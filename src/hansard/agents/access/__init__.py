@@ -1,6 +1,6 @@
-"""Who may come in, and what whoever is in is shown.
+"""Access control: who may connect, and what each principal and role may see.
 
-Touches principals, roles and views on record.
-Gives `principals`, what they carry from run to run (`carried`), `tokens`, the `authenticator`,
-`denials`, `roles`, `views` and what was answered in SQL (`queries`).
+Reads and writes principals, roles and views on record. Provides `principals`, the labels they
+accumulate across runs (`carried`), tokens and the `authenticator`, `denials`, `roles`, and `views`
+with the answered SQL queries.
 """

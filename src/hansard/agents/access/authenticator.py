@@ -1,7 +1,7 @@
-"""The gatekeeper: says who shows a token, by what stands on record at that moment.
+"""Authenticates tokens against the current state of the record.
 
-It follows the principals and the roles. Where it cannot (a record that a newer version wrote, or a
-damaged one), it lets nobody in: what it does not know, it does not allow.
+Follows the principals and the roles. If it cannot (records written by a newer version, or damaged
+ones), it denies access.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ SECRET_BYTES = 32
 _TOKEN = re.compile(r"hsd_(?P<id>[0-9a-f]{32})_(?P<secret>[a-z2-7]{52})")
 _ID = re.compile(r"[0-9a-f]{32}")
 _NOTHING = "0" * 64
-"""What a secret is compared with where there is no token: no text is known to have this digest."""
+"""Compared with a secret if there is no token: no text is known to have this digest."""
 
 
 class Issued(msgspec.Struct, frozen=True):
-    """A new token: its public id, and the text to hand over once. It is nowhere on record."""
+    """A new token: its public id, and the text to hand over once, which is never recorded."""
 
     id: str
     token: str
 
     @property
     def digest(self) -> str:
-        """What is on record of it."""
+        """Digest of the secret, as recorded."""
         return digest_of(self.token.rpartition("_")[2])
 
     def __repr__(self) -> str:
@@ -58,42 +58,42 @@ class Issued(msgspec.Struct, frozen=True):
 
 
 def new_token() -> Issued:
-    """A token that is not issued yet."""
+    """Create a token that is not issued yet."""
     token_id = secrets.token_hex(16)
     secret = b32encode(secrets.token_bytes(SECRET_BYTES)).decode().rstrip("=").lower()
     return Issued(token_id, f"hsd_{token_id}_{secret}")
 
 
 def digest_of(secret: str) -> str:
-    """What is on record of a secret: its SHA-256, in hex."""
+    """Return the recorded form of a secret: its SHA-256, in hex."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def is_id(text: str) -> bool:
-    """Whether that looks like the public id of a token."""
+    """Return whether a text has the form of a token's public id."""
     return _ID.fullmatch(text) is not None
 
 
 def parsed(token: str) -> tuple[str, str] | None:
-    """A token's id and secret; None for a text that is no token."""
+    """Return a token's id and secret; None for a text that is no token."""
     found = _TOKEN.fullmatch(token)
     return (found["id"], found["secret"]) if found is not None else None
 
 
 def matches(secret: str, digest: str | None) -> bool:
-    """Whether a secret has a digest, in a time that tells nothing of either. None matches none."""
+    """Return whether a secret has a digest, in constant time. None matches no secret."""
     given, target = digest_of(secret).encode(), (digest or _NOTHING).encode()
     return hmac.compare_digest(given, target) and digest is not None
 
 
 class AccessDenied(HansardError):
-    """A token that gives no access. The text is one and the same whatever was wrong.
+    """A token that gives no access. The text is the same for every reason.
 
-    `reason` is for the record; `known` is the principal's name if there is one of it, so that what
-    a stranger says names no stream.
+    `reason` is for the record. `known` is the principal's name if that is registered, so that a
+    stranger's claim names no stream.
     """
 
-    TEXT = "access denied: ask whoever gave you these credentials for new ones"
+    TEXT = "access denied: request new credentials from their issuer"
 
     def __init__(self, reason: str, principal: str, role: str, *, known: bool = False) -> None:
         super().__init__(self.TEXT)
@@ -104,9 +104,9 @@ class AccessDenied(HansardError):
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Who showed a valid token, in which role, and until when (UTC; None: without an end).
+    """Holder of a valid token with its role and expiry (UTC; None: never).
 
-    `on_behalf_of` are the principals that it acts for, the nearest first.
+    `on_behalf_of`: the principals that it acts for, nearest first.
     """
 
     name: str
@@ -118,22 +118,22 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inbox(self) -> str:
-        """What the subjects begin with where it may be answered; see `bus.access.may_answer`."""
+        """Prefix of the subjects on which it may receive replies; see `bus.access.may_answer`."""
         return subjects.restricted_inbox(self.token_id)
 
     @property
     def actor_chain(self) -> tuple[str, ...]:
-        """For whom an agent of its acts: `Actor.on_behalf_of`, the nearest first."""
+        """Principals that its agents act for: `Actor.on_behalf_of`, nearest first."""
         return (self.name, *self.on_behalf_of)
 
     @property
     def actor(self) -> Actor:
-        """Who writes what it does outside of a session."""
+        """Actor of its writes outside of sessions."""
         return Actor(self.name, self.actor_chain)
 
 
 class Authenticator:
-    """Open it with `open`, close it with `close`, or use it in an `async with`."""
+    """Create it with `open`, and end it with `close` or as an `async with`."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -144,7 +144,7 @@ class Authenticator:
 
     @classmethod
     async def open(cls, workspace: Workspace) -> Self:
-        """Read who may enter, and follow what changes. Raises Unreachable, Corrupt."""
+        """Read the principals and roles, and follow their changes. Raises Unreachable, Corrupt."""
         made = cls(workspace)
         head = await workspace.log.head()
         for kind in (principal.KIND, role_events.KIND):
@@ -168,10 +168,10 @@ class Authenticator:
         await self.close()
 
     def check(self, token: str, name: str, role: str) -> Principal:
-        """Who shows a token as principal `name` in `role`. Raises AccessDenied.
+        """Return the holder of a token as principal `name` in `role`. Raises AccessDenied.
 
-        Costs no request. A revocation counts as soon as it is read here, milliseconds after it is
-        on record; an expiry at its moment by this process's clock.
+        Sends no request. A revocation applies once it is read here, milliseconds after it is
+        recorded; an expiry applies by this process's clock.
         """
         state = self._principals.get(name)
         given = parsed(token)
@@ -193,36 +193,38 @@ class Authenticator:
         )
 
     def admits(self, who: Principal) -> bool:
-        """Whether the token by which somebody was let in would let them in now, too."""
+        """Return whether the token of an admitted principal is still valid."""
         state = self._principals.get(who.name)
         found = state.tokens.get(who.token_id) if state is not None else None
         return self._why_not(who.name, who.role, found, proven=True) is None
 
     def carried(self, who: Principal, log: EventLog) -> AccumulatedLabel:
-        """What somebody who was let in carries, and a log to write to for it."""
+        """Return the accumulated label of an admitted principal, and a log that writes under it."""
         known = self._principals.get(who.name) or principal.initial()
         return AccumulatedLabel(log, known, who.actor, who.role)
 
     def lowered(self, name: str) -> int:
-        """The version of the event that lowered what a principal carries last; 0 for none."""
+        """Return the version of the event that last lowered a principal's label; 0 for none."""
         state = self._principals.get(name)
         return state.lowered if state is not None else 0
 
     def rules_version(self, role: str) -> int:
-        """The version of a role's rules: another one means that they may say something else."""
+        """Return the version of a role's rules; it changes whenever they do."""
         state = self._roles.get(role)
         return state.version if state is not None else 0
 
     def is_inbox_of(self, name: str, inbox: str) -> bool:
-        """Whether a principal was ever issued the token of an inbox: there it may be told no."""
+        """Return whether a principal was ever issued the token of an inbox: refusals may be sent
+        there.
+        """
         state = self._principals.get(name)
         issued = state.tokens if state is not None else {}
         return any(subjects.restricted_inbox(token_id) == inbox for token_id in issued)
 
     def _why_not(self, name: str, role: str, found: Token | None, *, proven: bool) -> str | None:
-        """Why a token gives no access; None where it does."""
+        """Return why a token gives no access; None if it does."""
         if self._lost is not None:
-            return f"who may enter is not known: {self._lost}"
+            return f"the principals and roles cannot be read: {self._lost}"
         if name not in self._principals:
             return "there is no such principal"
         if self._principals[name] is None:
@@ -246,23 +248,25 @@ class Authenticator:
         return None
 
     def _why_not_for(self, name: str, on_behalf_of: tuple[str, ...]) -> str | None:
-        """Why a principal may not act for others; None where it may. Each must be registered."""
+        """Return why a principal may not act for others; None if it may. Each must be
+        registered.
+        """
         try:
             chain = principal.chain(on_behalf_of, name)
-        except HansardError:  # written past us
+        except HansardError:  # written by other means
             return "whom it acts for is not as it may be"
         for each in chain:
             state = self._principals.get(each, principal.initial())
             if state is None:
                 return f"it acts for {each!r:.80}, whose record cannot be read"
             if state.kind is None:
-                return f"it acts for {each!r:.80}, who is not registered"
+                return f"it acts for {each!r:.80}, which is not registered"
         return None
 
     def _in_time(self, found: Token) -> bool:
         try:
             return found.is_valid(self._workspace.clock.now())
-        except HansardError:  # written past us: what cannot be read is over
+        except HansardError:  # written by other means: counts as expired
             return False
 
     async def _follow(self, kind: str, after: int) -> None:
@@ -271,13 +275,13 @@ class Authenticator:
             async with contextlib.aclosing(commits) as news:  # type: ignore[type-var]  # the port says AsyncIterator, its adapters give generators
                 async for stored in news:
                     self._take(stored)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, nobody may be let in after it
+        except Exception as error:  # noqa: BLE001 -- any error: deny all access from here on
             self._lost = str(error) or repr(error)
         else:
             self._lost = "the log is not followed any more"
 
     def _take(self, stored: Stored) -> None:
-        """Fold a commit in; what cannot be read makes its principal or role one without access."""
+        """Fold a commit; one that cannot be read makes its principal or role one without access."""
         if not isinstance(stored.stream, WorkspaceStream):
             return
         name = stored.stream.id

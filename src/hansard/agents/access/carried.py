@@ -1,17 +1,18 @@
-"""What a principal carries: the label of all that its holder was shown, over runs and processes.
+"""Accumulated label of a principal: the join of everything its holder was shown, across runs and
+processes.
 
-It stands in the principal's own stream (`hansard.domain.principal`), which says of each moment of
-the log what the label was. So nothing here rests on what a process remembers:
+It is recorded in the principal's own stream (`hansard.domain.principal`), which gives the label for
+each position of the log, so that nothing here depends on a process's memory:
 
-* before a principal is shown what is labelled higher than what it carries, that it is shown stands
-  on record (`Carried.shown`);
-* whatever is written for it has at least the label that it carries at the position where it is
-  stored: each commit is conditional on nobody having gone on in the principal's stream, which the
-  broker sees to (`CarriedLog`). Who lost that race reads what is new, and writes under that.
+* before a principal is shown something with a higher label than its own, that is recorded
+  (`AccumulatedLabel.shown`);
+* everything written for it has at least its label at the position where it is stored: each commit
+  is conditional on no newer event in the principal's stream, which the broker enforces
+  (`CarriedLog`). A writer that loses this race reads the new events and writes under the new label.
 
-A commit with a higher label than the principal carries says that it was shown so much; that is put
-on record before. Somebody who lowers the label ends the sessions that were open: what those were
-shown they may not have said yet.
+A commit with a higher label than the principal's implies that it was shown that much, which is
+recorded first. Lowering the label ends the open sessions: they may still write what they were shown
+before.
 """
 
 from __future__ import annotations
@@ -44,24 +45,28 @@ class Lowered(BusError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"the label that principal {name!r} carries was lowered since this session was opened, "
-            "and what the session was shown it may not have said yet: open the run again"
+            f"the label of principal {name!r} was lowered since this session was opened, "
+            "and the session may still write what it was shown before: open the run again"
         )
         self.name = name
 
 
 class AccumulatedLabel:
-    """What one principal carries, as a session or a request of it goes by. On the bus's loop."""
+    """Accumulated label of one principal, as used by a session or a request. Runs on the bus's
+    loop.
+    """
 
     def __init__(self, log: EventLog, known: PrincipalState, actor: Actor, role: str) -> None:
-        """known: the principal as it was read last; what has come since is read when it counts."""
+        """Create it from the principal's last known state; later events are read when they are
+        needed.
+        """
         self.log = CarriedLog(log, self)
         self.stream = WorkspaceStream(principal.KIND, actor.agent)
         self.role = role
         self.run = ""
-        """Where it is shown what it is shown; empty outside of runs."""
+        """Id of the run in which it is shown something; empty outside of runs."""
         self.tell: Callable[[Label], None] = lambda _: None
-        """Told when it carries more than it did."""
+        """Called when the label rises."""
         self._base = log
         self._state = known
         self._lowered = known.lowered
@@ -70,22 +75,24 @@ class AccumulatedLabel:
 
     @property
     def label(self) -> Label:
-        """What it carries, as read last."""
+        """Label as last read."""
         return self._state.carries
 
     @property
     def lowered(self) -> int:
-        """The version of the declassification that it goes by; 0 for none."""
+        """Version of the declassification that it is based on; 0 for none."""
         return self._lowered
 
     async def begin(self) -> None:
-        """Go by what stands on record now: what was lowered before is no news to who begins."""
+        """Start from the current state: earlier declassifications do not end a session that begins
+        now.
+        """
         stored = await self._base.read(self.stream, after=self._state.version)
         self._state = self._folded(stored)
         self._lowered = self._state.lowered
 
     async def refresh(self) -> PrincipalState:
-        """The principal with what is new. Raises Lowered."""
+        """Read new events and return the principal. Raises Lowered."""
         self._take(await self._base.read(self.stream, after=self._state.version))
         return self._state
 
@@ -99,14 +106,14 @@ class AccumulatedLabel:
             self.tell(state.carries)
 
     def _folded(self, stored: Iterable[Stored]) -> PrincipalState:
-        """The principal with what was read, less what another operation has taken in meanwhile."""
+        """Fold the events read, except those that a concurrent operation has already folded."""
         news = (each.commit for each in stored if each.commit.version > self._state.version)
         return principal.fold(self._state, revive_all(news))
 
     async def shown(self, label: Label | None) -> None:
-        """Have it on record that it is shown what is labelled so, if it is not yet: return, and it
-        may be shown. Costs a read for what is labelled at all. Raises Lowered, Conflict after 50
-        lost races.
+        """Record that the principal is shown something with this label, unless already covered;
+        after that it may be shown. Costs a read unless the label is lowest. Raises Lowered, and
+        Conflict after 50 lost races.
         """
         if label is None or label == LOWEST:
             return
@@ -125,8 +132,9 @@ class AccumulatedLabel:
             self._take([stored])
 
     async def ready(self, appends: Sequence[Append]) -> list[Append]:
-        """Commits as they may be written for it: with what it carries, if that is still so when
-        they are stored. What they say that it was shown is on record before.
+        """Return commits as they may be written for the principal: under its label, on condition
+        that it has not changed when they are stored. Higher labels among them are recorded as shown
+        first.
         """
         label = join(*(each.commit.label for each in appends))
         if join(self.label, label) != self.label:
@@ -134,14 +142,14 @@ class AccumulatedLabel:
         made = [_labelled(each, self.label) for each in appends]
         free = [index for index, each in enumerate(made) if isinstance(each.expected, VersionFree)]
         if not free:
-            message = "each of these commits has a condition of its own, and none is left for ours"
+            message = "each of these commits has a condition: the label's condition fits none"
             raise TypeError(message)
         expected = NotYet(self.stream, self._state.version + 1)
         made[free[-1]] = msgspec.structs.replace(made[free[-1]], expected=expected)
         return made
 
     def is_news(self, conflict: Conflict) -> bool:
-        """Whether a race was lost because something new stands in the principal's stream."""
+        """Return whether a race was lost to a new event in the principal's stream."""
         return conflict.winner is not None and conflict.winner.stream == self.stream
 
 
@@ -157,8 +165,8 @@ async def put_together(
     sender: JointSender, log: EventLog, appends: Sequence[Append], after: Sequence[Ticket]
 ) -> Ticket:
     """Queue commits to several streams in a process's own sender, as they may be written to this
-    log. Raises Conflict where they were decided under a lower label than they have to be written
-    with. `stored_together` waits for the ticket.
+    log. Raises Conflict if they were decided under a lower label than they must be written with.
+    `stored_together` waits for the ticket.
     """
     if isinstance(log, CarriedLog):
         return sender.put(log.base, await log.as_decided(appends), after)
@@ -166,8 +174,8 @@ async def put_together(
 
 
 async def stored_together(writer: StreamWriter, ticket: Ticket) -> list[Stored]:
-    """Return a ticket's commits as stored, the writer's first; who loses by what is new of the
-    principal has it read. Raises as `StreamWriter.stored`.
+    """Return a ticket's commits as stored, the writer's first; after a race lost to a new event of
+    the principal, read that event. Raises as `StreamWriter.stored`.
     """
     try:
         return await writer.stored(ticket)
@@ -178,16 +186,15 @@ async def stored_together(writer: StreamWriter, ticket: Ticket) -> list[Stored]:
 
 
 class CarriedLog(ForwardingLog):
-    """A log as one principal writes to it; read as any. See the module."""
+    """A log as one principal writes to it; reads are unchanged. See the module."""
 
     def __init__(self, base: EventLog, carried: AccumulatedLabel) -> None:
         super().__init__(base)
         self.carried = carried
 
     async def append(self, append: Append) -> Stored:
-        """As the port says; under the label that the principal carries there. Only races over what
-        it carries are made good, up to 50: each lost one means that it was shown more, or was
-        issued a token or lost one.
+        """Append as the port defines, under the label that the principal has there. Retries up to
+        50 races lost to events of the principal: a higher label, or an issued or revoked token.
         """
 
         async def attempt() -> Stored:
@@ -201,8 +208,8 @@ class CarriedLog(ForwardingLog):
         return await retry(attempt, ours=self.carried.is_news)
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """As the port says; a Conflict where the principal has come to carry more, too, since what
-        is written together was decided under what it carried.
+        """Append as the port defines. Raises Conflict if the principal's label has risen too, since
+        the commits were decided under the lower one.
         """
         ready = await self.as_decided(appends)
         try:
@@ -212,25 +219,25 @@ class CarriedLog(ForwardingLog):
             raise
 
     async def as_decided(self, appends: Sequence[Append]) -> list[Append]:
-        """Commits as they may be written. Raises Conflict where the principal has come to carry
-        more since they were decided.
+        """Return commits as they may be written. Raises Conflict if the principal's label has risen
+        since they were decided.
         """
         ready = await self.carried.ready(appends)
         for mine, given in zip(ready, appends, strict=True):
-            if mine.commit is not given.commit:  # whoever decided keeps what it decided in mind
+            if mine.commit is not given.commit:  # the caller keeps the decided commit
                 raise Conflict(appends[-1].stream, appends[-1].commit.version, None)
         return ready
 
     async def learn(self, conflict: Conflict) -> None:
-        """Read what is new of the principal, if a race was lost by that. Raises Lowered."""
+        """Read the principal's new events, if a race was lost to them. Raises Lowered."""
         if self.carried.is_news(conflict):
             await self.carried.refresh()
 
     async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
-        """As the port says, one transaction after the other."""
+        """Append as the port defines, one transaction after the other."""
         return [await self.append_all(group) for group in groups]
 
     async def append_bulk(self, appends: Iterable[Append]) -> int:
-        """As the port says, one after the other: a principal imports nothing."""
+        """Append as the port defines, one after the other: principals import nothing in bulk."""
         stored = [await self.append(each) for each in appends]
         return len(stored)

@@ -1,7 +1,7 @@
-"""Refused access on record, at most one event a minute for each principal and operation.
+"""Record of refused access, at most one event a minute for each principal and operation.
 
-The first refusal is written at once; what follows within the minute is counted, and written as one
-event when it is over. So whoever is refused again and again costs a bounded number of events.
+The first refusal is written at once; further ones within the minute are counted and written as one
+event when it ends. Repeated refusals thus cost a bounded number of events.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from hansard.domain.label import HIGHEST, Label
 from hansard.domain.principal import KIND as PRINCIPAL
 
 WINDOW_S = 60.0
-"""Within this time, what is refused again is only counted."""
+"""Time during which further refusals are only counted, in seconds."""
 
 OPERATIONS_MAX = 64
-"""Operations that are told apart for one principal; more are counted as `OTHER`."""
+"""Most operations that are counted separately for one principal; further ones count as `OTHER`."""
 
 OTHER = "other"
 TEXT_LENGTH_MAX = 200
-"""Of each claimed text, in characters: it is a stranger's."""
+"""Most characters of each claimed text, as it is written by a stranger."""
 
 BY = "service"
 
 
 class _Counted(msgspec.Struct):
-    """What was refused since the last event: how often, and the newest claim."""
+    """Refusals since the last event: their number, and the newest claim."""
 
     ends_s: float
     count: int = 0
@@ -46,9 +46,9 @@ class _Counted(msgspec.Struct):
 
 
 class Denials:
-    """Puts refusals on record. Use it in an `async with`, or close it: then it writes what is left.
+    """Records refusals. Use it in an `async with`, or close it, which writes the pending counts.
 
-    window_s: how long refusals are counted before they are written.
+    window_s: how long refusals are counted before they are written, in seconds.
     """
 
     def __init__(self, workspace: Workspace, *, window_s: float = WINDOW_S) -> None:
@@ -66,7 +66,7 @@ class Denials:
         await self.close()
 
     async def note(self, denied: AccessDenied, operation: str) -> None:
-        """Put a refusal on record, now or with the others of its minute. Raises BusError."""
+        """Record a refusal, now or with the others of its minute. Raises BusError."""
         who = denied.principal if denied.known else STRANGER
         what = _clean(operation)
         known = sum(principal == who for principal, _ in self._counted)
@@ -90,7 +90,7 @@ class Denials:
 
     async def close(self) -> None:
         """Write what was only counted so far."""
-        self._closing.set()  # and not cancelled: a write that is cut off might be made twice
+        self._closing.set()  # not cancelled: an interrupted write might be made twice
         if self._flushing is not None:
             await self._flushing
         for (who, _), found in self._counted.items():
@@ -101,7 +101,7 @@ class Denials:
         return asyncio.get_running_loop().time()
 
     async def _flush(self) -> None:
-        """Write each minute when it is over; ends when there is none."""
+        """Write each minute's count when it ends; return when none is left."""
         while self._counted and not self._closing.is_set():
             ends_s = min(found.ends_s for found in self._counted.values())
             with contextlib.suppress(TimeoutError):
@@ -114,7 +114,7 @@ class Denials:
                     del self._counted[who, what]
                     continue
                 found.ends_s = self._now() + self._window_s
-                with contextlib.suppress(BusError):  # what is still counted goes with the next one
+                with contextlib.suppress(BusError):  # stays counted for the next one
                     await self._write_counted(who, found)
 
     async def _write_counted(self, who: str, found: _Counted) -> None:
@@ -140,18 +140,18 @@ class Denials:
             await transact(read, next_append, self._workspace.log.append)
 
     async def _under(self, who: str) -> tuple[Label | None, Expected]:
-        """The label of what is written of somebody: what it asked for is its own words, so that of
-        what it carries, and that this is still so then. Of a stranger nothing is known.
+        """Return the label of a refusal's event, and the condition that the principal's label is
+        unchanged: the event holds the principal's own words. A stranger has no label.
         """
         if who == STRANGER:
             return None, VersionFree()
         try:
             state = await principals.read(self._workspace, who)
-        except HansardError:  # what cannot be read may be as high as any
+        except HansardError:  # an unreadable label may be the highest
             return HIGHEST, VersionFree()
         return state.carries.stored, NotYet(WorkspaceStream(PRINCIPAL, who), state.version + 1)
 
 
 def _clean(text: str) -> str:
-    """A claimed text as it may be recorded: short, and with nothing that UTF-8 cannot carry."""
+    """Return a claimed text as it may be recorded: short, and valid UTF-8."""
     return text[:TEXT_LENGTH_MAX].encode(errors="backslashreplace").decode()

@@ -41,12 +41,14 @@ EXPIRES_S_MAX = 10 * 366 * 24 * 3_600.0
 
 
 async def read(workspace: Workspace, name: str) -> PrincipalState:
-    """A principal as it is now; one that is not registered has no kind. Raises BadName."""
+    """Return the current state of a principal; one that is not registered has no kind. Raises
+    BadName.
+    """
     return _folded(await workspace.log.read(WorkspaceStream(KIND, ids.name("principal", name))))
 
 
 async def known(workspace: Workspace) -> dict[str, PrincipalState]:
-    """Every principal by name, in the order in which they came."""
+    """Return every principal by name, in order of registration."""
     return {
         name: _folded(stored)
         for name, stored in _by_name(await workspace.log.read_kind(KIND)).items()
@@ -73,17 +75,19 @@ async def register(
     about: str = "",
     by: str = OS_USER,
 ) -> bool:
-    """Make a principal known; False where it is so already. Raises Refused, BadName."""
+    """Register a principal; return False if already registered. Raises Refused, BadName."""
     addressable("principal", name)
     if name == access.STRANGER or tokens.is_id(name):
-        raise BadName("principal", name, "take another, this one stands for something else")
+        raise BadName("principal", name, "choose another name, this one is reserved")
     return await _tell(workspace, name, PrincipalRegistered(kind=kind, about=about), by)
 
 
 def addressable(kind: str, name: str) -> str:
-    """A name that a subject carries as it is: who asks is known by the subject. Raises BadName."""
+    """Return a name that fits into a subject unchanged, which identifies the sender. Raises
+    BadName.
+    """
     if subjects.token(ids.name(kind, name)).startswith("=="):
-        raise BadName(kind, name[:40] + "...", "it is too long for a subject, take a shorter one")
+        raise BadName(kind, name[:40] + "...", "it is too long for a subject, choose a shorter one")
     return name
 
 
@@ -98,12 +102,12 @@ async def issue(
     by: str = OS_USER,
     token: Issued | None = None,
 ) -> Issued:
-    """Issue a principal a token of a role; its text is returned, and is on record nowhere.
+    """Issue a token of a role to a principal; return its text, which is never recorded.
 
-    expires_s: its life from now, in seconds; None: it ends when it is revoked. nkey: the public key
-    of its holder's broker login. on_behalf_of: the principals that its holder acts for, the nearest
-    first; each must be registered. token: one of `tokens.new_token`, issued at most once; where it
-    is so already, in the same terms, this changes nothing. Raises Refused, BadName, BadValue.
+    expires_s: lifetime from now, in seconds; None: until it is revoked. nkey: the public key of its
+    holder's broker login. on_behalf_of: the principals that its holder acts for, nearest first;
+    each must be registered. token: one made by `authenticator.new_token`, issued at most once;
+    issuing it again in the same terms changes nothing. Raises Refused, BadName, BadValue.
     """
     addressable("role", role)
     given = token if token is not None else tokens.new_token()
@@ -127,20 +131,20 @@ async def issue(
 
 
 async def usable_chain(workspace: Workspace, name: str, on_behalf_of: tuple[str, ...]) -> None:
-    """Raises Refused where one of those that a principal is to act for is not registered; BadName,
-    BadValue where they cannot be a chain.
+    """Raise Refused if a principal to act for is not registered, and BadName or BadValue for an
+    invalid chain.
     """
     for each in principal.chain(on_behalf_of, name):
         if (await read(workspace, each)).kind is None:
             message = (
-                f"{each!r:.80} is no principal, so nobody acts on behalf of it: register it first "
+                f"{each!r:.80} is not a registered principal: register it first "
                 "('hansard principals register NAME --kind person', or 'hansard credentials')"
             )
             raise Refused(message)
 
 
 async def usable_role(workspace: Workspace, role: str) -> None:
-    """Raises Refused for a role without rules: whoever had it could do nothing; and BadName."""
+    """Raise Refused for a role without rules, as its holder could do nothing, and BadName."""
     if (await roles.read(workspace, role)).rules is None:
         message = (
             f"role {role!r} has no rules: apply some first ('hansard roles apply FILE.toml'), "
@@ -167,14 +171,14 @@ async def revoke(
     because: str = "",
     by: str = OS_USER,
 ) -> bool:
-    """Make a token worth nothing; False where it is so already. Raises Refused, BadName."""
+    """Revoke a token; return False if already revoked. Raises Refused, BadName."""
     return await _tell(workspace, name, TokenRevoked(token=token_id, because=because), by)
 
 
 async def lower(workspace: Workspace, name: str, to: Label, approver: str, because: str) -> Label:
-    """Lower the label that a principal carries, from here on; what it was. Its open sessions end:
-    what they were shown they may not have said yet. Raises Refused where that would not lower it,
-    and for who is not registered; Conflict after 50 lost races.
+    """Lower the accumulated label of a principal; return the previous label. Its open sessions end,
+    as they may still write what they were shown. Raises Refused if that would not lower it or the
+    principal is not registered; Conflict after 50 lost races.
     """
     before = LOWEST
 
@@ -218,7 +222,7 @@ async def revoke_all(
                 why = f"it acts on behalf of {which}" + (f": {because}" if because else "")
                 ending.append((name, token_id, why))
     if not ending:
-        fact = "who has no tokens, and nobody acts for it" if which in found else "or token"
+        fact = "which has no tokens, and no principal acts for it" if which in found else "or token"
         raise NotFound(f"principal {which!r}, {fact},", "see 'hansard principals'")
     return [
         Ended(name, token, await revoke(workspace, name, token, because=why, by=by))
@@ -233,7 +237,7 @@ async def _tell(workspace: Workspace, name: str, event: PrincipalEvent, by: str)
         case TokenRevoked():
             event = msgspec.structs.replace(event, because=workspace.text(event.because))
         case TokenIssued() | PrincipalShown() | LabelDeclassified():
-            pass  # the one has no texts, what is shown is told by `carried`, because is cleaned
+            pass  # no text to redact, recorded by `carried`, or redacted before
 
     stream = WorkspaceStream(KIND, ids.name("principal", name))
     return await workspace.tell_lasting(

@@ -33,20 +33,20 @@ from hansard.domain.roles.view import Happened, ShownEvent, view
 from hansard.domain.run import RunState
 
 FILE_BYTES_MAX = 1024 * 1024
-"""Of a file of roles: far more than the largest takes."""
+"""Most bytes of a file of roles: far more than the largest needs."""
 
 
 async def read(workspace: Workspace, name: str, up_to: UpTo = None) -> RoleState:
-    """A role at a point; one that is not defined by then has no rules.
+    """Return a role at a point; one not defined at that point has no rules.
 
-    Raises BadName, and UnknownEvent where a newer version wrote of it: nothing is then allowed.
+    Raises BadName, and UnknownEvent for an event of a newer version: nothing is then allowed.
     """
     stored = await workspace.log.read(WorkspaceStream(KIND, ids.name("role", name)), up_to=up_to)
     return _folded(stored)
 
 
 async def defined(workspace: Workspace) -> dict[str, RoleDefined]:
-    """The roles that have rules, by their names, and these. Raises UnknownEvent."""
+    """Return the roles that have rules, by name, with their rules. Raises UnknownEvent."""
     by_name: dict[str, list[Stored]] = {}
     for stored in await workspace.log.read_kind(KIND):
         if isinstance(stored.stream, WorkspaceStream):
@@ -75,7 +75,7 @@ async def apply(
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, RoleDefined]:
-    """The roles of a file (`hansard.domain.roles.check`), checked. Raises BadValue, BadName."""
+    """Read and check a file of roles (`hansard.domain.roles.check`). Raises BadValue, BadName."""
     remedy = "give a TOML file of roles, see docs/roles.md"
     return role_file.parse(read_text(Path(path), FILE_BYTES_MAX, remedy), str(path))
 
@@ -114,10 +114,12 @@ async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> b
 async def seen(
     workspace: Workspace, name: str, run: str, at: object = None, key: bytes | None = None
 ) -> list[tuple[int, ShownEvent]]:
-    """What a role is shown of a run at a point, by its rules at that point, with its own numbers.
+    """Return the events of a run at a point that a role may see by its rules at that point,
+    numbered for that role.
 
-    key: of hashed values (`hansard.domain.roles.view`). Reads the whole run; that it was served is
-    not recorded. Raises NotFound, BadName, UnknownEvent, and BadValue where a mask needs the key.
+    key: key of hashed values (`hansard.domain.roles.view`). Reads the whole run, and does not
+    record that the events were served. Raises NotFound, BadName, UnknownEvent, and BadValue if a
+    mask needs the key.
     """
     position = await workspace.log.end(await workspace.points.up_to(run, at))
     found = await read(workspace, name, AtPosition(position))
@@ -126,17 +128,18 @@ async def seen(
 
 
 def refers(stored: Stored) -> bool:
-    """Whether a commit may have values that refer to earlier ones."""
+    """Return whether a commit may have values that refer to earlier ones."""
     return any(MARK in bytes(each.data) for each in stored.commit.events)
 
 
 def happened(
     run: str, history: Sequence[Stored], *, shares: bool | None = None
 ) -> Iterator[Happened]:
-    """A run's events, from its first, and what each is judged by: roster and labels as of then.
+    """Yield a run's events from the first, each with the facts for its rules: roster and labels at
+    that point.
 
-    Values that refer to earlier ones are in full: what is judged is what the agent gave. shares:
-    whether any commit `refers`, where that is known.
+    References to earlier values are resolved, so that rules see the agent's full value. shares:
+    whether any commit `refers`, if known.
     """
     life = runs.initial()
     if shares is None:
@@ -162,7 +165,7 @@ def happened(
 
 
 def _live(life: RunState, commit: Commit) -> None:
-    """Fold what is known of a run's life: what a newer version wrote names no author for us."""
+    """Fold the known events of a run's life; an event of a newer version names no author."""
     for recorded in commit.events:
         try:
             event = revive(recorded)
@@ -175,7 +178,9 @@ def _live(life: RunState, commit: Commit) -> None:
 def facts_of(
     stored: Stored, recorded: Recorded, life: RunState, fields: tuple[str, ...] = ()
 ) -> Facts:
-    """What an event is judged by. `life` is that of the run it is in, as of its commit."""
+    """Return the facts that rules evaluate for an event. `life`: the state of its run at its
+    commit.
+    """
     actor, label = stored.commit.actor.agent, stored.commit.label
     if life.label:
         label = join(label, parse(life.label)).stored

@@ -1,8 +1,8 @@
-"""Views: what a role may see of a run at a point, and that it was served.
+"""Views: the part of a run that a role may see at a point, and the record that it was served.
 
-Deriving a view reads the whole run. What is served is put on record as one summary event in a
-stream of its own (`hansard.domain.access`): to an agent in one commit with its step's outcome, to a
-person in one of its own. A view that was served is derived again from what that event names.
+Deriving a view reads the whole run. Serving one records a summary event in a separate stream
+(`hansard.domain.access`): for an agent in one commit with its step's outcome, for a person in one
+of its own. A served view can be derived again from the fields of that event.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from hansard.state.replay import Points, States
 
 
 class View(Brief, msgspec.Struct, frozen=True):
-    """What a role is shown of a run: events in their order with the role's own numbers from 1, and
-    what follows from them. `digest` is that of the lines (`hansard.domain.roles.view.served`).
+    """Part of a run that a role may see: events in order, numbered for the role from 1, and the
+    state that follows from them.
 
     Attributes:
-        run: The run's id.
-        role: The role.
-        events: What it is shown, numbered from 1.
-        state: What follows from them.
-        digest: Of what was served.
+        run: Id of the run.
+        role: Name of the role.
+        events: Visible events, numbered from 1.
+        state: State that follows from them.
+        digest: Digest of the served lines (`hansard.domain.roles.view.served`).
     """
 
     run: str
@@ -59,8 +59,8 @@ class View(Brief, msgspec.Struct, frozen=True):
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """A view, and what is put on record of it but by whom it was read. `position` is where the read
-    ended; it is this log's, and on no record. `label` is the join of those of what is shown.
+    """A view and the fields of its event, except its reader. `position`: position of this log at
+    which the read ended; not recorded. `label`: join of the labels of the visible events.
     """
 
     view: View
@@ -71,7 +71,9 @@ class Derived(msgspec.Struct, frozen=True):
     label: Label | None = None
 
     def event(self, agent: str = "") -> ViewServed:
-        """That it was served. Raises BadValue where it names too many events."""
+        """Return the event that records that the view was served. Raises BadValue if it names too
+        many events.
+        """
         return ViewServed(
             role=self.view.role,
             agent=agent,
@@ -86,10 +88,10 @@ class Derived(msgspec.Struct, frozen=True):
 async def derive(
     states: States, name: str, run: str, at: object = None, key: bytes | None = None
 ) -> Derived:
-    """What a role is shown of a run at a point, by its rules as they stood then.
+    """Derive the part of a run at a point that a role may see by its rules at that point.
 
-    key: of hashed values (`hansard.domain.roles.view`). Raises NotFound, BadName, UnknownEvent, and
-    BadValue where a mask needs the key.
+    key: key of hashed values (`hansard.domain.roles.view`). Raises NotFound, BadName, UnknownEvent,
+    and BadValue if a mask needs the key.
     """
     position = await states.log.end(await Points(states).up_to(run, at))
     end = AtPosition(position)
@@ -117,8 +119,8 @@ def shown(
     position: int,
     key: bytes | None,
 ) -> Derived:
-    """What a role with these rules is shown of a run's history, from its first commit on.
-    `said_by` is the id of the event that gave it the rules.
+    """Return the part of a run's history, from its first commit, that a role with these rules may
+    see. `said_by`: id of the event that set the rules.
     """
     steps = _shown(name, run, history, rules, said_by, position, key)
     while True:
@@ -138,7 +140,7 @@ def _shown(
     position: int,
     key: bytes | None,
 ) -> Generator[None, None, Derived]:
-    """As `shown`, in small steps."""
+    """Derive as `shown`, in small steps."""
     places: list[tuple[str, int]] = []
     here: list[tuple[tuple[str, int], Label | None]] = [(("", 0), None)]
     labels: set[Label | None] = set()
@@ -155,7 +157,7 @@ def _shown(
 
     lines: list[Line] = []
     serving, folding = Serving(), Folding()
-    for line in each_judged(rules, placed(), key):  # one by one: a line is of the newest event
+    for line in each_judged(rules, placed(), key):  # one by one: a line belongs to the newest event
         if line is not None:
             lines.append(line)
             serving.add(*line)
@@ -170,7 +172,7 @@ def _shown(
 
 
 def _places(history: Sequence[Stored]) -> Iterator[tuple[str, int]]:
-    """The stream's name and the version of each event."""
+    """Yield the stream's name and the version of each event."""
     for stored in history:
         name, version = str(stored.stream), stored.commit.version
         for index in range(len(stored.commit.events)):
@@ -178,8 +180,8 @@ def _places(history: Sequence[Stored]) -> Iterator[tuple[str, int]]:
 
 
 async def rules_at(states: States, name: str, up_to: UpTo) -> tuple[RoleDefined | None, str]:
-    """A role's rules at a point, and the id of the event that gave them; None and nothing where it
-    had none. Raises BadName, UnknownEvent.
+    """Return a role's rules at a point, and the id of the event that set them; None and an empty id
+    if it had none. Raises BadName, UnknownEvent.
     """
     return _rules(await states.log.read(_rules_of(name), up_to=up_to))
 
@@ -191,7 +193,7 @@ def _rules_of(name: str) -> WorkspaceStream:
 def _rules(
     commits: Sequence[Stored], of_event: str | None = None
 ) -> tuple[RoleDefined | None, str]:
-    """A role's rules and the id of the event that gave them: the newest, or a certain one. Raises
+    """Return a role's rules, the newest or those of a given event, and the id of the event. Raises
     NotFound.
     """
     state, said_by = check.initial(), ""
@@ -214,12 +216,12 @@ def _rules(
 
 
 def stream_of(run: str, name: str) -> KeyStream:
-    """Where it stands what was served to a role of a run."""
+    """Return the stream that records the views of a run served to a role."""
     return KeyStream(run, key_of(name))
 
 
 class OnRecord(msgspec.Struct, frozen=True):
-    """A view that was served: its event, the event's id, and the commit that holds it."""
+    """A served view: its event, the event's id, and the commit that holds it."""
 
     id: str
     event: ViewServed
@@ -227,7 +229,7 @@ class OnRecord(msgspec.Struct, frozen=True):
 
 
 async def on_record(states: States, run: str, name: str, up_to: UpTo = None) -> list[OnRecord]:
-    """The views of a run that were served to a role, in their order; a fork's parent's first."""
+    """Return the views of a run served to a role, in order; those of a fork's parent first."""
     return [
         OnRecord(recorded.id, _served(stored.stream, revive(recorded)), stored)
         for stored in await states.commits(stream_of(run, name), up_to=up_to)
@@ -243,8 +245,8 @@ def _served(stream: StreamId, event: object) -> ViewServed:
 
 
 async def again(states: States, one: OnRecord, key: bytes | None = None) -> Derived:
-    """A view that was served, derived from the log again; whether it is the same is the caller's to
-    see. Raises NotFound where its rules or its run are not in this log.
+    """Derive a served view again from the log; the caller compares the results. Raises NotFound if
+    its rules or its run are not in this log.
     """
     run = run_of(one.stored.stream) or ""
     report = await states.log.read(_rules_of(one.event.role))
@@ -259,7 +261,7 @@ async def again(states: States, one: OnRecord, key: bytes | None = None) -> Deri
 
 
 async def next_version(states: States, stream: KeyStream) -> int:
-    """The version of the next event of a stream of views."""
+    """Return the version of the next event of a stream of views."""
     last = await states.log.last(stream)
     if last is not None:
         return last.commit.last_version + 1
@@ -276,7 +278,7 @@ async def serve(
     by: str = OS_USER,
     key: bytes | None = None,
 ) -> Derived:
-    """Serve a role's view of a run to a person, and put that on record.
+    """Serve a role's view of a run to a person, and record that.
 
     Raises as `derive`, and Conflict after 50 lost races.
     """
@@ -287,7 +289,7 @@ async def serve(
 
 
 async def record(workspace: Workspace, made: Derived, by: str | Actor) -> None:
-    """Put on record that a view was served to a person. Raises Conflict after 50 lost races."""
+    """Record that a view was served to a person. Raises Conflict after 50 lost races."""
     stream = stream_of(made.view.run, made.view.role)
 
     def served(version: int) -> Append:
@@ -301,10 +303,10 @@ async def record(workspace: Workspace, made: Derived, by: str | Actor) -> None:
 async def follow(
     workspace: Workspace, name: str, run: str, *, by: str = OS_USER, key: bytes | None = None
 ) -> AsyncGenerator[Derived, None]:
-    """Serve a role's view of a run to a person now, and again whenever it has changed, until it is
-    closed; each change is put on record once. What happens while a view is derived is of the next.
+    """Serve a role's view of a run to a person now, and again after each change, until closed; each
+    changed view is recorded once. Events appended while a view is derived belong to the next one.
 
-    Costs a read of the run for each of its events that come one by one. Raises as `serve`.
+    Costs a read of the run for each separate event. Raises as `serve`.
     """
     made = await serve(workspace, name, run, by=by, key=key)
     yield made
@@ -323,7 +325,7 @@ async def follow(
                 yield made
 
 
-# Puts on record what was answered in SQL to whoever asked as a role.
+# Records the SQL queries answered for a role.
 
 
 async def answered(
@@ -337,11 +339,11 @@ async def answered(
     cut: bool,
     by: str | Actor = OS_USER,
 ) -> None:
-    """State that a question was answered from a role's tables, before the answer is given.
+    """Record that a query was answered from a role's tables, before the result is returned.
 
-    asked: its digest (`digest_of`); head: the log's position that the tables were made up to;
-    position: the role's own there.
-    Raises BadName, Unreachable, and Conflict after 50 lost races.
+    question: digest of the query (`digest_of`); head: position of the log up to which the tables
+    were built; position: the role's own position there. Raises BadName, Unreachable, and Conflict
+    after 50 lost races.
     """
     ids.name("by", Actor.of(by).agent)
     stream = WorkspaceStream(QUERY_KIND, ids.name("role", role))
@@ -362,7 +364,7 @@ async def answered(
 def digest_of(
     statement: str, parameters: Sequence[object], tables: Mapping[str, bytes] = NOTHING
 ) -> str:
-    """Of what was asked: of the SQL alone where it has no parameters and came with no tables."""
+    """Return the digest of a query: of the SQL alone if it has no parameters and no tables."""
     text = msgspec.json.encode(list(parameters)) if parameters else b""
     for name, data in tables.items():
         text += f"\n{name} {hashlib.sha256(data).hexdigest()}".encode()

@@ -1,4 +1,4 @@
-"""`hansard.aggregate_type`: under which name and tags the aggregates of a class are recorded."""
+"""`hansard.aggregate_type`: the recorded name and tags of a class of aggregates."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ def aggregate_type(
     events: Mapping[str, Any],
     older: Mapping[str, tuple[str, Upcast]] | None = None,
 ) -> None:
-    """Have the aggregates of a class of the `eventsourcing` library recorded under a name, and its
-    events under versioned tags: what is stored are these and plain values, never a class.
+    """Register the name and the versioned event tags under which aggregates of a class of the
+    `eventsourcing` library are recorded. Only these and plain values are stored, never a class.
 
-    name: `order`; what roles and SQL know its events by.
-    events: the class of each event by its tag, `{"order-placed.v1": Order.Placed}`, or what it is
-    called in the aggregate's class, `"Placed"`, since type checkers know nothing of `Order.Placed`
-    where `@event` made it. Take another tag when what an event holds changes, and keep the old one
-    in `older`.
-    older: by an old tag, the tag that took its place, and a function that gives the state under
-    that one: `{"order-placed.v1": ("order-placed.v2", lambda state: {**state, "side": "buy"})}`.
+    name: such as `order`; roles and SQL know its events by it.
+    events: the class of each event by its tag, `{"order-placed.v1": Order.Placed}`, or its name in
+    the aggregate's class, `"Placed"`, since type checkers do not know an `Order.Placed` that
+    `@event` made. Use a new tag when an event's fields change, and keep the old one in `older`.
+    older: for each old tag, the tag that replaced it, and a function that converts the state:
+    `{"order-placed.v1": ("order-placed.v2", lambda state: {**state, "side": "buy"})}`.
 
-    Declare it before an aggregate is saved or got. Raises BadValue.
+    Declare it before an aggregate is saved or loaded. Raises BadValue.
     """
     where = f"aggregate_type {name!r:.80}"
     if not isinstance(cls, type):
@@ -51,5 +50,5 @@ def aggregate_type(
 
 
 def _class_of(cls: type, given: Any) -> Any:
-    """An event's class; one that is named is looked up in the aggregate's."""
+    """Return an event's class; a name is looked up in the aggregate's class."""
     return getattr(cls, given, given) if isinstance(given, str) else given

@@ -1,10 +1,10 @@
 """`session.save` and `session.get`: aggregates of the program's own, saved with the step that
-changed them, and got as they stand or stood.
+changed them, and loaded now or at a point.
 
-Both are steps of the agent, of kind `aggregate`. A save is made in one commit with the step's
-outcome, so that it is made once, whoever is killed; saved again by a program that is resumed, the
-aggregates are given what was saved then. What a `get` gave is on record as the aggregate's version,
-so that a resumed program is given just that. In a fork that shadows effects a save is shadowed.
+Both are steps of the agent, of kind `aggregate`. A save is one commit with the step's outcome, so
+that it is made exactly once even if the process is killed. If a resumed program repeats the save,
+its aggregates get the saved ids and times. The result of a `get` is recorded as the aggregate's
+version, so that a resumed program gets the same. A fork that shadows effects shadows its saves.
 
 Written once for both clients as flows (see `hansard.agents.flow`).
 """
@@ -55,7 +55,9 @@ SAVE_BYTES_MAX = 6 * 1024 * 1024
 
 
 class Unsaved(msgspec.Struct):
-    """An aggregate to be saved: what it was changed from, and what happened to it, told."""
+    """An aggregate to be saved: the version it was changed from, and its new events in recorded
+    form.
+    """
 
     aggregate: Any
     made: AggregateType
@@ -71,18 +73,18 @@ class Unsaved(msgspec.Struct):
 
     @property
     def what(self) -> str:
-        """What errors call it."""
+        """Description for errors."""
         return f"{self.made.name} {self.stream.id}"
 
 
 def unsaved(aggregate: Any, scrub: Scrub | None) -> Unsaved:
-    """What of an aggregate is to be saved. Raises BadValue, BadName."""
+    """Return the pending events of an aggregate. Raises BadValue, BadName."""
     made = aggregate_types.declared(type(aggregate))
     pending = list(aggregate.pending_events)
     found = Unsaved(aggregate, made, stream_of(aggregate.id), aggregate.version - len(pending), [])
     if len(pending) > MERGE_EVENTS_MAX:
         fact = f"{len(pending):,} events in one save, the limit is {MERGE_EVENTS_MAX:,}"
-        raise BadValue(found.what, fact, "save it in between")
+        raise BadValue(found.what, fact, "save it more often")
     for event in pending:
         tag, plain = aggregate_types.checked_state(made, event, scrub)
         found.events.append((tag, plain))
@@ -91,7 +93,7 @@ def unsaved(aggregate: Any, scrub: Scrub | None) -> Unsaved:
 
 
 def check_sizes(saves: Sequence[Unsaved]) -> None:
-    """Raise BadValue for what is more than the log takes at once, or stands there twice."""
+    """Raise BadValue if a save exceeds what the log takes at once, or has an aggregate twice."""
     if len(saves) > AGGREGATES_MAX:
         fact = f"{len(saves):,} aggregates in one save, the limit is {AGGREGATES_MAX:,}"
         raise BadValue("save", fact, "save them in several")
@@ -99,12 +101,12 @@ def check_sizes(saves: Sequence[Unsaved]) -> None:
     total = 0
     for each in saves:
         if each.stream in seen:
-            raise BadValue("save", f"{each.what} stands there twice", "give each aggregate once")
+            raise BadValue("save", f"{each.what} is given twice", "give each aggregate once")
         seen.add(each.stream)
         size = sum(len(bytes(packed.raw)) + 300 for packed in each.packed)
         if size > MERGE_BYTES_MAX:
             fact = f"{size:,} bytes of events, the limit of one save is {MERGE_BYTES_MAX:,}"
-            raise BadValue(each.what, fact, "save it in between")
+            raise BadValue(each.what, fact, "save it more often")
         total += size
     if total > SAVE_BYTES_MAX:
         fact = f"{total:,} bytes of events, the limit of one save is {SAVE_BYTES_MAX:,}"
@@ -114,8 +116,8 @@ def check_sizes(saves: Sequence[Unsaved]) -> None:
 class AggregateWrite(JointWrite):
     """Saves aggregates, each at the version that it was changed from, or none of them.
 
-    `known` are the versions that this session knows to stand; of others the log is asked first,
-    since a commit beyond the newest version would leave a hole.
+    `known`: versions that this session knows to be current. Others are read from the log first,
+    since a commit beyond the newest version would leave a gap.
     """
 
     is_caused = True
@@ -140,8 +142,8 @@ class AggregateWrite(JointWrite):
         return outcome, [self._draft(each) for each in self._saves]
 
     async def _demand_standing(self) -> None:
-        """Raise AggregateConflict where one stands at another version than it was changed from, and
-        Blocked where the agent may not be told what happened to it.
+        """Raise AggregateConflict if an aggregate is at another version than it was changed from,
+        and Blocked if the agent is not cleared for its events.
         """
         log = self._boards.states.log
         for each in self._saves:
@@ -196,11 +198,11 @@ GET = operation("aggregate.get", "aggregate", "id", "at", kind=KIND)
 _MADE_UP = re.compile(
     r"(?<![0-9a-f])[0-9a-f]{8}-?[0-9a-f]{4}-?[1467][0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}"
 )
-"""A UUID of chance or of the time (versions 1, 4, 6 and 7): the next start makes up another one."""
+"""UUIDs of random or time-based versions (1, 4, 6 and 7), which differ at each start."""
 
 
 class AggregateFlows(JointSteps):
-    """A session's operations on aggregates of the program's own."""
+    """A session's operations on the program's own aggregates."""
 
     def __init__(self, engine: StepEngine) -> None:
         super().__init__(engine)
@@ -209,7 +211,7 @@ class AggregateFlows(JointSteps):
     # ------------------------------------------------------------ save
 
     def save(self, aggregates: Sequence[Any]) -> Flow[list[int]]:
-        """Save what happened to aggregates; the versions they are at."""
+        """Save the pending events of aggregates; return their new versions."""
         self.engine.ledger.demand_open()
         scrub = self.engine.settings.scrub
         found = [unsaved(each, scrub) for each in aggregates]
@@ -224,7 +226,7 @@ class AggregateFlows(JointSteps):
                 run = functools.partial(self._save, saves=given, live=live)
                 recorded = yield from self.engine.execute(call, self.plan, run)
             if live:
-                for each in given:  # what happened since then is still to be saved
+                for each in given:  # later events are still to be saved
                     del each.aggregate.pending_events[: len(each.events)]
             else:
                 yield from self._take_over(given, recorded["saved"])
@@ -242,22 +244,22 @@ class AggregateFlows(JointSteps):
         return value
 
     def _take_over(self, given: Sequence[Unsaved], items: Sequence[dict[str, Any]]) -> Flow[None]:
-        """Make aggregates what was saved of them before, with the ids and times of then."""
+        """Give aggregates the ids and times that were saved before."""
         for each, one in zip(given, items, strict=True):
             kept = one["id"] if isinstance(each.aggregate.id, str) else UUID(one["id"])
             point = f"@{one['version']}"
             found = yield from self._history(kept, point)
             made = aggregate_types.rebuilt(each.made, kept, found.changes)
             if made is None or made.version != one["version"]:
-                fact = f"version {one['version']}, which step saved, is not in its stream"
+                fact = f"version {one['version']}, which a step saved, is not in its stream"
                 raise Corrupt(f"{each.made.name} {kept}", fact)
             vars(each.aggregate).clear()
             vars(each.aggregate).update(vars(made))
             self._known[stream_of(kept)] = one["version"]
 
     def plan(self, call: Call) -> Flow[Step | None]:
-        """As of all that agents share; but aggregates outlive runs, so a fork's are its parent's:
-        where it shadows effects, a save is one.
+        """Plan as for all shared effects. Aggregates outlive runs, so a fork uses its parent's: if
+        a fork shadows effects, a save counts as one.
         """
         if self.engine.settings.shadows and call.has_effects:
             return (yield from self.engine.plan(call))
@@ -266,7 +268,7 @@ class AggregateFlows(JointSteps):
     # ------------------------------------------------------------ get
 
     def get(self, cls: Any, aggregate_id: object, at: object, version: int | None) -> Flow[Any]:
-        """An aggregate as it stands, or stood at a point. Raises NotFound."""
+        """Return an aggregate, now or at a point. Raises NotFound."""
         self.engine.ledger.demand_open()
         made = aggregate_types.declared(cls)
         named = made.id_of(aggregate_id)
@@ -296,7 +298,7 @@ class AggregateFlows(JointSteps):
     def _read(
         self, call: Call, made: AggregateType, named: UUID | str, read: list[History]
     ) -> Flow[Any]:
-        """What is put on record of an aggregate that was read: which version it was given at."""
+        """Return the fields that a read records: the version of the aggregate."""
         found = yield from self._history(named, call.arguments["at"])
         if not found.changes:
             return None
@@ -314,7 +316,7 @@ class AggregateFlows(JointSteps):
 
 
 def _at(at: object, version: int | None) -> object:
-    """A point as it is recorded. Raises BadValue."""
+    """Return a point as it is recorded. Raises BadValue."""
     if version is None:
         return at
     if at is not None:
@@ -325,8 +327,8 @@ def _at(at: object, version: int | None) -> object:
 
 
 def _save_record(given: Sequence[Unsaved]) -> list[Any]:
-    """A save as the step has it: what happened, less when; a new aggregate whose id was made up by
-    chance has a number in the place of that. So the same program asks for the same save again.
+    """Return a save as its step records it: the events without their times, and a number in place
+    of each random id of a new aggregate, so that the same program requests the same save again.
     """
     new: dict[str, str] = {}
     for each in given:
@@ -348,7 +350,7 @@ def _save_record(given: Sequence[Unsaved]) -> list[Any]:
 
 
 def _renamed(plain: Plain, new: dict[str, str]) -> Plain:
-    """A state with what stands for the ids that were made up."""
+    """Return a state with the replacements of random ids."""
     match plain:
         case str():
             return new.get(plain, plain)

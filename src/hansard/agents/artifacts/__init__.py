@@ -1,6 +1,6 @@
-"""Prompts, action caches and experiences: named things on record that have versions.
+"""Prompts, action caches and experiences: named, versioned artifacts on record.
 
-May touch the workspace's log. Gives the one way to read and append versions (`versions`), prompts
+Uses the workspace's log. Provides reading and appending of versions (`versions`), prompts
 (`prompts`) and their import (`prompt_imports`), action caches (`caches`), experiences
-(`experiences`) and the bundles in which an experience is published (`bundles`).
+(`experiences`) and the bundles that publish them (`bundles`).
 """

@@ -1,5 +1,5 @@
 """Bundles of experiences: published with a signature, verified without a record, and installed as
-what nobody trusts yet. Keys are files; nothing of a bundle is run.
+untrusted. Keys are files; nothing in a bundle is executed.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from hansard.domain.experience.kept import EXPERIENCES, ExperienceInstalled, Exp
 from hansard.domain.label import Label
 
 KEY_BYTES_MAX = 64 * 1024
-"""Of a file with a key."""
+"""Most bytes of a file with a key."""
 
 LICENSE_CHARACTERS_MAX = 1_000
 
 SUFFIX = ".hansard-experience.tar"
-"""How a bundle is called if nothing else is said."""
+"""Default suffix of a bundle's file name."""
 
 
 class VerifiedBundle(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bundle is, as it stands: whole, and signed by whom.
+    """A verified bundle, with its signer.
 
     Attributes:
-        name: The experience's.
-        version: Its number where it was published.
-        digest: SHA-256 of its files in RFC 8785 form: what a person confirms.
+        name: Name of the experience.
+        version: Version number where it was published.
+        digest: SHA-256 of its files in RFC 8785 form, which a person confirms.
         bundle: SHA-256 of the whole file.
-        key: The public key that signed it, hexadecimal; empty where nobody did.
-        license: Under which terms.
-        sources: The runs that it was distilled from.
-        description: What it is for.
-        task: How the task is said.
-        checks: How many check functions guard it.
-        files: By path.
+        key: Public key of the signature, hexadecimal; empty if not signed.
+        license: License terms.
+        sources: Runs that it was distilled from.
+        description: Purpose.
+        task: Wording of the task.
+        checks: Number of its check functions.
+        files: Text by path.
     """
 
     name: str
@@ -63,13 +63,13 @@ class VerifiedBundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedBundle(msgspec.Struct, frozen=True, kw_only=True):
-    """A bundle that was written.
+    """A written bundle.
 
     Attributes:
-        file: Where.
-        bundle: What it is.
-        constants: What every doing fills in alike: it travels, and only a person can say whether it
-            may.
+        file: Path of the file.
+        bundle: The verified bundle.
+        constants: Values that were the same in every recorded run of the task. They are part of the
+            bundle, and only a person can decide whether they may be.
     """
 
     file: str
@@ -88,16 +88,16 @@ async def publish(
     because: str = "",
     by: str | Actor,
 ) -> PublishedBundle:
-    """Write a version, the newest if none is named, as one file for others, signed if there is a
-    key. It is on record before the file is there: a kill leaves the whole file or none, and the
-    same again gives the same file.
+    """Write a version, by default the newest, as one file for others, signed if a key is given. It
+    is recorded before the file exists. A killed call leaves the whole file or none, and repeating
+    it gives the same file.
 
     Raises:
         NotFound: There is no such experience.
         Refused: It has a label, or is not to be used.
-        BadValue: It holds what looks like a secret or a personal value; the file is there and is
-            another; the key is none.
-        ExtraMissing: There is a key, and the extra `experience` is not installed.
+        BadValue: It seems to hold a secret or a personal value; a different file exists at the
+            path; the key is invalid.
+        ExtraMissing: A key is given, and the extra `experience` is not installed.
     """
     found = await kept_store.at(workspace, name, point)
     state = (await versions.read(workspace, EXPERIENCES, name)).state
@@ -130,7 +130,7 @@ async def publish(
 
 
 def _demand_open(state: kept.ExperienceState, found: KeptVersion) -> None:
-    """Raise Refused for what is not to be shown to others, or used."""
+    """Raise Refused for a version that must not be published, or not be used."""
     if found.label is not None:
         message = (
             f"version {found.version} of experience {found.name!r} is {found.label}: what has a "
@@ -147,18 +147,18 @@ def _demand_free(path: Path, raw: bytes) -> None:
     except OSError as error:
         raise BadValue(str(path), f"{error.strerror}", "name another file") from error
     if taken:
-        raise BadValue(str(path), "it is there already, and is another", "name another file")
+        raise BadValue(str(path), "it already exists with other content", "name another file")
 
 
 def verify(path: Path, key: Path | None = None) -> VerifiedBundle:
-    """What a bundle is; no record is needed, and nothing of it is run.
+    """Verify a bundle; needs no record, and executes nothing in it.
 
     Args:
         path: The bundle.
-        key: A public key (PEM) that must have signed it; else the one that it names is told.
+        key: Public key (PEM) that must have signed it; None returns the key that it names.
 
     Raises:
-        BadValue: It is none, was changed, or is not signed by that key.
+        BadValue: It is no bundle, was changed, or is not signed by that key.
         ExtraMissing: It is signed, and the extra `experience` is not installed.
     """
     return _verified(_opened(path, key))
@@ -182,11 +182,11 @@ def _verified(found: Bundle) -> VerifiedBundle:
 
 
 def _opened(path: Path, key: Path | None) -> Bundle:
-    """A bundle's bytes, read and verified."""
+    """Read and verify a bundle."""
     found = bundles.read(_bytes(path, BUNDLE_BYTES_MAX), str(path))
     target = _public(key) if key is not None else ""
     if target and found.manifest.key != target:
-        signed = f"by the key {found.manifest.key:.64}" if found.manifest.key else "by nobody"
+        signed = f"by the key {found.manifest.key:.64}" if found.manifest.key else "by no key"
         fact = f"it is signed {signed}, not by {target}"
         raise BadValue(str(path), fact, "install it only if you trust that key")
     if found.signature is not None:
@@ -201,17 +201,17 @@ def _demand_signed(found: Bundle, signature: Signature, where: str) -> None:
         public.verify(bytes.fromhex(signature.signature), bundles.signed(found.manifest))
     except (ValueError, _crypto("exceptions").InvalidSignature):
         fact = f"the key {signature.key:.64} has not signed it"
-        remedy = "it was changed on its way: ask who published it for it again"
+        remedy = "it was changed after it was signed: get it again from its publisher"
         raise BadValue(where, fact, remedy) from None
 
 
 class InstalledBundle(msgspec.Struct, frozen=True, kw_only=True):
-    """A bundle that is kept, untrusted.
+    """An installed, untrusted bundle.
 
     Attributes:
-        name: What the record keeps it by.
-        version: The newest version there.
-        bundle: What it is.
+        name: Its name in the record.
+        version: Newest version there.
+        bundle: The verified bundle.
     """
 
     name: str
@@ -228,12 +228,12 @@ async def install(
     because: str = "",
     by: str | Actor,
 ) -> InstalledBundle:
-    """Keep a bundle as what nobody trusts yet, until a person confirms its digest. The same again
-    changes nothing.
+    """Install a bundle as untrusted until a person confirms its digest. Repeating it changes
+    nothing.
 
     Raises:
-        BadValue: It is none, was changed, or is not signed by that key; nothing was kept.
-        Refused: The name is taken by what did not come in bundles of the same key.
+        BadValue: It is no bundle, was changed, or is not signed by that key; nothing was kept.
+        Refused: The name belongs to an experience that is not from bundles of the same key.
         ExtraMissing: It is signed, and the extra `experience` is not installed.
     """
     found = _opened(path, key)
@@ -261,9 +261,9 @@ async def install(
 
 
 def _bytes(path: Path, most: int) -> bytes:
-    """The bytes of a plain file. Raises BadValue."""
+    """Return the bytes of a plain file. Raises BadValue."""
     if not path.is_file():
-        raise BadValue(str(path), "it is no file", "name a file")
+        raise BadValue(str(path), "it is not a regular file", "name a file")
     return read_bounded(path, most, "name another file")
 
 
@@ -273,7 +273,7 @@ def _crypto(module: str) -> Any:
 
 
 def _private(path: Path) -> Any:
-    """A private key. Raises BadValue, which says nothing of it."""
+    """Read a private key. Raises BadValue, which reveals nothing of it."""
     raw = _bytes(path, KEY_BYTES_MAX)
     serialization = _crypto("hazmat.primitives.serialization")
     ed25519 = _crypto("hazmat.primitives.asymmetric.ed25519")
@@ -282,13 +282,13 @@ def _private(path: Path) -> Any:
     except (ValueError, TypeError, _crypto("exceptions").UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
-        fact = "it is no private Ed25519 key in PEM without a password"
+        fact = "it is not a private Ed25519 key in PEM without a password"
         raise BadValue(str(path), fact, f"make one: openssl genpkey -algorithm ed25519 -out {path}")
     return key
 
 
 def _public(path: Path) -> str:
-    """A public key, hexadecimal. Raises BadValue."""
+    """Read a public key, as hexadecimal. Raises BadValue."""
     raw = _bytes(path, KEY_BYTES_MAX)
     serialization = _crypto("hazmat.primitives.serialization")
     ed25519 = _crypto("hazmat.primitives.asymmetric.ed25519")
@@ -297,7 +297,7 @@ def _public(path: Path) -> str:
     except (ValueError, _crypto("exceptions").UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ed25519.Ed25519PublicKey):
-        remedy = "openssl pkey -in PRIVATE -pubout -out PUBLIC gives it"
-        raise BadValue(str(path), "it is no public Ed25519 key in PEM", remedy)
+        remedy = "make one: openssl pkey -in PRIVATE -pubout -out PUBLIC"
+        raise BadValue(str(path), "it is not a public Ed25519 key in PEM", remedy)
     text: str = key.public_bytes_raw().hex()
     return text

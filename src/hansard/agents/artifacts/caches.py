@@ -1,4 +1,4 @@
-"""Action caches in the log: saved, healed, reverted, looked at. On the bus's loop."""
+"""Action caches in the log: saved, healed, reverted, reviewed. Runs on the bus's loop."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ async def save(
     by: str | Actor,
     label: Label | None = None,
 ) -> ArtifactChange:
-    """Make a whole cache the next version, without its name, version and history; the newest stays
-    where it is equal. Raises BadName, BadValue, Conflict after 50 lost races.
+    """Append a whole cache as the next version, without its name, version and history; if it equals
+    the newest, return that. Raises BadName, BadValue, Conflict after 50 lost races.
     """
     bare = msgspec.structs.replace(caches.checked(cache), name="", version=1, history=[])
     plain = msgspec.to_builtins(workspace.clean(bare))
@@ -53,7 +53,7 @@ async def save(
 
 
 async def get(workspace: Workspace, name: str, version: int | None = None) -> ActionCache:
-    """Return a version of a cache, the newest if none is named, with its heals as its history.
+    """Return a version of a cache, by default the newest, with its heals as history.
 
     Raises NotFound (no such cache, or its bytes were erased), Refused (no such version), BadName,
     Corrupt.
@@ -63,7 +63,10 @@ async def get(workspace: Workspace, name: str, version: int | None = None) -> Ac
     base, heals = kept.chain(found.state, number)
     plain = await versions.fetched(workspace, base.cache)
     if digest(canonical(plain)) != base.digest:
-        raise Corrupt(f"version {base.version} of action cache {name!r}", "it is not its digest's")
+        raise Corrupt(
+            f"version {base.version} of action cache {name!r}",
+            "its content does not match its digest",
+        )
     made = caches.decode(msgspec.json.encode(plain), f"action cache {name!r}")
     commits = found.by_version() if heals else {}
     history: list[ActionChange] = []
@@ -87,7 +90,7 @@ async def heal(
     by: str | Actor,
     label: Label | None = None,
 ) -> ArtifactChange:
-    """Make an entry that was found elsewhere the next version; the newest stays where the heal is
+    """Append an entry found at another place as the next version; return the newest if the heal is
     dropped (`hansard.domain.actions.kept.decide`). Raises Refused, BadName, Conflict.
     """
     event = ActionsHealed(
@@ -105,7 +108,7 @@ async def revert(
     by: str | Actor,
     label: Label | None = None,
 ) -> ArtifactChange:
-    """Make an earlier version the next one; the newest stays where it is equal.
+    """Append an earlier version as the next one; if it equals the newest, return that.
 
     Raises NotFound, Refused, BadName, Conflict.
     """
@@ -122,7 +125,7 @@ async def look_at(
     by: str | Actor,
     label: Label | None = None,
 ) -> ArtifactChange:
-    """State that somebody reviewed all versions up to one, the newest if none is named.
+    """Record that somebody reviewed all versions up to one, by default the newest.
 
     Raises NotFound, Refused, BadName, Conflict.
     """

@@ -1,4 +1,4 @@
-"""Experiences in the log: kept, confirmed, healed, done, retired. On the bus's loop."""
+"""Experiences in the log: kept, confirmed, healed, executed, retired. Runs on the bus's loop."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ from hansard.domain.experience.kept import (
 from hansard.domain.label import Label, join
 from hansard.domain.redaction import holds_secret
 
-# An experience's folder: written whole or not at all, and read as bytes from outside.
+# An experience's folder: written atomically, and read as untrusted bytes.
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 
 
 def is_name(given: object) -> TypeGuard[str]:
-    """Whether what is given names an experience that the record keeps: a text without a slash; one
-    with a slash is a folder's path (`./invite`), as a `Path` is.
+    """Return whether a value names an experience of the record: a text without a slash. A text with
+    one (`./invite`), and a `Path`, is the path of a folder.
     """
     return isinstance(given, str) and "/" not in given and os.sep not in given
 
 
 def write_folder(experience: Experience, folder: Path) -> None:
-    """Write all files of an experience into a folder that is not there yet.
+    """Write all files of an experience into a new folder.
 
-    They are written beside it first, so that a kill leaves the whole folder or none.
+    They are written beside it first, so that a killed call leaves the whole folder or none.
 
     Raises:
-        BadValue: Something of that name is there, or it cannot be written.
+        BadValue: The path exists, or cannot be written.
     """
     value = experiences.files(experience)
     if folder.exists():
-        raise BadValue(str(folder), "it is there already", "name a folder that is not")
+        raise BadValue(str(folder), "it already exists", "name a new folder")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
@@ -73,10 +73,10 @@ def write_folder(experience: Experience, folder: Path) -> None:
 
 
 def read_folder(folder: Path) -> Experience:
-    """The experience of a folder; nothing in it is run.
+    """Read an experience from a folder; nothing in it is executed.
 
     Raises:
-        BadValue: A file is missing, a link, too large, or says what cannot be.
+        BadValue: A file is missing, a link, too large, or invalid.
     """
     fields: dict[str, bytes] = {}
     for name in FILES:
@@ -89,10 +89,10 @@ def read_folder(folder: Path) -> Experience:
 
 
 def confirm_folder(folder: Path, names: Sequence[str] = ()) -> Experience:
-    """Write down the checks that a person confirms: those named, or all that are proposed.
+    """Record in the folder the checks that a person confirms: the named ones, or all proposed ones.
 
     Raises:
-        BadValue: The folder cannot be read, or none of its proposed checks has that name.
+        BadValue: The folder cannot be read, or no proposed check has that name.
     """
     experience = read_folder(folder).confirmed(*names)
     write_whole(folder / CHECKS, checking.encode(experience.checks))
@@ -100,15 +100,16 @@ def confirm_folder(folder: Path, names: Sequence[str] = ()) -> Experience:
 
 
 class KeptVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of an experience that is kept.
+    """A version of an experience in the record.
 
     Attributes:
-        name: The experience's.
-        version: Its number.
+        name: Name of the experience.
+        version: Version number.
         digest: SHA-256 of its files in RFC 8785 form, hexadecimal.
-        content: Its files, text by path.
-        standing: What it may be used for.
-        label: How confidential it is, and whether it rests on untrusted input; None for neither.
+        content: Text of its files, by path.
+        standing: State that determines its permitted use.
+        label: Confidentiality, and whether it rests on untrusted input; None for public and
+            trusted.
     """
 
     name: str
@@ -120,7 +121,7 @@ class KeptVersion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def experience(self) -> Experience:
-        """What was learned. Raises BadValue."""
+        """Content of the version. Raises BadValue."""
         fields = {path: text.encode() for path, text in self.content.items()}
         read = experiences.read(fields, f"experience {self.name!r}, version {self.version}")
         made: Experience = msgspec.structs.replace(read, name=self.name, version=self.version)
@@ -128,8 +129,8 @@ class KeptVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get(workspace: Workspace, name: str, version: int | None = None) -> KeptVersion:
-    """Return a version, the newest if none is named. Raises NotFound (no such experience, or its
-    bytes were erased), Refused (no such version), BadName, BadValue, Corrupt.
+    """Return a version, by default the newest. Raises NotFound (no such experience, or its bytes
+    were erased), Refused (no such version), BadName, BadValue, Corrupt.
     """
     return await _version(
         workspace, name, await versions.read(workspace, EXPERIENCES, name), version
@@ -137,8 +138,8 @@ async def get(workspace: Workspace, name: str, version: int | None = None) -> Ke
 
 
 async def at(workspace: Workspace, name: str, point: str = "") -> KeptVersion:
-    """Return a version by its number (`3`) or its digest's beginning; the newest for an empty one.
-    Raises what `get` raises.
+    """Return a version by its number (`3`) or a prefix of its digest; the newest for an empty text.
+    Raises as `get`.
     """
     found = await versions.read(workspace, EXPERIENCES, name)
     if point.isdecimal():
@@ -149,8 +150,8 @@ async def at(workspace: Workspace, name: str, point: str = "") -> KeptVersion:
 
 
 async def usable(workspace: Workspace, name: str) -> int:
-    """Return the newest version. Raises NotFound, and Refused where it is retired, quarantined or
-    not trusted.
+    """Return the newest version. Raises NotFound, and Refused if it is retired, quarantined or not
+    trusted.
     """
     state = (await versions.read(workspace, EXPERIENCES, name)).state
     kept.demand_usable(state, name, state.newest)
@@ -164,7 +165,9 @@ async def _version(
     event = found.state.demand(number)
     content = await versions.fetched(workspace, event.content)
     if not isinstance(content, dict) or kept.digest_of(content) != event.digest:
-        raise Corrupt(f"version {number} of experience {name!r}", "it is not its digest's")
+        raise Corrupt(
+            f"version {number} of experience {name!r}", "its content does not match its digest"
+        )
     return KeptVersion(
         name=name,
         version=number,
@@ -183,8 +186,8 @@ async def keep(
     by: str | Actor,
     label: Label | None = None,
 ) -> ArtifactChange:
-    """Make what runs taught the next version of the experience of that name; the newest stays where
-    it is equal, or only heals and confirmations of it have followed.
+    """Append an experience learned from runs as the next version; return the newest if it is equal,
+    or if only heals and confirmations of it have followed.
 
     Raises BadName, BadValue, Refused, Conflict after 50 lost races.
     """
@@ -201,7 +204,7 @@ async def keep(
 
 
 async def content(workspace: Workspace, experience: Experience) -> dict[str, Any]:
-    """What the event of a version says of its files, large ones put where they are kept."""
+    """Return the content of a version's event; large files are stored as blobs."""
     experience = workspace.clean(experience)
     plain = kept.content_of(experience)
     experiences.read({path: text.encode() for path, text in plain.items()})
@@ -213,9 +216,9 @@ async def content(workspace: Workspace, experience: Experience) -> dict[str, Any
 
 
 async def packed(workspace: Workspace, plain: Mapping[str, str]) -> msgspec.Raw:
-    """Files as an event has them; large ones are put where they are kept.
+    """Return files as an event holds them; large ones are stored as blobs.
 
-    Raises BadValue where they hold a secret: their digest is stated beside them.
+    Raises BadValue if they hold a secret, since their digest is recorded beside them.
     """
     if workspace.clean(plain) is not plain:
         raise holds_secret("the experience")
@@ -234,11 +237,11 @@ async def confirm(
     because: str = "",
     by: str | Actor,
 ) -> ArtifactChange:
-    """Confirm the check functions of a version, the newest if no digest is named: the next version
-    has them, and may act.
+    """Confirm the check functions of a version, by default the newest: the next version has them,
+    and may act.
 
-    Of what runs taught they are those that are proposed, or of these the ones that are named. What
-    came in a bundle, and its heals, stay as they are, and are named by their digest.
+    For an experience learned from runs, all proposed checks, or the named ones among them. One that
+    was installed from a bundle, and its heals, stay unchanged and must be named by their digest.
 
     Raises NotFound, Refused, BadValue, Conflict.
     """
@@ -246,9 +249,9 @@ async def confirm(
     number = kept.at_digest(found.state, digest) if digest else found.state.newest
     event, foreign = found.state.demand(number), number in found.state.untrusted
     if foreign and not digest:
-        fact = f"version {number} came in a bundle"
+        fact = f"version {number} was installed from a bundle"
         least = event.digest[: kept.DIGEST_CHARACTERS_MIN]
-        raise BadValue("digest", fact, f"name what you looked at: {least} (--digest)")
+        raise BadValue("digest", fact, f"name the digest that you reviewed: {least} (--digest)")
     version = await _version(workspace, name, found, number)
     chooses = event.about.checks == 0 or isinstance(event, ExperienceDistilled)
     if checks and not chooses and foreign:
@@ -279,8 +282,8 @@ async def heal(
     by: str | Actor,
     label: Label | None = None,
 ) -> ArtifactChange:
-    """Make an experience in which a node's element is another the next version; the newest stays
-    where `before` is not the newest any more. Raises Refused, Conflict.
+    """Append an experience with a changed element of a node as the next version; return the newest
+    if `before` no longer is that. Raises Refused, Conflict.
     """
     event = ExperienceHealed(
         version=0,
@@ -304,8 +307,8 @@ async def retire(
 
 
 async def number_of(workspace: Workspace, experience: Experience, *, usable: bool = False) -> int:
-    """Return which version an experience is of the one that the record keeps by its name; 0 for
-    none. Raises Refused where it must be `usable`, and is retired, quarantined or not trusted.
+    """Return the version number of an experience among those recorded under its name; 0 for none.
+    Raises Refused if it must be `usable`, and is retired, quarantined or not trusted.
     """
     state = (await versions.find(workspace, EXPERIENCES, experience.name)).state
     digest = kept.digest_of(kept.content_of(experience))

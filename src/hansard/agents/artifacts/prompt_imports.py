@@ -34,10 +34,10 @@ from hansard.domain.errors import BadValue
 from hansard.domain.prompt import PROMPTS
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
-"""Of a file: far more than the most versions of a prompt take in practice."""
+"""Most bytes of a file: far more than the most versions of a prompt need in practice."""
 
 BEST = "best"
-"""The alias of the best candidate of an optimiser's run."""
+"""Alias of the best candidate of an optimizer's run."""
 
 _NODE = re.compile(r'^\s*(\d+)\s*\[[^]\n]*?label="(\d+)\\n\(([^)"]*)\)"[^]\n]*\]\s*;?\s*$')
 _EDGE = re.compile(r"^\s*(\d+)\s*->\s*(\d+)\s*(?:\[[^]]*\])?\s*;?\s*$")
@@ -60,12 +60,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read.
+    """Content of a source.
 
     Attributes:
-        prompts: The versions of each prompt, by what follows the imported name; "" for its own.
-        best: The number of the version that its source calls the best.
-        notes: What was not read, and why; a sentence each.
+        prompts: Versions of each prompt, by the suffix of the imported name; "" for none.
+        best: Number of the version that the source marks as the best.
+        notes: Parts that were not read, with reasons; a sentence each.
     """
 
     prompts: dict[str, list[Candidate]]
@@ -74,15 +74,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """The versions of a prompt after an import.
+    """Versions of a prompt after an import.
 
     Attributes:
-        prompt: Its name.
-        versions: By the source's numbers.
-        added: How many are new.
-        edges: How many parents are named.
-        merges: How many versions have two.
-        best: The version that the alias `best` names for it; None where none does.
+        prompt: Name of the prompt.
+        versions: Versions by their number in the source.
+        added: Number of new versions.
+        edges: Number of parents.
+        merges: Number of versions with two parents.
+        best: Version of the alias `best`; None if there is none.
     """
 
     prompt: str
@@ -94,7 +94,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_source(path: Path) -> Source:
-    """Read a file or a folder. Raises BadValue, which names the place."""
+    """Read a file or a folder. Raises BadValue, which names the place of the fault."""
     if path.is_dir():
         return _from_folder(path)
     match path.suffix:
@@ -152,7 +152,7 @@ def _from_folder(folder: Path) -> Source:
     for node in nodes:
         known = by_instance.get(node.idx, {})
         mean = math.fsum(known.values()) / len(known) if known else node.score
-        is_same = round(mean, 4) == node.score  # the page has the means to four digits
+        is_same = round(mean, 4) == node.score  # the page rounds means to four digits
         scores.append(_metrics(mean, known) if is_same else _metrics(node.score, {}))
     without = [node.idx for node, item in zip(nodes, scores, strict=True) if len(item) == 1]
     notes = [f"{folder.name}/{_PICKLE} is a pickle and was not read"]
@@ -169,7 +169,7 @@ def _from_folder(folder: Path) -> Source:
 
 
 def _instances(log: str) -> dict[int, dict[str, float]]:
-    """Return the scores by instance that GEPA's log states, by candidate."""
+    """Return the scores per instance in GEPA's log, by candidate."""
     found: dict[int, dict[str, float]] = {}
     last: dict[str, float] = {}
     for line in log.splitlines():
@@ -263,7 +263,7 @@ def _candidates(
     best: int | None,
     notes: list[str],
 ) -> Source:
-    """Candidates of GEPA as versions; each of several components is a prompt of its own."""
+    """Return GEPA's candidates as versions; each of several components is a prompt of its own."""
     names = sorted({name for each in texts for name in each})
     made: dict[str, list[Candidate]] = {}
     for name in names:
@@ -286,7 +286,9 @@ def _candidates(
 
 
 def _from_program(predictors: Mapping[str, Any], source: str) -> Source:
-    """A saved DSPy program: instructions are the text, fields and demonstrations parameters."""
+    """Read a saved DSPy program: instructions become the text, fields and demonstrations
+    parameters.
+    """
     made: dict[str, list[Candidate]] = {}
     for name, raw in predictors.items():
         each = msgspec.convert(raw, _Predictor)
@@ -304,7 +306,7 @@ def _from_program(predictors: Mapping[str, Any], source: str) -> Source:
 
 
 def from_dot(text: str, source: str) -> list[Candidate]:
-    """The candidates of a tree. Raises BadValue."""
+    """Parse the candidates of a tree. Raises BadValue."""
     scores: dict[int, float] = {}
     parents: dict[int, list[int]] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -345,7 +347,7 @@ def _score(text: str, where: str) -> float:
 
 
 def from_lines(text: str, source: str) -> list[Candidate]:
-    """The versions of lines of JSON. Raises BadValue."""
+    """Parse versions from lines of JSON. Raises BadValue."""
     found: list[Candidate] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -399,7 +401,9 @@ def _candidate(fields: Mapping[str, Any], where: str) -> Candidate:
 def _in_order(
     found: Sequence[Candidate], source: str, unknown: Mapping[int, Sequence[int]] | None = None
 ) -> list[Candidate]:
-    """The versions, each after its parents. Raises BadValue for a circle, or a stray parent."""
+    """Sort the versions so that each follows its parents. Raises BadValue for a cycle, or an
+    unknown parent.
+    """
     if not found:
         raise BadValue(source, "it has no version", "give at least one")
     there = {each.number for each in found}
@@ -417,8 +421,8 @@ def _in_order(
     while waiting:
         ready = [each for each in waiting if all(parent in done for parent in each.parents)]
         if not ready:
-            fact = f"version {waiting[0].number} is made of itself"
-            raise BadValue(source, fact, "leave out what closes the circle")
+            fact = f"version {waiting[0].number} is its own ancestor"
+            raise BadValue(source, fact, "remove a parent from the cycle")
         done |= {each.number: each for each in ready}
         waiting = [each for each in waiting if each.number not in done]
     return list(done.values())
@@ -428,8 +432,8 @@ async def import_source(
     workspace: Workspace, name: str, source: Source, *, by: str
 ) -> list[Lineage]:
     """Add the versions of a source to the prompt of a name, or to `NAME/PART` for each of several,
-    each as one commit; the alias `best` names the best one, unless it names another already. An
-    import that was killed continues when it is run again. Raises Refused, BadValue, BadName.
+    each in one commit. The alias `best` names the best one unless it is already set. A killed
+    import continues when it is run again. Raises Refused, BadValue, BadName.
     """
     found: list[Lineage] = []
     for part, candidates in source.prompts.items():

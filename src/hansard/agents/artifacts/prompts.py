@@ -1,4 +1,4 @@
-"""Prompts read and written: each change is one commit in the prompt's own stream."""
+"""Reading and writing of prompts: each change is one commit in the prompt's own stream."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from hansard.domain.steps import PromptUse
 from hansard.domain.values import Scrub, recordable
 
 CURRENT = -1
-"""Of an alias: it is expected to name what it names at the first read."""
+"""Expected version of an alias: the version it names at the first read."""
 
 
 class Prompt(Brief, msgspec.Struct, frozen=True, kw_only=True):
-    """A version of a prompt, as it was asked for.
+    """A version of a prompt, as requested.
 
     Attributes:
-        name: The prompt's name.
-        version: The version's number.
-        text: Its text, with variables.
-        model: The model that it is meant for; empty for any.
-        parameters: What else the model is given, by name.
-        alias: What it was asked for by; empty where by its number, or by nothing.
-        parents: The versions that it was made of.
-        feedback_applied: What was said of those that it answers.
-        because: Why it was made.
-        retired: Why it is not to be used any more; None where it may be.
-        label: How confidential its prompt is, and whether untrusted input is in it.
+        name: Name of the prompt.
+        version: Version number.
+        text: Text with variables.
+        model: Intended model; empty for any.
+        parameters: Further model parameters, by name.
+        alias: Alias of the request; empty for a number or none.
+        parents: Versions that it was derived from.
+        feedback_applied: Feedback on those versions that it answers.
+        because: Reason for the version.
+        retired: Reason for its retirement; None if it may be used.
+        label: Confidentiality of the prompt, and whether it holds untrusted input.
     """
 
     name: str
@@ -69,33 +69,33 @@ class Prompt(Brief, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reference(self) -> str:
-        """What names this version for ever: `rag@3`."""
+        """Permanent name of this version: `rag@3`."""
         return f"{self.name}@{self.version}"
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables of the text, in the order in which they come."""
+        """Variables of the text, in order of appearance."""
         return prompts.variables(self.text)
 
     def format(self, /, **variables: Any) -> PromptText:
-        """The text with its variables filled in: a str. A call that is given it says which version
-        it is of.
+        """Fill in the variables of the text. The returned str records its version in any call that
+        gets it.
 
         Args:
             **variables: Texts and numbers, by the variables' names.
 
         Raises:
-            BadValue: One is missing, or the text does not have it, or it is neither.
+            BadValue: A variable is missing or unknown, or is neither text nor number.
             Refused: The version is retired, or its text is not known.
         """
         if self.retired is not None:
             why = f" ({self.retired})" if self.retired else ""
-            message = f"prompt {self.reference} is retired{why}: take another version"
+            message = f"prompt {self.reference} is retired{why}: use another version"
             raise Refused(message)
         if not self.text:
             message = (
-                f"the text of prompt {self.reference} is not known: it came from a source that "
-                "does not tell it; take another version"
+                f"the text of prompt {self.reference} is not known: its source did not "
+                "include it; use another version"
             )
             raise Refused(message)
         use = PromptUse(self.name, self.version, self.alias)
@@ -119,7 +119,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 async def get(workspace: Workspace, reference: str) -> Prompt:
     """Return the version that `rag@production`, `rag@3` or `rag` names. Raises BadName, NotFound,
-    and Refused where there is no such version or alias.
+    and Refused if there is no such version or alias.
     """
     name, which = prompts.split(reference)
     found = await versions.read(workspace, PROMPTS, name)
@@ -132,7 +132,7 @@ async def get(workspace: Workspace, reference: str) -> Prompt:
 
 
 async def newest(workspace: Workspace) -> list[Prompt]:
-    """Return the newest version of each prompt that is not retired, by name; none of a prompt whose
+    """Return the newest version of each prompt that is not retired, by name, without prompts whose
     versions are all retired. Raises UnknownEvent.
     """
     by_name: dict[str, list[Stored]] = {}
@@ -167,13 +167,13 @@ def of_version(artifact: Artifact[PromptState], name: str, version: int, alias: 
 
 
 def parameters_of(version: PromptVersionAdded) -> dict[str, Any]:
-    """A version's parameters as they were given."""
+    """Return a version's parameters as passed by its author."""
     found: dict[str, Any] = values.load(version.parameters) or {}
     return found
 
 
 async def demand_usable(workspace: Workspace, references: Iterable[str]) -> None:
-    """Raise NotFound or Refused for a reference of no version that may be used."""
+    """Raise NotFound or Refused for a reference that names no usable version."""
     for reference in references:
         found = await get(workspace, reference)
         if found.retired is not None:
@@ -185,7 +185,7 @@ async def demand_usable(workspace: Workspace, references: Iterable[str]) -> None
 
 
 async def add(workspace: Workspace, name: str, draft: Draft, *, by: str | Actor) -> ArtifactChange:
-    """Add a version, or return the one which is equal already.
+    """Add a version, or return an existing equal one.
 
     Raises BadName, BadValue, Refused (no such parent), Conflict after 50 lost races.
     """
@@ -194,7 +194,7 @@ async def add(workspace: Workspace, name: str, draft: Draft, *, by: str | Actor)
 
 
 def drafted(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
-    """A draft as an event, without secrets and without a number yet. Raises BadValue."""
+    """Return a draft as an event, without secrets and without a number. Raises BadValue."""
     if not isinstance(draft.text, str):
         raise BadValue("text", f"{draft.text!r:.80}", "give a text")
     text = values.plain(draft.text, "text", scrub)
@@ -223,14 +223,14 @@ def drafted(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an alias is to be moved.
+    """Requested move of an alias.
 
     Attributes:
-        alias: Which alias.
-        take_away: Whether it is removed.
-        expected: The version that it must name before; by default the one of the first read.
-        because: Why.
-        experiment: The experiment whose verdict moves it.
+        alias: Name of the alias.
+        take_away: True to remove it.
+        expected: Version that it must name before; default: the one of the first read.
+        because: Reason.
+        experiment: Experiment whose verdict moves it.
     """
 
     alias: str
@@ -243,7 +243,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 async def move(
     workspace: Workspace, reference: str, move: Move, *, by: str | Actor
 ) -> ArtifactChange:
-    """Have an alias name a version. A writer that loses the race for it gets PromptConflict.
+    """Point an alias to a version. A writer that loses the race gets PromptConflict.
 
     Raises PromptConflict, NotFound, Refused (retired, or no such version), BadName.
     """
@@ -284,7 +284,9 @@ async def feed_back(
             raise BadValue("rating", f"{rating!r:.80}", "give a number from 0 to 1")
         rating = float(rating)
     if run and await workspace.log.last(RunStream(run)) is None:
-        raise NotFound(f"run {run!r:.80}", "give the id of the run that it was said of, or none")
+        raise NotFound(
+            f"run {run!r:.80}", "give the id of the run that the feedback is about, or none"
+        )
     name, which = prompts.split(reference)
     text = workspace.text(text)
 
@@ -325,14 +327,14 @@ CONTEXT = (
 )
 
 Evolver = Callable[[Prompt, str], str | Awaitable[str]]
-"""Gives the new text of a prompt that something was said of: a function, or what asks a model."""
+"""Return the new text of a prompt that got feedback: a function, or one that calls a model."""
 
 _BLANKS = re.compile(r"[ \t]+(?=\n|\Z)")
 _GAPS = re.compile(r"\n{3,}")
 
 
 def too_verbose(prompt: Prompt, _: str = "") -> str:
-    """The text asks for brevity; a line that says what an earlier one said goes."""
+    """Add a request for brevity to the text, and remove repeated lines."""
     lines: list[str] = []
     seen: set[str] = set()
     for line in _BLANKS.sub("", prompt.text).split("\n"):
@@ -346,11 +348,12 @@ def too_verbose(prompt: Prompt, _: str = "") -> str:
 
 
 LINE_CHARACTERS_MIN = 20
-"""Of a line that is left out where it comes again: a shorter one (`}`) may be part of a form."""
+"""Least characters of a repeated line that is removed: a shorter one (`}`) may be part of a form.
+"""
 
 
 def missing_context(prompt: Prompt, _: str = "") -> str:
-    """The text has a variable `context`, which who formats it then gives, and asks to say what is
+    """Add a variable `context`, to be filled in by the caller, and a request to name what is
     missing in it.
     """
     if "context" in prompts.variables(prompt.text):
@@ -363,11 +366,11 @@ RULES: Mapping[str, Callable[[Prompt, str], str]] = {
     "too_verbose": too_verbose,
     "missing_context": missing_context,
 }
-"""Those that come along, by the feedback that they answer."""
+"""Built-in rules, by the feedback that they answer."""
 
 
 def feedback_list(feedback: object) -> list[str]:
-    """Feedback as a list, each once. Raises BadValue."""
+    """Return feedback as a list without duplicates. Raises BadValue."""
     parts = [feedback] if isinstance(feedback, str) else feedback
     if (
         not isinstance(parts, Sequence)
@@ -379,7 +382,7 @@ def feedback_list(feedback: object) -> list[str]:
 
 
 def rule_of(feedback: str, using: Evolver | None) -> Evolver:
-    """What answers a piece of feedback. Raises BadValue."""
+    """Return the evolver for a piece of feedback. Raises BadValue."""
     if using is not None:
         return using
     if feedback not in RULES:
@@ -390,9 +393,9 @@ def rule_of(feedback: str, using: Evolver | None) -> Evolver:
 
 
 def evolved(prompt: Prompt, text: object) -> Prompt:
-    """The prompt with the text that an evolver gave. Raises BadValue."""
+    """Return the prompt with the text of an evolver. Raises BadValue."""
     if not isinstance(text, str) or not text.strip():
-        raise BadValue("what the evolver gave", f"{text!r:.80}", "give the new text")
+        raise BadValue("the evolver's result", f"{text!r:.80}", "give the new text")
     return msgspec.structs.replace(prompt, text=str(text))
 
 
@@ -405,8 +408,8 @@ async def added(
     because: str,
     by: str,
 ) -> Prompt:
-    """The version that an evolved text is added as; the one before where it is the same. Raises
-    Refused, BadValue, Conflict after 50 lost races.
+    """Add an evolved text as a version and return it; return the previous version if the text is
+    the same. Raises Refused, BadValue, Conflict after 50 lost races.
     """
     draft = Draft(
         text=after.text,

@@ -1,6 +1,6 @@
-"""Prompts, action caches and experiences in the log: one way to read them and to append to them.
+"""Reading and appending of prompts, action caches and experiences.
 
-On the bus's loop.
+Runs on the bus's loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Artifact(msgspec.Struct, Generic[S], frozen=True):
 
     @property
     def label(self) -> Label | None:
-        """The label of all that its commits rest on; None for public and trusted."""
+        """Label of all that its commits rest on; None for public and trusted."""
         return join(*(each.commit.label for each in self.commits)).stored
 
     def by_version(self) -> dict[int, Stored]:
@@ -47,16 +47,15 @@ class Artifact(msgspec.Struct, Generic[S], frozen=True):
 
 
 class ArtifactChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Acknowledges a change of an artifact.
+    """Acknowledgement of a change of an artifact.
 
     Attributes:
         kind: `prompt`, `actions` or `experience`.
-        name: The artifact's name.
-        is_new: Whether anything was recorded; else it was so already.
-        version: The version that was added, or that the change is about; 0 where an alias was
-            removed.
-        alias: The alias that names the version; empty for other changes.
-        experiment: The experiment by whose verdict the alias was moved; empty where by none.
+        name: Name of the artifact.
+        is_new: True if something was recorded; False if it was recorded before.
+        version: Version that was added or changed; 0 if an alias was removed.
+        alias: Alias that names the version; empty for other changes.
+        experiment: Experiment whose verdict moved the alias; empty for none.
     """
 
     kind: str
@@ -79,7 +78,7 @@ def stream_of(kind: ArtifactKind[Any], name: object) -> WorkspaceStream:
 
 
 def missing(kind: ArtifactKind[Any], name: str) -> NotFound:
-    """Return the error for a name that the record does not have."""
+    """Return the error for a name that is not in the record."""
     return NotFound(f"{kind.noun} {name!r:.80}", kind.remedy)
 
 
@@ -96,7 +95,7 @@ async def read(
 async def find(
     workspace: Workspace, kind: ArtifactKind[S], name: str, up_to: UpTo = None
 ) -> Artifact[S]:
-    """Read an artifact as `read` does; one without commits where there is none of that name."""
+    """Read an artifact as `read` does; return an empty one if there is none of that name."""
     return folded(kind, await workspace.log.read(stream_of(kind, name), up_to=up_to))
 
 
@@ -110,9 +109,9 @@ async def change(
     label: Label | None = None,
     begins: bool = False,
 ) -> ArtifactChange:
-    """Append what an event leads to, which may be a function of the state.
+    """Append the events that an event leads to; it may be a function of the state.
 
-    Raises NotFound where there is no such artifact, unless it may begin now; Refused, BadName,
+    Raises NotFound if there is no such artifact, unless it may be created; Refused, BadName,
     BadValue, and Conflict after 50 lost races.
     """
     version = 0
@@ -132,15 +131,15 @@ async def change(
 
 
 async def fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
-    """Return a value of an event, with what is kept outside it. Raises NotFound, Corrupt."""
+    """Return a value of an event, including parts stored as blobs. Raises NotFound, Corrupt."""
     return await drive_fetch(references.unpack(raw), workspace.blobs.get)
 
 
 async def label_of_runs(workspace: Workspace, runs: Iterable[str]) -> Label | None:
-    """Return the label of what was learned from runs: the join of all that their agents were shown.
+    """Return the label of what was learned from runs: the join of the labels of all their agents.
 
-    Runs of other records count as public and trusted. Ignores roles: a caller that is restricted
-    must not learn from it which runs there are.
+    Runs of other records count as public and trusted. Ignores roles: a restricted caller must not
+    learn from it which runs exist.
     """
     labels: list[Label] = []
     for run in dict.fromkeys(each for each in runs if each):

@@ -1,6 +1,5 @@
-"""`session.board`: state that all agents of a run share, by key.
+"""`session.board`: state shared by all agents of a run, by key.
 
-Touches the run's boards, and writes with the step's outcome in one commit.
-Gives the operations (`operations`), several keys at once (`transaction`) and the board of the two
-clients (`twins`).
+Uses the run's boards, and commits writes together with the step's outcome. Provides the operations
+(`operations`), and the board and its transactions for both clients (`twins`).
 """

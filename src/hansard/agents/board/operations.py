@@ -1,13 +1,14 @@
-"""`session.board`: state that all agents of a run share, by key.
+"""`session.board`: state shared by all agents of a run, by key.
 
-Each operation is a step of the agent, of kind `board`: what a read was told is on record, so that a
-resumed session is told the same; a write is made once, whoever is killed. A read costs a commit in
-the agent's stream. A write to one key costs three commits, one after the other: the intent, the
-key's, which is the outcome, and the outcome's event; one of several keys, or beside others of the
-same process, a commit over several streams (some 4 ms on a local disk).
+Each operation is a step of the agent, of kind `board`. The result of a read is recorded, so that a
+resumed session gets the same; a write is made exactly once even if the process is killed. A read
+costs a commit in the agent's stream. A write to one key costs three commits in sequence: the
+intent, the key's commit, which is the outcome, and the outcome's event. A write to several keys, or
+beside others of the same process, costs one commit over several streams (some 4 ms on a local
+disk).
 
-That commit of the key names the intent as its cause, by which a resume finds it (`written`). Flows
-for both clients (see `hansard.agents.flow`); `twins` drives them.
+The commit of the key names the intent as its cause, by which a resume finds it (`written`). Written
+as flows for both clients (see `hansard.agents.flow`); `twins` drives them.
 """
 
 from __future__ import annotations
@@ -71,16 +72,16 @@ from hansard.state.replay import States, evolve_board
 # ------------------------------ writes: the keys' commits, with the step's outcome
 
 SEVERAL = "board.commit"
-"""The operation that may write several keys, and so is always one commit with its step."""
+"""Operation that may write several keys; always one commit together with its step."""
 
 UNTOLD = (StepStatus.REQUESTED, StepStatus.IN_DOUBT, StepStatus.NOT_DONE)
-"""What a step without an outcome is. Whoever settled it as not done may have looked just before it
+"""States of a step without an outcome. A step may have been settled as not done just before it
 wrote.
 """
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What a step wrote to a key: how many events in one commit, and the key's state after it."""
+    """A step's write to a key: number of events in its commit, and the key's state after it."""
 
     key: str
     changed: int
@@ -88,10 +89,11 @@ class Written(msgspec.Struct, frozen=True):
 
 
 async def written(states: States, stream: AgentStream, step: Step) -> Written | None:
-    """What an intent without an outcome wrote by a commit of its own, by what the log has now.
+    """Return the write that an intent without an outcome made in a commit of its own, by the
+    current log.
 
-    None where it wrote nothing; it never will if the agent's stream has gone on after it, as it has
-    for every session but the one that has the intent. Costs a read of the key's history.
+    None if it wrote nothing; that is final once the agent's stream has newer events, as it has for
+    every session except the one that holds the intent. Costs a read of the key's history.
     """
     writes = step.kind == "board" and step.is_of_world and step.tool != SEVERAL
     if not writes or step.status not in UNTOLD:
@@ -111,8 +113,8 @@ async def written(states: States, stream: AgentStream, step: Step) -> Written | 
 
 
 RESOLVES_MAX = 1_000
-"""Most times one write is settled by its resolver; each time somebody else wrote meanwhile. With 50
-processes at one key a write loses 50 races of a thousand times one in five: 20 would not do.
+"""Most times one write is settled by its resolver, each after a lost race. With 50 processes at one
+key, one write in five of a thousand loses 50 races: a limit of 20 would be too low.
 """
 
 WRITE_BYTES_MAX = 6 * 1024 * 1024
@@ -120,38 +122,38 @@ WRITE_BYTES_MAX = 6 * 1024 * 1024
 
 
 class Resolution(StrEnum):
-    """How a lost put is settled."""
+    """Ways to settle a lost put."""
 
     LAST_WRITER = "last writer"
-    """What is put replaces what stands."""
+    """The put replaces the current value."""
 
     MERGE = "merge"
     """The union of two objects is put."""
 
 
 Resolve = Resolution | str | Callable[[Any, Any], Any]
-"""How a lost put is settled: a `Resolution`, or a function of what was to be put and what stands
-that gives the value to put. The function runs in a thread of its own and may call nothing of the
-session.
+"""Way to settle a lost put: a `Resolution`, or a function of the value to put and the current value
+that returns the value to put instead. The function runs in a thread of its own and must not call
+the session.
 """
 
 
 class Ask(msgspec.Struct):
-    """One write to one key, as it is wanted."""
+    """One requested write to one key."""
 
     key: str
     wanted: BoardEvent
 
 
 class _Draft(msgspec.Struct):
-    """What a key's asks come to: the events with their ids, and the state after them."""
+    """Pending write of a key: its events with their ids, and the state after them."""
 
     state: BoardState
     events: list[tuple[BoardEvent, Recorded]] = []
 
 
 class BoardWrite(JointWrite):
-    """Writes to keys, settled by a resolver where a put lost its race."""
+    """Writes to keys; a put that lost its race is settled by a resolver."""
 
     def __init__(
         self,
@@ -181,8 +183,8 @@ class BoardWrite(JointWrite):
         return [*self._after, *self._settled_by]
 
     def _expect(self, ticket: Ticket) -> bool:
-        """Who writes one of the keys next goes on from this, but for a key that expires: when it
-        does follows from the log's time of the commit.
+        """Let the next writer of each key continue from the pending state; not for a key that
+        expires, since its expiry depends on the log time of the commit.
         """
         if any(draft.state.expires is not None for draft in self._drafted.values()):
             return False
@@ -191,8 +193,8 @@ class BoardWrite(JointWrite):
         return True
 
     def _goes_alone(self, stream: SharedStream) -> bool:
-        """One key's, where nobody of this process could share its batch. What is written for a
-        principal is conditional on what that carries, and a commit has one condition.
+        """Return whether one key can be written without sharing a batch of this process. Writes of
+        a principal are conditional on its label, and a commit has one condition.
         """
         boards = self._boards
         if self._call.spec.name == SEVERAL or isinstance(boards.states.log, CarriedLog):
@@ -200,10 +202,9 @@ class BoardWrite(JointWrite):
         return boards.is_alone(stream)
 
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
-        """What the write comes to now, and what it writes. Never from stale knowledge alone: a
-        refusal, or that there is nothing to do, is told only of what was just read. After a lost
-        race a resolver is asked again: what it went by may never have been stored, under a version
-        that is now another's.
+        """Return the current outcome of the write, and its drafts. Cached state never suffices: a
+        refusal, or that nothing is to be done, follows only from state just read. After a lost race
+        the resolver runs again, as the value it used may never have been stored under that version.
         """
         self._asks, self._settled_by = list(self._wanted), []
         fresh = False
@@ -214,11 +215,11 @@ class BoardWrite(JointWrite):
                     outcome = await self._completed_by(drafts)
                     self._drafted = drafts
                     return outcome, [self._draft(key, each) for key, each in drafts.items()]
-            except Exception as error:  # noqa: BLE001 -- told as the step's outcome, and raised there
+            except Exception as error:  # noqa: BLE001 -- becomes the step's outcome, and is raised there
                 if fresh or self._settles(error):
                     unsettled = await self._unsettled(error)
                     if unsettled is None:
-                        fresh = False  # if that is known no more, the log says so
+                        fresh = False  # if the cached state is outdated, the log tells
                         continue
                     if fresh:
                         self._drafted = {}
@@ -235,7 +236,7 @@ class BoardWrite(JointWrite):
         for key, draft in self._drafted.items():
             if draft.state.expires is None:
                 self._boards.keep(self._stream(key), draft.state)
-            else:  # when it expires follows from the log's time of the commit
+            else:  # its expiry depends on the log time of the commit
                 self._boards.outdate(self._stream(key))
 
     async def _drafts(self, *, fresh: bool) -> dict[str, _Draft]:
@@ -269,28 +270,28 @@ class BoardWrite(JointWrite):
         return await self._completed(result)
 
     async def _labels(self) -> Label:
-        """The label of what stands under all keys: what an error may tell of."""
+        """Return the label of the current values of all keys, which an error may reveal."""
         states = [await self._boards.state(each, fresh=False) for each in self._streams()]
         return join(*(state.label for state in states))
 
     # ------------------------------------------------------------ resolvers
 
     def _settles(self, failed: Exception) -> bool:
-        """Whether a resolver is to be asked."""
+        """Return whether a resolver should run."""
         conflict = isinstance(failed, BoardConflict)
         return conflict and self._resolve is not None and self._resolved < RESOLVES_MAX
 
     async def _unsettled(self, failed: Exception) -> Exception | None:
-        """None where the resolver has said what is to be put instead; else what the write fails
-        with, which may be the resolver's own error.
+        """Run the resolver; return None if it gave a value to put instead, else the error of the
+        write, which may be the resolver's own.
         """
-        put = self._wanted[0].wanted if self._wanted else None  # asked again, it is given the same
+        put = self._wanted[0].wanted if self._wanted else None  # a second call gets the same value
         if not self._settles(failed) or not isinstance(put, ValuePut):
             return failed
         self._resolved += 1
         try:
             await self._settle(put)
-        except Exception as error:  # noqa: BLE001 -- whatever a resolver raises is the outcome
+        except Exception as error:  # noqa: BLE001 -- any error of a resolver is the outcome
             return error
         return None
 
@@ -321,7 +322,7 @@ class BoardWrite(JointWrite):
         return await asyncio.to_thread(self._asked, values.revive(mine), values.revive(theirs))
 
     def _asked(self, mine: Any, theirs: Any) -> Plain:
-        enter(self._scope)  # a scope in which no call may stand
+        enter(self._scope)  # a scope that allows no call
         resolve: Any = self._resolve
         return values.plain(resolve(mine, theirs), "resolved value", self._scrub)
 
@@ -331,7 +332,7 @@ class BoardWrite(JointWrite):
 
 
 def _check_sizes(drafts: Mapping[str, _Draft]) -> None:
-    """Raise BadValue where a commit or all of them are more than the log takes at once."""
+    """Raise BadValue if a commit, or all of them together, exceed what the log takes at once."""
     total = 0
     for key, draft in drafts.items():
         size = sum(len(bytes(recorded.data)) + 120 for _, recorded in draft.events)
@@ -345,12 +346,12 @@ def _check_sizes(drafts: Mapping[str, _Draft]) -> None:
 
 
 def told_write(key: str, changed: int, state: BoardState) -> dict[str, Plain]:
-    """What a write's outcome says of a key that now stands so: that many events were written."""
+    """Return a key's part of a write's outcome: the number of events and the new state."""
     return {"key": key, "changed": changed, **told_state(state)}
 
 
 def told_state(state: BoardState) -> dict[str, Plain]:
-    """What a write's outcome says of its key: the version, and what is short of what it holds."""
+    """Return a key's state for a write's outcome: the version, and its content if short."""
     fields: dict[str, Plain] = {"version": state.changed if state.kind is not None else 0}
     match state.kind:
         case KeyKind.COUNTER | KeyKind.MAX | KeyKind.MIN:
@@ -365,19 +366,19 @@ def told_state(state: BoardState) -> dict[str, Plain]:
 
 
 def told_label(state: BoardState) -> Label | None:
-    """The label of what a write's outcome says of its key: none where that is its version alone."""
+    """Return the label of a key's part of a write's outcome: none if that is its version alone."""
     return state.label if state.kind not in (None, KeyKind.VALUE, KeyKind.UNION) else None
 
 
 def labels_given(key: object, labels: object) -> dict[str, Any]:
-    """A put's labels as a dict; their texts are checked as they are recorded. Raises BadValue."""
+    """Return a put's labels as a dict; their texts are checked when recorded. Raises BadValue."""
     if isinstance(labels, Mapping):
         return dict(labels)
     raise BadValue(f"labels of key {key!r:.80}", f"{labels!r:.80}", "give texts by name, as a dict")
 
 
 def check_resolve(resolve: object) -> str | None:
-    """A resolver's name as it is recorded. Raises BadValue."""
+    """Return a resolver's name as it is recorded. Raises BadValue."""
     if resolve is None:
         return None
     if isinstance(resolve, str) and resolve in tuple(Resolution):
@@ -389,25 +390,24 @@ def check_resolve(resolve: object) -> str | None:
 
 
 class Expected(StrEnum):
-    """What a write expects of a key, in place of a version."""
+    """Expectations of a key other than a version."""
 
     ANY = "any"
-    """Whatever stands."""
+    """Any state of the key."""
 
 
 class BoardEntry(Brief, msgspec.Struct, frozen=True):
-    """A key as it was read. `version` is what a put expects; `author` changed it last, `role` is
-    its role. `expires` is a time of the log's, in UTC.
+    """A key as it was read.
 
     Attributes:
         key: The key.
-        kind: What it holds: a value, a list, a counter, a set or what is merged.
-        value: What it holds.
-        version: What a put expects.
-        author: The agent that changed it last.
-        role: That agent's role.
+        kind: Kind of content: value, list, counter, set or merged value.
+        value: Content.
+        version: Version that a put expects.
+        author: Agent that changed it last.
+        role: Role of that agent.
         labels: Texts by name.
-        expires: When it will be absent, by the log's time in UTC; None for never.
+        expires: Expiry by the log's time in UTC; None for never.
     """
 
     key: str
@@ -423,7 +423,7 @@ class BoardEntry(Brief, msgspec.Struct, frozen=True):
 _board = functools.partial(operation, kind="board")
 _writes = functools.partial(_board, writes=True)
 
-# What an operation is given, as it is recorded.
+# Recorded arguments of each operation.
 SPECS = {
     "get": _board("board.get", "key"),
     "keys": _board("board.keys"),
@@ -448,7 +448,9 @@ class BoardFlows(JointSteps):
         self._seen: dict[str, int] = {}
 
     def begin(self, name: str, *given: Any) -> Call:
-        """An operation with its place in the record. Raises BadValue, NoScope, ToolError."""
+        """Build the call of an operation, with its place in the record. Raises BadValue, NoScope,
+        ToolError.
+        """
         call = self.engine.begin(SPECS[name], given, {})
         if call.plain.get("key") != call.arguments.get("key"):
             raise BadValue("key", "it holds a secret", "leave the secret out of it")
@@ -458,7 +460,7 @@ class BoardFlows(JointSteps):
     # ------------------------------------------------------------ reads
 
     def entry(self, key: str) -> Flow[BoardEntry | None]:
-        """A key with all that is known of it; None where it is absent."""
+        """Return a key with its metadata; None if it is absent."""
         call = self.begin("get", key_name(key))
         call.needs = (reads(key),)
         answered, recorded = self.engine.answer(call)
@@ -479,7 +481,7 @@ class BoardFlows(JointSteps):
         )
 
     def keys(self) -> Flow[list[str]]:
-        """The keys that are there, sorted. Costs a read of all of the run's shared state."""
+        """Return the present keys, sorted. Costs a read of all of the run's shared state."""
         call = self.begin("keys")
         answered, recorded = self.engine.answer(call)
         if not answered:
@@ -488,7 +490,7 @@ class BoardFlows(JointSteps):
         return found
 
     def _read(self, call: Call) -> Flow[Any]:
-        """Read a key and put what it said on record."""
+        """Read a key and record the result."""
         stream = self._stream(call.arguments["key"])
         return (yield from self._recorded(call, functools.partial(self._entry, call, stream)))
 
@@ -505,7 +507,7 @@ class BoardFlows(JointSteps):
         return (yield from cleared_of(self.engine, labels))
 
     def nothing(self, call: Call) -> Flow[Any]:
-        """Put on record that something happened that has no outcome of its own."""
+        """Record an operation that has no outcome of its own."""
         return (yield from self._recorded(call, _none))
 
     def _entry(self, call: Call, stream: KeyStream) -> Flow[Any]:
@@ -540,7 +542,7 @@ class BoardFlows(JointSteps):
     def put_event(
         self, plain: Mapping[str, Any], expected: int | None
     ) -> tuple[list[bytes], ValuePut]:
-        """A put as an event, and the blobs it names. Raises BadValue."""
+        """Return a put as an event, and its blobs. Raises BadValue."""
         blobs, raw = _packed(plain["value"], plain["key"])
         labels, ttl = plain["labels"], plain["ttl"]
         if any(type(text) is not str for text in labels.values()):
@@ -557,8 +559,8 @@ class BoardFlows(JointSteps):
         return blobs, command
 
     def change(self, name: str, key: str, *given: Any) -> Flow[Any]:
-        """Append, add, include, discard or merge; what the key then holds, as far as it is short:
-        a counter's or merge's value, a list's length, a set's size.
+        """Append, add, include, discard or merge; return the key's new content if short: a
+        counter's or merged value, a list's length, a set's size.
         """
         call = self.begin(name, key_name(key), *given)
         blobs, command = self.change_event(name, call.plain)
@@ -566,7 +568,7 @@ class BoardFlows(JointSteps):
         return recorded.get("value", recorded.get("count"))
 
     def change_event(self, name: str, plain: Mapping[str, Any]) -> tuple[list[bytes], BoardEvent]:
-        """A write that goes by no version as an event, and the blobs it names. Raises BadValue."""
+        """Return a write that expects no version as an event, and its blobs. Raises BadValue."""
         role, key = self.engine.stream.role, plain["key"]
         if name == "add":
             if type(plain["amount"]) is not int:
@@ -595,13 +597,13 @@ class BoardFlows(JointSteps):
         return bool(recorded["changed"])
 
     def expected(self, key: str, expected: int | str | None) -> int | None:
-        """What a write goes by: a version, or None for whatever stands. Raises BadValue."""
+        """Return the version that a write expects; None for any. Raises BadValue."""
         if expected is None:
             return self._seen.get(key, 0)
         if expected == Expected.ANY:
             return None
         if type(expected) is not int or expected < 0:
-            remedy = f"give a version, 0 for absent, or {Expected.ANY.value!r} for whatever stands"
+            remedy = f"give a version, 0 for absent, or {Expected.ANY.value!r} for any"
             fact = "a text" if isinstance(expected, str) else f"{expected!r:.80}"
             raise BadValue(f"expected of key {key!r}", fact, remedy)
         return expected
@@ -609,7 +611,7 @@ class BoardFlows(JointSteps):
     def write(
         self, call: Call, asks: Sequence[Ask], blobs: list[bytes], resolve: Resolve | None = None
     ) -> Flow[dict[str, Any]]:
-        """Make a write, or give what is on record of it."""
+        """Make a write, or return its recorded result."""
         changes = dict.fromkeys(ask.key for ask in asks if not isinstance(ask.wanted, KeyChecked))
         call.needs = tuple(map(writes, changes))
         answered, recorded = self.engine.answer(call)
@@ -634,8 +636,8 @@ class BoardFlows(JointSteps):
         return (yield from self._jointly(call, blobs, make, timed=expires))
 
     def _ended(self, step: Step) -> Flow[Step]:
-        """A step with the outcome that its key's own commit is: on record from here on, but for a
-        session that only reads. Nobody else can write it any more, since this one has the epoch.
+        """Return a step with the outcome given by its key's own commit, and record it unless the
+        session only reads. No other writer is possible, since this session has the epoch.
         """
         engine = self.engine
         found: Written | None = yield Io(
@@ -663,7 +665,7 @@ def _none() -> Flow[None]:
 
 
 def entry_record(state: BoardState, now: int) -> dict[str, Any] | None:
-    """A key as a read's outcome has it, its value as it is recorded; None where it is absent."""
+    """Return a key as in a read's outcome, its value as recorded; None if it is absent."""
     if state.absent(now) or state.kind is None:
         return None
     expires = state.expiry
@@ -684,7 +686,7 @@ def _packed(plain: Any, key: str) -> tuple[list[bytes], msgspec.Raw]:
 
 
 def _hashable(item: msgspec.Raw, key: str) -> msgspec.Raw:
-    """An item that a reader's set can hold."""
+    """Return an item as a member of a set."""
     plain = msgspec.json.decode(item)
     if type(plain) is dict and "$blob" in plain:
         raise BadValue(f"set {key!r}", "an item over 64 KiB", "include a reference to it instead")
@@ -692,6 +694,6 @@ def _hashable(item: msgspec.Raw, key: str) -> msgspec.Raw:
         hash(values.revive(plain))
     except TypeError as error:
         raise BadValue(
-            f"set {key!r}", f"{plain!r:.80} ({error})", "give what is hashable"
+            f"set {key!r}", f"{plain!r:.80} ({error})", "give a hashable value"
         ) from error
     return item

@@ -1,7 +1,7 @@
 """`session.board` of both clients.
 
-A key holds one kind of thing until it is removed: a value (`put`), a list (`append`), a counter
-(`add`), a set (`include`, `discard`), or what is merged (`merge`: max, min, union).
+A key holds one kind of content until it is removed: a value (`put`), a list (`append`), a counter
+(`add`), a set (`include`, `discard`), or a merged value (`merge`: max, min, union).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from hansard.domain.values import recordable
 # writes nothing. Its begin, reads, and commit or rollback are steps of the agent.
 
 KEYS_MAX = 500
-"""Most keys that one transaction reads and writes: the log takes a thousand commits at once."""
+"""Most keys that one transaction may use: the log takes a thousand commits at once."""
 
 
 class TransactionFlows:
@@ -75,7 +75,7 @@ class TransactionFlows:
         yield from self._noted("begin")
 
     def get(self, key: str, default: Any) -> Flow[Any]:
-        """A key as this transaction sees it: as it was when first read, with its own writes."""
+        """Return a key as this transaction sees it: as first read, with its own writes."""
         self._open()
         if key_name(key) not in self._states:
             self._bound(key)
@@ -95,7 +95,9 @@ class TransactionFlows:
         return values.revive((yield from self._whole(state.plain)))
 
     def _whole(self, plain: values.Plain) -> Flow[values.Plain]:
-        """A value with its blobs; this transaction's own are stored at its end only."""
+        """Return a value with its blobs; this transaction's own blobs are stored only at its
+        end.
+        """
         own = {hashlib.sha256(blob).hexdigest(): blob for blob in self._blobs}
         fetch = references.resolve(plain)
         try:
@@ -116,7 +118,7 @@ class TransactionFlows:
         labels: Mapping[str, str],
         ttl: float | None,
     ) -> None:
-        """Put a value at the end. Raises BadValue, Refused."""
+        """Put a value at the end of the transaction. Raises BadValue, Refused."""
         own_labels = labels_given(key, labels)
         given = {"value": value, "expected": expected, "labels": own_labels, "ttl": ttl}
         plain = self._plain(key, given)
@@ -124,12 +126,14 @@ class TransactionFlows:
         self._ask("put", key, given, command, blobs)
 
     def change(self, name: str, key: str, **given: Any) -> None:
-        """Append, add, include, discard or merge at the end. Raises BadValue, Refused."""
+        """Append, add, include, discard or merge at the end of the transaction. Raises BadValue,
+        Refused.
+        """
         blobs, command = self._board.change_event(name, self._plain(key, given))
         self._ask(name, key, given, command, blobs)
 
     def remove(self, key: str, expected: int | str | None) -> None:
-        """Remove a key at the end. Raises BadValue, Refused."""
+        """Remove a key at the end of the transaction. Raises BadValue, Refused."""
         self._plain(key, {})
         command = KeyRemoved(role=self._engine.stream.role, expected=self._expected(key, expected))
         self._ask("remove", key, {"expected": expected}, command, [])
@@ -143,8 +147,8 @@ class TransactionFlows:
         yield from self._board.write(call, self._checked(), self._blobs)
 
     def _checked(self) -> list[Ask]:
-        """The writes, and that what was read still stands: a put that is the first write to its
-        key says so itself, every other key gets an event that does.
+        """Return the writes and the checks of all reads: the first write to a key checks its
+        version if it is a put; every other key gets a separate check event.
         """
         unchecked = dict(self._reads)
         asks: list[Ask] = []
@@ -161,15 +165,15 @@ class TransactionFlows:
         return [*checks, *asks]
 
     def roll_back(self, because: str = "") -> Flow[None]:
-        """Write nothing, and put on record what was to be written and why it was not."""
+        """Discard the writes, and record them with the reason."""
         if not self.over:
             self.over = True
             because = recordable(because, self._engine.settings.scrub)
             yield from self._noted("roll_back", self._operations, because)
 
     def end(self, error: BaseException | None) -> Flow[None]:
-        """The block is left. Whatever stops the run for somebody to act leaves it open: it will be
-        gone through again.
+        """End the block. An error that stops the run until a person acts leaves the transaction
+        open: the resumed run repeats it.
         """
         if error is None:
             if not self.over:
@@ -206,7 +210,9 @@ class TransactionFlows:
         return plain
 
     def _expected(self, key: str, expected: int | str | None) -> int | None:
-        """What was read here is checked at the end anyway, and an own write stands before it."""
+        """Return the version that a write expects; None for a key that was read or written here,
+        which is checked at the end.
+        """
         if expected is None and (key in self._reads or any(ask.key == key for ask in self._asks)):
             return None
         return self._board.expected(key, expected)
@@ -223,15 +229,15 @@ class TransactionFlows:
 
 
 class TransactedFlows(BoardFlows):
-    """A session's board, and the transactions of it."""
+    """A session's board and its transactions."""
 
     def transaction(self) -> TransactionFlows:
-        """A transaction that is to begin."""
+        """Return a new transaction, not begun yet."""
         return TransactionFlows(self)
 
 
 def _unbound(command: BoardEvent) -> BoardEvent:
-    """A write for this transaction's own sight: versions are compared at its end."""
+    """Return a write without its expected version, which is checked only at the end."""
     match command:
         case ValuePut():
             return ValuePut(value=command.value, role=command.role, labels=command.labels)
@@ -245,12 +251,12 @@ NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 def _word(given: Any) -> Any:
-    """A choice as it is recorded."""
+    """Return a choice as it is recorded."""
     return given.value if isinstance(given, Enum) else given
 
 
 class OfAgent(Brief):
-    """What hangs on a session, and shows whose it is."""
+    """Base of the objects on a session; shows the session's agent."""
 
     def _brief(self) -> dict[str, Any]:
         flows: Any = vars(self)["_flows"]
@@ -259,7 +265,7 @@ class OfAgent(Brief):
 
 
 class _Writes:
-    """The writes of a transaction: they wait for its end, so they are plain calls in both twins."""
+    """Writes of a transaction: made at its end, so they are plain calls in both clients."""
 
     def __init__(self, flows: TransactionFlows) -> None:
         self._flows = flows
@@ -273,7 +279,7 @@ class _Writes:
         labels: Mapping[str, str] = NO_LABELS,
         ttl_s: float | None = None,
     ) -> None:
-        """Put a value. What the transaction has read of the key is what it expects."""
+        """Put a value. Expects the version that the transaction read, if it read the key."""
         self._flows.put(key, value, _word(expected), labels, ttl_s)
 
     def append(self, key: str, item: Any) -> None:
@@ -293,7 +299,7 @@ class _Writes:
         self._flows.change("discard", key, item=item)
 
     def merge(self, key: str, merge: Merge | str, value: Any) -> None:
-        """Merge a value into what stands."""
+        """Merge a value into the current one."""
         self._flows.change("merge", key, merge=_word(merge), value=value)
 
     def remove(self, key: str, *, expected: int | Expected | str | None = None) -> None:
@@ -309,7 +315,7 @@ class AsyncTransaction(_Writes):
         self._drive = drive
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """What a key holds, this transaction's own writes included."""
+        """Return a key's content, including this transaction's own writes."""
         return await self._drive(self._flows.get(key, default))
 
     async def roll_back(self, because: str = "") -> None:
@@ -325,16 +331,16 @@ class AsyncBoard(OfAgent):
         self._drive = drive
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """What a key holds; `default` where it is absent."""
+        """Return a key's content; `default` if it is absent."""
         entry = await self._drive(self._flows.entry(key))
         return default if entry is None else entry.value
 
     async def entry(self, key: str) -> BoardEntry | None:
-        """A key with its version, author, role, labels and expiry; None where it is absent."""
+        """Return a key with its version, author, role, labels and expiry; None if it is absent."""
         return await self._drive(self._flows.entry(key))
 
     async def keys(self) -> list[str]:
-        """The keys that are there, sorted. Reads all of the run's shared state."""
+        """Return the present keys, sorted. Reads all of the run's shared state."""
         return await self._drive(self._flows.keys())
 
     async def put(
@@ -347,23 +353,23 @@ class AsyncBoard(OfAgent):
         ttl_s: float | None = None,
         resolve: Resolve | None = None,
     ) -> int:
-        """Put a value; the key's new version.
+        """Put a value; return the key's new version.
 
         Args:
             key: The key.
-            value: What it holds from then on.
-            expected: The version that it must be at. By default the one that this session saw
-                last, 0 if it never saw the key; `Expected.ANY` for whatever stands.
+            value: New content.
+            expected: Version that the key must have. Default: the one that this session saw last, 0
+                if it never saw the key; `Expected.ANY` skips the check.
             labels: Texts by name.
-            ttl_s: Seconds of the log's time after which the key is absent; None for no bound. 0 is
-                refused: nothing would be put.
-            resolve: What to do where another was first: a `Resolution`, or a function of
-                (mine, theirs), which is no coroutine function.
+            ttl_s: Seconds of the log's time after which the key is absent; None for no limit. 0 is
+                refused.
+            resolve: How to settle a lost race: a `Resolution`, or a plain function of (mine,
+                theirs).
 
         Raises:
             BoardConflict: The key is at another version, and nothing resolves it.
-            Refused: The key holds another kind of thing.
-            BadName, BadValue: The key is no name, or the value cannot be recorded.
+            Refused: The key holds another kind of content.
+            BadName, BadValue: The key is no valid name, or the value cannot be recorded.
         """
         return await self._drive(
             self._flows.put(key, value, _word(expected), labels, ttl_s, _word(resolve))
@@ -375,7 +381,7 @@ class AsyncBoard(OfAgent):
         return length
 
     async def add(self, key: str, amount: int = 1) -> int:
-        """Add a whole number to a counter; what it then is."""
+        """Add a whole number to a counter; return the sum."""
         total: int = await self._drive(self._flows.change("add", key, amount))
         return total
 
@@ -385,24 +391,24 @@ class AsyncBoard(OfAgent):
         return size
 
     async def discard(self, key: str, item: Any) -> int:
-        """Have a set no longer hold an item; its size, 0 where there is no set."""
+        """Remove an item from a set; return its size, 0 if there is no set."""
         return await self._drive(self._flows.change("discard", key, item)) or 0
 
     async def merge(self, key: str, merge: Merge | str, value: Any) -> Any:
-        """Merge a value into what stands: `MAX`, `MIN` (numbers or texts; gives what then stands),
-        or `UNION` (of dicts; gives None: read it).
+        """Merge a value into the current one: `MAX`, `MIN` (numbers or texts; returns the result),
+        or `UNION` (of dicts; returns None: read it).
         """
         return await self._drive(self._flows.change("merge", key, _word(merge), value))
 
     async def remove(self, key: str, *, expected: int | Expected | str | None = None) -> bool:
-        """Remove a key; whether it was there. `expected` as for `put`."""
+        """Remove a key; return whether it was present. `expected` as for `put`."""
         return await self._drive(self._flows.remove(key, _word(expected)))
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncGenerator[AsyncTransaction, None]:
-        """Several keys in one commit, made when the block is left; an error rolls it back.
+        """Write several keys in one commit, made when the block ends; an error rolls it back.
 
-        Raises BoardConflict at the end where a key that was read has changed.
+        Raises BoardConflict at the end if a key that was read has changed.
         """
         flows = self._flows.transaction()
         await self._drive(flows.begin())
@@ -427,7 +433,7 @@ class Transaction(_Writes):
 
 
 class Board(OfAgent):
-    """The run's shared state, for the sync client: the methods of `AsyncBoard`."""
+    """Shared state of the run, for the sync client: the methods of `AsyncBoard`."""
 
     def __init__(self, flows: TransactedFlows, drive: Drive) -> None:
         self._flows = flows
@@ -446,7 +452,7 @@ class Board(OfAgent):
 
     @contextlib.contextmanager
     def transaction(self) -> Generator[Transaction]:
-        """Several keys in one commit, as `AsyncBoard.transaction`."""
+        """Write several keys in one commit, as `AsyncBoard.transaction`."""
         flows = self._flows.transaction()
         done(self._drive(flows.begin()))
         try:

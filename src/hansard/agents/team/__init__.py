@@ -1,6 +1,6 @@
-"""`session.team`: the tasks that a run's agents share, and the messages between them.
+"""`session.team`: tasks shared by a run's agents, and messages between them.
 
-Touches the run's tasks and mail, and writes with the step's outcome in one commit.
-Gives tasks (`tasks`), messages (`mail`), a claim for a block of code (`claimed`), waiting
-(`wait_for`, `follow`) and the team of the two clients (`twins`).
+Uses the run's tasks and mail, and commits writes together with the step's outcome. Provides tasks
+and messages (`tasks`), reading and waiting (`store`), and the team of both clients with claims for
+a block of code (`twins`).
 """

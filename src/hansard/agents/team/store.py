@@ -1,4 +1,4 @@
-"""The tasks and messages of a run as a session knows them: read on from what was read last.
+"""Tasks and messages of a run as a session knows them, read incrementally.
 
 Everything here runs on the bus's loop.
 """
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 
 class Mailbox:
-    """A run's messages as one agent is given them. Each is looked at once, and none is copied: a
-    box only grows. `version` is that of the run's newest message, `sent` how many the agent sent.
+    """Messages of a run for one agent. Each is visited once, and none is copied: a mailbox only
+    grows. `version`: that of the run's newest message; `sent`: number of messages that the agent
+    sent.
     """
 
     def __init__(self, agent: str, role: str) -> None:
@@ -38,10 +39,10 @@ class Mailbox:
         self._mine: list[Mail] = []
 
     def take(self, commits: Sequence[Stored]) -> None:
-        """Take in what follows in the run's stream of messages; what is in already, not again."""
+        """Add commits of the run's stream of messages; those already present are skipped."""
         for stored in commits:
             if stored.commit.version <= self.version:
-                continue  # two read at once
+                continue  # of a concurrent read
             for mail in mails([stored]):
                 self.sent += mail.sender == self._agent
                 if is_for(mail.sent, self._agent, self._role):
@@ -49,20 +50,20 @@ class Mailbox:
             self.version = stored.commit.last_version
 
     def between(self, after: int, to: int) -> list[Mail]:
-        """The messages for the agent with versions in (after, to], in order."""
+        """Return the messages for the agent with versions in (after, to], in order."""
         return self._mine[self.given(after) : self.given(to)]
 
     def given(self, to: int) -> int:
-        """How many messages are for the agent, up to a version."""
+        """Return the number of messages for the agent up to a version."""
         return bisect.bisect_right(self._mine, to, key=lambda mail: mail.version)
 
     def up_to(self, given: int) -> int:
-        """The version of the last of so many messages for the agent; 0 for none."""
+        """Return the version of the last of `given` messages for the agent; 0 for none."""
         return self._mine[given - 1].version if given else 0
 
 
 class TeamStore:
-    """Reads a run's tasks and messages; each read costs a request for what is new."""
+    """Reads a run's tasks and messages; each read requests the new commits."""
 
     def __init__(self, states: States, stream: AgentStream) -> None:
         """`stream` is that of the agent who asks."""
@@ -73,7 +74,9 @@ class TeamStore:
         self._mailbox = Mailbox(stream.agent, stream.role)
 
     async def team(self) -> TeamState:
-        """The tasks as they stand; not to be changed. Raises Corrupt, UnknownEvent, Unreachable."""
+        """Return the current tasks; must not be modified. Raises Corrupt, UnknownEvent,
+        Unreachable.
+        """
         known = self._team
         if known is None:
             commits = await self.states.commits(self.tasks)
@@ -90,7 +93,7 @@ class TeamStore:
         return state
 
     async def sight(self, engine: StepEngine) -> TaskVisibility | None:
-        """What a session's agent may know of the tasks; None for all."""
+        """Return the filter of tasks for a session's agent; None if it may see all."""
         permit, stream = engine.settings.permit, engine.stream
         if not permit.is_limited:
             return None
@@ -98,7 +101,7 @@ class TeamStore:
         return TaskVisibility(stream.agent, stream.role, permit.rules, roster)
 
     async def mailbox(self) -> Mailbox:
-        """The messages of the run for this agent, as of now; what is in it stays."""
+        """Return the run's messages for this agent, as of now; the mailbox only grows."""
         box = self._mailbox
         if box.version:
             commits = await self.states.log.read(self.mail, after=box.version)
@@ -108,22 +111,22 @@ class TeamStore:
         return box
 
     async def log_time(self) -> int:
-        """The log's time now: that of its newest commit, in ns since 1970."""
+        """Return the log's current time: that of its newest commit, in ns since 1970."""
         log = self.states.log
         return (await log.at(await log.head())).stamp
 
 
 LOOK_S_MIN = 0.25
-"""Shortest wait for a lease to run out, in seconds: this process's clock, by which that moment is
-guessed, may be ahead of the log's, by which it is decided.
+"""Shortest wait for a lease to expire, in seconds: the estimate uses this process's clock, which
+may be ahead of the log's, by which it is decided.
 """
 
 WAIT_S_MAX = 365 * 24 * 3_600.0
 
 
 async def for_claim(store: TeamStore, command: Claim, timeout_s: float | None) -> str:
-    """Wait until an agent may have something to claim; without an end to the wait, OVER says that
-    nothing is left that could be its.
+    """Wait until the agent may have a task to claim. Without a timeout, return OVER once no
+    remaining task could become the agent's.
     """
     log = store.states.log
 
@@ -142,9 +145,10 @@ async def for_claim(store: TeamStore, command: Claim, timeout_s: float | None) -
 
 
 async def _next_lease(store: TeamStore, command: Claim) -> float | None:
-    """Seconds until the first lease of a task for an agent seems to run out; None: there is none.
+    """Return the estimated seconds until the first lease of a task for an agent expires; None if
+    there is none.
 
-    The log's time goes on only with its commits: at that moment the claim's own commit tells.
+    The log's time advances only with its commits: the claim's own commit decides at that moment.
     """
     state = await store.team()
     ends = [
@@ -158,7 +162,7 @@ async def _next_lease(store: TeamStore, command: Claim) -> float | None:
 
 
 def seconds(what: str, given: float | None) -> float | None:
-    """A number of seconds, checked; None is for ever. Raises BadValue."""
+    """Return a checked number of seconds; None for no limit. Raises BadValue."""
     if given is None:
         return None
     if type(given) not in (int, float) or not 0 <= given <= WAIT_S_MAX:

@@ -1,9 +1,9 @@
-"""`session.team`: the tasks that a run's agents share, and the messages between them.
+"""`session.team`: tasks shared by a run's agents, and messages between them.
 
-Each operation is a step of the agent, of kind `team`: what it said of a task stands in one commit
-with the step's outcome, so that it is said once, whoever is killed, and a resumed session is told
-what it was told. A claim costs two commits (its own first one tells it the log's time), what is
-said of a task one, over two streams (some 4 ms on a local disk).
+Each operation is a step of the agent, of kind `team`. Its event and the step's outcome are one
+commit, so that it is made exactly once even if the process is killed, and a resumed session gets
+the same result. A claim costs two commits (its own first one reads the log's time), any other
+operation on a task one, over two streams (some 4 ms on a local disk).
 
 Written once for both clients as flows (see `hansard.agents.flow`); `twins` drives them.
 """
@@ -57,11 +57,11 @@ from hansard.domain.team.task_rules import Claim, Reopen, TaskCommand, Waits, de
 from hansard.domain.team.task_sight import TaskVisibility
 from hansard.domain.values import Plain, recordable
 
-# What an agent says of a team's tasks, and what it sends: made with the step's outcome.
+# Writes to a team's tasks and messages, committed with the step's outcome.
 
 
 class TeamWrite(JointWrite):
-    """Says something of the tasks. Decided of what was just read, every time."""
+    """Writes an event of a task, always decided on state just read."""
 
     def __init__(
         self, engine: StepEngine, call: Call, store: TeamStore, request: TaskCommand
@@ -92,7 +92,7 @@ class TeamWrite(JointWrite):
 
 
 def _operation_record(state: TeamState, request: TaskCommand, events: Any) -> Plain:
-    """What an operation gives, as it is recorded."""
+    """Return the result of an operation, as it is recorded."""
     event: TaskEvent | None = events[0] if events else None
     match request:
         case TaskAdded():
@@ -110,13 +110,13 @@ def _operation_record(state: TeamState, request: TaskCommand, events: Any) -> Pl
 
 
 def _label(state: TeamState, events: Any) -> Label | None:
-    """The label of what whoever claims a task is told."""
+    """Return the label of what the claimant of a task gets."""
     event: TaskEvent | None = events[0] if events else None
     return state.tasks[event.task].label if isinstance(event, TaskClaimed) else None
 
 
 def claim_record(task: TaskState, number: int) -> dict[str, Plain]:
-    """A task as whoever claims it is told."""
+    """Return a task as its claimant gets it."""
     return {
         "id": task.id,
         "title": task.added.title,
@@ -141,7 +141,7 @@ class MailWrite(JointWrite):
 
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         box = await self._store.mailbox()
-        # How many others sent is not for a limited role to know.
+        # Hides from a limited role how many messages others sent.
         number = 1 + (box.sent if self._is_limited else box.version)
         outcome = await self._completed({"number": number})
         event = record(self._mail, self._clock.new_id())
@@ -150,23 +150,21 @@ class MailWrite(JointWrite):
 
 # `session.team.send` and `inbox`: messages between the agents of a run.
 #
-# An inbox read is a step that says up to which message it read: each message is given once to each
-# agent, whatever became of the session that was given it, for a resumed one is given what is on
-# record. A message to a role is given to every agent of it, also to one that joins later.
+# An inbox read is a step that records the last message it read: each agent gets each message once,
+# even if its session is killed, since a resumed one gets the recorded messages. A message to a role
+# goes to every agent of that role, including one that joins later.
 
 
 class Mail(Brief, msgspec.Struct, frozen=True):
-    """A message. `number` counts the run's messages from 1 (under a role's rules those for this
-    agent, and of `send` those that it sent); `sender` is an agent, `role` its role;
-    `to_role` is empty where it was sent to this agent alone.
+    """A message.
 
     Attributes:
-        number: From 1, among the run's messages; under a role's rules among those for this agent,
-            or that it sent.
-        sender: The agent that sent it.
-        role: The sender's role.
-        to_role: The role that it was sent to; empty where it was for this agent alone.
-        content: What it says.
+        number: Number from 1 among the run's messages; under a role's rules among those for this
+            agent, or among those that it sent.
+        sender: Agent that sent it.
+        role: Role of the sender.
+        to_role: Role that it was sent to; empty if it was sent to this agent alone.
+        content: Content.
     """
 
     number: int
@@ -177,8 +175,8 @@ class Mail(Brief, msgspec.Struct, frozen=True):
 
 
 SEND = operation("team.send", "content", "role", "agent", kind="team", writes=True)
-# An inbox that was read before an earlier step was edited is not read again, but given as it was:
-# else its messages would be lost to the agent.
+# After an edit of an earlier step, an inbox step keeps its recorded result: otherwise the agent
+# would lose its messages.
 INBOX = operation("team.inbox", kind="team", writes=True)
 
 
@@ -189,9 +187,9 @@ class MailFlows(JointSteps):
         super().__init__(engine)
         self._store = store
         self._read = 0
-        """Up to which message this session has taken some."""
+        """Version of the last message that this session has read."""
         self._before: int | None = None
-        """The same of inboxes on record before; None while that was not asked."""
+        """The same for inbox reads recorded earlier; None until computed."""
 
     def send(self, content: Any, role: str | None, agent: str | None) -> Flow[int]:
         """Send a message; its number."""
@@ -224,7 +222,7 @@ class MailFlows(JointSteps):
         return number
 
     def inbox(self) -> Flow[list[Mail]]:
-        """The messages for this agent that it was not given yet."""
+        """Return the messages for this agent that it has not received yet."""
         call = self.engine.begin(INBOX, (), {})
         call.needs = ()
 
@@ -238,7 +236,7 @@ class MailFlows(JointSteps):
         box: Mailbox = yield Io(self._store.mailbox)
         version = box.version
         recorded = yield from self._on_record(box)
-        with self.engine.ledger.lock:  # two inboxes side by side share no message
+        with self.engine.ledger.lock:  # concurrent inbox reads get different messages
             after = max(self._read, recorded)
             to = self._read = max(after, version)
         mine = box.between(after, to)
@@ -261,9 +259,9 @@ class MailFlows(JointSteps):
         }
 
     def _on_record(self, box: Mailbox) -> Flow[int]:
-        """Up to which message inboxes of this agent have read that were on record when this session
-        first asked: those that it reads itself it knows. Under a role's rules what is on record
-        counts the agent's own messages alone: how many others there are is not for it to know.
+        """Return the version of the last message read by earlier inbox steps of this agent, as
+        recorded when this session first needs it; its own reads it knows. Under a role's rules the
+        record counts only the agent's own messages, to hide how many others there are.
         """
         if self._before is None:
             found, outcomes = 0, self.engine.outcomes
@@ -278,25 +276,23 @@ class MailFlows(JointSteps):
 
 
 NAMES = ("task", "role", "agent", "waits_for", "waits_for_roles")
-"""Arguments that others go by: a secret in one would be known by another name."""
+"""Arguments that others refer to: a secret in one would be known by another name."""
 
 LEASE_S = 60.0
-"""A lease, if not said otherwise, in seconds: so long a task waits for an agent that was killed."""
+"""Default lease in seconds: how long a task waits for an agent that was killed."""
 
 
 class Task(Brief, msgspec.Struct):
-    """A task that this agent has claimed. `number` is that of its claim. `what` is what was said of
-    it when it was added, `given` what whoever handed it off gave, `because` why it was last handed
-    off or released. `result` is what `claimed()` completes it with: set it.
+    """A task that this agent has claimed.
 
     Attributes:
-        id: Its id.
-        title: What it is called.
-        number: Of this claim of it.
-        what: What was said of it when it was added.
-        given: What whoever handed it off gave.
-        because: Why it was last handed off or released.
-        result: What `claimed()` completes it with: set it.
+        id: Id.
+        title: Title.
+        number: Number of this claim.
+        what: Input, set when it was added.
+        given: Input from the agent that handed it off.
+        because: Reason of the last hand-off or release.
+        result: Result with which `claimed()` completes it; set it in the block.
     """
 
     id: str
@@ -309,27 +305,26 @@ class Task(Brief, msgspec.Struct):
 
 
 class TaskEntry(Brief, msgspec.Struct, frozen=True):
-    """A task as `tasks()` shows it. `status` is open, waiting, blocked, claimed, expired, done or
-    failed; `waits_for` names tasks, and roles as `role NAME`; `blocked_by` tasks that will never be
-    done. `lease_left_s` is by the log's time of its newest commit.
+    """A task as listed by `tasks()`.
 
     Attributes:
-        id: Its id.
-        title: What it is called.
+        id: Id.
+        title: Title.
         status: open, waiting, blocked, claimed, expired, done or failed.
-        role: Whose it is to do; empty for anybody's.
-        agent: Who is to do it; empty for anybody.
-        holder: Who has claimed it.
-        number: Of its last claim.
-        by: Who added it.
+        role: Role that it is for; empty for any.
+        agent: Agent that it is for; empty for any.
+        holder: Agent that has claimed it.
+        number: Number of its last claim.
+        by: Agent that added it.
         waits_for: Tasks, and roles as `role NAME`, that it waits for.
         blocked_by: Tasks that will never be done.
-        lease_left_s: Seconds, by the log's time of its newest commit; None where nobody has it.
-        what: What was said of it when it was added.
-        given: What whoever handed it off gave.
-        because: Why it was last handed off or released.
-        result: What it was completed with.
-        error: What it failed with.
+        lease_left_s: Seconds left of the lease at the log time of the newest commit; None if it is
+            not claimed.
+        what: Input, set when it was added.
+        given: Input from the agent that handed it off.
+        because: Reason of the last hand-off or release.
+        result: Result of the completed task.
+        error: Error of the failed task.
     """
 
     id: str
@@ -352,7 +347,7 @@ class TaskEntry(Brief, msgspec.Struct, frozen=True):
 
 _says = functools.partial(operation, kind="team", writes=True)
 
-# What an operation is given, as it is recorded.
+# Recorded arguments of each operation.
 SPECS = {
     "add": _says(
         "team.add", "title", "what", "role", "agent", "waits_for", "waits_for_roles", "task"
@@ -378,7 +373,7 @@ STATES = {
     "hand_off": TaskHandedOff.tag,
     "reopen": TaskReopened.tag,
 }
-"""The kind of event that an operation puts on record."""
+"""Kind of event that each operation records."""
 
 
 class TeamFlows(JointSteps):
@@ -388,16 +383,20 @@ class TeamFlows(JointSteps):
         super().__init__(engine)
         self.store = TeamStore(engine.boards.states, engine.stream)
         self.ended: set[tuple[str, int]] = set()
-        """Claims of which this session has said how they ended."""
+        """Claims that this session has ended."""
         self.claimed_by: dict[tuple[str, int], int] = {}
         """The steps that made this session's claims."""
 
     def _begin(self, name: str, *given: Any) -> Call:
-        """An operation with its place in the record. Raises BadValue, NoScope, ToolError."""
+        """Build the call of an operation, with its place in the record. Raises BadValue, NoScope,
+        ToolError.
+        """
         call = self.engine.begin(SPECS[name], given, {})
         for field in ("task", "role", "agent", "title", "because"):
             if type(call.plain.get(field, "")) is not str:
-                raise BadValue(f"team.{name}({field})", "it is no text, or a secret", "give a text")
+                raise BadValue(
+                    f"team.{name}({field})", "it is not a text, or holds a secret", "give a text"
+                )
         for field in NAMES:
             if call.plain.get(field) != call.arguments.get(field):
                 remedy = "leave the secret out of it"
@@ -406,7 +405,7 @@ class TeamFlows(JointSteps):
         return call
 
     def _write(self, call: Call, request: TaskCommand, blobs: Sequence[bytes] = ()) -> Flow[Any]:
-        """Say something, or give what is on record of it."""
+        """Write an event of a task, or return the recorded result."""
 
         def make(_: Scope) -> TeamWrite:
             return TeamWrite(self.engine, call, self.store, request)
@@ -453,8 +452,8 @@ class TeamFlows(JointSteps):
     def claim(
         self, role: str | None, lease: float, timeout: float | None
     ) -> Flow[tuple[Task | None, bool]]:
-        """Claim a task, and whether that was on record already; None where there is none to claim
-        within the time, or none is left that could be this agent's.
+        """Claim a task; return it and whether the claim was already recorded. None if there is none
+        to claim within the timeout, or if no remaining task could become this agent's.
         """
         lease_s = _lease(lease)
         timeout_s = follow.seconds("timeout_s", timeout)
@@ -568,7 +567,7 @@ class TeamFlows(JointSteps):
         return bool(recorded["reopened"])
 
     def tasks(self) -> Flow[list[TaskEntry]]:
-        """All tasks of the run, in the order they were added."""
+        """Return all tasks of the run, in the order they were added."""
         call = self._begin("tasks")
 
         def run(call: Call) -> Flow[Any]:
@@ -581,7 +580,7 @@ class TeamFlows(JointSteps):
         sight: TaskVisibility | None = yield Io(functools.partial(self.store.sight, self.engine))
         if sight is None:
             now: int = yield Io(self.store.log_time)
-        else:  # of its own time: what others wrote last is not for it to know
+        else:  # at its own time, which hides when others wrote
             now = yield from self._log_time(call)
         state: TeamState = yield Io(self.store.team)
         labels = {task.id: task.label for task in state.tasks.values()}
@@ -592,8 +591,8 @@ class TeamFlows(JointSteps):
 
 
 def task_records(state: TeamState, now: int, hidden: Collection[str] = ()) -> list[dict[str, Any]]:
-    """The tasks at a log time, as plain values; what is large in them is a reference. What is
-    hidden is not named.
+    """Return the tasks at a log time, as plain values; large parts are references. Hidden tasks are
+    not named.
     """
     unmet = waits(state)
     return [
@@ -606,7 +605,9 @@ def task_records(state: TeamState, now: int, hidden: Collection[str] = ()) -> li
 def task_record(
     task: TaskState, unmet: Waits | None, now: int, hidden: Collection[str] = ()
 ) -> dict[str, Any]:
-    """One task, as `told_tasks` has it; `unmet` is what it waits for, None of one that is over."""
+    """Return one task as in `task_records`; `unmet`: the tasks it waits for, None for one that has
+    ended.
+    """
     waiting = unmet or Waits()
     return {
         "id": task.id,
@@ -629,14 +630,14 @@ def task_record(
 
 
 def _lease(lease: float) -> float:
-    """A lease in seconds. Its bounds are the domain's. Raises BadValue."""
+    """Return a lease in seconds. The domain checks its bounds. Raises BadValue."""
     if type(lease) not in (int, float) or not math.isfinite(lease):
         raise BadValue("lease_s", f"{lease!r:.40}", "give seconds")
     return float(lease)
 
 
 def names(what: str, given: Iterable[str]) -> list[str]:
-    """A list of names. Raises BadValue for a text, which would be taken by letters."""
+    """Return a list of names. Raises BadValue for a text, which would be split into letters."""
     found = [] if isinstance(given, str) else list(given)
     if isinstance(given, str) or any(type(each) is not str for each in found):
         raise BadValue(what, f"{given!r:.80}", "give a list of names")

@@ -38,11 +38,13 @@ from hansard.state.boards import Boards
 # ------------------------------ a claimed task, kept alive while a block runs
 
 BEATS_A_LEASE = 3
-"""So that one lost heartbeat, and a slow one, do not cost the claim."""
+"""Heartbeats per lease, so that one lost and one slow heartbeat do not cost the claim."""
 
 
 class Heartbeat:
-    """Extends one claim until it is stopped, or the claim is another's. On the bus's loop."""
+    """Extends one claim until it is stopped, or another agent has the claim. Runs on the bus's
+    loop.
+    """
 
     def __init__(
         self, boards: Boards, store: TeamStore, actor: Actor, task: str, number: int, lease_ms: int
@@ -54,12 +56,12 @@ class Heartbeat:
         self._event = TaskExtended(task=task, number=number, lease_ms=lease_ms)
         self._work: asyncio.Task[None] | None = None
         self.is_over: Callable[[], bool] = lambda: False
-        """Whether the session has ended: then nobody is left who could end the task."""
+        """Return whether the session has ended: then it can no longer end the task."""
         self.label: Callable[[], Label | None] = lambda: None
-        """The agent's label, when it is asked for."""
+        """Return the agent's current label."""
 
     async def start(self, *, at_once: bool) -> None:
-        """Begin; `at_once` where the claim was made by an earlier session."""
+        """Begin; `at_once` if the claim was made by an earlier session."""
         self._work = asyncio.get_running_loop().create_task(self._beat(at_once=at_once))
 
     async def stop(self) -> None:
@@ -75,19 +77,19 @@ class Heartbeat:
             await asyncio.sleep(pause_s)
         while not self.is_over():
             try:
-                if not await retry(self._extend):  # others say something of tasks, too
+                if not await retry(self._extend):  # other agents write to the tasks, too
                     return
                 wait_s = pause_s
             except Closed:
                 return
-            except BusError:
-                wait_s = pause_s / BEATS_A_LEASE  # it may go again before the lease is over
+            except BusError:  # retry before the lease expires
+                wait_s = pause_s / BEATS_A_LEASE
             except HansardError:
-                return  # the record cannot be read: whoever ends the claim is told why
+                return  # the record cannot be read: the end of the claim raises the reason
             await asyncio.sleep(wait_s)
 
     async def _extend(self) -> bool:
-        """Extend the claim; False where it does not stand any more."""
+        """Extend the claim; return False if it is no longer valid."""
         async with self._boards.turn([self._store.tasks]):
             state = await self._store.team()
             task = state.tasks.get(self._event.task)
@@ -135,7 +137,9 @@ class Claimed:
         return task
 
     def end(self, error: BaseException | None) -> Flow[Any]:
-        """Stop, and say how it ended, unless that is said or is not for this session to say."""
+        """Stop the heartbeat, and record how the task ended, unless that is recorded or left to the
+        resumed session.
+        """
         if self._beat is not None:
             yield Io(self._beat.stop)
         task = self._task
@@ -151,17 +155,19 @@ class Claimed:
                 yield from self._flows.fail(task, error)
             else:
                 yield from self._flows.release(task, INTERRUPTED)
-        except Exception as failed:  # noqa: BLE001 -- the block's own error is the stronger news
+        except Exception as failed:  # noqa: BLE001 -- the block's own error takes precedence
             error.add_note(f"how task {task.id!r} ended could not be recorded: {failed}")
 
     def _is_in_doubt(self, task: Task) -> bool:
-        """Whether a call of the block is: what it did to the task's work, somebody has to say."""
+        """Return whether a call of the block is in doubt: a person must settle its effect on the
+        task first.
+        """
         since = self._flows.claimed_by.get((task.id, task.number), 0)
         return self._scope is not None and self._flows.engine.ledger.in_doubt(self._scope, since)
 
 
 def _stops(error: BaseException) -> bool:
-    """Whether an error says that the run stops here, and nothing of the task."""
+    """Return whether an error only stops the run, and does not fail the task."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(_stops, error.exceptions))
     cause: BaseException | None = error
@@ -176,22 +182,22 @@ def _stops(error: BaseException) -> bool:
 
 # ---------------------------------------------------------------- `session.wait_for`
 #
-# It follows the log, and is put on record at its end: a resumed session does not wait again.
+# It follows the log, and is recorded at its end: a resumed session does not wait again.
 
 SPEC = operation("team.wait_for", "key", "task", "position", "timeout", kind="team")
 
 
 class WaitFlows(TeamFlows):
-    """A session's tasks, those that it claims for a block, and what it waits for."""
+    """A session's tasks, claims for a block, and waits."""
 
     def claimed(self) -> Claimed:
-        """A block that is to claim a task."""
+        """Return a block that will claim a task."""
         return Claimed(self)
 
     def wait_for(
         self, key: str | None, task: str | None, position: int | None, timeout: float | None
     ) -> Flow[bool]:
-        """Wait; whether it came."""
+        """Wait; return whether the awaited state was reached."""
         _check(key, task, position)
         timeout_s = follow.seconds("timeout_s", timeout)
         call = self.engine.begin(SPEC, (key, task, position, timeout_s), {})
@@ -229,7 +235,7 @@ def _check(key: object, task: object, position: object) -> None:
 
 
 class Watched:
-    """One thing that is waited for. On the bus's loop."""
+    """One awaited condition. Runs on the bus's loop."""
 
     def __init__(
         self,
@@ -247,7 +253,7 @@ class Watched:
         self._position = position
 
     async def until(self, timeout_s: float | None) -> str:
-        """Follow the log until it is so, or can never be so."""
+        """Follow the log until the condition holds, or can never hold."""
         log = self._store.states.log
         return await waiting.until(log, self._look, self._concerns, timeout_s, of=self._of())
 
@@ -273,7 +279,7 @@ class Watched:
                 return None
             if state.absent(now):
                 return None
-            self._engine.ledger.shown(state.label)  # that it is there is news of it
+            self._engine.ledger.shown(state.label)  # its presence reveals part of it
             return waiting.READY
         return await self._look_at_task(self._task or "")
 
@@ -291,12 +297,14 @@ class Watched:
         return waiting.READY if task.is_over else waiting.OVER
 
     async def _may_know(self, label: Label | None) -> bool:
-        """Whether the agent's role is cleared for what is waited for: else it never comes."""
+        """Return whether the agent's role is cleared for the awaited content; if not, the wait
+        times out.
+        """
         return label is None or label.flows_to(await self._engine.clearances.mine())
 
 
 class AsyncTeam(OfAgent):
-    """What the run's agents are to do, for the async client."""
+    """Tasks and messages of the run, for the async client."""
 
     def __init__(self, flows: WaitFlows, mail: MailFlows, drive: AsyncDrive) -> None:
         self._flows = flows
@@ -314,20 +322,20 @@ class AsyncTeam(OfAgent):
         waits_for_roles: Iterable[str] = (),
         task: str | None = None,
     ) -> str:
-        """Add a task; its id.
+        """Add a task; return its id.
 
         Args:
-            title: What it is called.
-            what: What whoever claims it needs: `task.what`.
-            role: Whose it is to do; anybody's by default.
-            agent: Who is to do it; anybody of the role by default.
-            waits_for: Ids of tasks that must be done before.
-            waits_for_roles: Roles that must have a task, and all of whose tasks must be done.
-            task: Its id, by default the next of t1, t2 ...; the same task again changes nothing.
+            title: Title.
+            what: Input for the claimant: `task.what`.
+            role: Role that it is for; default: any.
+            agent: Agent that it is for; default: any agent of the role.
+            waits_for: Ids of tasks that must be done first.
+            waits_for_roles: Roles that must have a task, and all of whose tasks must be done first.
+            task: Id; default: the next of t1, t2 ...; adding the same task again changes nothing.
 
         Raises:
-            Refused: It would wait for itself; the circle is named.
-            BadName, BadValue: A name is not one, or `what` cannot be recorded.
+            Refused: It would wait for itself; the cycle is named.
+            BadName, BadValue: A name is invalid, or `what` cannot be recorded.
         """
         return await self._drive(
             self._flows.add(title, what, role, agent, waits_for, waits_for_roles, task)
@@ -336,32 +344,33 @@ class AsyncTeam(OfAgent):
     async def claim(
         self, role: str | None = None, *, lease_s: float = LEASE_S, timeout_s: float | None = 0
     ) -> Task | None:
-        """Claim the first task that is this agent's, its role's, or anybody's; None for none.
+        """Claim the first task for this agent, its role, or any agent; return None if there is
+        none.
 
         Args:
             role: Another role to work for.
-            lease_s: Seconds of the log's time after which another may claim it. A lease has always
-                a bound: neither None nor 0 is one.
-            timeout_s: Seconds to wait for one, also for one that is yet to be added: 0 looks once,
-                None is no bound, and waits as long as one that is there could still be its own.
+            lease_s: Seconds of the log's time after which another agent may claim it. A lease is
+                always bounded: neither None nor 0 is allowed.
+            timeout_s: Seconds to wait for a task, including one not added yet: 0 checks once; None
+                waits as long as a remaining task could become this agent's.
         """
         task, _ = await self._drive(self._flows.claim(role, lease_s, timeout_s))
         return task
 
     async def extend(self, task: Task, *, lease_s: float = LEASE_S) -> None:
-        """Have a task's lease begin again. Raises ClaimLost: another has claimed it since."""
+        """Restart a task's lease. Raises ClaimLost if another agent has claimed it since."""
         await self._drive(self._flows.extend(task, lease_s))
 
     async def complete(self, task: Task, result: Any = None) -> None:
-        """Say that a task is done. Raises ClaimLost, and nothing is written."""
+        """Mark a task as done. Raises ClaimLost, and nothing is written."""
         await self._drive(self._flows.complete(task, result))
 
     async def fail(self, task: Task, error: BaseException | str) -> None:
-        """Say that a task cannot be done: what waits for it is blocked. Raises ClaimLost."""
+        """Mark a task as failed: tasks that wait for it are blocked. Raises ClaimLost."""
         await self._drive(self._flows.fail(task, error))
 
     async def release(self, task: Task, because: str = "") -> None:
-        """Give a task back for another to claim. Raises ClaimLost."""
+        """Release a task so that another agent can claim it. Raises ClaimLost."""
         await self._drive(self._flows.release(task, because))
 
     async def hand_off(
@@ -373,31 +382,31 @@ class AsyncTeam(OfAgent):
         with_: Any = None,
         because: str = "",
     ) -> None:
-        """Hand a task on to a role or an agent, `with_` what the receiver needs: whoever claims it
-        has that as `task.given`. Raises ClaimLost, Refused (it would wait for itself), BadValue.
+        """Hand a task over to a role or an agent; `with_` is input for the next claimant:
+        `task.given`. Raises ClaimLost, Refused (it would wait for itself), BadValue.
         """
         await self._drive(self._flows.hand_off(task, role, agent, with_, because))
 
     async def reopen(self, task: str, because: str = "") -> bool:
-        """Have a task that failed (by its id) be done after all; False where it is not over.
-        Another may then claim it, and what waits for it goes on. Raises Refused.
+        """Reopen a failed task, named by its id; return False if it has not ended. Another agent
+        may then claim it, and tasks that wait for it are no longer blocked. Raises Refused.
         """
         return await self._drive(self._flows.reopen(task, because))
 
     async def tasks(self) -> list[TaskEntry]:
-        """All tasks of the run, in the order they were added."""
+        """Return all tasks of the run, in the order they were added."""
         return await self._drive(self._flows.tasks())
 
     @contextlib.asynccontextmanager
     async def claimed(
         self, role: str | None = None, *, lease_s: float = LEASE_S, timeout_s: float | None = 0
     ) -> AsyncGenerator[Task | None, None]:
-        """Claim a task for a block of code, as `claim`; the claim is kept alive while it runs.
+        """Claim a task for a block of code, as `claim`; the claim is extended while the block runs.
 
         At its end the task is completed with `task.result`, failed with the error that the block
-        raised, or, where it was interrupted, released. What the block said itself stands. An error
-        that says that the run stops here, not the task, leaves the claim to the resumed session,
-        and so does any error while a call of the block is in doubt.
+        raised, or released if the block was interrupted. If the block ended the task itself, that
+        is kept. An error that stops the run rather than the task leaves the claim to the resumed
+        session, as does any error while a call of the block is in doubt.
         """
         claimed = self._flows.claimed()
         task = await self._drive(claimed.begin(role, lease_s, timeout_s))
@@ -417,27 +426,27 @@ class AsyncTeam(OfAgent):
         position: int | None = None,
         timeout_s: float | None = None,
     ) -> bool:
-        """Wait for one thing; False where the time is up, or the task is blocked.
+        """Wait for one condition; return False if the timeout expires, or the task is blocked.
 
         Args:
-            key: A key of the board, until it is there.
-            task: A task by its id, until it is done or failed.
-            position: A position of the log, until it has come so far.
-            timeout_s: Seconds: 0 looks once, None is no bound.
+            key: Key of the board, until it is present.
+            task: Id of a task, until it is done or failed.
+            position: Position of the log, until it is reached.
+            timeout_s: Seconds: 0 checks once, None for no limit.
         """
         return await self._drive(self._flows.wait_for(key, task, position, timeout_s))
 
     async def send(self, content: Any, *, role: str | None = None, agent: str | None = None) -> int:
-        """Send a message to an agent, or to all agents of a role; its number in the run."""
+        """Send a message to an agent, or to all agents of a role; return its number in the run."""
         return await self._drive(self._mail.send(content, role, agent))
 
     async def inbox(self) -> list[Mail]:
-        """The messages for this agent that it was not given yet, the oldest first."""
+        """Return the messages for this agent that it has not received yet, oldest first."""
         return await self._drive(self._mail.inbox())
 
 
 class Team(OfAgent):
-    """What the run's agents are to do, for the sync client: the methods of `AsyncTeam`."""
+    """Tasks and messages of the run, for the sync client: the methods of `AsyncTeam`."""
 
     def __init__(self, flows: WaitFlows, mail: MailFlows, drive: Drive) -> None:
         self._flows = flows

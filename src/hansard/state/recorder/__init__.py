@@ -1,5 +1,5 @@
-"""The eventsourcing library on the record: `native`, its recorders over a workspace's log, `log`,
-a log over any of its recorders, and `topics`, its names of classes.
+"""The eventsourcing library on the record: `native`, its recorders over a workspace's log, and
+`log`, a log over any of its recorders.
 
-May touch the log's port and the library, which nothing else imports.
+Uses the log's port and the library, which nothing else imports.
 """

@@ -1,8 +1,9 @@
 """An `EventLog` over any application recorder of the eventsourcing library.
 
-Its in-memory recorder is the reference that the contract suite holds JetStream against. One commit
-is one stored event: the originator is the stream, the originator's version the commit's first
-version, the state what a JetStream message would hold, the notification id the position.
+With the library's in-memory recorder it is the reference against which the contract suite checks
+JetStream. One commit is one stored event: the originator is the stream, the originator's version
+the commit's first version, the state the content of a JetStream message, the notification id the
+position.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from hansard.domain.ids import (
 TOPIC = "commit"
 PAGE_EVENTS = 1_000
 POLL_S = 0.01
-"""How long `follow` sleeps where there is nothing new."""
+"""Poll interval of `follow` while nothing is new, in seconds."""
 
 
 class Row(msgspec.Struct, array_like=True):
@@ -76,9 +77,9 @@ _decode = msgspec.msgpack.Decoder(Row).decode
 
 
 class RecorderLog:
-    """The commits of one workspace in a recorder that nothing else writes to.
+    """Commits of one workspace in a recorder that has no other writer.
 
-    Keeps an index of all of it in memory. Its methods do not suspend, but for `follow`.
+    Keeps an index of all of it in memory. No method except `follow` suspends.
     """
 
     def __init__(
@@ -104,22 +105,22 @@ class RecorderLog:
 
     @property
     def durability(self) -> str:
-        """As told; `memory` for the in-memory recorder."""
+        """As passed to the constructor; `memory` for the in-memory recorder."""
         return self._durability
 
     @property
     def recorder(self) -> ApplicationRecorder:
-        """Where it is stored."""
+        """Recorder that stores the commits."""
         return self._recorder
 
     def after(self, position: int) -> list[Stored]:
-        """All commits after a position, in order, without waiting."""
+        """Return all commits after a position, in order, without waiting."""
         self._all()
         return [stored for stored in self._commits if stored.position > position]
 
     def copy(self, up_to: int | None = None) -> RecorderLog:
-        """The same commits, byte for byte, in memory and apart from this log; with `up_to` those
-        up to that position, and of a transaction all or nothing.
+        """Return a separate log in memory with the same commits, byte for byte; with `up_to` those
+        up to that position, and of a transaction all or none.
         """
         self._all()
         kept = self._commits if up_to is None else until(self._commits, up_to)
@@ -177,21 +178,21 @@ class RecorderLog:
         return self._chosen(set(streams).__contains__, up_to)
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """All streams of a run, by position. Raises Corrupt."""
+        """Return all streams of a run, by position. Raises Corrupt."""
         return self._chosen(lambda stream: getattr(stream, "run", None) == run, up_to)
 
     async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """The streams of a run's shared state and budgets, by position. Raises Corrupt."""
+        """Return the streams of a run's shared state and budgets, by position. Raises Corrupt."""
         return self._chosen(
             lambda stream: isinstance(stream, KeyStream) and stream.run == run, up_to
         )
 
     async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
-        """All streams of a kind that outlives runs, by position. Raises Corrupt."""
+        """Return all streams of a kind that outlives runs, by position. Raises Corrupt."""
         return self._chosen(lambda stream: _is_of(stream, Kind(kind)), up_to)
 
     async def end(self, up_to: UpTo) -> int:
-        """The position where a read up to a point ends."""
+        """Return the position at which a read up to a point ends."""
         match up_to:
             case None:
                 return await self.head()
@@ -203,12 +204,12 @@ class RecorderLog:
                 return earlier[-1] if earlier else 0
 
     async def last(self, stream: StreamId) -> Stored | None:
-        """The newest commit of a stream."""
+        """Return the newest commit of a stream."""
         commits = self._all().get(stream)
         return commits[-1] if commits else None
 
     async def at(self, position: int) -> Stored:
-        """The commit at a position. Raises NotFound."""
+        """Return the commit at a position. Raises NotFound."""
         self._all()
         for stored in self._commits:
             if stored.position == position:
@@ -216,21 +217,21 @@ class RecorderLog:
         raise NotFound(f"position {position}", f"the log ends at {await self.head()}")
 
     async def runs(self, key: str | None = None) -> list[str]:
-        """The ids of all runs, or of those whose board has had a key."""
+        """Return the ids of all runs, or of those whose board has ever had a key."""
         if key is None:
             return [stream.run for stream in self._all() if isinstance(stream, RunStream)]
         boards = [stream for stream in self._all() if isinstance(stream, KeyStream)]
         return [board.run for board in boards if board.key == key]
 
     async def head(self) -> int:
-        """The newest position; 0 for an empty log."""
+        """Return the newest position; 0 for an empty log."""
         self._all()
         return self._commits[-1].position if self._commits else 0
 
     async def follow(
         self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
     ) -> AsyncIterator[Stored]:
-        """Every commit after a position. Raises Corrupt for one beyond the head."""
+        """Yield every commit after a position. Raises Corrupt for one beyond the head."""
         taken, head = 0, await self.head()
         if after > head and (until is None or until > after):
             raise Corrupt("the log", f"it ends at {head}, but {after} was read before")
@@ -247,7 +248,7 @@ class RecorderLog:
             await asyncio.sleep(0 if new else POLL_S)
 
     def _insert(self, appends: list[tuple[Append, bytes]]) -> list[Stored]:
-        """Store all or none; what stands there already with the same ids is success."""
+        """Store all or none; commits already stored with the same ids count as success."""
         with self._lock:
             standing = self._standing(appends)
             if standing is not None:
@@ -264,7 +265,7 @@ class RecorderLog:
             ]
             try:
                 self._recorder.insert_events(events)
-            except IntegrityError as error:  # another process was first
+            except IntegrityError as error:  # another process won the race
                 standing = self._standing(appends)
                 if standing is None:
                     raise BrokerError("appending to the recorder", 0, str(error)) from error
@@ -273,7 +274,9 @@ class RecorderLog:
             return self._commits[-len(appends) :]
 
     def _standing(self, appends: list[tuple[Append, bytes]]) -> list[Stored] | None:
-        """The same commits from before; None if all of them may be stored. Raises Conflict."""
+        """Return the same commits if already stored; None if all of them may be stored. Raises
+        Conflict.
+        """
         streams = self._all()
         found = [_version(streams.get(a.stream, []), a.commit.version) for a, _ in appends]
         own = [

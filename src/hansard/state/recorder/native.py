@@ -1,18 +1,18 @@
 """The eventsourcing library's recorders over a workspace's own log.
 
-An application that is made with the environment of an open record (`lent`) reads and writes the
-streams that `session.save` and `session.get` do: the same commits, names, tags and values. The
-library's topics live in this process alone.
+An application created with the environment of an open record (`lent`) reads and writes the same
+streams as `session.save` and `session.get`: the same commits, names, tags and values. The library's
+topics exist only in this process.
 
 Events of classes that are not declared (`hansard.aggregate_type`) are refused, unless the
 environment has UNDECLARED=store: then they are stored as the library encodes them, with their
-topic, under the aggregate name `(undeclared)`. Roles, labels and SQL cannot look inside of them.
+topic, under the aggregate name `(undeclared)`. Roles, labels and SQL cannot look inside them.
 
 The id of a notification is its commit's position times 1,000, plus its index in the commit; ids
 have gaps, and never become visible out of order. The notifications of an application are those of
 all declared aggregates, or of the names in AGGREGATES ("account,order"), and of the undeclared
-events that the application stored itself. The position of a follower is recorded in one
-transaction with the events that follow from a notification.
+events that the application stored itself. The position of a follower is recorded in one transaction
+with the events that follow from a notification.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ from hansard.domain.payload.references import reference
 from hansard.domain.values import Plain
 from hansard.state.aggregates import in_full, since
 
-# What the library calls classes in this process. It is never stored.
+# The library's names of classes in this process. Never stored.
 
 
 def topic_of(where: str, cls: type) -> str:
-    """What the library finds a class by in this process. Raises BadValue where it has another one
-    of that name already: it keeps the first.
+    """Return the library's topic of a class in this process. Raises BadValue if another class has
+    that name already, as the library keeps the first.
     """
     try:
         return get_topic(cls)
@@ -91,7 +91,7 @@ def topic_of(where: str, cls: type) -> str:
 
 
 def check_events(where: str, events: Mapping[str, Any]) -> None:
-    """Raise BadValue for what is no class of events that change an aggregate."""
+    """Raise BadValue for a class that is not of events that change an aggregate."""
     for tag, cls in events.items():
         if not (isinstance(cls, type) and issubclass(cls, CanMutateAggregate)):
             fact = f"what is given for {tag!r} is {cls!r:.80}"
@@ -108,36 +108,39 @@ INLINE_BYTES_MAX = 64 * 1024
 """Largest state kept inside an event; a larger one is a blob."""
 
 AHEAD_MAX = 500
-"""Most notifications that are read at once: a reader of sections asks for ten at a time."""
+"""Most notifications read at once: a reader of sections requests ten at a time."""
 
-TOKEN = "HANSARD_RECORD"  # noqa: S105 -- the name of a variable of the library's environment
+TOKEN = "HANSARD_RECORD"  # noqa: S105 -- name of a variable in the library's environment
 AGGREGATES = "AGGREGATES"
 UNDECLARED = "UNDECLARED"
 
 UNDECLARED_NAME = "(undeclared)"
-"""The aggregate name of events whose class is not declared; no declaration can take it."""
+"""Aggregate name of events whose class is not declared; reserved from declarations."""
 
 STORED = "stored.v1"
-"""Their tag. The state has the library's version, topic and bytes, and an id that is no UUID."""
+"""Tag of these events. The state has the library's version, topic and bytes, and an id that is no
+UUID.
+"""
 
 _DECLARED = b"hansard:"
-"""What the state of a declared event begins with in this process, to tell it from the library's."""
+"""Prefix of a declared event's state in this process, to tell it from the library's own."""
 
 WAITING_MAX = 256
-"""Commits that wait for the thread that iterates a subscription; then the broker waits."""
+"""Most commits queued for the thread that iterates a subscription; then the broker waits."""
 
 
 class OutcomeUnknown(OperationalError):
-    """The broker did not answer in time: the events are stored all, or none. Start no effect.
+    """The broker did not answer in time: either all or none of the events are stored. Start no
+    effect.
 
-    Getting the aggregate again later shows which. Absence is no proof while the connection that
-    sent them may still deliver them.
+    Loading the aggregate again later shows which. Absence proves nothing while the connection that
+    sent the events may still deliver them.
     """
 
 
 @contextmanager
 def translated() -> Generator[None]:
-    """Raise the library's errors, which its users catch, in place of ours."""
+    """Translate errors to the library's, which its users catch."""
     try:
         yield
     except (TooLarge, BadName, BadValue) as error:
@@ -151,7 +154,7 @@ def translated() -> Generator[None]:
 
 
 class Place(msgspec.Struct):
-    """An open record's log, and the loop it lives on; `closed` once the record is."""
+    """Log of an open record, and its event loop; `closed` once the record is."""
 
     log: EventLog
     blobs: Blobs
@@ -161,8 +164,8 @@ class Place(msgspec.Struct):
     pid: int = msgspec.field(default_factory=os.getpid)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do some work on the loop and wait for it, in another thread. Raises SyncInLoop where an
-        event loop runs, which this would block, and the library's errors.
+        """Run work on the loop and wait for it in another thread. Raises SyncInLoop if the thread
+        runs an event loop, which this would block, and the library's errors.
         """
         refuse_in_loop()
         if os.getpid() != self.pid:
@@ -179,7 +182,7 @@ _lent: dict[str, Place] = {}
 
 
 def lent(place: Place) -> dict[str, str]:
-    """The environment with which the library's applications find an open record."""
+    """Return the environment with which the library's applications use an open record."""
     token = next((each for each, known in _lent.items() if known is place), None)
     if token is None:
         token = uuid.uuid4().hex
@@ -188,14 +191,16 @@ def lent(place: Place) -> dict[str, str]:
 
 
 def taken_back(place: Place) -> None:
-    """The record is closed: what was made with it raises InterfaceError."""
+    """Mark the record as closed: recorders made with its environment raise InterfaceError."""
     place.closed = True
     for token in [each for each, known in _lent.items() if known is place]:
         del _lent[token]
 
 
 class _State(msgspec.Struct):
-    """What the library carries of an event in this process: its tag, and its state as recorded."""
+    """An event as the library passes it around in this process: its tag, and its state as
+    recorded.
+    """
 
     tag: str
     state: msgspec.Raw
@@ -206,14 +211,14 @@ _encoder = msgspec.json.Encoder()
 
 
 class NativeMapper(Mapper[Any]):
-    """Maps declared events to their tag and plain values, others by the library's own mapper if
-    `is_open`. Snapshots, which are kept in this process alone, hold the library's own state.
+    """Maps declared events to their tag and plain values; others by the library's own mapper if
+    `is_open`. Snapshots, which are kept only in this process, hold the library's own state.
     """
 
     is_open = False
 
     def to_stored_event(self, domain_event: Any) -> StoredEvent:
-        """An event with its tag and plain values. Raises BadValue."""
+        """Return an event with its tag and plain values. Raises BadValue."""
         if isinstance(domain_event, CanSnapshotAggregate):
             return _held(domain_event)
         made = aggregate_types.of_event(domain_event)
@@ -227,7 +232,7 @@ class NativeMapper(Mapper[Any]):
         )
 
     def to_domain_event(self, stored_event: StoredEvent) -> Any:
-        """The program's event behind a stored one."""
+        """Return the program's event for a stored one."""
         held: Any = stored_event.state
         if isinstance(held, _Held):
             snapshot: Any = object.__new__(held.cls)
@@ -243,7 +248,7 @@ class NativeMapper(Mapper[Any]):
 
 
 class _Held:
-    """A snapshot as it is kept: what it held when it was taken."""
+    """A stored snapshot, with the state at the time it was taken."""
 
     def __init__(self, cls: type, fields: dict[str, Any]) -> None:
         self.cls = cls
@@ -279,14 +284,14 @@ def _undeclared(where: str) -> BadValue:
 
 
 def _as_stored(named: UUID | str, plain: Plain) -> StoredEvent:
-    """An undeclared event as the library gave it."""
+    """Return an undeclared event as passed by the library."""
     held = values.revive(plain)
     named = held["id"] if "id" in held else UUID(str(named))
     return StoredEvent(named, held["version"], held["topic"], held["state"])
 
 
 class NativeRecorder(Recorder):
-    """What the recorders have in common. Threads may share one."""
+    """Common base of the recorders. Threads may share one."""
 
     def __init__(
         self,
@@ -349,8 +354,8 @@ class NativeRecorder(Recorder):
         return Append(stream, new_commit(self.place.clock, at, Actor(self._name), changes))
 
     async def _next_version(self, stream: WorkspaceStream, event: StoredEvent) -> int:
-        """The version of the stream that an event takes: the event's own, or one more where the
-        library began at version 0. Raises IntegrityError.
+        """Return the stream version of an event: the event's own, or one more if the library began
+        at version 0. Raises IntegrityError.
         """
         first, is_declared = event.originator_version, event.state.startswith(_DECLARED)
         if is_declared and first == 1:
@@ -422,9 +427,9 @@ class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
     def insert_events(
         self, stored_events: Sequence[StoredEvent], **kwargs: Any
     ) -> Sequence[int] | None:
-        """Store events, all or none: one commit an aggregate.
+        """Store events, all or none: one commit per aggregate.
 
-        Raises IntegrityError (another was first; nothing was stored), DataError, OperationalError,
+        Raises IntegrityError (lost a race; nothing was stored), DataError, OperationalError,
         OutcomeUnknown.
         """
         self._insert(stored_events, kwargs.get("tracking"))
@@ -439,7 +444,9 @@ class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
         desc: bool = False,
         limit: int | None = None,
     ) -> Sequence[StoredEvent]:
-        """An aggregate's events with versions in (gt, lte]: one read. Raises UndeclaredEvent."""
+        """Return an aggregate's events with versions in (gt, lte]: one read. Raises
+        UndeclaredEvent.
+        """
         found = self.place.run(
             functools.partial(self._events, originator_id, -1 if gt is None else gt, lte)
         )
@@ -449,7 +456,7 @@ class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
     async def _events(
         self, originator_id: UUID | str, after: int, to: int | None
     ) -> list[StoredEvent]:
-        # One version further: the library may have begun at version 0.
+        # One version more: the library may have begun at version 0.
         high = None if to is None else to + 1
         low = max(0, after)
         found = await since(self.place.log, self.place.blobs, originator_id, low, high)
@@ -469,7 +476,7 @@ class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
 def _from_record(
     event: AggregateChanged, named: UUID | str, version: int, position: int, plain: Plain
 ) -> StoredEvent:
-    """A recorded event as the library has it. Raises UndeclaredEvent."""
+    """Return a recorded event in the library's form. Raises UndeclaredEvent."""
     if event.aggregate == UNDECLARED_NAME:
         return _as_stored(named, plain)
     made = aggregate_types.of_name(event.aggregate)
@@ -484,7 +491,7 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
     def insert_events(
         self, stored_events: Sequence[StoredEvent], **kwargs: Any
     ) -> Sequence[int] | None:
-        """As an aggregate recorder does; returns the ids of the notifications."""
+        """Store events as an aggregate recorder does; return the ids of the notifications."""
         return self._insert(stored_events, kwargs.get("tracking"))
 
     def select_notifications(
@@ -496,8 +503,8 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
         *,
         inclusive_of_start: bool = True,
     ) -> Sequence[Notification]:
-        """Notifications from `start` to `stop`. Read 500 at a time, and kept for the next one who
-        asks.
+        """Return the notifications from `start` to `stop`. Reads 500 at a time, and caches the rest
+        for the next call.
         """
         first = 1 if start is None else start + (not inclusive_of_start)
         chosen = frozenset(topics)
@@ -517,7 +524,7 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
         return found
 
     def _page(self, first: int) -> tuple[list[Notification], bool]:
-        """Notifications from an id on, and whether there may be more after them."""
+        """Return notifications from an id on, and whether there may be more after them."""
         begin, end, held = self._ahead
         if begin <= first <= end:
             return [each for each in held if each.id >= first], True
@@ -526,7 +533,7 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
         return held, len(held) >= AHEAD_MAX
 
     async def _read(self, first: int) -> tuple[int, list[Notification]]:
-        """Some notifications from an id on, and the last id that they are all up to."""
+        """Return some notifications from an id on, and the id up to which they are complete."""
         head = await self.place.log.head()
         after = max(0, first // STEP - 1)
         found: list[Notification] = []
@@ -543,7 +550,7 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
         return (found[-1].id if found else first - 1), found
 
     async def notified(self, stored: Stored) -> list[Notification]:
-        """What a commit notifies of: of aggregates that this application is about."""
+        """Return the notifications of a commit for the aggregates of this application."""
         found: list[Notification] = []
         for place, recorded in enumerate(stored.commit.events):
             event = revive(recorded)
@@ -572,8 +579,8 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
         return aggregate_types.of_name(event.aggregate) is not None
 
     def max_notification_id(self) -> int | None:
-        """The id of the newest notification; None if there is none. The first time it reads all
-        that there is, later what has come since.
+        """Return the id of the newest notification; None if there is none. The first call reads
+        everything, later ones only what is new.
         """
         return self.place.run(self._max)
 
@@ -594,14 +601,14 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
     def subscribe(
         self, gt: int | None = None, topics: Sequence[str] = ()
     ) -> Subscription[ApplicationRecorder]:
-        """Notifications after `gt`, waiting for new ones; the broker pushes them."""
+        """Return notifications after `gt`, waiting for new ones; the broker pushes them."""
         return NativeSubscription(self, gt, topics)
 
 
 class NativeSubscription(Subscription["NativeApplicationRecorder"]):
-    """Notifications after `gt`, without gap or repeat across reconnects.
+    """Notifications after `gt`, without gap or repetition across reconnects.
 
-    Iterate it in one thread; `stop()` may be called from any.
+    Iterate it in one thread; `stop()` may be called in any.
     """
 
     def __init__(
@@ -631,7 +638,7 @@ class NativeSubscription(Subscription["NativeApplicationRecorder"]):
                     self._arrived.put(found)
 
     def stop(self) -> None:
-        """End the iteration, also one that waits in another thread."""
+        """End the iteration, including one that waits in another thread."""
         super().stop()
         self._following.cancel()
         self._arrived.put(None)
@@ -656,28 +663,30 @@ class NativeSubscription(Subscription["NativeApplicationRecorder"]):
 
 
 class NativeTrackingRecorder(NativeRecorder, TrackingRecorder):
-    """Where an application stands in the notifications of others."""
+    """Positions of an application in the notifications of others."""
 
     def insert_tracking(self, tracking: Tracking) -> None:
-        """Record a position. Raises IntegrityError unless it is later than all before it."""
+        """Record a position. Raises IntegrityError unless it is later than all earlier ones."""
         self._insert((), tracking)
 
     def max_tracking_id(self, application_name: str) -> int | None:
-        """The latest position recorded for an upstream application; None if there is none."""
+        """Return the latest position recorded for an upstream application; None if there is
+        none.
+        """
         stream = self._follower(application_name)
         value, _ = self.place.run(functools.partial(self._tracked, stream))
         return value
 
 
 class NativeProcessRecorder(NativeTrackingRecorder, NativeApplicationRecorder, ProcessRecorder):
-    """Events together with the position of the notification that they follow from."""
+    """Events together with the position of the notification that caused them."""
 
 
 class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
-    """Recorders over the log of an open record: see `record.application`.
+    """Creates recorders over the log of an open record: see `record.application`.
 
-    Transcoder, cipher and compressor are used for undeclared events alone; where those are refused,
-    a cipher or compressor is, too. Snapshots are kept in this process.
+    Transcoder, cipher and compressor are used only for undeclared events; if those are refused, so
+    is a cipher or compressor. Snapshots are kept in this process.
     """
 
     def __init__(self, env: Environment | EnvType | None) -> None:
@@ -699,7 +708,7 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
         self._names = [each.strip() for each in setting.split(",") if each.strip()]
 
     def mapper(self, transcoder: Transcoder | None = None, mapper_class: Any = None) -> Mapper[Any]:
-        """Ours: events by tag, values as in the rest of the record."""
+        """Return our mapper: events by tag, values as in the rest of the record."""
         cipher, compressor = self.cipher(), self.compressor()
         if not self._is_open and (cipher is not None or compressor is not None):
             message = (
@@ -708,14 +717,14 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
             )
             raise InfrastructureFactoryError(message)
         if mapper_class not in (None, NativeMapper) and mapper_class is not Mapper[Any]:
-            message = f"{mapper_class} cannot map what stands in the record: leave it out"
+            message = f"{mapper_class} cannot map recorded events: leave it out"
             raise InfrastructureFactoryError(message)
         made = NativeMapper(transcoder or self.transcoder(), compressor, cipher)
         made.is_open = self._is_open
         return made
 
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
-        """A recorder of `events`; or of `snapshots`, which are kept in this process."""
+        """Return a recorder of `events`, or of `snapshots`, which are kept in this process."""
         return (
             POPOAggregateRecorder()
             if purpose == "snapshots"
@@ -723,13 +732,13 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
         )
 
     def application_recorder(self) -> ApplicationRecorder:
-        """A recorder of an application's events."""
+        """Return a recorder of an application's events."""
         return self._made(NativeApplicationRecorder)
 
     def tracking_recorder(
         self, tracking_recorder_class: type[NativeTrackingRecorder] | None = None
     ) -> NativeTrackingRecorder:
-        """A recorder of positions alone."""
+        """Return a recorder of positions only."""
         topic = self.env.get(self.TRACKING_RECORDER_TOPIC)
         target: Any = tracking_recorder_class or (resolve_topic(topic) if topic else None)
         if target is None:
@@ -744,7 +753,7 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
         return made
 
     def process_recorder(self) -> ProcessRecorder:
-        """A recorder of events and positions together."""
+        """Return a recorder of events and positions together."""
         return self._made(NativeProcessRecorder)
 
     def _made(self, cls: type[R]) -> R:
