@@ -111,8 +111,13 @@ check: format-check lint browser ## Exactly what CI runs: format, lint, types, i
 format-check: $(STAMP) ## Fail if `make fmt` would change a file
 	$(BIN)/ruff format --check .
 
-lint: $(STAMP) ## Lint with ruff
+# Words that tests misspell on purpose.
+MISSPELT := aks,alhpa,altenatives,becuase,conect,memroy,nmae,spead,tiem,valu,wher,wieght,workspce,wrkflow
+
+lint: $(STAMP) ## Lint with ruff, and check the spelling with codespell
 	$(BIN)/ruff check .
+	$(BIN)/codespell src docs examples benchmarks *.md
+	$(BIN)/codespell --ignore-words-list $(MISSPELT) tests
 
 types: $(STAMP) ## Check types with mypy, and with basedpyright what users' editors read of us
 	@$(BIN)/mypy $(MYPY_ARGS) $(CODE) & mypy=$$!; $(BIN)/basedpyright tests/typing; other=$$?; wait $$mypy && exit $$other
