@@ -41,13 +41,13 @@ def facts(*events: tuple[StreamId, Event]) -> list[str]:
 ASKED: list[tuple[StreamId, ApprovalRequested | ApprovalGranted]] = [(TEAM, asks()), (TEAM, GRANT)]
 AGAIN = StepAttempted(step=1, attempt=1, error=Failure("E", "e"), approval="b")
 WRONG = [
-    ([(ADA, intent())], "which nobody asked for"),
-    ([(TEAM, asks()), (ADA, intent())], "which nobody granted before"),
-    ([*ASKED, (BOB, intent())], "asked for by 'ada' for another call"),
+    ([(ADA, intent())], "which was never requested"),
+    ([(TEAM, asks()), (ADA, intent())], "which was not granted before"),
+    ([*ASKED, (BOB, intent())], "'ada' requested for another call"),
     ([*ASKED, (ADA, intent(fingerprint="g"))], "for another call"),
     ([*ASKED, (ADA, intent()), (ADA, intent(2))], "which step 1 of 'ada' went by already"),
-    ([*ASKED, (ADA, intent()), (ADA, AGAIN)], "approval b, which nobody asked for"),
-    ([*ASKED, (AgentStream("other", "writer", "ada"), intent())], "which nobody asked for"),
+    ([*ASKED, (ADA, intent()), (ADA, AGAIN)], "approval b, which was never requested"),
+    ([*ASKED, (AgentStream("other", "writer", "ada"), intent())], "which was never requested"),
 ]
 
 
@@ -77,4 +77,4 @@ def test_a_real_run_is_sound(record, call: Callable[..., Any]):
     record._portal.run(workspace.log.append(Append(stream, commit)))
     found = call("check", "--json")
     assert found.code == 1
-    assert "step 1 goes by approval a, which nobody asked for" in found.out
+    assert "step 1 goes by approval a, which was never requested" in found.out

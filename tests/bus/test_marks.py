@@ -108,7 +108,7 @@ def test_a_log_that_is_another():
     now = [*log(3), *log(9, first=4, said="y")]
     [(kind, fact)] = found(now, Known("one", early), Known("two", late))
     assert kind == "history"
-    assert fact.startswith("what stands from position 3 to 5 is not what two read there")
+    assert fact.startswith("positions 3 to 5 do not hold what two read there")
 
 
 def test_a_mark_whose_digest_lags():

@@ -492,9 +492,9 @@ def test_status(servers, capsys, monkeypatch):
     assert told.code == 0
     assert re.search(r"^replicas +3, led by n[123]$", told.out, re.MULTILINE)
     assert "on the disks of 2 of 3 servers" in told.out
-    assert "replicas asked for" not in told.err
+    assert "replicas requested" not in told.err
     told = ran(capsys, monkeypatch, ["-w", "fewer", "--replicas", 3, "status"])
-    assert "'hansard_log-fewer' has 1 of the 3 replicas asked for" in told.err
+    assert "'hansard_log-fewer' has 1 of the 3 replicas requested" in told.err
     _, workspace = ran(capsys, monkeypatch, ["-w", "shown", "status", "--json"]).lines
     assert workspace["replicas"] == 3
     assert workspace["leader"] in {"n1", "n2", "n3"}
@@ -549,7 +549,7 @@ class TestReplicas:
             assert not [record for record in caplog.records if "replicas" in record.message]
             again = await servers.log("one", replicas=3)
             await again.close()
-            assert "has 1 of the 3 replicas asked for" in caplog.text
+            assert "has 1 of the 3 replicas requested" in caplog.text
 
     async def test_more_than_there_are_servers(self, servers: Cluster):
         """Replicas that no cluster can hold are refused with the remedy."""

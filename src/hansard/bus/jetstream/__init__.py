@@ -1,7 +1,7 @@
-"""NATS JetStream as the log, the store of blobs and of snapshots.
+"""NATS JetStream as the log, the blob store and the snapshot store.
 
-Touches the broker: `client` alone imports nats.
-Gives `JetStreamLog`, `Options`, blobs, snapshots, and a workspace's streams undecoded (`raw`).
+Touches the broker: `client` alone imports nats. Provides `JetStreamLog`, `BrokerOptions`, blobs,
+snapshots, and a workspace's streams undecoded (`raw`).
 """
 
 from hansard.bus.jetstream.blobs import JetStreamBlobs, JetStreamSnapshots

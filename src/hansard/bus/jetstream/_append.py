@@ -1,8 +1,8 @@
-"""Writing commits: conditions, conflicts, and what to do when no answer comes.
+"""Writing commits: conditions, conflicts, and retries after a missing answer.
 
-A resend is safe because a subject takes one message for ever and every condition, once broken,
-stays broken: whatever an earlier attempt still does, the commit is stored at most once, and the
-message on its subject says whose it is.
+A resend is safe because a subject accepts one message forever, and a condition that no longer holds
+never holds again: whatever happens to an earlier attempt, the commit is stored at most once, and
+the message on its subject shows whose it is.
 """
 
 from __future__ import annotations
@@ -62,21 +62,23 @@ from hansard.bus.portal import own_task
 # ---------------------------------------------------------------- sending
 #
 # On a server that syncs every message, each ack costs an fsync; an atomic batch costs about 4 ms
-# and one fsync whatever its size. So few callers publish side by side, and many share a batch.
+# and one fsync whatever its size. So a few callers publish in parallel, and many share a batch.
 
 SINGLES_MAX = 8
-"""Single publishes in flight in strict mode: the server syncs them one after the other anyway."""
+"""Most single publishes in flight in strict mode: the server syncs them one after the other anyway.
+"""
 
 GROUP_MIN = 16
-"""Fewest waiting commits that are worth a batch: 16 fsyncs against one and the batch's own cost."""
+"""Fewest waiting commits sent as a batch: 16 fsyncs against one plus the batch's own cost."""
 
 GROUP_WHOLE_MAX = 128
-"""Up to this many go together. Of more, half: while the server commits those, their successors
-are encoded here (256 callers: 27,000 commits/s instead of 19,000)."""
+"""Up to this many waiting commits go together, of more only half: while the server commits those,
+the next ones are encoded here (256 callers: 27,000 commits/s instead of 19,000).
+"""
 
 GROUP_MAX = 512
 GROUP_BYTES_MAX = 4 * 1024 * 1024
-"""Largest batch: about 12 ms, and half of what the connection buffers."""
+"""Largest batch, in bytes: about 12 ms, and half of what the connection buffers."""
 
 
 class _Waiting(msgspec.Struct):
@@ -86,8 +88,8 @@ class _Waiting(msgspec.Struct):
 
 
 class Committer:
-    """Publishes commits of one process to the log that `known` describes. Only `send` is called
-    from outside.
+    """Publishes commits of one process to the log that `known` describes. Callers outside use only
+    `send`.
     """
 
     def __init__(self, broker: Broker, known: Known, *, group: bool) -> None:
@@ -101,10 +103,10 @@ class Committer:
         self._crowded = False
 
     async def send(self, subject: str, body: bytes, headers: bytes) -> int:
-        """Publish one commit once; returns its position.
+        """Publish one commit once; return its position.
 
-        Raises Rejected (nothing stored), NoAnswer (unknown), NoResponders. Cancelling it leaves
-        the outcome open; others are not affected.
+        Raises Rejected (nothing stored), NoAnswer (unknown), NoResponders. Cancelling it leaves the
+        outcome unknown; other commits are not affected.
         """
         if not self._group or headers is not FIRST:
             return (await publish(self._broker, subject, body, headers, self._known)).seq
@@ -122,7 +124,9 @@ class Committer:
                 self._schedule()
 
     async def _queue(self, subject: str, body: bytes) -> int | None:
-        """Wait for a place in a batch (a position) or a turn alone (None: one of `_singles`)."""
+        """Wait for a place in a batch (returns a position) or a turn to send alone (None: one of
+        `_singles`).
+        """
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(subject, body, future))
         self._schedule()
@@ -130,7 +134,7 @@ class Committer:
             return await future
         except asyncio.CancelledError:
             value = future.done() and not future.cancelled() and future.exception() is None
-            if value and future.result() is None:  # a turn was given, and is given back
+            if value and future.result() is None:  # return the turn that was granted
                 self._singles -= 1
                 self._schedule()
             raise
@@ -141,8 +145,8 @@ class Committer:
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Decide for those who wait, one turn of the loop after the first of them came: callers
-        whose batch has just ended come back together.
+        """Assign the waiting commits to batches or single turns. Runs one turn of the loop after
+        the first one arrived, since the callers of a finished batch return together.
         """
         self._scheduled = False
         while self._waiting and self._waiting[0].future.done():
@@ -163,7 +167,7 @@ class Committer:
             entry.future.set_result(None)
 
     def _take(self) -> list[_Waiting]:
-        """Those that go together; of one stream at most one, else the batch would fail."""
+        """Take the commits for the next batch: at most one per stream, or the batch would fail."""
         most = min(GROUP_MAX, max(GROUP_WHOLE_MAX, len(self._waiting) // 2))
         group: list[_Waiting] = []
         later: list[_Waiting] = []
@@ -184,8 +188,8 @@ class Committer:
         return group
 
     async def _send_groups(self) -> None:
-        """Send groups one after the other while enough wait. The next one is handed to the socket
-        before the callers of the last one wake, since what they do next takes its time.
+        """Send groups one after the other while enough commits wait. The next group is handed to
+        the socket before the callers of the last one wake, since their next step takes time.
         """
         group = self._take()
         settle: Callable[[], None] | None = None
@@ -211,7 +215,7 @@ class Committer:
             for entry in group:
                 if not entry.future.done():
                     entry.future.set_exception(NoAnswer(f"a batch of commits: {error!r}"))
-        elif error is not None:  # one of them lost: each goes alone and learns for itself
+        elif error is not None:  # one of them lost a race: send each alone
             for entry in group:
                 self._give_turn(entry)
         else:
@@ -233,12 +237,13 @@ class _Entry(msgspec.Struct):
 
 
 _Refusal = Rejected | BrokerError
-"""An attempt stored nothing; whether an earlier one did is another question. A BrokerError is that
-of a login without the right to write there."""
+"""An attempt that stored nothing; an earlier attempt may have. A BrokerError means that the login
+may not write there.
+"""
 
 
 class _Attempts:
-    """Decides how long one write is tried, and what may be said of it in the end."""
+    """Decides how long a write is retried, and which error ends it."""
 
     def __init__(self, broker: Broker, entry: _Entry, began: float | None = None) -> None:
         self._patience = Patience(broker, began)
@@ -257,8 +262,8 @@ class _Attempts:
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
-        """For a look at what an earlier attempt stored: what ends it with "nothing was written" is
-        AppendUnknown where there was an attempt that nothing is known of.
+        """Turn errors of a look at what earlier attempts stored into AppendUnknown, if the outcome
+        of one of them is unknown.
         """
         try:
             yield
@@ -302,7 +307,7 @@ class Appender:
         self._blocking = blocking
 
     def append_here(self, append: Append) -> Stored | None:
-        """As the port says."""
+        """See `AppendsHere.append_here`."""
         entry = self._entry(append)
         if entry.headers is not FIRST:
             return None
@@ -316,7 +321,7 @@ class Appender:
             position = acknowledged(answer, above).seq
             known.claim(position)
         except (Rejected, NotSent):
-            return None  # the loop meets the same, and knows what it means
+            return None  # the loop gets the same error, and handles it
         except NoAnswer as error:
             commit, waited_s = append.commit, time.monotonic() - began
             raise AppendUnknown(append.stream, commit.version, commit.id, waited_s) from error
@@ -325,7 +330,9 @@ class Appender:
         return _stored(position, entry)
 
     async def append(self, append: Append, *, tried_s: float | None = None) -> Stored:
-        """As the port says; `tried_s`: since then it may be stored already."""
+        """See `EventLog.append`; `tried_s` is the start of an earlier attempt that may have stored
+        it.
+        """
         entry = self._entry(append)
         attempts: _Attempts | None = None
         began = tried_s if tried_s is not None else time.monotonic()
@@ -351,14 +358,14 @@ class Appender:
                 return _stored(position, entry)
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """As the port says."""
+        """See `EventLog.append_all`."""
         if len(appends) < 2:  # noqa: PLR2004 -- a transaction of one is a commit
             return [await self.append(each) for each in appends]
         [stored] = await self.append_groups([appends])
         return stored
 
     async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
-        """As the port says: one atomic batch."""
+        """See `EventLog.append_groups`: one atomic batch."""
         stored = iter(await self._append_batch(self._batch(transactions(groups))))
         return [list(islice(stored, len(group))) for group in groups]
 
@@ -381,7 +388,7 @@ class Appender:
                 return [_stored(first + i, each) for i, each in enumerate(entries)]
 
     async def append_bulk(self, appends: Iterable[Append]) -> int:
-        """As the port says. One batch is encoded while the one before it is on its way."""
+        """See `EventLog.append_bulk`. A batch is encoded while the previous one is in flight."""
         new = 0
         sending: asyncio.Task[int] | None = None
         try:
@@ -391,19 +398,19 @@ class Appender:
                 sending = asyncio.get_running_loop().create_task(self._bulk(batch))
                 await asyncio.sleep(0)
         finally:
-            # Also when the next batch could not be encoded: what is on its way has an outcome.
+            # Also if the next batch could not be encoded: the one in flight has an outcome.
             if sending is not None:
                 new += await sending
         return new
 
     def _check_files(self) -> None:
-        """Raise StoreGone where an acknowledgement came from a server whose files are gone."""
+        """Raise StoreGone if an acknowledgement is from a server whose files are gone."""
         host = self._broker.options.host
         if host is not None:
             host.check(self._stream)
 
     def _acknowledged(self, position: int, entry: _Entry) -> None:
-        """Have every later read reach what was acknowledged."""
+        """Make every later read reach what was acknowledged."""
         self._reads.known.of(self._stream).note(position, entry.subject, len(entry.body))
 
     # ------------------------------------------------------------ one message
@@ -432,7 +439,7 @@ class Appender:
                 assert_never(expected)
 
     def _watched(self, expected: NothingUnder | StreamAt | NotYet | LivesAt) -> str:
-        """The subjects that a condition is about."""
+        """Return the subjects that a condition refers to."""
         match expected:
             case NothingUnder(run, agent):
                 return subjects.any_role(self._workspace, run, agent)
@@ -446,10 +453,10 @@ class Appender:
                 assert_never(expected)
 
     async def _standing(self, entry: _Entry, error: _Refusal, *, unknown: bool) -> Stored | None:
-        """Our own commit from an earlier attempt; None if nothing explains the rejection (yet).
-        `unknown`: an earlier attempt may have stored it.
+        """Return our own commit of an earlier attempt; None if nothing explains the rejection
+        (yet). `unknown`: an earlier attempt may have stored it.
 
-        Raises Conflict, or BrokerError for a rejection that is none.
+        Raises Conflict, or BrokerError for a final rejection.
         """
         final = not (isinstance(error, Rejected) and error.lost_race)
         if final and not unknown:
@@ -497,10 +504,10 @@ class Appender:
     async def _judge(
         self, entries: list[_Entry], error: _Refusal, *, unknown: bool
     ) -> list[Stored] | None:
-        """The same commits from an earlier attempt; None if nothing explains the rejection (yet).
-        `unknown`: an earlier attempt may have stored them.
+        """Return the same commits of an earlier attempt; None if nothing explains the rejection
+        (yet). `unknown`: an earlier attempt may have stored them.
 
-        Raises Conflict for the first that lost, or BrokerError for a rejection that does not pass.
+        Raises Conflict for the first that lost, or BrokerError for a final rejection.
         """
         final = not (isinstance(error, Rejected) and error.passing)
         if final and not unknown:
@@ -538,7 +545,7 @@ class Appender:
             yield batch
 
     async def _bulk(self, entries: list[_Entry]) -> int:
-        """Store what of a batch does not stand there yet; returns how many were new."""
+        """Store those commits of a batch that are not stored yet; return how many were new."""
         attempts = _Attempts(self._broker, entries[0])
         lost: Conflict | None = None
         missing, new = entries, len(entries)
@@ -567,10 +574,10 @@ class Appender:
     async def _missing(
         self, entries: list[_Entry], error: _Refusal, lost: Conflict | None, *, unknown: bool
     ) -> tuple[list[_Entry], Conflict | None]:
-        """What is still to be stored, up to the first commit that cannot be. `unknown`: an earlier
-        attempt may have stored it.
+        """Return the commits still to be stored, up to the first that cannot be, and its Conflict.
+        `unknown`: an earlier attempt may have stored them.
 
-        Raises BrokerError where something is, and the rejection does not pass.
+        Raises BrokerError if some are missing and the rejection is final.
         """
         final = not (isinstance(error, Rejected) and error.passing)
         if final and not unknown:
@@ -593,8 +600,8 @@ class Appender:
 
 
 def _with_single_conditions(appends: Sequence[Append]) -> list[Append]:
-    """Appends that share a batch, each `NotYet` asked once: the server takes no second condition on
-    a subject, and one holds for the whole batch, since none of it stands there before the others.
+    """Return appends that share a batch, with each `NotYet` only once: the server takes no second
+    condition on a subject, and one holds for the whole batch.
     """
     names: set[NotYet] = set()
     made: list[Append] = []
@@ -610,7 +617,7 @@ def _with_single_conditions(appends: Sequence[Append]) -> list[Append]:
 
 
 def _before(entries: list[_Entry], lost: _Entry) -> list[_Entry]:
-    """What comes before a commit that lost, less the begin of its own transaction."""
+    """Return the entries before a commit that lost, without those of its own transaction."""
     tx = lost.append.commit.tx
     while entries and tx is not None:
         before = entries[-1].append.commit.tx
@@ -621,7 +628,7 @@ def _before(entries: list[_Entry], lost: _Entry) -> list[_Entry]:
 
 
 def _stored(position: int, entry: _Entry) -> Stored:
-    """What was acknowledged; an acknowledgement tells no time."""
+    """Return the acknowledged commit; an acknowledgement carries no time."""
     append = entry.append
     came_from = append.copied.origin if append.copied is not None else None
     return Stored(position, 0, append.stream, append.commit, entry.body, came_from)

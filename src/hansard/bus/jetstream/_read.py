@@ -1,9 +1,8 @@
-"""Reading commits: one stream, several, a run; the newest state or the one at a point.
+"""Reading commits: one stream, several, a run; the newest state or one at a point.
 
-A subject is written once and never changes. So a read may take as many requests as it needs and
-still be consistent: it takes a position first, reads what names it finds after that, and drops
-what is later. That each answer reaches that position, whichever replica gives it, is the business
-of `_direct`.
+A subject is written once and never changes. So a read may take any number of requests and still be
+consistent: it fixes a position first, reads the names found after that, and drops later commits.
+`direct` ensures that each answer reaches that position, from whichever replica.
 """
 
 from __future__ import annotations
@@ -21,21 +20,26 @@ from hansard.bus.validation.reads import is_stream
 from hansard.domain.ids import KeyStream, RunStream, StreamId
 
 TAIL_VERSIONS_MAX = 4_000
-"""Up to this many versions are asked for by guessed names, one a version; more are listed first."""
+"""Up to this many versions are requested by generated names, one per version; more are listed
+first.
+"""
 
 HEAD_VERSIONS_MAX = 200
-"""A read from the beginning up to one of these versions guesses names, too; a longer one takes the
-whole stream in one answer if that fits."""
+"""A read from the beginning up to one of these versions also uses generated names; a longer one
+takes the whole stream in one answer if that fits.
+"""
 
 WILDCARDS_MAX = 200
-"""Streams in one request; more are read so many at a time, up to one position."""
+"""Most streams in one request; more are read in groups, up to one position."""
 
 
 class Reader:
     """Reads one workspace's log."""
 
     def __init__(self, workspace: str, direct: Direct, *, screened: bool = False) -> None:
-        """`screened`: with stand-ins for what does not fit, and without what is in no stream."""
+        """`screened`: return stand-ins for commits that do not fit, and leave out subjects of no
+        stream.
+        """
         self._workspace = workspace
         self._stream = subjects.log_stream(workspace)
         self._direct = direct
@@ -50,8 +54,8 @@ class Reader:
         up_to: UpTo = None,
         inside: bool = False,
     ) -> list[Stored]:
-        """As the port says. 1 request up to 1,023 commits or with `to`, else 2 and more; of what is
-        newest, 1 more with several replicas.
+        """See `EventLog.read`. 1 request up to 1,023 commits or with `to`, else 2 or more; of the
+        newest state, 1 more with several replicas.
         """
         if to is not None and to <= after:
             return []
@@ -61,7 +65,7 @@ class Reader:
         return commits if cut is None else until(commits, cut)
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
-        """As the port says."""
+        """See `EventLog.read_streams`."""
         distinct = list(dict.fromkeys(streams))
         cut = await self.cut(up_to)
         if not distinct:
@@ -85,7 +89,7 @@ class Reader:
         return until(commits, cut)
 
     async def _together(self, streams: Sequence[StreamId], cut: int) -> list[Stored]:
-        """The commits of up to 200 streams: in one request, and in halves where they do not fit."""
+        """Return the commits of up to 200 streams in one request, halved if they do not fit."""
         if len(streams) == 1:
             return await self._commits(streams[0], 0, None, cut)
         try:
@@ -96,20 +100,20 @@ class Reader:
             return before + await self._together(streams[half:], cut)
 
     async def _wholes(self, streams: Sequence[StreamId], target: int | None) -> list[Stored]:
-        """All commits of some streams by position, in one request. Raises TooMany."""
+        """Return all commits of some streams by position, in one request. Raises TooMany."""
         patterns = [f"{subjects.prefix(self._workspace, stream)}.*" for stream in streams]
         return self._decoded(await self._direct.many(self._stream, patterns, target))
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """As the port says: the names first (2,000 in 5 to 8 ms), then 1,000 at a time."""
+        """See `EventLog.read_run`: the names first (2,000 in 5 to 8 ms), then 1,000 at a time."""
         return await self._matching(f"{subjects.run_prefix(self._workspace, run)}.>", up_to)
 
     async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """As the port says."""
+        """See `EventLog.read_boards`."""
         return await self._matching(subjects.boards(self._workspace, run), up_to)
 
     async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
-        """As the port says."""
+        """See `EventLog.read_kind`."""
         return await self._matching(subjects.all_of_kind(self._workspace, kind), up_to)
 
     async def _matching(self, pattern: str, up_to: UpTo) -> list[Stored]:
@@ -127,18 +131,18 @@ class Reader:
         return until(commits, head if cut is None else cut)
 
     async def last(self, stream: StreamId) -> Stored | None:
-        """As the port says."""
+        """See `EventLog.last`."""
         prefix = subjects.prefix(self._workspace, stream)
         message = await self._newest(prefix, None)
         return self._decode(message) if message is not None else None
 
     async def at(self, position: int) -> Stored | None:
-        """The commit at a position."""
+        """Return the commit at a position."""
         message = await self._direct.at(self._stream, position) if position > 0 else None
         return self._decode(message) if message is not None else None
 
     async def runs(self, key: str | None = None) -> list[str]:
-        """As the port says: 1 request for each 100,000 commits of the streams that tell."""
+        """See `EventLog.runs`: 1 request for each 100,000 commits of the streams read."""
         kind = RunStream if key is None else KeyStream
         pattern = subjects.all_lives(self._workspace)
         if key is not None:
@@ -151,7 +155,7 @@ class Reader:
             if token.startswith("=="):
                 digested.append(name)
             else:
-                stream, _ = subjects.parse(name)  # Corrupt, where somebody wrote past us
+                stream, _ = subjects.parse(name)  # Corrupt after a foreign write
                 if isinstance(stream, kind):
                     runs[stream.run] = None
         for message in await self._direct.named(self._stream, digested, head):
@@ -161,15 +165,15 @@ class Reader:
         return list(runs)
 
     async def head(self) -> int:
-        """As the port says."""
+        """See `EventLog.head`."""
         state = (await self._direct.info(self._stream))["state"]
         return int(state["last_seq"])
 
     async def cut(self, up_to: UpTo) -> int | None:
-        """The position where a read ends; None for the newest.
+        """Return the position where a read ends; None for the newest.
 
-        A time is turned into the last position stamped at or before it, so that what holds for
-        positions (a transaction is whole or absent) holds for times.
+        A time becomes the last position stamped at or before it, so that the guarantees for
+        positions (a transaction is whole or absent) also hold for times.
         """
         match up_to:
             case None:
@@ -177,25 +181,25 @@ class Reader:
             case AtPosition(position):
                 return position
             case AtTime(stamp):
-                head = await self.head()  # first: all up to here is earlier if nothing is later
+                head = await self.head()  # first: if none is later, all up to it are earlier
                 later = await self._direct.since(self._stream, stamp, head)
                 return later.position - 1 if later is not None else head
             case _:
                 assert_never(up_to)
 
     def seen(self, message: Message) -> None:
-        """Have every later read reach a message that came by another way."""
+        """Make every later read reach a message that was received in another way."""
         known = self._direct.known.of(self._stream)
         known.note(message.position, message.subject, len(message.data))
 
     async def names(self, pattern: str) -> tuple[list[str], int]:
-        """All subjects that match, and a position up to which they are complete."""
+        """Return all subjects that match, and a position up to which they are complete."""
         found, head = await self._direct.names(self._stream, pattern)
         return await self._of_streams(found) if self._screened else found, head
 
     @staticmethod
     async def _of_streams(names: list[str]) -> list[str]:
-        """Those that a stream's commit may have."""
+        """Return the names that a stream's commit may have."""
         found: list[str] = []
         async with Slices() as slices:
             for name in names:
@@ -206,7 +210,7 @@ class Reader:
         return found
 
     async def _wanted(self, cut: int | None) -> int:
-        """The position that a read must reach."""
+        """Return the position that a read must reach."""
         return await self._direct.wanted(self._stream) if cut is None else cut
 
     def _decode(self, message: Message) -> Stored:
@@ -218,7 +222,7 @@ class Reader:
         return [message.screened() for message in messages if is_stream(message.subject)]
 
     async def _newest(self, prefix: str, target: int | None) -> Message | None:
-        """The newest message of a stream."""
+        """Return the newest message of a stream."""
         pattern = f"{prefix}.*"
         newest = await self._direct.last(self._stream, pattern, target)
         if newest is None or not self._screened or is_stream(newest.subject):
@@ -230,7 +234,7 @@ class Reader:
     async def _commits(
         self, stream: StreamId, after: int, to: int | None, target: int
     ) -> list[Stored]:
-        """A stream's commits with first versions in (after, to], by version, unchecked."""
+        """Return a stream's commits with first versions in (after, to], by version, unchecked."""
         prefix = subjects.prefix(self._workspace, stream)
         if after == 0 and (to is None or to > HEAD_VERSIONS_MAX):
             try:

@@ -1,4 +1,4 @@
-"""Blobs on JetStream: chunks of 512 KiB on a subject each, below the hash of the whole."""
+"""Blobs on JetStream: chunks of 512 KiB, one per subject, below the hash of the whole."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from hansard.bus.log import verified
 from hansard.bus.loggers import logger
 from hansard.bus.portal import own_task
 
-# Snapshots on JetStream: derived states outside the log, thrown away at will.
+# Snapshots on JetStream: derived states outside the log, which may be deleted at any time.
 #
-# Whoever reads one checks it against the log or rebuilds it: a missing or old snapshot costs time,
-# never truth.
+# A reader checks a snapshot against the log or rebuilds it: a missing or old one costs time, never
+# correctness.
 
 HEADROOM_BYTES = 4 * 1024
-"""What a message's subject and headers may take of the server's limit."""
+"""Room for a message's subject and headers within the server's limit, in bytes."""
 
 IN_FLIGHT_MAX = 64
-"""Unacknowledged snapshots; more are not sent: they can be made again later."""
+"""Most unacknowledged snapshots; more are not sent, since they can be recreated."""
 
 _log = logger(__name__)
 
 
 class _Unacknowledged:
-    """Logs what became of a snapshot; nobody waits for it."""
+    """Logs the outcome of sending a snapshot, for which no caller waits."""
 
     def __init__(self, snapshots: JetStreamSnapshots, subject: str) -> None:
         self._snapshots = snapshots
@@ -53,7 +53,7 @@ class _Unacknowledged:
 
 
 class JetStreamSnapshots:
-    """The snapshots of one workspace. A key is a subject made by `subjects.snapshot_prefix`."""
+    """The snapshots of one workspace. A key is a subject built by `subjects.snapshot_prefix`."""
 
     def __init__(self, workspace: str, writes: Broker, direct: Direct) -> None:
         self._stream = subjects.snapshot_stream(workspace)
@@ -62,9 +62,9 @@ class JetStreamSnapshots:
         self._in_flight: set[str] = set()
 
     async def put(self, subject: str, data: bytes) -> bool:
-        """Send a snapshot without waiting for its acknowledgement; False if it was not sent.
+        """Send a snapshot without waiting for its acknowledgement; return False if it was not sent.
 
-        It is not sent when it is too large for one message, when 64 are unacknowledged, or while
+        It is not sent if it is too large for one message, if 64 are unacknowledged, or while
         disconnected.
         """
         if len(data) + HEADROOM_BYTES > self._broker.max_payload:
@@ -82,23 +82,24 @@ class JetStreamSnapshots:
         return True
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Those of the snapshots that exist, by subject. One request a thousand. A replica that
-        lags may leave some out: that costs time.
+        """Return the snapshots that exist, by subject, with one request per thousand. A lagging
+        replica may omit some, which costs time only.
         """
         messages = await self._direct.named(self._stream, keys, 0)
         return {message.subject: message.data for message in messages}
 
     def settle(self, inbox: str) -> None:
-        """Forget an unacknowledged snapshot."""
+        """Drop an unacknowledged snapshot."""
         self._in_flight.discard(inbox)
         self._broker.forget(inbox)
 
 
 CHUNK_BYTES = 512 * 1024
-"""Part of the stored format: a chunk's number times this is its place in the blob."""
+"""Size of a chunk, in bytes. Part of the stored format: a chunk's number times this is its offset.
+"""
 
 CHUNKS_AT_ONCE_MAX = 8
-"""Chunks in flight: 4 MiB, half of what the connection buffers."""
+"""Most chunks in flight: 4 MiB, half of what the connection buffers."""
 
 
 class JetStreamBlobs:
@@ -111,7 +112,7 @@ class JetStreamBlobs:
         self._direct = direct
 
     async def put(self, data: bytes) -> str:
-        """Store; returns when every chunk is acknowledged. Raises BrokerError, Unreachable,
+        """Store a blob; return when every chunk is acknowledged. Raises BrokerError, Unreachable,
         StoreGone.
         """
         sha256 = hashlib.sha256(data).hexdigest()
@@ -125,13 +126,15 @@ class JetStreamBlobs:
         return sha256
 
     async def get(self, sha256: str, size: int) -> bytes:
-        """Fetch and verify. Raises NotFound (a chunk is missing), Corrupt (it is not what it
-        was).
+        """Fetch and verify a blob. Raises NotFound (a chunk is missing), Corrupt (its bytes
+        differ).
         """
         return (await self.get_all([(sha256, size)]))[sha256]
 
     async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
-        """Fetch several and verify each; a request has up to a thousand chunks. Raises as `get`."""
+        """Fetch several blobs and verify each; a request has up to a thousand chunks. Raises as
+        `get`.
+        """
         chunks = {
             sha256: [
                 subjects.blob_subject(self._workspace, sha256, number)
@@ -142,7 +145,7 @@ class JetStreamBlobs:
         names = list(itertools.chain.from_iterable(chunks.values()))
         found = {m.subject: m.data for m in await self._direct.named(self._stream, names, 0)}
         missing = [name for name in names if name not in found]
-        if missing:  # a replica that lags may not have it yet
+        if missing:  # a lagging replica may not have it yet
             more = await self._direct.named(self._stream, missing)
             found |= {message.subject: message.data for message in more}
         made: dict[str, bytes] = {}
@@ -157,9 +160,7 @@ class JetStreamBlobs:
         return made
 
     async def _put(self, sha256: str, number: int, body: bytes) -> None:
-        """One chunk, again until it is acknowledged: the same bytes may be sent any number of
-        times.
-        """
+        """Send one chunk until it is acknowledged; repeating it is harmless."""
         subject = subjects.blob_subject(self._workspace, sha256, number)
         known = self._direct.known.of(self._stream)
         patience: Patience | None = None
@@ -171,7 +172,7 @@ class JetStreamBlobs:
                 if not error.lost_race:
                     doing = f"storing blob {sha256}"
                     raise BrokerError(doing, error.code, error.description) from error
-                break  # it is there
+                break  # it is stored
             except NoAnswer as error:
                 patience = patience or Patience(self._broker, began)
                 await patience.again(error)

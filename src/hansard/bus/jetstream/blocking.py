@@ -1,13 +1,12 @@
-"""A connection that the thread which publishes waits on itself, without the loop.
+"""A connection on which the publishing thread waits itself, without the loop.
 
-A publish over the loop costs its thread two changes of thread and a turn of the loop each way. Here
-it is a `send` and a `recv` of a socket: over the loop a step of the sync client takes 1.37 to 1.52
-times as long (a pure step, strict server, 1 KB, p50, in turns). The connection is made by nats-py,
-on the loop and by the options of every other one (user, credentials, nkey, which server of
-several), and then taken from it. Over TLS it stays with the loop: what the cipher's state is stands
-in asyncio, and cannot be taken. One thread at a time; whatever goes wrong ends the connection, and
-who published is told that the outcome is unknown: the loop has all that is needed to find out, and
-to connect again.
+A publish over the loop costs two thread switches and a turn of the loop each way; here it is a
+`send` and a `recv` of a socket. Over the loop a step of the sync client takes 1.37 to 1.52 times as
+long (a pure step, strict server, 1 KB, p50, in turns). nats-py makes the connection on the loop,
+with the same options as every other one (user, credentials, nkey, choice of server), and the socket
+is then taken from it. With TLS that is impossible: the cipher's state is held by asyncio. One
+thread at a time; any error ends the connection, and the publisher gets an unknown outcome: the loop
+has all that is needed to resolve it and to connect again.
 """
 
 from __future__ import annotations
@@ -28,17 +27,18 @@ from hansard.bus.portal import own_task
 
 READ_BYTES = 64 * 1024
 ANSWER_BYTES_MAX = 1024 * 1024
-"""An answer to a publish has some hundred bytes."""
+"""Largest accepted answer, in bytes; an answer to a publish has some hundred."""
 
 LOOK_S = 10.0
-"""How often somebody looks what came while nobody publishes: the server asks whether we are there,
-by default every 2 minutes, and ends a connection that does not answer twice."""
+"""Interval of checks for incoming data while nothing is published, in seconds: the server sends a
+PING, by default every 2 minutes, and ends a connection that misses two.
+"""
 
 UNUSED_S_MAX = 60.0
-"""A connection that was not used for so long is closed; the next publish has it made again."""
+"""A connection unused for this long, in seconds, is closed; the next publish opens another."""
 
 RETRY_S = 5.0
-"""Pause after a connection that could not be made."""
+"""Pause after a failed connect, in seconds."""
 
 _PONG = b"PONG\r\n"
 
@@ -46,8 +46,8 @@ _log = logger(__name__)
 
 
 class Blocking:
-    """One plain connection to a broker, made when it is first wanted. `publish` is for any thread,
-    the rest for the loop's.
+    """One plain connection to a broker, opened on first use. `publish` may be called from any
+    thread, the rest from the loop's.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -57,7 +57,7 @@ class Blocking:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._inbox = ""
-        self._reply = b""  # the subject of the answer that is awaited: one for each publish
+        self._reply = b""  # reply subject of the current publish
         self._publishes = 0
         self._rest = b""
         self._used_s = 0.0
@@ -70,13 +70,13 @@ class Blocking:
     # ------------------------------------------------------------ in any thread
 
     def publish(self, subject: str, payload: bytes, headers: bytes) -> bytes | None:
-        """The answer's body; None where there is no connection, or another thread uses it: then
-        nothing was sent. Raises NoAnswer, NoResponders.
+        """Publish, and return the answer's body; None if there is no connection, or another thread
+        uses it: then nothing was sent. Raises NoAnswer, NoResponders.
         """
         if self._closed or os.getpid() != self._pid:
             return None
         if len(payload) + len(headers) > self._broker.max_payload:
-            return None  # the loop says so, and the server would end the connection
+            return None  # the loop raises TooLarge; the server would end the connection
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -90,7 +90,7 @@ class Blocking:
         except OSError as error:
             self._drop()
             raise NoAnswer(f"a publish to {subject!r}: {error!r}") from error
-        except BaseException:  # also an interrupt: an answer may come that nobody waits for
+        except BaseException:  # also after an interrupt: a late answer may still arrive
             self._drop()
             raise
         finally:
@@ -109,12 +109,12 @@ class Blocking:
             if answer is not None:
                 return answer
             if time.monotonic() - self._used_s > self._broker.options.request_timeout_s:
-                nothing = "what came in time was no answer"
+                nothing = "no answer arrived in time"
                 raise TimeoutError(nothing)
 
     def _take(self, sock: socket.socket, data: bytes) -> bytes | None:
-        """Take in what came; the body of the answer to the current publish, if that is in it. An
-        answer on another subject is late or doubled, and belongs to an earlier one.
+        """Process received data; return the body of the answer to the current publish, if included.
+        An answer on another subject is late or repeated, and belongs to an earlier publish.
         """
         if not data:
             message = "the server closed the connection"
@@ -141,12 +141,12 @@ class Blocking:
                 sock.sendall(_PONG)
             elif line.startswith(b"-ERR"):
                 raise ConnectionError(line.decode("utf-8", "replace"))
-            data = data[after:]  # PONG, INFO, +OK: nothing to be done
+            data = data[after:]  # PONG, INFO, +OK: ignored
         self._rest = data
         return answer
 
     def _drop(self) -> None:
-        """End the connection; the next publish has another made."""
+        """Close the connection; the next publish opens another."""
         sock, self._socket, self._rest = self._socket, None, b""
         if sock is not None:
             sock.close()
@@ -163,7 +163,7 @@ class Blocking:
         try:
             await self._broker.ready(RETRY_S)
             found = await self._broker.plain_socket()
-            self._closed = self._closed or found is None  # nor can it be had later
+            self._closed = self._closed or found is None  # no later attempt can succeed
         except BusError as error:
             _log.debug("no connection of a thread's own", error=str(error))
         finally:
@@ -173,13 +173,13 @@ class Blocking:
         if self._closed:
             found[0].close()
             return
-        with self._lock:  # nobody waits with it while there is no connection
+        with self._lock:  # unused while there is no connection
             self._socket, self._inbox = found
             self._used_s = time.monotonic()
         self._again()
 
     def _look(self) -> None:
-        """Answer what the server asks while nobody publishes, and close what nobody uses."""
+        """Answer the server's PINGs while nothing is published, and close an unused connection."""
         if not self._lock.acquire(blocking=False):
             self._again()
             return
@@ -205,7 +205,7 @@ class Blocking:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
     async def close(self) -> None:
-        """End the connection. A thread that publishes gets NoAnswer."""
+        """Close the connection. A thread that publishes gets NoAnswer."""
         self._closed = True
         if os.getpid() != self._pid:
             return
@@ -217,12 +217,12 @@ class Blocking:
             self._drop()
             self._lock.release()
         elif (sock := self._socket) is not None:
-            with contextlib.suppress(OSError):  # whoever waits on it drops it
+            with contextlib.suppress(OSError):  # the thread that waits on it closes it
                 sock.shutdown(socket.SHUT_RDWR)
 
 
 def _has_something(sock: socket.socket) -> bool:
-    """Whether something came, or the connection ended."""
+    """Return whether data arrived, or the connection ended."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))

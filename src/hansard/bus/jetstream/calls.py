@@ -1,4 +1,4 @@
-"""What is asked of JetStream over a connection: publish, publish all or none, administer."""
+"""JetStream requests over a connection: publish, publish all or none, administer."""
 
 from __future__ import annotations
 
@@ -15,41 +15,46 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.wire import HEADER_LINE, Ack, NoAnswer, NoResponders, acknowledged
 from hansard.bus.loggers import logger
 
-# What a client knows of each stream, to tell whether an answer holds all that it must.
+# A client's knowledge of each stream, to decide whether an answer is complete.
 #
-# Any replica of a stream answers a Direct Get, also one that lags behind what was acknowledged,
-# and no request can ask for better: nats-server ignores `min_last_seq`. But the end of an answer
-# to `multi_last` says up to which position the replica that gave it had come. So an answer is
-# judged by that, against the position that it must reach; and since an empty answer says nothing,
-# one message that is always there is asked for besides, the marker.
+# Any replica of a stream answers a Direct Get, also one that lags behind acknowledged messages,
+# and no request can exclude that: nats-server ignores `min_last_seq`. But the end of an answer to
+# `multi_last` states the position of the replica that sent it, which is compared with the position
+# that the read must reach. Since an empty answer has no such end, each request includes one message
+# that always exists, the marker.
 
 REPLICAS_KNOWN_S = 1.5
-"""How long it is taken for granted that a stream of a cluster still has one replica. A new replica
-answers no Direct Get in its first 2 s (nats-server's `startDirectAccessMonitoring`)."""
+"""Time for which a cluster's stream is assumed to still have one replica, in seconds. A new replica
+answers no Direct Get in its first 2 s (nats-server's `startDirectAccessMonitoring`).
+"""
 
 LEASE_S = 3.0
-"""How long ago a leader may have heard of a quorum to be believed. Nobody else is elected within
-4 s of that (nats-server's `minElectionTimeout`). So a leader that was stopped, and goes on without
-knowing of its successor, is not believed."""
+"""Longest time since a trusted leader heard from a quorum, in seconds. No other is
+elected within 4 s of that (nats-server's `minElectionTimeout`), so a leader that was paused and
+does not know of its successor is not trusted.
+"""
 
 MARKER_BYTES_MAX = 1024
-"""A marker larger than this is given up for the next smaller message: it is sent every time."""
+"""A marker larger than this, in bytes, is replaced by the next smaller message, since every answer
+includes it.
+"""
 
 CLAIMED_MAX = 1_024
-"""At least so many acknowledged positions of each stream are remembered, and at most twice as many:
-more than are ever in flight."""
+"""At least this many acknowledged positions of each stream are remembered, and at most twice as
+many: more than are ever in flight.
+"""
 
 _NS = 1_000_000_000
 
 
 class Known(msgspec.Struct):
-    """What is known of one stream.
+    """The state of one stream as known to this client.
 
-    `position` is the newest that was acknowledged to this client, read by it, or told to it by the
-    stream's leader. `marker` is the subject of a message that is there as long as the stream.
-    `alone`: its server is no cluster, so what it answers is all there is. `asked_s` is when
-    `replicas` and `alone` were asked for, by the monotonic clock. `note` and `reach` are for any
-    thread, the rest for the loop's.
+    `position` is the newest that was acknowledged to this client, read by it, or reported by the
+    stream's leader. `marker` is the subject of a message that exists as long as the stream.
+    `alone`: its server is no cluster, so its answers are complete. `asked_s` is when `replicas` and
+    `alone` were requested, by the monotonic clock. `note` and `reach` may be called from any
+    thread, the rest from the loop's.
     """
 
     position: int = 0
@@ -64,19 +69,20 @@ class Known(msgspec.Struct):
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the number of replicas need not be asked for again."""
+        """True if the number of replicas need not be requested again."""
         return self.alone or time.monotonic() - self.asked_s < REPLICAS_KNOWN_S
 
     def note(self, position: int, subject: str, size: int) -> None:
-        """Take in that a message of so many bytes stands at a position."""
+        """Note a message of so many bytes at a position."""
         self.reach(position)
         with self.lock:
             if not self.marker or size < self.marker_bytes > MARKER_BYTES_MAX:
                 self.marker, self.marker_bytes = subject, size
 
     def claim(self, position: int) -> None:
-        """Take a position for the publish that it acknowledges: the stream has come to it. Raises
-        NoAnswer if another publish of this client had it: the acknowledgement is a repetition.
+        """Claim a position for the publish that it acknowledges, and note that the stream reached
+        it. Raises NoAnswer if another publish of this client claimed it: the acknowledgement is a
+        repetition.
         """
         with self.lock:
             if position in self.claimed or position in self.claimed_before:
@@ -87,51 +93,51 @@ class Known(msgspec.Struct):
             self.position = max(self.position, position)
 
     def reach(self, position: int) -> None:
-        """Take in that the stream has come to a position. It never goes back: a thread that sends
-        its own commits would undo what the loop took in meanwhile.
+        """Note that the stream reached a position. It never goes back, since a thread that sends
+        its own commits could otherwise undo a newer note of the loop.
         """
         with self.lock:
             self.position = max(self.position, position)
 
     def learn(self, info: dict[str, Any]) -> None:
-        """Take in an answer to STREAM.INFO: how many replicas there are, in what cluster."""
+        """Take in an answer to STREAM.INFO: the number of replicas and the cluster."""
         self.replicas = replicas_of(info)
         self.alone = not _cluster(info).get("name")
         self.asked_s = time.monotonic()
 
 
 class Streams:
-    """What is known of the streams of one client, over all its connections."""
+    """The known state of one client's streams, over all its connections."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Known] = {}
 
     def of(self, stream: str) -> Known:
-        """What is known of a stream."""
+        """Return the known state of a stream."""
         known = self._by_name.get(stream)
         return known if known is not None else self._by_name.setdefault(stream, Known())
 
     def forget(self) -> None:
-        """Have it asked for again how many replicas there are: there is another connection, perhaps
-        to another kind of server.
+        """Request the numbers of replicas again: a new connection may lead to another kind of
+        server.
         """
         for known in [*self._by_name.values()]:
             known.alone, known.asked_s = False, float("-inf")
 
 
 def replicas_of(info: dict[str, Any]) -> int:
-    """How many replicas a stream has, from an answer to STREAM.INFO."""
+    """Return a stream's number of replicas, from an answer to STREAM.INFO."""
     return max(1, int(info["config"].get("num_replicas", 1)))
 
 
 def leader_of(info: dict[str, Any]) -> str:
-    """The server that leads a stream; empty where none does, or where it stands alone."""
+    """Return the server that leads a stream; empty if none does, or if it is no cluster."""
     cluster = _cluster(info)
     return str(cluster.get("leader") or "") if cluster.get("name") else ""
 
 
 def late_of(info: dict[str, Any]) -> list[str]:
-    """The servers of a stream that its leader does not hear of, or that lag behind it."""
+    """Return a stream's servers that its leader does not hear from, or that lag behind it."""
     return [
         str(peer.get("name"))
         for peer in _peers(info)
@@ -140,9 +146,10 @@ def late_of(info: dict[str, Any]) -> list[str]:
 
 
 def is_authoritative(info: dict[str, Any]) -> bool:
-    """Whether who answered STREAM.INFO leads the stream, and lately heard of a quorum.
+    """Return whether an answer to STREAM.INFO is from the stream's leader, which recently heard
+    from a quorum.
 
-    While nobody leads, any replica answers it, with its own state.
+    While there is no leader, any replica answers, with its own state.
     """
     replicas = replicas_of(info)
     if replicas <= 1 or not _cluster(info).get("name"):
@@ -154,7 +161,7 @@ def is_authoritative(info: dict[str, Any]) -> bool:
 
 
 def described(info: dict[str, Any]) -> str:
-    """The replicas of a stream for people: who leads, who lags, who was heard of when."""
+    """Describe a stream's replicas for people: leader, lags, and when each was last heard from."""
     leader = leader_of(info)
     items = [f"{leader} leads" if leader else "nobody leads"]
     for peer in _peers(info):
@@ -174,35 +181,35 @@ def _peers(info: dict[str, Any]) -> list[dict[str, Any]]:
     return peers
 
 
-# How long one write is tried again: what nobody can explain, and a disk that takes nothing.
+# Retries of one write: after unexplained failures, and while a disk refuses writes.
 
 RESEND_PAUSE_S = 0.02
 
 OBSTACLE_POLL_S = 0.1
-"""Pause between two looks whether the embedded server is still hindered."""
+"""Pause between two checks whether the embedded server is still obstructed, in seconds."""
 
 _log = logger(__name__)
 
 
 class Patience:
-    """For one write: `append_timeout_s` in all, and `disk_wait_s` beside it while it is known that
-    the disk of the embedded server takes nothing.
+    """Bounds the retries of one write: `append_timeout_s` in all, plus `disk_wait_s` while the
+    embedded server's disk is known to refuse writes.
     """
 
     def __init__(self, broker: Broker, began: float | None = None) -> None:
-        """`began` is when it was first tried (time.monotonic), if not now."""
+        """`began` is the time of the first attempt (time.monotonic), by default now."""
         self._broker = broker
         self._began = time.monotonic() if began is None else began
         self._hindered_s = 0.0
 
     @property
     def waited_s(self) -> float:
-        """How long it has been tried."""
+        """Time since the first attempt, in seconds."""
         return time.monotonic() - self._began
 
     async def again(self, error: Exception) -> None:
-        """Return when it is time to try again. Raises Unreachable, NotWritable, StoreGone when it
-        is no longer.
+        """Return when it is time to try again. Raises Unreachable, NotWritable, StoreGone once the
+        time is up.
         """
         options = self._broker.options
         await self._hindered()
@@ -213,8 +220,8 @@ class Patience:
         await self._broker.ready(left)
 
     async def _hindered(self) -> None:
-        """Wait while the embedded server is said to be hindered; a little where only its disk
-        tells, since it may still take what is small. Raises NotWritable, StoreGone.
+        """Wait while the embedded server is obstructed; only briefly if just its disk is, since it
+        may still accept small writes. Raises NotWritable, StoreGone.
         """
         host = self._broker.options.host
         if host is None:
@@ -234,27 +241,29 @@ class Patience:
             self._hindered_s += time.monotonic() - since
 
     def _tell(self, obstacle: NotWritable, left_s: float) -> None:
-        """Once for all who wait, until there is a connection again."""
+        """Log once for all waiting writes, until the next connection."""
         if not self._broker.hindered:
             self._broker.hindered = True
             text = f"{obstacle}; waiting for at most {left_s:.0f} s"
-            _log.warning(text)  # without fields: a program that sets up no log shows this alone
+            _log.warning(text)  # no fields: without a log setup they are not shown
 
 
 BATCH_MESSAGES_MAX = 1_000
 """The server's limit for an atomic batch (its error 10199)."""
 
 JETSTREAM_OFF = 503
-"""No responders: JetStream is off for this account, or not on yet."""
+"""No responders: JetStream is off for this account, or not started yet."""
 
 LEADERLESS = frozenset({10008, 10118})
-"""Errors of a cluster that has no leader for the moment, or of a stream all of whose servers are
-away: it may be back while an answer is waited for."""
+"""Errors of a cluster without a leader, or of a stream whose servers are all offline; retried
+within the timeout.
+"""
 
 RELOAD_S = 1.0
-"""For so long nobody may answer while a server takes in another configuration (it does so whenever
-a restricted login is added or revoked, within milliseconds on an idle machine), and a connection be
-lost as soon as it was made (a server that is started again)."""
+"""Longest time without an answer while a server reloads its configuration, in seconds (on each
+restricted login added or revoked; milliseconds on an idle machine), and in which a connection may
+be lost right after connecting (a server that restarts).
+"""
 
 RELOAD_POLL_S = 0.02
 
@@ -282,10 +291,10 @@ async def publish(
 
 
 async def publish_all(broker: Broker, messages: list[Outgoing], known: Known) -> int:
-    """Publish 1 to 1,000 messages, all or none; returns the sequence of the first.
+    """Publish 1 to 1,000 messages, all or none; return the sequence of the first.
 
-    The others follow without a gap. Each call is a batch of its own: the id is random, because
-    whoever knows it could end the batch. About 4 ms whatever the size. Raises as `publish`.
+    The others follow without a gap. Each call is a batch of its own with a random id, because a
+    client that knows the id could end the batch. About 4 ms whatever the size. Raises as `publish`.
     """
     batch = uuid4().hex
     place = b"NATS/1.0\r\nNats-Batch-Id: %b\r\nNats-Batch-Sequence: " % batch.encode()
@@ -305,9 +314,10 @@ async def publish_all(broker: Broker, messages: list[Outgoing], known: Known) ->
 
 
 async def api(broker: Broker, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A JetStream API call, one that may be made twice: it reads, or makes what may be there. Where
-    the connection is lost meanwhile it is made again; a cluster without a leader is asked again for
-    as long as an answer is waited for. Raises BrokerError (the API's error), NoAnswer, Unreachable.
+    """Call the JetStream API. The call must be repeatable: it reads, or creates what may exist.
+
+    It is repeated after a lost connection, and while a cluster has no leader, within the timeout.
+    Raises BrokerError (the API's error), NoAnswer, Unreachable.
     """
     payload = msgspec.json.encode(body) if body is not None else b""
     wait_s = broker.options.request_timeout_s

@@ -1,8 +1,8 @@
-"""The only module that imports nats: one connection to the broker, with fast replies.
+"""One connection to the broker, with fast replies; the only module that imports nats.
 
-nats-py's own `request` costs a task and a `wait_for` per call, and its header parser more than
-half of a bulk read. Here one subscription on a private inbox hands every answer, inline and with
-its headers unparsed, to whoever waits for it.
+nats-py's own `request` costs a task and a `wait_for` per call, and its header parser more than half
+of a bulk read. Here one subscription on a private inbox passes every answer, inline and with its
+headers unparsed, to its receiver.
 """
 
 from __future__ import annotations
@@ -45,19 +45,21 @@ from hansard.bus.loggers import logger
 from hansard.bus.portal import AfterFork, demand_loop, disown, own_task
 
 PENDING_BYTES_MAX = 8 * 1024 * 1024
-"""What may wait to be written to the socket: one batch of 1,000 messages fits."""
+"""Most bytes waiting to be written to the socket: one batch of 1,000 messages fits."""
 
 RECONNECT_WAIT_S = 0.1
 PING_INTERVAL_S = 5
 PINGS_UNANSWERED_MAX = 2
-"""A peer that vanished without a word is noticed after 15 s, half of what an append waits; with
-nats-py's own 120 s it would take minutes."""
+"""Interval of PINGs, in seconds: a vanished peer is noticed after 15 s, half of an append's
+timeout; with nats-py's default of 120 s it would take minutes.
+"""
 
 FLUSH_TIMEOUT_S = 5.0
-"""Longest wait for room in the socket's buffer. nats-py waits for ever if it is not given."""
+"""Longest wait for room in the socket's buffer, in seconds. nats-py's default is to wait forever.
+"""
 
 HEAL_POLL_S = 0.2
-"""Pause between two looks, without a connection, whether somebody keeps the server running."""
+"""Pause between two checks of the embedded server while there is no connection, in seconds."""
 
 CANCELS_MAX = 100
 CANCEL_WAIT_S = 0.05
@@ -66,24 +68,26 @@ ENDED_AT_ONCE = "it ended the connection once it let us in"
 
 UNAUTHORIZED = 401
 REFUSALS_MAX = 5
-"""So many connects, `RECONNECT_WAIT_S` apart, are refused before a login is told to be: while it
-reloads, nats-server 2.15 refuses connects of logins that do not change, too."""
+"""Refused connects, `RECONNECT_WAIT_S` apart, before a login counts as refused: during a reload,
+nats-server 2.15 also refuses logins that do not change.
+"""
 
 _DENIED = re.compile(r'permissions violation for publish to "([^"]+)"')
 
 _MESSAGE = re.compile(rb"(?:MSG|(HMSG)) +(\S+) +(\d+) +(?:(\S+) +)?(?(1)(\d+) +)(\d+)\r\n")
-"""The line before a message: its subject, subscription, where to answer, and the sizes of its
-headers (of HMSG alone) and of all of it."""
+"""The line before a message: its subject, subscription, reply subject, and the sizes of its headers
+(of HMSG only) and in total.
+"""
 
 _log = logger(__name__)
 
 
 class _Parser(Parser):
-    """nats-py's parser, less its way for messages that a `_Sink` takes: those are handed on from
-    the buffer as soon as they are whole. Everything else is nats-py's.
+    """nats-py's parser, with a fast path for messages to a `_Sink`: they are passed on from the
+    buffer once complete.
 
-    Others on the loop go on after a full buffer (32 KiB) that ends a slice of half a millisecond:
-    nats-py reads on without a pause for as long as there is something to read.
+    Yields to other tasks after a full buffer (32 KiB) that ends a slice of half a millisecond;
+    nats-py itself reads without a pause while there is data.
     """
 
     _until_s = 0.0
@@ -97,8 +101,8 @@ class _Parser(Parser):
             self._until_s = time.perf_counter() + SLICE_S
 
     def _whole_messages(self) -> bool:
-        """Hand on the messages for sinks that the buffer begins with; whether nothing is left but
-        the begin of another one.
+        """Pass on the messages for sinks at the start of the buffer; return whether only the start
+        of another one is left.
         """
         at, rest = 0, False
         with memoryview(self.buf) as view:
@@ -120,7 +124,7 @@ class _Parser(Parser):
 
 
 class _Own:
-    """An attribute for a task of nats-py, which is disowned as soon as it is made."""
+    """An attribute that hides a task of nats-py from the loop's shutdown."""
 
     def __set_name__(self, _: type, name: str) -> None:
         self._name = f"own{name}"
@@ -135,10 +139,10 @@ class _Own:
 
 
 class _Client(Client):
-    """nats-py's client, less its header parser and its rendering of headers.
+    """nats-py's client, without its header parser and its rendering of headers.
 
-    Measured: 1,000 commits of 1 KB read in 13.8 ms instead of 22.0; 64 messages handed to the
-    socket in 0.2 ms instead of 0.9. The hooks are private to nats-py. Where they no longer exist,
+    Measured: 1,000 commits of 1 KB read in 13.8 ms instead of 22.0; 64 messages passed to the
+    socket in 0.2 ms instead of 0.9. The hooks are private to nats-py. If they no longer exist,
     headers arrive parsed and `_Sink` renders them again, and messages go through `publish`.
     """
 
@@ -165,8 +169,8 @@ class _Client(Client):
         await self._until_interrupted(super()._flusher())
 
     async def _until_interrupted(self, loop: Coroutine[Any, Any, None]) -> None:
-        """An exception of a signal handler, which runs in whatever the event loop does, ends one of
-        nats-py's loops: the connection is made anew.
+        """Run one of nats-py's loops, and reconnect if a signal handler's exception, which may be
+        raised in any code on the loop, ends it.
         """
         try:
             await loop
@@ -186,20 +190,22 @@ class _Client(Client):
         return headers or None
 
     async def _process_pong(self) -> None:
-        """For whoever still waits for it: nats-py stops reading where that was cancelled."""
+        """Keep reading if the waiter for this PONG was cancelled, which would stop nats-py's
+        reader.
+        """
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
 
     async def _connect_to_server(self, s: Any) -> None:
-        """Close first what stands open: nats-py forgets it where a reconnect's handshake failed."""
+        """Close an open transport first: nats-py leaks it if a reconnect's handshake failed."""
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types
         await super()._connect_to_server(s)
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002 -- nats-py's own signature
-        """Also where the socket was lost a moment ago: nats-py fails there at what was still to be
-        sent, and tells nobody that it is closed.
+        """Close, also if the socket was just lost: nats-py then fails on pending data and never
+        reports that it is closed.
         """
         try:
             await super()._close(status, do_cbs)
@@ -209,8 +215,8 @@ class _Client(Client):
             await super()._close(status, do_cbs)
 
     async def drop(self) -> None:
-        """Let go of the socket without a word, which would end what was taken, too; nothing of this
-        client goes on, wherever its connecting was cut off.
+        """Close the socket silently, since a QUIT would end the taken socket, too; stop all tasks
+        of this client, at whatever stage its connect was.
         """
         await self._still()
         if self._transport is not None:
@@ -226,13 +232,13 @@ class _Client(Client):
             await _end(task)
 
     def leave(self) -> None:
-        """Cancel the tasks of this client, and leave its socket as it is."""
+        """Cancel this client's tasks, and leave its socket as it is."""
         for task in self._tasks:
             task.cancel()
 
     async def taken(self) -> socket.socket | None:
-        """The socket, which nats-py gives up; None where it cannot be had: it is not plain TCP, or
-        something of what came is in nats-py's hands. The client is over in both cases.
+        """Take the socket from nats-py; None if that is impossible: it is not plain TCP, or
+        received data is in nats-py's buffers. The client is unusable afterwards in both cases.
         """
         transport = self._transport
         if type(transport) is not TcpTransport:
@@ -247,8 +253,8 @@ class _Client(Client):
         return cast("socket.socket", stream.get_extra_info("socket").dup())
 
     async def write(self, commands: list[bytes], *, alone: bool) -> None:
-        """Hand rendered commands to the socket: what `publish` ends in. One that is `alone` goes at
-        once; others wait a turn of the loop for each other, and share a write.
+        """Write rendered commands to the socket, as the last step of `publish`. A command that is
+        `alone` is written at once; others are collected for a turn of the loop and share a write.
         """
         await self._send_command(commands[0] if len(commands) == 1 else b"".join(commands))
         if self._flush_queue is None or not self._flush_queue.empty():
@@ -262,7 +268,7 @@ class _Client(Client):
 
 
 class _Sink:
-    """What nats-py takes for a future: it is called inline for every message, with no queue."""
+    """Replaces a future in nats-py: called inline for every message, without a queue."""
 
     __slots__ = ("_handle",)
 
@@ -281,7 +287,7 @@ class _Sink:
         self.take(msg.subject, msg.reply, headers, msg.data)
 
     def take(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
-        """A message with its headers as they came."""
+        """Pass on a message with its raw headers."""
         try:
             self._handle(subject, reply, headers, data)
         except Exception:  # noqa: BLE001 -- anything let through ends nats-py's read loop for good
@@ -289,9 +295,9 @@ class _Sink:
 
 
 async def _end(task: asyncio.Task[Any] | None) -> None:
-    """Cancel a task of nats-py until it ends. Once is not always enough: `asyncio.wait_for` of
-    Python 3.11 drops a cancellation that comes in the same turn of the loop as its result, and a
-    reconnect loop would then go on for ever, and connect again.
+    """Cancel a task of nats-py until it ends. One cancel is not always enough: `asyncio.wait_for`
+    of Python 3.11 drops a cancellation in the same turn of the loop as its result, and a reconnect
+    loop would then run forever.
     """
     for _ in range(CANCELS_MAX):
         if task is None or task.done():
@@ -302,37 +308,37 @@ async def _end(task: asyncio.Task[Any] | None) -> None:
 
 
 async def _close(nc: Client) -> None:
-    """Close a client for good, whatever state it is in."""
+    """Close a client permanently, whatever state it is in."""
     try:
         await nc.close()
     except asyncio.CancelledError:
-        # A task of nats-py that waited for the socket's end was cancelled, and took along what all
-        # wait for.
+        # A task of nats-py that waited for the socket's end was cancelled, and cancelled the shared
+        # future with it.
         transport = getattr(nc, "_transport", None)
         if transport is not None:
             transport.close()
         if _is_cancelled():
             raise
     await _end(getattr(nc, "_reconnection_task", None))
-    await nc.close()  # does nothing, unless that task got through once more
+    await nc.close()  # a no-op unless that task connected again
 
 
 async def _ignored(*_: object) -> None:
-    """Nothing is done about what nats-py tells."""
+    """Ignore an event of nats-py."""
 
 
 def _unheard(*_: object) -> None:
-    """Nothing arrives before the socket is taken."""
+    """Ignore a message: none arrives before the socket is taken."""
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancels this very task."""
+    """Return whether the current task is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class Broker:
-    """One connection. Reconnects for ever; while it is down, nothing is sent or buffered."""
+    """One connection. Reconnects forever; while disconnected, nothing is sent or buffered."""
 
     def __init__(self, options: BrokerOptions) -> None:
         self.options = options
@@ -367,7 +373,7 @@ class Broker:
                 raise
             return await cls.open(broker.options)  # the embedded server took another port
         except BaseException:
-            await broker.close()  # else it would be revived, for ever, for nobody
+            await broker.close()  # else it would reconnect forever, unused
             raise
         broker._opened = True
         broker._guard = broker._until_the_loop_ends()
@@ -375,7 +381,7 @@ class Broker:
         return broker
 
     async def _until_the_loop_ends(self) -> AsyncGenerator[None]:
-        """Close the connection where nobody has: a loop that shuts down ends its generators."""
+        """Close the connection if it is open: a loop's shutdown ends its generators."""
         try:
             yield
         finally:
@@ -384,32 +390,32 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Where the broker is, for messages to people."""
+        """The broker's address, for messages to people."""
         return ", ".join(self.options.urls)
 
     @property
     def connected(self) -> bool:
-        """Whether a request would be sent now."""
+        """True if a request would be sent now."""
         return self._nc.is_connected
 
     @property
     def server_version(self) -> str:
-        """The broker's version, as it told when we connected."""
+        """The broker's version, as reported on connect."""
         return str(self._nc.connected_server_version)
 
     @property
     def max_payload(self) -> int:
-        """The largest message the server takes, in bytes, headers included."""
+        """The largest message the server accepts, in bytes, headers included."""
         return self._nc.max_payload
 
     def on_reconnect(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Have something called after each reconnect; returns how to stop that."""
+        """Register a call after each reconnect; return the function that removes it."""
         self._reconnects.append(call)
         return lambda: self._reconnects.remove(call)
 
     async def ready(self, timeout_s: float) -> None:
-        """Wait until connected. Raises OtherLoop, Unreachable, and Closed at once, also where it is
-        closed meanwhile.
+        """Wait until connected. Raises OtherLoop, Unreachable, and Closed at once, also if it is
+        closed while waiting.
         """
         demand_loop(self._loop)
         if not self._closing and self._nc.is_connected and self._up.is_set():
@@ -423,15 +429,15 @@ class Broker:
             raise Closed(self.url)
 
     def _unreachable(self) -> BusError:
-        """Why nobody answers."""
+        """Return the error that explains the missing connection."""
         host = self.options.host
         obstacle = host.obstacle() if host is not None and not self._closing else None
         return obstacle or Unreachable(self.url, self._last_error)
 
     async def close(self) -> None:
-        """Close the connection. What still waits for an answer gets NoAnswer. Raises OtherLoop."""
+        """Close the connection. Pending requests get NoAnswer. Raises OtherLoop."""
         if os.getpid() != self._pid:
-            self._nc.leave()  # the socket is that of the process that forked this one
+            self._nc.leave()  # the socket belongs to the process that forked this one
             return
         if not self._closing:
             demand_loop(self._loop)
@@ -440,7 +446,7 @@ class Broker:
             await guard.aclose()
             return
         self._closing = True
-        self._up.set()  # whoever waits for it is told now
+        self._up.set()  # fails the waiters now
         for task in (self._revival, self._healing):
             if task is not None:
                 task.cancel()
@@ -450,24 +456,24 @@ class Broker:
     # ------------------------------------------------------------ sending
 
     def expect(self, receiver: Receiver) -> str:
-        """An inbox subject whose messages go to the receiver until `forget`."""
+        """Register a receiver; return an inbox subject whose messages it gets until `forget`."""
         self._count += 1
         token = f"{self._count:x}"
         self._receivers[token] = receiver
         return self._inbox + token
 
     def forget(self, inbox: str) -> None:
-        """Drop what else arrives on an inbox."""
+        """Drop further messages on an inbox."""
         self._receivers.pop(inbox[len(self._inbox) :], None)
 
     async def send(
         self, subject: str, payload: bytes, reply: str = "", headers: bytes = b""
     ) -> None:
-        """Hand a message to the socket, in order. Raises NotSent while disconnected, TooLarge."""
+        """Write a message to the socket, in order. Raises NotSent while disconnected, TooLarge."""
         await self.send_all([(subject, payload, reply, headers)])
 
     async def send_all(self, messages: list[tuple[str, bytes, str, bytes]]) -> None:
-        """Hand messages (subject, body, reply, headers) to the socket, in order and together.
+        """Write messages (subject, body, reply, headers) to the socket, in order and together.
         Raises OtherLoop, AfterFork, NotSent, TooLarge.
         """
         demand_loop(self._loop)
@@ -497,9 +503,10 @@ class Broker:
         headers: bytes | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> tuple[bytes, bytes]:
-        """The headers and body of the answer. Raises NoAnswer, NoResponders, BrokerError (denied).
+        """Return the headers and body of the answer. Raises NoAnswer, NoResponders, BrokerError
+        (denied).
 
-        No task is made. Cancelling it leaves the outcome open.
+        No task is created. Cancelling it leaves the outcome unknown.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[bytes, bytes]] = loop.create_future()
@@ -517,13 +524,12 @@ class Broker:
         return answer
 
     async def listen(self, inbox: str, receiver: Receiver, queue: str = "") -> Callable[[], Any]:
-        """Subscribe to a subject of its own; returns the coroutine function that ends it. Of
-        several members of a `queue`, one is given each message.
+        """Subscribe to a subject; return the coroutine function that ends the subscription.
 
-        For pushed messages: they carry their stream's subject, so the shared inbox cannot tell
-        them apart.
+        Of several members of a `queue`, one gets each message. For pushed messages: they carry
+        their stream's subject, so the shared inbox cannot tell them apart.
         """
-        nc = self._nc  # another stands there once this one was given up
+        nc = self._nc  # `_nc` is another client once this one was replaced
         subscription = await self._subscribe(inbox, receiver.receive, queue)
 
         async def stop() -> None:
@@ -533,9 +539,9 @@ class Broker:
         return stop
 
     async def plain_socket(self) -> tuple[socket.socket, str] | None:
-        """A connection of its own, made as this one was, as a socket whose calls wait for at most
-        `request_timeout_s`; and the prefix of inbox subjects that it is subscribed to. None where
-        none can be had: over TLS, or by another nats-py than was expected. Raises Unreachable.
+        """Open another connection with the same options as a plain socket, whose calls wait at most
+        `request_timeout_s`; return it and the prefix of the inbox subjects that it is subscribed
+        to. None if impossible: with TLS, or with an unexpected nats-py. Raises Unreachable.
         """
         client = _Client()
         if not client.takes_commands:
@@ -557,7 +563,7 @@ class Broker:
             await client.drop()
         if taken is None:
             return None
-        taken.settimeout(timeout_s)  # and not by SO_RCVTIMEO, which each signal begins again
+        taken.settimeout(timeout_s)  # not SO_RCVTIMEO, which each signal restarts
         return taken, inbox
 
     # ------------------------------------------------------------ connecting
@@ -586,12 +592,13 @@ class Broker:
                 holds = await self._stands(self._refused, until_s - loop.time())
         finally:
             self._refused = None
-        self._last_error = "no answer"  # what hindered the tries before says nothing of what comes
+        self._last_error = "no answer"  # an earlier attempt's error does not explain a later one
         self._up.set()
 
     async def _stands(self, refused: asyncio.Future[BusError], timeout_s: float) -> bool:
-        """Whether a new client still stands once it is let in: before nats-server 2.15 reloads
-        logins it ends some that it has just let in. Raises what no further try would mend.
+        """Return whether a new client is still connected once it is accepted: before nats-server
+        2.15 reloads logins it ends some that it has just accepted. Raises errors that a retry
+        cannot fix.
         """
         nc = self._nc = _Client()
         connecting = own_task(nc.connect(**self._arguments(nc)))
@@ -622,7 +629,7 @@ class Broker:
             unknown = self._refusals and "authorization" in self._last_error.lower()
             raise self._login_refused() if unknown else self._unreachable()
         if not nc.is_connected:
-            if not nc.is_closed:  # without a word
+            if not nc.is_closed:  # ended by the server without an error
                 self._last_error = ENDED_AT_ONCE
             await _close(nc)
             await asyncio.sleep(RECONNECT_WAIT_S)
@@ -671,15 +678,15 @@ class Broker:
             for receiver in list(self._receivers.values()):
                 if isinstance(receiver, Reply) and receiver.subject.lower() == denied.group(1):
                     receiver.lost(BrokerError(f"sending to {receiver.subject!r}", 403, text))
-        # Ten attempts a second tell the same; who closes it needs to know no more; and what
-        # hinders a connect is raised, unless the next attempt succeeds.
+        # Logged only on change, since there are ten attempts a second; not while closing; at debug
+        # level during a connect, which raises the error unless the next attempt succeeds.
         if self._last_error != before and not self._closing:
             quiet = isinstance(error, OSError) or self._refused is not None
             log = _log.debug if quiet else _log.warning
             log("broker connection", error=self._last_error, url=self.url)
 
     def _refusal(self, error: Exception) -> BusError | None:
-        """What a connect is to raise, since no further attempt ends otherwise."""
+        """Return the error that ends a connect, for a failure that a retry cannot fix."""
         text = str(error) or repr(error)
         if isinstance(error, ssl.SSLCertVerificationError):
             return Unreachable(self.url, text)
@@ -692,22 +699,22 @@ class Broker:
 
     async def _on_disconnected(self, nc: Client) -> None:
         if nc is not self._nc:
-            return  # it was given up for another
+            return  # it was replaced by another
         if not self._closing:
             self._up.clear()
         self._fail("the connection broke")
         self._have_healed()
 
     def _have_healed(self) -> None:
-        """Have the embedded server looked after for as long as there is no connection."""
+        """Start supervising the embedded server for as long as there is no connection."""
         host = self.options.host
         done = self._healing is None or self._healing.done()
         if host is not None and done and not self._closing:
             self._healing = own_task(self._heal(host))
 
     async def _heal(self, host: Host) -> None:
-        """While there is no connection: have the embedded server kept running, and follow it where
-        it had to take another port.
+        """Keep the embedded server running while there is no connection, and follow it to another
+        port.
         """
         while True:
             await asyncio.sleep(HEAL_POLL_S)
@@ -723,18 +730,20 @@ class Broker:
                 if (url,) != self.options.urls and not self._up.is_set():
                     self.options = msgspec.structs.replace(self.options, urls=(url,))
                     if self._opened:
-                        await self._nc.close()  # another is opened: see `_on_closed`
+                        await self._nc.close()  # `_on_closed` opens another
 
     async def _on_reconnected(self, nc: Client) -> None:
         if nc is not self._nc or self._refused is not None:
-            return  # it was given up for another, or is not yet what is to stand
+            return  # it was replaced by another, or is not in use yet
         self._up.set()
         self.hindered = False
         for call in list(self._reconnects):
             call()
 
     async def _on_closed(self, nc: Client) -> None:
-        """nats-py gives up for good on some errors (too large, an expired login): open another."""
+        """Open another client: nats-py gives up permanently on some errors (too large, an expired
+        login).
+        """
         if self._closing or nc is not self._nc or self._refused is not None:
             return
         if self._revival is not None and not self._revival.done():

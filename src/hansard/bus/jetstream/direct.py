@@ -25,25 +25,28 @@ from hansard.bus.jetstream.wire import (
 from hansard.domain.errors import Corrupt
 
 PAGE_BYTES_MAX = 8 * 1024 * 1024
-"""What the server sends for one request: it pushes without asking, and cuts a connection with
-64 MB waiting."""
+"""Most bytes that the server sends for one request: it pushes without flow control, and cuts a
+connection with 64 MB waiting.
+"""
 
 PAGES_AT_ONCE_MAX = 4
-"""Requests in flight on one connection: together at most half of those 64 MB."""
+"""Most requests in flight on one connection: together at most half of those 64 MB."""
 
 NAMES_MAX = 1_000
-"""Names in one request; the server stops at 1,024 results, and a megabyte of request."""
+"""Most names in one request; the server stops at 1,024 results, and a megabyte of request."""
 
 READ_WAIT_S = 15.0
-"""How long a read goes on asking a broker that restarts, elects a leader (4 to 9 s), or whose
-replicas lag."""
+"""Longest time that a read is retried while a broker restarts, elects a leader (4 to 9 s), or its
+replicas lag, in seconds.
+"""
 
 REPLICA_TRY_S = 1.0
-"""How long one of several replicas may take over its first message before another is asked; later
-a quarter of what was waited so far, should they be slow and not hang."""
+"""Longest wait for a replica's first message before another replica is tried, in seconds; later a
+quarter of the time waited so far, in case they are slow and not hung.
+"""
 
 BEHIND_PAUSE_S = 0.01
-"""How long a read waits before it asks again what was not answered, or not far enough."""
+"""Pause before a read that was not answered, or not far enough, is repeated, in seconds."""
 
 SUBJECT_PAGES_MAX = 1_000
 """Bound of the loop over STREAM.INFO's pages of 100,000 subjects."""
@@ -60,8 +63,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Page:
-    """Collects one answer: messages until the end mark. `listed`: the server looks up what there is
-    before it sends the first, so nothing of that may be missing.
+    """Collects one answer: messages until the end mark. `listed`: the server resolves the message
+    list before it sends the first, so none of them may be missing.
     """
 
     __slots__ = ("done", "listed", "messages", "subject")
@@ -85,7 +88,7 @@ class _Page:
         self._fail(error)
 
     def not_begun(self, error: BusError) -> None:
-        """Fail where nothing has come yet."""
+        """Fail if no message has arrived yet."""
         if not self.messages:
             self._fail(error)
 
@@ -110,13 +113,13 @@ class _Page:
 
 
 class Direct:
-    """Reads over one connection of its own: its answers would stand before others' acks.
+    """Reads over a connection of their own: on the writer's, their answers would delay its acks.
 
-    Every answer reaches the position `target`: it holds what it is asked for, of all that stands up
-    to there, whichever replica gave it. Without one it is whatever was acknowledged before: to
-    this client, and on a stream with several replicas to anybody, by its leader's word. A replica
-    that has not come so far is asked again until it has, or another answers. Raises ReplicaBehind
-    where none does in time.
+    Every answer reaches the position `target`: it includes all matching messages up to it,
+    whichever replica sent it. Without a target it reaches all that was acknowledged before: to this
+    client, and on a stream with several replicas to any client, as its leader reports. A replica
+    that lags is tried again until it has caught up, or another answers. Raises ReplicaBehind if
+    none does in time.
     """
 
     def __init__(
@@ -133,11 +136,11 @@ class Direct:
         self._turns = asyncio.Semaphore(PAGES_AT_ONCE_MAX)
         broker.on_reconnect(self.known.forget)
 
-    # ------------------------------------------------------------ what must be reached
+    # ------------------------------------------------------------ position to reach
 
     async def wanted(self, stream: str) -> int:
-        """The position that a read of what is newest must reach. Asks the server only where the
-        stream has, or may have, several replicas.
+        """Return the position that a read of the newest state must reach. Queries the server only
+        if the stream has, or may have, several replicas.
         """
         known = self.known.of(stream)
         if known.replicas > 1 or not known.is_fresh:
@@ -145,9 +148,9 @@ class Direct:
         return known.position
 
     async def info(self, stream: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """STREAM.INFO by the stream's leader, which has all that is known to be acknowledged.
+        """Return STREAM.INFO from the stream's leader, which has all acknowledged messages.
 
-        Raises ReplicaBehind, Corrupt (there is one replica, and it lost what was acknowledged),
+        Raises ReplicaBehind, Corrupt (there is one replica, and it lost acknowledged messages),
         BrokerError, Unreachable.
         """
         known = self.known.of(stream)
@@ -165,7 +168,7 @@ class Direct:
             await self._pause(stream, floor, last, began, info)
 
     async def names(self, stream: str, pattern: str) -> tuple[list[str], int]:
-        """All subjects that match, and the position up to which they are complete."""
+        """Return all subjects that match, and the position up to which they are complete."""
         found: list[str] = []
         head: int | None = None
         for _ in range(SUBJECT_PAGES_MAX):
@@ -183,9 +186,9 @@ class Direct:
     async def many(
         self, stream: str, filters: Sequence[str], target: int | None = None, *, start: int = 0
     ) -> list[Message]:
-        """The newest message of each subject that matches, from position `start` on, by position:
-        of one moment. Raises TooMany (over 1,023 subjects), Corrupt, ReplicaBehind, BrokerError,
-        Unreachable.
+        """Return the newest message of each subject that matches, from position `start` on, by
+        position, as one consistent read. Raises TooMany (over 1,023 subjects), Corrupt,
+        ReplicaBehind, BrokerError, Unreachable.
         """
         known = self.known.of(stream)
         if known.alone:
@@ -207,7 +210,7 @@ class Direct:
     async def named(
         self, stream: str, names: Sequence[str], target: int | None = None
     ) -> list[Message]:
-        """The messages on these subjects, by position within each thousand names."""
+        """Return the messages on these subjects, by position within each thousand names."""
         if target is None and names:
             target = await self.wanted(stream)
         messages: list[Message] = []
@@ -218,7 +221,7 @@ class Direct:
     async def following(
         self, stream: str, first: int, count: int, target: int | None = None
     ) -> list[Message]:
-        """The messages from a position on, at most so many, fewer where they are large."""
+        """Return at most so many messages from a position on, fewer if they are large."""
         if target is None:
             target = await self.wanted(stream)
         known = self.known.of(stream)
@@ -236,8 +239,8 @@ class Direct:
                 return messages
 
     async def last(self, stream: str, subject: str, target: int | None = None) -> Message | None:
-        """The newest message on a subject, wildcards allowed. About 0.2 ms; twice that with several
-        replicas, since one message alone does not say how far its replica has come.
+        """Return the newest message on a subject, wildcards allowed. About 0.2 ms; twice that with
+        several replicas, since one message alone does not show how far its replica is.
         """
         known = self.known.of(stream)
         if known.alone:
@@ -252,7 +255,7 @@ class Direct:
         if known.replicas <= 1 or (message is not None and message.position >= target):
             return message
         if message is not None and _is_name(subject):
-            return message  # a name is written once
+            return message  # a subject without wildcards is written once
         after = message.position if message is not None else 0
         try:
             later = await self.many(stream, [subject], target, start=after + 1)
@@ -262,7 +265,7 @@ class Direct:
         return max(later, key=_position) if later else message
 
     async def at(self, stream: str, position: int) -> Message | None:
-        """The message at a position."""
+        """Return the message at a position."""
         began = time.monotonic()
         subject, body = f"$JS.API.DIRECT.GET.{stream}", _encode({"seq": position})
         message = await self._single(stream, subject, body)
@@ -272,7 +275,7 @@ class Direct:
             if position > int(info["state"]["last_seq"]) or self.known.of(stream).alone:
                 break
             found, _ = await self._page(stream, {"seq": position, "batch": 1})
-            if found:  # the first from there on
+            if found:  # the first one from that position on
                 return found[0] if found[0].position == position else None
             await self._pause(stream, position, 0, began, info)
         if message is not None:
@@ -280,7 +283,7 @@ class Direct:
         return message
 
     async def since(self, stream: str, stamp: int, head: int) -> Message | None:
-        """The first message after a time (ns since 1970, UTC), of all up to position `head`."""
+        """Return the first message after a time (ns since 1970, UTC), up to position `head`."""
         subject, body = f"$JS.API.DIRECT.GET.{stream}", _encode({"start_time": _rfc3339(stamp + 1)})
         began = time.monotonic()
         while True:
@@ -295,7 +298,7 @@ class Direct:
     async def _whole(
         self, stream: str, filters: Sequence[str], marker: str, start: int
     ) -> tuple[list[Message], int]:
-        """All pages of one answer, and the position that it reaches; 0 where it says nothing."""
+        """Return all pages of one answer, and the position that it reaches; 0 if unknown."""
         began = time.monotonic()
         if marker and any(_matches(each, marker) for each in filters):
             marker = ""
@@ -309,7 +312,7 @@ class Direct:
             question |= {"seq": int(header(end, b"Nats-Last-Sequence")) + 1, "up_to_seq": reached}
             page, page_end = await self._page(stream, question)
             left = int(header(page_end, b"Nats-Num-Pending") or 0)
-            if len(page) + left != pending:  # from another replica, that has not come so far
+            if len(page) + left != pending:  # from another replica, which lags
                 if self.known.of(stream).alone:
                     fact = f"{pending} more promised, {len(page)} sent, {left} left"
                     raise BrokerError(f"reading {stream!r}", 0, fact)
@@ -321,8 +324,8 @@ class Direct:
         return messages, reached
 
     async def _behind(self, stream: str, target: int, reached: int, began: float) -> int:
-        """What an answer must reach that did not: no more than there is. Where it does not reach
-        that either, it comes back when it is time to ask again.
+        """Return the position that an insufficient answer must reach, at most the stream's last. If
+        the answer does not reach that either, pause before the retry.
         """
         info = await self.info(stream)
         state = info["state"]
@@ -334,11 +337,11 @@ class Direct:
         return target
 
     async def _find_marker(self, stream: str, position: int) -> None:
-        """Take the stream's first message for its marker, by its leader's word."""
+        """Use the stream's first message as its marker, as read from its leader."""
         try:
             found = await api(self.broker, f"STREAM.MSG.GET.{stream}", {"seq": position})
         except (BrokerError, NoAnswer, Unreachable):
-            return  # it is looked for again when it is missed again
+            return  # retried when it is needed again
         known = self.known.of(stream)
         known.marker = str(found["message"]["subject"])
         known.marker_bytes = len(found["message"].get("data", ""))
@@ -346,7 +349,7 @@ class Direct:
     async def _pause(
         self, stream: str, target: int, reached: int, began: float, info: dict[str, Any]
     ) -> None:
-        """Wait before the same is asked again. Raises ReplicaBehind when it was asked for long."""
+        """Pause before a retry. Raises ReplicaBehind once the retries have taken too long."""
         waited_s = time.monotonic() - began
         if waited_s >= READ_WAIT_S:
             leaders = described(info)
@@ -394,8 +397,8 @@ class Direct:
             return await self.again(once)
 
     def _try_s(self, stream: str, began: float) -> float:
-        """How long to wait for the first message of an answer that was first asked for at `began`:
-        of several replicas one may hang while another answers.
+        """Return how long to wait for the first message of an answer requested since `began`, in
+        seconds: of several replicas one may hang while another answers.
         """
         try_s = self.broker.options.request_timeout_s
         if self.known.of(stream).replicas > 1:
@@ -403,7 +406,7 @@ class Direct:
         return try_s
 
     async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask again while the broker gives no answer: a read may be repeated."""
+        """Repeat a request while the broker gives no answer: a read may be repeated."""
         until = time.monotonic() + READ_WAIT_S
         while True:
             try:
@@ -421,12 +424,12 @@ class Direct:
 
 
 def _is_name(pattern: str) -> bool:
-    """Whether it stands for one subject alone."""
+    """Return whether a pattern matches one subject only."""
     return "*" not in pattern and ">" not in pattern
 
 
 def _matches(pattern: str, subject: str) -> bool:
-    """Whether a subject is one of a pattern's."""
+    """Return whether a subject matches a pattern."""
     if pattern == subject or _is_name(pattern):
         return pattern == subject
     target, tokens = pattern.split("."), subject.split(".")
@@ -438,7 +441,7 @@ def _matches(pattern: str, subject: str) -> bool:
 
 
 def _number(subject: str) -> int:
-    """What a subject ends in; -1 if that is no number."""
+    """Return the number at the end of a subject; -1 if it is no number."""
     token = subject.rpartition(".")[2]
     return int(token) if token.isascii() and token.isdigit() else -1
 

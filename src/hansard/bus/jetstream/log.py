@@ -1,4 +1,4 @@
-"""The log on JetStream: one message a commit, one subject a version."""
+"""The log on JetStream: one message per commit, one subject per version."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _log = logger(__name__)
 
 
 class JetStreamLog:
-    """An `EventLog` over two connections: one for writes, one for reads and following; or over one,
-    given for both.
+    """An `EventLog` over two connections: one for writes, one for reads and following; or the same
+    for both.
 
-    `blobs` and `snapshots` are the workspace's. Made by `open_log`; close it with `close()`.
+    `blobs` and `snapshots` are the workspace's. Created by `open_log`; close it with `close()`.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class JetStreamLog:
         screened: bool = False,
         made: bool = False,
     ) -> None:
-        """`screened`: what does not fit is replaced when it is read
-        (`hansard.bus.validation.reads`); else what cannot be decoded is Corrupt, and the rest
-        is as it stands.
+        """`screened`: commits that do not fit are replaced on read
+        (`hansard.bus.validation.reads`); otherwise a commit that cannot be decoded is Corrupt, and
+        others are returned as stored.
         """
         self.made = made
-        """Whether the opener made the workspace's streams."""
+        """True if the opener created the workspace's streams."""
         self._workspace = workspace
         self._durability = durability
         self._writes = writes
@@ -87,18 +87,18 @@ class JetStreamLog:
 
     @property
     def durability(self) -> str:
-        """As the opener told: `strict`, `relaxed` or `unknown`."""
+        """The durability passed by the opener: `strict`, `relaxed` or `unknown`."""
         return self._durability
 
     async def append(self, append: Append) -> Stored:
-        """Append one commit. The `stamp` of what it returns is 0: an ack does not carry it."""
+        """Append one commit. The returned `stamp` is 0: an acknowledgement does not carry it."""
         await self._sound()
         stored = await self._appender.append(append)
         acknowledged(self.workspace, stored)
         return stored
 
     def append_here(self, append: Append) -> Stored | None:
-        """As `hansard.bus.log.AppendsHere` says."""
+        """See `AppendsHere.append_here`."""
         if self._unchecked is not None:
             return None
         stored = self._appender.append_here(append)
@@ -107,14 +107,14 @@ class JetStreamLog:
         return stored
 
     async def append_again(self, append: Append, tried_s: float) -> Stored:
-        """As `hansard.bus.log.AppendsHere` says."""
+        """See `AppendsHere.append_again`."""
         await self._sound()
         stored = await self._appender.append(append, tried_s=tried_s)
         acknowledged(self.workspace, stored)
         return stored
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """Append to several streams, all or none. Some 4 ms, whatever the number."""
+        """Append to several streams, all or none. About 4 ms, whatever the number."""
         await self._sound()
         stored = await self._appender.append_all(appends)
         for each in stored:
@@ -122,7 +122,7 @@ class JetStreamLog:
         return stored
 
     async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
-        """As the port says."""
+        """See `EventLog.append_groups`."""
         await self._sound()
         stored = await self._appender.append_groups(groups)
         for each in itertools.chain.from_iterable(stored):
@@ -143,39 +143,39 @@ class JetStreamLog:
         up_to: UpTo = None,
         inside: bool = False,
     ) -> list[Stored]:
-        """One stream's commits. Raises Corrupt, Unreachable."""
+        """Read one stream's commits. Raises Corrupt, Unreachable."""
         return await self.as_read(
             await self._reader.read(stream, after=after, to=to, up_to=up_to, inside=inside)
         )
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
-        """Several streams as one consistent read, by position."""
+        """Read several streams as one consistent read, by position."""
         return await self.as_read(await self._reader.read_streams(streams, up_to))
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """All streams of a run as one consistent read, by position."""
+        """Read all streams of a run as one consistent read, by position."""
         return await self.as_read(await self._reader.read_run(run, up_to))
 
     async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """The streams of a run's shared state and budgets, by position."""
+        """Read the streams of a run's shared state and budgets, by position."""
         return await self.as_read(await self._reader.read_boards(run, up_to))
 
     async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
-        """All streams of a kind that outlives runs, by position."""
+        """Read all streams of a kind that outlives runs, by position."""
         return await self.as_read(await self._reader.read_kind(kind, up_to))
 
     async def end(self, up_to: UpTo) -> int:
-        """The position where a read up to a point ends."""
+        """Return the position where a read up to a point ends."""
         cut = await self._reader.cut(up_to)
         return await self._reader.head() if cut is None else cut
 
     async def last(self, stream: StreamId) -> Stored | None:
-        """The newest commit of a stream."""
+        """Return the newest commit of a stream."""
         last = await self._reader.last(stream)
         return last if last is None else (await self.as_read([last]))[0]
 
     async def at(self, position: int) -> Stored:
-        """The commit at a position. Raises NotFound."""
+        """Return the commit at a position. Raises NotFound."""
         stored = await self._reader.at(position)
         if stored is None:
             head = await self.head()
@@ -183,18 +183,18 @@ class JetStreamLog:
         return (await self.as_read([stored]))[0]
 
     async def runs(self, key: str | None = None) -> list[str]:
-        """The ids of all runs, or of those whose board has had a key."""
+        """Return the ids of all runs, or of those whose board has had a key."""
         return await self._reader.runs(key)
 
     async def head(self) -> int:
-        """The newest position; 0 for an empty log."""
+        """Return the newest position; 0 for an empty log."""
         return await self._reader.head()
 
     async def follow(
         self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
     ) -> AsyncIterator[Stored]:
-        """Every commit after a position. Raises Corrupt where a message cannot be decoded, and at a
-        jump in the positions that is a loss.
+        """Follow every commit after a position. Raises Corrupt for a message that cannot be
+        decoded, and for a jump in the positions that is a loss.
         """
         if until is not None and until <= after:
             return
@@ -212,7 +212,7 @@ class JetStreamLog:
                 if of is None and chunk[-1].position != at + len(chunk):
                     await refuse_loss(self._ungated, self._workspace)
                 at = chunk[-1].position
-                self._reader.seen(chunk[-1])  # what is read next must not be older
+                self._reader.seen(chunk[-1])  # later reads must not return an older state
                 for message in chunk:
                     if until is not None and message.position > until:
                         return
@@ -229,16 +229,16 @@ class JetStreamLog:
             raise Corrupt(f"stream {name!r}", f"positions {push.position + 1} to {until} are gone")
 
     async def as_read(self, commits: list[Stored]) -> list[Stored]:
-        """As `hansard.bus.log.ReadsBack` says."""
+        """See `ReadsBack.as_read`."""
         return commits if self._screen is None else await self._screen.sift(commits)
 
     async def _lives(self, runs: Sequence[str]) -> list[Stored]:
-        """Runs' own lives, compared with their subjects alone."""
+        """Read the lives of runs, checked against their subjects only."""
         return await self._reader.read_streams([RunStream(run) for run in runs])
 
     def _check_again(self) -> None:
-        """Compare the log with its mark once more: another server may answer now, or the same one
-        after a restart on damaged files.
+        """Compare the log with its mark again: another server may answer now, or the same one after
+        a restart on damaged files.
         """
         checking = refuse_loss(self._ungated, self._workspace)
         self._unchecked = asyncio.get_running_loop().create_task(checking)
@@ -254,10 +254,9 @@ class JetStreamLog:
             _log.error("log damaged", workspace=self._workspace, fact=str(error))
 
     async def _sound(self) -> None:
-        """Wait until the log has been compared with its mark since the last reconnect.
-
-        Raises Corrupt, each time, once the log is known to be damaged; BusError where the broker
-        is away again.
+        """Wait until the log has been compared with its mark since the last reconnect. Raises
+        Corrupt, each time, once the log is known to be damaged; BusError if the broker is
+        unreachable again.
         """
         checking = self._unchecked
         if checking is None:
@@ -270,7 +269,7 @@ class JetStreamLog:
             raise
 
     async def close(self) -> None:
-        """Close the connections; what is on its way is then unknown to its sender."""
+        """Close the connections; commits in flight then have an unknown outcome."""
         if self._unchecked is not None:
             self._unchecked.cancel()
         await self._committer.close()
@@ -289,17 +288,17 @@ async def open_log(
     replicas: int | None = None,
     reading: Callable[[RawWorkspace], Awaitable[None]] | None = None,
 ) -> JetStreamLog:
-    """Open a workspace's log, making its streams where they are missing, which is logged.
+    """Open a workspace's log, creating missing streams, which is logged.
 
-    `admin` may create streams; its connection is opened for that alone, where one is missing.
-    `durability` is what the opener knows of the server: `strict`, `relaxed` or `unknown`;
-    `screened` as in JetStreamLog.
-    `replicas` is how many the streams are made with (None: as the server has it); where they are
-    found with fewer, a warning is logged, since raising them is the operator's. `reading` is given
-    by who only reads: it is awaited before anything is made, and raises where nothing is to be; and
-    one connection does. Raises Unreachable, BrokerError (refused, no rights, no JetStream, not as
-    many servers as replicas), Contradiction, BadName, StoreGone, and Corrupt where something of
-    what was on the disk is gone.
+    `admin` may create streams; its connection is opened only if one is missing. `durability` is the
+    server's as known to the opener: `strict`, `relaxed` or `unknown`; `screened` as in
+    JetStreamLog. `replicas` is the number for new streams (None: the server's default); a warning
+    is logged for existing streams with fewer, since raising it is the operator's decision.
+    `reading` is passed by read-only openers: it is awaited before anything is created, raises if
+    nothing may be, and one connection is then used for all.
+
+    Raises Unreachable, BrokerError (refused, no rights, no JetStream, fewer servers than replicas),
+    Contradiction, BadName, StoreGone, and Corrupt if data that was on disk is gone.
     """
     workspace_name(workspace)
     writes = await Broker.open(named(runtime, "writes") if reading is None else runtime)
@@ -331,5 +330,5 @@ async def open_log(
 
 
 def named(options: BrokerOptions, purpose: str) -> BrokerOptions:
-    """The same broker under a connection name that says what it is for."""
+    """Return the same broker options with a connection name for a purpose."""
     return msgspec.structs.replace(options, name=f"{options.name} {purpose}")

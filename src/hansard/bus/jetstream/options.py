@@ -1,4 +1,4 @@
-"""How to reach a broker."""
+"""Options of a connection to a broker."""
 
 from __future__ import annotations
 
@@ -11,54 +11,57 @@ from hansard.bus.errors import NotWritable, StoreGone
 from hansard.bus.marks import Witness
 
 REQUEST_TIMEOUT_S = 5.0
-"""How long one request waits for its answer: a busy disk may take a second, a lost answer none."""
+"""Longest wait for the answer to one request, in seconds: a busy disk may take a second, and an
+answer may be lost.
+"""
 
 APPEND_TIMEOUT_S = 30.0
-"""How long an append is sent again before it is given up as unknown: a broker's restart fits."""
+"""Longest time that an append is retried before its outcome counts as unknown, in seconds: a
+broker's restart fits.
+"""
 
 CONNECT_TIMEOUT_S = 10.0
-"""How long the first connect may take."""
+"""Longest time of the first connect, in seconds."""
 
 
 DISK_WAIT_S = 600.0
-"""How long a write waits where it is known that the embedded server's disk takes nothing: somebody
-has to be told, and make room."""
+"""Longest time that a write waits while the embedded server's disk is known to refuse writes, in
+seconds: long enough for an operator to free some space.
+"""
 
 
 class Host(Protocol):
-    """What one may ask of an embedded server that does not answer:
-    `hansard.broker.hosting.Host`.
-    """
+    """The supervisor of an embedded server that does not answer: `hansard.broker.hosting.Host`."""
 
     def hold(self, stream: str) -> None:
-        """Have a stream's metadata on the disk, and `check` see whether the stream's files are
-        still there. Raises as that.
+        """Sync a stream's metadata to disk, and let `check` watch the stream's files. Raises as
+        that.
         """
 
     def check(self, stream: str) -> None:
-        """Raise StoreGone, NotWritable unless they are."""
+        """Raise StoreGone or NotWritable if the files are gone or the disk refuses writes."""
 
     def obstacle(self) -> NotWritable | StoreGone | None:
-        """What hinders it now."""
+        """Return the current obstacle, if any."""
         ...
 
     def look(self) -> NotWritable | None:
-        """What the disk itself tells, where nobody says that it hinders."""
+        """Check the disk itself, if no obstacle was reported."""
         ...
 
     async def heal(self) -> str:
-        """Return its URL; start it again where nobody keeps it running."""
+        """Return its URL, restarting it if no process keeps it running."""
         ...
 
 
 class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a broker and as whom. Times in seconds.
+    """Address of a broker, and the login. Times in seconds.
 
-    Give `user` and `password`, or a credentials file, or an nkey seed (a file, or as text in
-    `nkey`), or nothing. The TLS files are PEM paths; `tls_ca` alone checks the server against that
-    authority. `host` is the embedded server, where it is that one; `witness` what its data
-    directory knows of the logs; `copy_of` the data directory that its own is a private copy of:
-    nothing is recorded then.
+    Set `user` and `password`, or a credentials file, or an nkey seed (a file, or as text in
+    `nkey`), or nothing. The TLS files are PEM paths; `tls_ca` alone verifies the server against
+    that authority. `host` is set for the embedded server; `witness` is the evidence of the logs in
+    its data directory; `copy_of` is the data directory of which its own is a private copy: nothing
+    is recorded then.
     """
 
     urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)

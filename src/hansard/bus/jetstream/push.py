@@ -1,13 +1,13 @@
-"""Reading a stream from a position on: an ordered push consumer of our own.
+"""Reading a stream from a position on, by an ordered push consumer of our own.
 
-The server pushes, numbers what it pushes, and waits when the reader is slow. Whatever is out of
-order (a gap in those numbers, a missing heartbeat, a reconnect) drops the consumer and makes a
-new one after the last message taken in; so the reader sees no gap and no repeat. Of several
-replicas any may push, in the one order that all have; one that lags is late, no more.
+The server pushes, numbers what it pushes, and waits if the reader is slow. Any disorder (a gap in
+those numbers, a missing heartbeat, a reconnect) drops the consumer and creates a new one after the
+last received message, so the reader sees no gap and no repeat. With several replicas any of them
+may push, in their common order; one that lags only delays.
 
-Without an end it goes on for ever, over any outage, which it tells. With one it does not wait for
-what will not come: where the server holds nothing more up to there, it ends; where the server holds
-something and does not deliver it, or nobody answers, it says so in bounded time.
+Without an end it reads forever, through any outage, which it logs. With one it ends once the server
+holds nothing more up to there; if the server holds a message and does not deliver it, or does not
+answer, it raises in bounded time.
 """
 
 from __future__ import annotations
@@ -27,48 +27,51 @@ from hansard.bus.loggers import logger
 from hansard.domain.errors import Corrupt
 
 CHUNK_MESSAGES_MAX = 256
-"""Messages handed on at once: about 2 ms of work, then other tasks get their turn."""
+"""Most messages passed on at once: about 2 ms of work, then other tasks run."""
 
 HEARTBEAT_S = 1.0
 HEARTBEATS_MISSED_MAX = 3
 INACTIVE_S = 5.0
-"""How long the server keeps a consumer whose reader is gone."""
+"""Time that the server keeps a consumer whose reader is gone, in seconds."""
 
 RETRY_S = 0.25
 
 IDLE_S = 0.25
-"""So long nothing comes before a reading with an end asks whether there is more to come."""
+"""Time without a message before a reader with an end checks for more, in seconds."""
 
 BATCH_OF_SEVERAL = 4
-"""How often in a row nothing more must be there, where several replicas might say so: a leader of
-before that does not know it yet is one of them, but not for a second."""
+"""Number of times in a row that the end must be confirmed with several replicas: a former leader
+that does not know its successor may answer, but not for a second.
+"""
 
 OWED_S_MAX = 20.0
-"""How long the server may take to deliver a message that it says it has: it reads a block of 8 MB
-from the slowest disk in a second. Within it the consumer is made again several times."""
+"""Longest time that the server may take to deliver a message that it reports, in seconds: the
+slowest disk reads a block of 8 MB in a second. Within it the consumer is recreated several times.
+"""
 
 SILENT_S_MAX = 60.0
-"""How long a reading with an end bears that nobody answers: a restart of the broker fits."""
+"""Longest time without an answer for a reader with an end, in seconds: a broker's restart fits."""
 
 TELL_S = 10.0
-"""From this on a reading without an end says that it waits for the broker."""
+"""After this many seconds a reader without an end logs that it waits for the broker."""
 TRANSIENT = frozenset({JETSTREAM_OFF, 10005, 10008, 10023, 10039, 10076, 10118})
-"""Errors of a server that starts, or of a cluster some of whose servers are away: temporarily
-unavailable, no place for a consumer, no resources, JetStream not (yet) on, the stream offline."""
+"""Errors of a server that starts, or of a cluster with servers offline: temporarily unavailable, no
+place for a consumer, no resources, JetStream not (yet) on, the stream offline.
+"""
 
 NO_MESSAGE = 10037
-"""There is no message at a sequence or after it, or none that can be read."""
+"""There is no message at or after a sequence, or none that can be read."""
 
 _NS = 1_000_000_000
 _log = logger(__name__)
 
 
 class Push:
-    """One reader. `chunks()` may be iterated once; close it with `aclose()`. `position` is that of
-    the newest message that came in, `pending` how many the server had after it.
+    """One reader. `chunks()` may be iterated once; close it with `aclose()`.
 
-    At most about 32 MB wait in memory (the server's largest flow control window): its request to
-    go on is answered only when the reader has taken everything before it.
+    `position` is that of the newest received message, `pending` how many the server had after it.
+    At most about 32 MB wait in memory (the server's largest flow control window): its flow control
+    request is answered only when the reader has taken everything before it.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Push:
         self.pending = 0
         self._prefix = inbox_prefix or broker.options.inbox_prefix
         self._buffer: list[Message] = []
-        self._asked: list[str] = []  # flow control requests that came with `_buffer`
+        self._asked: list[str] = []  # flow control requests received with `_buffer`
         self._wake: asyncio.Future[None] | None = None
         self._broken: str | None = "new"
         self._error: Exception | None = None
@@ -105,8 +108,8 @@ class Push:
         self._short_s = 0.0
 
     async def chunks(self) -> AsyncGenerator[list[Message], None]:
-        """Lists of up to 256 messages, in order. Raises BrokerError, Corrupt; with an end
-        Unreachable, too.
+        """Yield lists of up to 256 messages, in order. Raises BrokerError, Corrupt; with an end
+        also Unreachable.
         """
         loop = asyncio.get_running_loop()
         self._heard_s = loop.time()
@@ -149,7 +152,7 @@ class Push:
                 await stop()
 
     async def _begin(self) -> Callable[[], Any]:
-        """Make a consumer after the last position. Tries until the broker is there again."""
+        """Create a consumer after the last position, retrying until the broker is back."""
         while True:
             self._generation += 1
             inbox = f"{self._prefix}.{uuid4().hex}"
@@ -173,7 +176,7 @@ class Push:
                 self._bear(error)
                 await asyncio.sleep(RETRY_S)
                 continue
-            except BaseException:  # cancelled, or Corrupt: nobody else knows of the subscription
+            except BaseException:  # cancelled, or Corrupt: only this frame knows the subscription
                 await stop()
                 raise
             self._heard()
@@ -184,24 +187,23 @@ class Push:
         self._told = False
 
     def _bear(self, error: BusError) -> None:
-        """Bear that the broker does not answer, for a while; without an end for ever, and say so.
-
-        Raises Unreachable.
+        """Tolerate a broker that does not answer for a while; without an end forever, with a log
+        line. Raises Unreachable.
         """
         silent_s = asyncio.get_running_loop().time() - self._heard_s
         if self._until is not None and silent_s >= SILENT_S_MAX:
-            why = f"nothing came for {silent_s:.0f} s, after position {self.position}: {error}"
+            why = f"no message for {silent_s:.0f} s, after position {self.position}: {error}"
             raise Unreachable(self._broker.url, why) from error
         if self._until is None and silent_s >= TELL_S and not self._told:
             self._told = True
             _log.warning("waiting for the broker", stream=self._stream, why=str(error))
 
     async def _nothing_comes(self, wake: asyncio.Future[None], until: int) -> bool:
-        """Wait a little; whether nothing up to the end is to come, now or later.
+        """Wait briefly; return whether the server holds no more messages up to the end.
 
-        What is not written yet may come, so whoever waits for that bounds it. Raises Corrupt where
-        the server does not deliver what it has (ReplicaBehind where it is one of several),
-        Unreachable.
+        A message not written yet may still arrive, so the caller that waits for one sets the bound.
+        Raises Corrupt if the server does not deliver a message that it has (ReplicaBehind with
+        several replicas), Unreachable.
         """
         await asyncio.wait({wake}, timeout=IDLE_S)
         if wake.done():
@@ -244,7 +246,7 @@ class Push:
         return False
 
     async def _next(self) -> int | None:
-        """The next position that the stream holds for this reading; None where there is none."""
+        """Return the next position that the stream holds for this reader; None if there is none."""
         question = {"seq": self.position + 1, "next_by_subj": self._filter}
         try:
             found = await api(self._broker, f"STREAM.MSG.GET.{self._stream}", question)
@@ -279,14 +281,14 @@ class Push:
         await api(self._broker, f"CONSUMER.CREATE.{self._stream}.{name}.{self._filter}", body)
 
     def _judge(self, info: dict[str, Any], last: int) -> None:
-        """A stream that ends before what was read: with several replicas perhaps as one has it that
-        lags, which is asked again for a while. Raises NoAnswer, Corrupt.
+        """Handle a stream that ends before what was read; with several replicas a lagging one may
+        have answered, which is retried for a while. Raises NoAnswer, Corrupt.
         """
         now_s = asyncio.get_running_loop().time()
         self._short_s = self._short_s or now_s
         lags = replicas_of(info) > 1 and now_s - self._short_s < READ_WAIT_S
         if lags or not is_authoritative(info):
-            raise NoAnswer(f"{self._stream!r} ends at {last} for whoever answers")
+            raise NoAnswer(f"the replica that answered for {self._stream!r} ends at {last}")
         raise Corrupt(f"stream {self._stream!r}", LOST.format(last=last, known=self.position))
 
     async def _watch(self) -> None:
@@ -303,7 +305,7 @@ class Push:
             self._break("the connection broke")
 
     def take(self, reply: str, headers: bytes, subject: str, data: bytes) -> None:
-        """A message of the current consumer, inline."""
+        """Receive a message of the current consumer, inline."""
         self._seen_s = asyncio.get_running_loop().time()
         if headers[8:9] == b" " and not data:
             self._control(reply, headers)
@@ -319,7 +321,7 @@ class Push:
             self._break("a message is missing")
             return
         position = int(parts[first + 1])
-        if position <= self.position:  # from a replica that lags: it was taken in before
+        if position <= self.position:  # from a replica that lags: received before
             return
         self.position = position
         self.pending = int(parts[first + 4])
@@ -327,14 +329,14 @@ class Push:
         fault: Corrupt | None = None
         try:
             came_from = origin(headers)
-        except Corrupt as error:  # for whoever decodes: a reader of raw messages goes on
+        except Corrupt as error:  # raised when it is decoded: a reader of raw messages continues
             fault = error
         stamp = int(parts[first + 3])
         self._buffer.append(Message(subject, position, stamp, data, came_from, fault))
         self._notify()
 
     def fail(self, error: Exception) -> None:
-        """Have the reader raise, after what came before."""
+        """Make the reader raise, after the messages already received."""
         self._error = error
         self._notify()
 
@@ -363,19 +365,19 @@ class Push:
             self._wake.set_result(None)
 
     def is_current(self, generation: int) -> bool:
-        """Whether a delivery belongs to the consumer in use."""
+        """Return whether a delivery belongs to the current consumer."""
         return generation == self._generation
 
 
 def _passes(error: BusError) -> bool:
-    """Whether it is of a broker that is away or starts."""
+    """Return whether an error is of a broker that is offline or starting."""
     if isinstance(error, BrokerError):
         return error.code in TRANSIENT
     return isinstance(error, (NoAnswer, Unreachable))
 
 
 class _Delivery:
-    """Receives for one consumer; what an older one still sends is dropped."""
+    """Receives for one consumer; deliveries of an older one are dropped."""
 
     __slots__ = ("_generation", "_push")
 
@@ -392,4 +394,4 @@ class _Delivery:
             self._push.fail(Corrupt(f"a delivery on {subject!r}", f"{reply!r}: {error}"))
 
     def lost(self, error: BusError) -> None:
-        """The reconnect tells."""
+        """Ignore it: the reconnect is handled elsewhere."""

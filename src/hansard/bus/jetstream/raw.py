@@ -1,6 +1,6 @@
-"""A workspace's streams as they stand, undecoded: for figures about them and for the recheck.
+"""A workspace's streams as stored, undecoded: for their figures and for the recheck.
 
-Nothing here makes a stream or changes one, and what cannot be decoded is handed on as it is.
+Nothing here creates or changes a stream, and messages that cannot be decoded are passed on.
 """
 
 from __future__ import annotations
@@ -31,26 +31,28 @@ from hansard.bus.validation.check import RawMessage
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import StreamId, workspace_name
 
-# The comparison of a workspace's log with what is known of it, at every door.
+# The comparison of a workspace's log with its mark.
 #
-# It runs before anything is made or written, whenever a workspace is opened, after each
-# reconnect, at each jump in the positions that a follower reads, and every few seconds in
-# `hansard up`. It costs two STREAM.INFO requests, side by side, and the read of one message.
+# It runs before anything is created or written: when a workspace is opened, after each reconnect,
+# at each jump in the positions that a follower reads, and every few seconds in `hansard up`. It
+# costs two parallel STREAM.INFO requests and the read of one message.
 
 MADE_S_MAX = 2.0
 MADE_POLL_S = 0.02
-"""From the first file of a stream until the server offers it: milliseconds on an idle machine."""
+"""From the first file of a stream until the server offers it, in seconds: milliseconds on an idle
+machine.
+"""
 
 GAPS_SHOWN_MAX = 5
-"""Gaps in the positions that an error names; `hansard check` has all."""
+"""Most gaps in the positions that an error names; `hansard check` lists all."""
 
 
 async def refuse_loss(direct: Direct, workspace: str) -> Extent:
-    """Return the extent of a workspace's log; empty where there is none yet.
+    """Return the extent of a workspace's log; empty if there is none yet.
 
-    Raises Corrupt where the server does not offer a stream whose messages are on the disk, where
-    the log lost positions at its head, in the middle or at its end, and where it is not the one
-    that its mark was kept of. Nothing may be made in the place of such a log, or written to it.
+    Raises Corrupt if the server does not offer a stream whose messages are on the disk, if the log
+    lost positions at its head, in the middle or at its end, or if it is not the one that its mark
+    was kept for. Such a log must not be replaced, or written to.
     """
     witness = direct.broker.options.witness
     kept = witness.kept(workspace) if witness is not None else None
@@ -79,9 +81,9 @@ async def refuse_loss(direct: Direct, workspace: str) -> Extent:
 
 
 async def _info(direct: Direct, name: str) -> dict[str, Any] | None:
-    """A stream's STREAM.INFO; None if there is none.
+    """Return a stream's STREAM.INFO; None if there is none.
 
-    The files of one that another process makes right now are there before the server offers it.
+    The files of a stream being created by another process exist before the server offers it.
     """
     witness = direct.broker.options.witness
     until_s = time.monotonic() + MADE_S_MAX
@@ -97,7 +99,7 @@ async def _info(direct: Direct, name: str) -> dict[str, Any] | None:
 
 
 async def _message(direct: Direct, name: str, position: int) -> Newest | None:
-    """The subject and body at a position; None where the server has none, or cannot read it."""
+    """Return the subject and body at a position; None if the server has none, or cannot read it."""
     try:
         message = await direct.at(name, position)
     except BrokerError:
@@ -106,7 +108,7 @@ async def _message(direct: Direct, name: str, position: int) -> Newest | None:
 
 
 async def _gaps(direct: Direct, name: str, extent: Extent) -> str:
-    """The first missing positions of a stream, as people read them."""
+    """Describe the first missing positions of a stream, for people."""
     info = await direct.info(name, {"deleted_details": True})
     head = range(1, min(extent.first, extent.last + 1))
     runs = _runs([*head, *(info["state"].get("deleted") or [])])
@@ -115,7 +117,7 @@ async def _gaps(direct: Direct, name: str, extent: Extent) -> str:
 
 
 def _runs(positions: Iterable[int]) -> list[tuple[int, int]]:
-    """Positions in order as runs of consecutive ones."""
+    """Format positions in order as ranges of consecutive ones."""
     found: list[tuple[int, int]] = []
     for position in positions:
         if found and position == found[-1][1] + 1:
@@ -126,15 +128,15 @@ def _runs(positions: Iterable[int]) -> list[tuple[int, int]]:
 
 
 PAGES_MAX = 1_000
-"""Bound of the loops over what the server lists in pages (of 1,024 streams, 100,000 subjects)."""
+"""Bound of the loops over the server's lists in pages (of 1,024 streams, 100,000 subjects)."""
 
 _LOG = re.compile(r"hansard_log-(?P<workspace>.+)")
 _BLOB = re.compile(r"hansard_blob\.[^.]+\.(?P<sha256>[0-9a-f]{64})\.(?P<chunk>\d+)")
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """One JetStream stream: how many messages and bytes it holds, from which sequence to which, on
-    how many servers; which of them leads it, where they are a cluster, and which lag behind.
+    """One JetStream stream: its messages and bytes, first and last sequence, replicas; its leader
+    and the lagging servers, in a cluster.
     """
 
     name: str
@@ -148,7 +150,7 @@ class Figures(msgspec.Struct, frozen=True):
     late: list[str] = []
 
     def lacks(self, request: int) -> str | None:
-        """What is told where it has fewer replicas than are asked for."""
+        """Return a warning if it has fewer replicas than requested."""
         return (
             jetstream_streams.fewer(self.name, self.replicas, request)
             if self.replicas < request
@@ -157,14 +159,14 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Messages in order, and the newest position of the log that the server told of by then."""
+    """Messages in order, and the newest position of the log as the server last reported it."""
 
     messages: list[RawMessage]
     head: int
 
 
 class RawWorkspace:
-    """One workspace over a connection of its own. Made by `open`; close it with `close()`."""
+    """One workspace over a connection of its own. Created by `open`; close it with `close()`."""
 
     def __init__(self, workspace: str, broker: Broker, *, damaged: bool = False) -> None:
         self.workspace = workspace
@@ -177,8 +179,8 @@ class RawWorkspace:
     async def open(
         cls, options: BrokerOptions, workspace: str, *, damaged: bool = False
     ) -> RawWorkspace:
-        """Connect. Raises Unreachable, BrokerError, BadName, and Corrupt where the broker lost
-        something of the workspace, unless it may be `damaged`.
+        """Connect. Raises Unreachable, BrokerError, BadName, and Corrupt if the broker lost data of
+        the workspace, unless it may be `damaged`.
         """
         workspace_name(workspace)
         raw = cls(workspace, await Broker.open(options), damaged=damaged)
@@ -192,11 +194,11 @@ class RawWorkspace:
 
     @property
     def server_version(self) -> str:
-        """The broker's version, as it told when we connected."""
+        """The broker's version, as reported on connect."""
         return self._broker.server_version
 
     async def figures(self) -> list[Figures]:
-        """Log, blobs and snapshots, as far as they exist."""
+        """Return the log, blob and snapshot streams that exist."""
         found: list[Figures] = []
         for name in (
             subjects.log_stream(self.workspace),
@@ -222,7 +224,7 @@ class RawWorkspace:
         return found
 
     async def workspaces(self) -> list[str]:
-        """The names of all workspaces that this login sees on the broker."""
+        """Return the names of all workspaces on the broker that this login sees."""
         names: list[str] = []
         for _ in range(PAGES_MAX):
             page = await api(self._broker, "STREAM.NAMES", {"offset": len(names)})
@@ -232,8 +234,8 @@ class RawWorkspace:
         return sorted(m["workspace"] for name in names if (m := _LOG.fullmatch(name)) is not None)
 
     async def extent(self) -> Extent:
-        """The first and the newest position of the log, and how many messages it holds; all 0
-        where it is not there.
+        """Return the log's first and newest position and its number of messages; all 0 if it does
+        not exist.
         """
         info = await self._info(subjects.log_stream(self.workspace))
         return Extent() if info is None else Extent.of(info)
@@ -241,7 +243,7 @@ class RawWorkspace:
     async def chunks(
         self, after: int = 0, *, until: int | None = None
     ) -> AsyncGenerator[Chunk, None]:
-        """As `follow`, but as many messages at once as came in together, up to 256.
+        """Yield as `follow` does, but all messages that arrived together, up to 256.
 
         Raises Corrupt at a jump in the positions that is a loss, unless the log may be damaged.
         """
@@ -272,8 +274,8 @@ class RawWorkspace:
     async def follow(
         self, after: int = 0, *, until: int | None = None
     ) -> AsyncGenerator[RawMessage, None]:
-        """Every message of the log after a position, as `EventLog.follow`, but never decoded; it
-        ends before `until` where the log has gone beyond and nothing more of it is left.
+        """Follow every message of the log after a position, as `EventLog.follow`, but never
+        decoded; ends before `until` if the log goes beyond it and no message up to it is left.
         """
         async with contextlib.aclosing(self.chunks(after, until=until)) as chunks:
             async for chunk in chunks:
@@ -281,8 +283,8 @@ class RawWorkspace:
                     yield message
 
     async def page(self, after: int, count: int) -> list[RawMessage]:
-        """The next messages of the log after a position, at most so many and 8 MB, undecoded; those
-        that the server cannot read are left out. Nothing more is sent meanwhile.
+        """Return the next messages of the log after a position, at most so many and 8 MB,
+        undecoded; unreadable ones are left out. Nothing is sent in advance.
         """
         found = await self._direct.following(subjects.log_stream(self.workspace), after + 1, count)
         return [
@@ -290,14 +292,14 @@ class RawWorkspace:
         ]
 
     async def past(self, stream: StreamId) -> list[Stored]:
-        """A stream's own commits, by version; what cannot be read is a stand-in. Raises Corrupt
-        where one is missing.
+        """Return a stream's own commits, by version; unreadable ones are stand-ins. Raises Corrupt
+        if one is missing.
         """
         reader = Reader(self.workspace, Direct(self._broker), screened=True)
         return await reader.read_streams([stream])
 
     async def blob_chunks(self) -> dict[str, set[int]]:
-        """Which chunks there are of each blob, by the hash of the whole."""
+        """Return the existing chunks of each blob, by the hash of the whole."""
         found: dict[str, set[int]] = {}
         name, offset = subjects.blob_stream(self.workspace), 0
         if await self._state(name) is None:
@@ -316,15 +318,15 @@ class RawWorkspace:
         return found
 
     async def blobs(self, named: Sequence[tuple[str, int]]) -> dict[str, bytes]:
-        """Some blobs by hash, fetched with one request and verified. Raises NotFound, Corrupt."""
+        """Fetch some blobs by hash with one request, and verify each. Raises NotFound, Corrupt."""
         return await self._blobs.get_all(named)
 
     async def refuse_loss(self) -> None:
-        """Raise Corrupt where the broker has lost something that was on its disk."""
+        """Raise Corrupt if the broker lost data that was on its disk."""
         await refuse_loss(self._direct, self.workspace)
 
     async def contradictions(self) -> list[str]:
-        """What differs between the streams' settings and those that Hansard asks for."""
+        """List differences between the streams' settings and those that Hansard requires."""
         items: list[str] = []
         for item in (
             jetstream_streams.log_config(self.workspace),
@@ -342,7 +344,7 @@ class RawWorkspace:
         return items
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         await self._broker.close()
 
     async def _state(self, name: str) -> dict[str, Any] | None:
@@ -350,7 +352,7 @@ class RawWorkspace:
         return None if info is None else info["state"]
 
     async def _info(self, name: str) -> dict[str, Any] | None:
-        """What the stream's leader says of it."""
+        """Return the stream's state as its leader reports it."""
         try:
             return await self._direct.info(name)
         except BrokerError as error:

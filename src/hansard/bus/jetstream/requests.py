@@ -1,7 +1,6 @@
-"""Requests and answers between programs, apart from the log: what the service and its clients use.
+"""Requests and answers between programs, apart from the log; used by the service and its clients.
 
-Nothing is stored and nothing is sent twice: an answer that does not come leaves open what came of
-the request.
+Nothing is stored and nothing is sent twice: if no answer arrives, the request's outcome is unknown.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from hansard.bus.jetstream.wire import NoAnswer, NoResponders, NotSent
 __all__ = ["Handle", "NoAnswer", "NoResponders", "NotSent", "Requests"]
 
 KNOWN_S_MAX = 5.0
-"""How long the broker may take to know that somebody listens, in seconds."""
+"""Longest time until the broker has registered a subscription, in seconds."""
 
 Handle = Callable[[str, str, bytes], None]
-"""Takes a request: its subject, where its answer goes (empty for nowhere), its body. Called inline
-in the client's read loop: it may not wait.
+"""Handles a request: its subject, its reply subject (empty for none), its body. Called inline in
+the client's read loop, so it must not block.
 """
 
 
 class _Taker:
-    """What arrives on a subscription, without its headers."""
+    """Receives a subscription's messages, without their headers."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
     def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
-        """One message."""
+        """Receive one message."""
         del headers
         self._handle(subject, reply, data)
 
     def lost(self, error: BusError) -> None:
-        """The connection broke: the subscription comes back with it."""
+        """Ignore the lost connection: the subscription is restored with it."""
 
 
 class Requests:
@@ -54,21 +53,22 @@ class Requests:
         return cls(await Broker.open(options))
 
     async def ask(self, subject: str, payload: bytes, timeout_s: float) -> bytes:
-        """The answer's body. Raises TooLarge, NotSent, NoResponders (nobody was told), NoAnswer,
-        BrokerError (denied). Cancelling it leaves the outcome open.
+        """Send a request, and return the answer's body. Raises TooLarge, NotSent, NoResponders
+        (nobody received it), NoAnswer, BrokerError (denied). Cancelling it leaves the outcome
+        unknown.
         """
         return (await self._broker.request(subject, payload, None, timeout_s))[1]
 
     async def serve(self, subject: str, handle: Handle, queue: str = "") -> Callable[[], Any]:
-        """Have requests handled; returns the coroutine function that ends it. Of several programs
-        that serve a subject with the same `queue`, one is given each request.
+        """Handle requests to a subject; return the coroutine function that ends it.
 
-        When it comes back, the broker knows of it: nobody who asks from then on is told that
-        nobody is there. Unless the connection breaks meanwhile: then it knows when that is back.
+        Of several programs that serve a subject with the same `queue`, one gets each request. On
+        return the broker has registered the subscription, so that later requests find a responder;
+        if the connection breaks meanwhile, it is registered on reconnect.
         """
         stop = await self._broker.listen(subject, _Taker(handle), queue)
         nobody = f"{self._broker.options.inbox_prefix}.{uuid4().hex}"
-        with contextlib.suppress(NoAnswer):  # what was sent before has arrived when this is refused
+        with contextlib.suppress(NoAnswer):  # once rejected, earlier messages were processed
             await self._broker.request(nobody, timeout_s=KNOWN_S_MAX)
         return stop
 
@@ -77,5 +77,5 @@ class Requests:
         await self._broker.send(reply, payload)
 
     async def close(self) -> None:
-        """Let go of the broker. Whoever waits for an answer gets NoAnswer."""
+        """Close the connection. Pending requests get NoAnswer."""
         await self._broker.close()

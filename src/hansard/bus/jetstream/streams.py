@@ -1,4 +1,4 @@
-"""The JetStream streams of a workspace: what they are, made once, never changed behind a back."""
+"""The JetStream streams of a workspace: their settings, created once, never changed silently."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.loggers import logger
 
-# How durable an outside server or cluster is, as far as it lets us see.
+# Durability of an outside server or cluster, as far as its settings are visible.
 #
 # On a stream with several replicas an acknowledgement means that a quorum of its servers has the
-# commit in its Raft log; a server that syncs always does so there, and not in the stream's own file
-# (nats-server 2.15.1, traced: one fsync of the Raft log a commit on each of three servers, none of
-# the stream's blocks). So `strict` means that it is on the disks of a quorum.
+# commit in its Raft log; a server that always syncs does so there, not in the stream's own file
+# (nats-server 2.15.1, traced: one fsync of the Raft log per commit on each of three servers, none
+# of the stream's blocks). So `strict` means: on the disks of a quorum.
 
 RELAXED_INTERVAL_NS_MAX = 1_000_000_000
-"""A sync interval over one second is not `relaxed` but `unknown`: too much could be lost."""
+"""A longer sync interval, in seconds, counts as `unknown`, not `relaxed`: too much could be lost.
+"""
 
 ASK_S = 2.0
-"""How long the servers of a cluster may take to say how they sync."""
+"""Longest time that a cluster's servers may take to report how they sync, in seconds."""
 
 _WEAKEST_FIRST = ("unknown", "relaxed", "strict")
 
 
 async def outside_durability(system: BrokerOptions | None) -> str:
-    """`strict` or `relaxed` where the system account tells, else `unknown`. Never a guess: of a
-    cluster it is what the weakest server does of those that answer, who must be a quorum.
+    """Return `strict` or `relaxed` if the system account reports it, else `unknown`; never a guess.
+    A cluster counts as its weakest server that answers; those must be a quorum.
     """
     if system is None:
         return "unknown"
@@ -51,7 +52,7 @@ async def outside_durability(system: BrokerOptions | None) -> str:
 
 
 class _Servers:
-    """Takes each server's answer, and wakes who waits when all of a cluster have come."""
+    """Collects each server's answer, and wakes the waiter when all of a cluster have answered."""
 
     def __init__(self) -> None:
         self.promises: dict[str, str] = {}
@@ -63,7 +64,7 @@ class _Servers:
             fields: dict[str, Any] = msgspec.json.decode(data)
             server, held = fields.get("server") or {}, fields.get("data") or {}
             if not server.get("jetstream", True) or not held.get("config"):
-                return  # a server without JetStream stores nothing
+                return  # a server without JetStream has no storage
             cluster = held.get("meta_cluster") or {}
             size = int(cluster.get("cluster_size", 1))
             self.quorum = max(self.quorum, size // 2 + 1)
@@ -90,7 +91,7 @@ async def _ask_servers(broker: Broker) -> str:
 
 
 def _promise(config: dict[str, Any]) -> str:
-    """What one server's settings promise."""
+    """Return the durability that one server's settings give."""
     if config.get("sync_always") is True:
         return "strict"
     interval = int(config.get("sync_interval", 0))
@@ -98,14 +99,16 @@ def _promise(config: dict[str, Any]) -> str:
 
 
 PAYLOAD_BYTES_MIN = 640 * 1024
-"""What the server must take in one message: a blob's chunk of 512 KiB with its headers."""
+"""Smallest message limit that the server must allow, in bytes: a blob's chunk of 512 KiB with its
+headers.
+"""
 
 STREAM_NOT_FOUND = 10059
 NAME_IN_USE = 10058
-"""Another process made it at the same time."""
+"""Error code: another process created the stream at the same time."""
 
 TOO_FEW_SERVERS = frozenset({10005, 10074})
-"""There are not as many servers as replicas are asked for, or they are no cluster."""
+"""Error codes: fewer servers than the requested replicas, or no cluster."""
 
 _log = logger(__name__)
 
@@ -128,7 +131,9 @@ _COMMON: dict[str, Any] = {
 
 
 def log_config(workspace: str) -> dict[str, Any]:
-    """The log: one message a subject, the second refused by the server itself, nothing deleted."""
+    """Return the log's settings: one message per subject, the second refused by the server itself,
+    nothing deleted.
+    """
     everything = f"{subjects.workspace_prefix(workspace)}.>"
     return _COMMON | {
         "name": subjects.log_stream(workspace),
@@ -143,7 +148,9 @@ def log_config(workspace: str) -> dict[str, Any]:
 
 
 def blob_config(workspace: str) -> dict[str, Any]:
-    """Large payloads, by the hash of their bytes. A purge erases one; nothing is overwritten."""
+    """Return the settings for large payloads, by the hash of their bytes. A purge erases one;
+    nothing is overwritten.
+    """
     return _COMMON | {
         "name": subjects.blob_stream(workspace),
         "subjects": [f"hansard_blob.{workspace}.>"],
@@ -155,7 +162,7 @@ def blob_config(workspace: str) -> dict[str, Any]:
 
 
 def snapshot_config(workspace: str) -> dict[str, Any]:
-    """Snapshots: derived, thrown away at will."""
+    """Return the settings for snapshots, which are derived and may be deleted at any time."""
     return _COMMON | {
         "name": subjects.snapshot_stream(workspace),
         "subjects": [f"hansard_snap.{workspace}.>"],
@@ -167,7 +174,8 @@ def snapshot_config(workspace: str) -> dict[str, Any]:
 
 
 async def present(broker: Broker, workspace: str, replicas: int | None = None) -> bool:
-    """Whether all streams of a workspace exist; those with fewer replicas than asked for are told.
+    """Return whether all streams of a workspace exist; warn of those with fewer replicas than
+    requested.
 
     Raises Contradiction for one that is not ours.
     """
@@ -189,18 +197,17 @@ async def present(broker: Broker, workspace: str, replicas: int | None = None) -
 
 
 def fewer(name: str, has: int, request: int) -> str:
-    """What is told of a stream with fewer replicas than were asked for."""
+    """Return the warning for a stream with fewer replicas than requested."""
     return (
-        f"stream {name!r} has {has} of the {request} replicas asked for: raise it with "
+        f"stream {name!r} has {has} of the {request} replicas requested: raise it with "
         f"'nats stream update {name} --replicas={request}' as who may administer"
     )
 
 
 async def ensure(broker: Broker, workspace: str, replicas: int | None = None) -> None:
-    """Create what is missing of a workspace's streams, with so many replicas (None: as the server
-    has it). Needs rights to administer.
-
-    Raises Contradiction naming each setting that differs, BrokerError, NotWritable.
+    """Create the missing streams of a workspace with so many replicas (None: the server's default).
+    Needs rights to administer. Raises Contradiction naming each setting that differs, BrokerError,
+    NotWritable.
     """
     for item in _configs(workspace):
         if await config_of(broker, item["name"]) is None:
@@ -210,7 +217,7 @@ async def ensure(broker: Broker, workspace: str, replicas: int | None = None) ->
 
 
 async def create(broker: Broker, config: dict[str, Any], replicas: int | None) -> None:
-    """Create a stream, unless another process did meanwhile. Raises BrokerError."""
+    """Create a stream, unless another process just did. Raises BrokerError."""
     question = config if replicas is None else config | {"num_replicas": replicas}
     try:
         await api(broker, f"STREAM.CREATE.{config['name']}", question)
@@ -224,8 +231,8 @@ async def create(broker: Broker, config: dict[str, Any], replicas: int | None) -
 
 
 def _hindered(broker: Broker) -> BusError | None:
-    """What hinders the embedded server, where that is what an error of its API comes of: it says
-    only that a store could not be made.
+    """Return the embedded server's obstacle, if that explains an error of its API, which says only
+    that a store could not be created.
     """
     host = broker.options.host
     return None if host is None else host.obstacle() or host.look()
@@ -236,7 +243,7 @@ def _configs(workspace: str) -> list[dict[str, Any]]:
 
 
 async def config_of(broker: Broker, name: str) -> dict[str, Any] | None:
-    """The settings of a stream; None if there is none. Raises BrokerError."""
+    """Return a stream's settings; None if there is none. Raises BrokerError."""
     try:
         info = await api(broker, f"STREAM.INFO.{name}")
     except BrokerError as error:
@@ -248,10 +255,10 @@ async def config_of(broker: Broker, name: str) -> dict[str, Any] | None:
 
 
 def compare(config: dict[str, Any], existing: dict[str, Any]) -> None:
-    """Raise Contradiction unless every setting we ask for is as asked.
+    """Raise Contradiction unless every setting that we require is as required.
 
-    Replicas, placement, description and metadata are the operator's business. The server leaves
-    out what is off or empty.
+    Replicas, placement, description and metadata are the operator's choice. The server omits
+    settings that are off or empty.
     """
     differences: dict[str, tuple[object, object]] = {}
     for key, want in config.items():

@@ -1,4 +1,4 @@
-"""What the broker's messages look like on the wire, and the private errors of this package.
+"""Wire format of the broker's messages, and the private errors of this package.
 
 Formats: ADR-8 (push and heartbeats), ADR-31 (Direct Get) and ADR-50 (atomic batch) of the NATS
 architecture notes, checked against nats-server 2.15.1.
@@ -23,26 +23,26 @@ from hansard.domain.errors import Corrupt
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 ORIGIN = "Hansard-Origin"
-"""Where a copied commit came from, as one line of JSON."""
+"""Header with the origin of a copied commit, as one line of JSON."""
 
 HEADER_LINE = b"NATS/1.0\r\n"
 
 
 def block(headers: dict[str, str]) -> bytes:
-    """Headers as they go over the wire. Ours are tokens and subjects: nothing to escape."""
+    """Render headers as sent over the wire. Ours are tokens and subjects: nothing to escape."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return HEADER_LINE + lines.encode() + b"\r\n"
 
 
 FIRST = block({EXPECTED_SEQUENCE: "0"})
-"""The header of an ordinary commit: nothing stands on its subject yet."""
+"""The header of an ordinary commit: its subject has no message yet."""
 
 STORE_FAILED = 10077
 LOST_RACE = frozenset({10071, 10164})
-"""`err_code`s that mean: another message is there, or a condition does not hold."""
+"""`err_code`s for: another message exists, or a condition does not hold."""
 
 UNFINISHED = frozenset({10176, 10210})
-"""`err_code`s of a batch that the server did not get whole, or had no room for."""
+"""`err_code`s for a batch that the server did not receive whole, or had no room for."""
 
 
 _STATUS = re.compile(rb"NATS/1\.0 (\d{3})(?: ([^\r]*))?\r\n")
@@ -56,8 +56,8 @@ _origin = msgspec.json.Decoder(Origin)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A stored message: its subject, sequence, time (ns since 1970, UTC) and body; and of a copied
-    commit, where it came from, or why that cannot be read.
+    """A stored message: its subject, sequence, time (ns since 1970, UTC) and body; of a copied
+    commit also its origin, or why that cannot be read.
     """
 
     subject: str
@@ -68,14 +68,14 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     fault: Corrupt | None = None
 
     def commit(self) -> Stored:
-        """A message of the log as a commit. Raises Corrupt."""
+        """Decode a message of the log to a commit. Raises Corrupt."""
         if self.fault is not None:
             raise self.fault
         return stored_from(self.position, self.stamp, self.subject, self.data, self.origin)
 
     def screened(self) -> Stored:
-        """As `commit`, with a stand-in for what does not fit (`hansard.bus.validation.reads`).
-        Raises Corrupt only where the subject is no stream's.
+        """Decode as `commit` does, with a stand-in for a commit that does not fit
+        (`hansard.bus.validation.reads`). Raises Corrupt only if the subject is no stream's.
         """
         if self.fault is not None:
             stream, version = subjects.parse(self.subject)
@@ -86,13 +86,13 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class Receiver(Protocol):
-    """Takes what arrives on an inbox, inline in the client's read loop. Neither method raises."""
+    """Receives messages on an inbox, inline in the client's read loop. Neither method raises."""
 
     def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
-        """One message, in order of arrival."""
+        """Receive one message, in order of arrival."""
 
     def lost(self, error: BusError) -> None:
-        """The connection broke: an answer that was on its way may never come."""
+        """Handle a broken connection: an answer in flight may never arrive."""
 
 
 class NoAnswer(BusError):
@@ -104,7 +104,7 @@ class NotSent(NoAnswer):
 
 
 class NoResponders(NotSent):
-    """Nothing was stored: nobody listens there. JetStream is off, or no stream covers it."""
+    """Nothing was stored, without a responder: JetStream is off, or no stream has the subject."""
 
     def __init__(self, subject: str) -> None:
         super().__init__(
@@ -115,7 +115,7 @@ class NoResponders(NotSent):
 
 
 class TooMany(BusError):
-    """A read by wildcard met more than 1,024 subjects."""
+    """A wildcard read matched more than 1,024 subjects."""
 
 
 class Rejected(BusError):
@@ -128,21 +128,21 @@ class Rejected(BusError):
 
     @property
     def lost_race(self) -> bool:
-        """Whether it means a conflict. 10077 is any failure to store, a full disk too."""
+        """True if it means a conflict. 10077 is any failure to store, also a full disk."""
         if self.code == STORE_FAILED:
             return "per subject" in self.description
         return self.code in LOST_RACE
 
     @property
     def passing(self) -> bool:
-        """Whether the same may be sent again: a batch with a hole, too many batches at once, or a
-        race that nothing is seen of.
+        """True if the same message may be sent again: a batch with a gap, too many batches at once,
+        or a lost race with no visible winner.
         """
         return self.lost_race or self.code in UNFINISHED
 
 
 class Reply:
-    """One answer to one request."""
+    """Receives the answer to one request."""
 
     __slots__ = ("future", "subject")
 
@@ -151,17 +151,17 @@ class Reply:
         self.future = future
 
     def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:  # noqa: ARG002 -- a Receiver
-        """Take the answer."""
+        """Receive the answer."""
         if not self.future.done():
             self.future.set_result((headers, data))
 
     def lost(self, error: BusError) -> None:
-        """End with an error, where no answer came before."""
+        """Fail, if no answer arrived before."""
         if not self.future.done():
             self.future.set_exception(error)
 
     def expire(self) -> None:
-        """End without an answer."""
+        """Cancel the wait."""
         self.lost(NoAnswer(f"no answer on {self.subject!r} in time"))
 
 
@@ -204,7 +204,7 @@ def acknowledged(data: bytes, above: int = 0) -> Ack:
 
 
 def status(headers: bytes) -> tuple[int, str]:
-    """The status code and text of a status message; (0, "") for a message with content."""
+    """Parse the status code and text of a status message; (0, "") for a message with content."""
     if headers[8:9] != b" ":
         return 0, ""
     found = _STATUS.match(headers)
@@ -214,7 +214,7 @@ def status(headers: bytes) -> tuple[int, str]:
 
 
 def header(headers: bytes, name: bytes) -> bytes:
-    """The last value of a header; b"" where there is none. The server's own stand last."""
+    """Return the last value of a header; b"" if there is none. The server's own come last."""
     start = headers.rfind(b"\r\n" + name + b":")
     if start < 0:
         return b""
@@ -223,10 +223,9 @@ def header(headers: bytes, name: bytes) -> bytes:
 
 
 def stamp_ns(text: bytes) -> int:
-    """`2026-01-31T12:00:00.123456789Z` as ns since 1970. Trailing zeros may be missing.
-
-    The part up to the second is remembered: messages of one read mostly share it, which makes
-    this 0.3 us instead of 1.5 us.
+    """Parse `2026-01-31T12:00:00.123456789Z` to ns since 1970. Trailing zeros may be missing. The
+    part up to the second is cached: messages of one read mostly share it, which makes this 0.3 us
+    instead of 1.5 us.
     """
     seconds = _seconds.get(text[:19])
     if seconds is None:
@@ -241,7 +240,8 @@ def stamp_ns(text: bytes) -> int:
 
 
 def stored(headers: bytes, data: bytes) -> Message:
-    """The stored message of a Direct Get answer. Raises Corrupt for headers that do not say which.
+    """Parse the stored message of a Direct Get answer. Raises Corrupt if the headers do not
+    identify it.
 
     A writer's own headers come first, so the server's are searched from the last `Nats-Stream` on.
     """
@@ -253,7 +253,7 @@ def stored(headers: bytes, data: bytes) -> Message:
 
 
 def origin(headers: bytes) -> Origin | None:
-    """Where a copied commit came from; None for any other message. Raises Corrupt."""
+    """Parse a copied commit's origin; None for any other message. Raises Corrupt."""
     if _ORIGIN not in headers:
         return None
     header_text = header(headers, _ORIGIN)
@@ -266,7 +266,7 @@ def origin(headers: bytes) -> Origin | None:
 
 
 def rendered(headers: dict[str, str]) -> bytes:
-    """Parsed headers as they were on the wire: what is used if nats-py's parser cannot be kept out.
+    """Render parsed headers as on the wire, for the case that nats-py's parser cannot be bypassed.
 
     Its keys for the status line are `Status` and `Description`.
     """
@@ -276,13 +276,15 @@ def rendered(headers: dict[str, str]) -> bytes:
 
 
 def parsed(headers: bytes) -> dict[str, str]:
-    """The reverse of `block`: what nats-py's public `publish` wants."""
+    """Parse rendered headers to the dict that nats-py's public `publish` takes; the inverse of
+    `block`.
+    """
     lines = headers.decode().split("\r\n")[1:]
     return dict(line.split(": ", 1) for line in lines if line)
 
 
 def command(subject: str, reply: str, headers: bytes, payload: bytes) -> bytes:
-    """The bytes of one publish (PUB, or HPUB with headers)."""
+    """Return the bytes of one publish (PUB, or HPUB with headers)."""
     if not headers:
         return b"PUB %b %b %d\r\n%b\r\n" % (
             subject.encode(),

@@ -1,6 +1,6 @@
-"""What of a log counts: for who reads it, and for the recheck of a whole one.
+"""Validity of a log's commits, for its readers and for the recheck of a whole log.
 
-Touches the log's port and the domain; no broker, no clock.
-Gives what stands for a commit that does not fit (`quarantine`), reads that replace those (`reads`)
-and the recheck (`check`). What fits where is said by `hansard.domain.integrity`.
+Touches the log's port and the domain; no broker, no clock. Provides stand-ins for commits that do
+not fit (`quarantine`), reads that use them (`reads`) and the recheck (`check`). The rules are in
+`hansard.domain.integrity`.
 """

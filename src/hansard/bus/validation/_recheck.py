@@ -1,4 +1,4 @@
-"""The rules of a recheck, one message after the other. See `hansard.bus.validation.check`."""
+"""The rules of a recheck, applied message by message. See `hansard.bus.validation.check`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hansard.domain.steps import StepAttempted, StepRequested
 
 
 class Approvals:
-    """What was asked, granted and used, by run and approval; events come by position."""
+    """Approvals requested, granted and used, by run and approval; events arrive by position."""
 
     def __init__(self) -> None:
         self._asked: dict[tuple[str, str], ApprovalRequested] = {}
@@ -36,7 +36,7 @@ class Approvals:
         self._users: dict[tuple[str, str], tuple[AgentStream, int]] = {}
 
     def event(self, stream: StreamId, event: Event) -> Iterator[str]:
-        """What is wrong with an event, as far as approvals go."""
+        """Yield an event's errors about approvals."""
         match stream, event:
             case KeyStream(run=run), ApprovalRequested():
                 self._asked.setdefault((run, event.approval), event)
@@ -56,26 +56,26 @@ class Approvals:
         text = f"step {step} goes by approval {name}"
         request = self._asked.get((stream.run, name))
         if request is None:
-            yield f"{text}, which nobody asked for"
+            yield f"{text}, which was never requested"
             return
         if (stream.run, name) not in self._granted:
-            yield f"{text}, which nobody granted before"
+            yield f"{text}, which was not granted before"
         call = self._calls.get((stream, step), (request.call, request.fingerprint))
         if (request.agent, request.call, request.fingerprint) != (stream.agent, *call):
-            yield f"{text}, which was asked for by {request.agent!r} for another call"
+            yield f"{text}, which {request.agent!r} requested for another call"
         first = self._users.setdefault((stream.run, name), (stream, step))
         if first != (stream, step):
             yield f"{text}, which step {first[1]} of {first[0].agent!r} went by already"
 
 
 class AccumulatedLabels:
-    """What each principal carries; commits and events come by position."""
+    """The accumulated label of each principal; commits and events arrive by position."""
 
     def __init__(self) -> None:
         self._labels: dict[str, Label] = {}
 
     def event(self, stream: StreamId, event: Event) -> None:
-        """Take in what a principal's stream says. Raises BadValue for what is no label."""
+        """Take in an event of a principal's stream. Raises BadValue for an invalid label."""
         if not isinstance(stream, WorkspaceStream) or stream.kind != principal.KIND:
             return
         match event:
@@ -88,8 +88,8 @@ class AccumulatedLabels:
                 pass
 
     def lacks(self, stream: StreamId, commit: Commit) -> str:
-        """What is odd about the label of a commit; nothing where it is as high as it should be. The
-        service names a principal as who writes, and as the first of those for whom that is done.
+        """Describe a commit whose label is too low; an empty text otherwise. The service names a
+        principal as the writer, and as the first of those it writes on behalf of.
         """
         name = commit.actor.agent
         if commit.actor.on_behalf_of[:1] != (name,):
@@ -107,20 +107,20 @@ class AccumulatedLabels:
 
 
 class Count(Protocol):
-    """Takes a finding's parts."""
+    """Receives a finding's parts."""
 
     def __call__(
         self, kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True
     ) -> None:
-        """Count one. `where`: position, run, stream, as far as they are known."""
+        """Count one. `where`: position, run, stream, as far as known."""
 
 
 class _Stream(msgspec.Struct):
-    """What is known of one stream.
+    """The recheck's state of one stream.
 
-    `following` is the version that must come next; None after a message that could not be
-    decoded. `partial` says that something before could not be read, so that references into this
-    stream prove nothing. `cut` is the version that its fork began at.
+    `following` is the version that must come next; None after a message that could not be decoded.
+    `partial`: an earlier message could not be read, so references into this stream prove nothing.
+    `cut` is the version at which its fork began.
     """
 
     following: int | None
@@ -132,7 +132,7 @@ class _Stream(msgspec.Struct):
 
 
 class Recheck:
-    """Takes the messages of a log in order and counts what is wrong with them."""
+    """Checks the messages of a log in order and counts the findings."""
 
     def __init__(self, count: Count) -> None:
         self._count = count
@@ -160,8 +160,8 @@ class Recheck:
     def message(
         self, position: int, subject: str, body: bytes, *, copied: bool = False
     ) -> tuple[StreamId, Commit] | None:
-        """Look at one message; `copied` says that it was brought from another log. What it says;
-        None where nobody is shown it.
+        """Check one message; `copied`: it is from another log. Return its commit; None if readers
+        get a stand-in for it.
         """
         try:
             stream, commit = decode(subject, body)
@@ -209,7 +209,9 @@ class Recheck:
             self.causations[commit.causation] = first, only and copied
 
     def _unreadable(self, subject: str) -> None:
-        """Do not report as a hole what could not be decoded."""
+        """Mark the versions after an undecodable message as unknown, so that they are not reported
+        as a gap.
+        """
         try:
             stream, _ = subjects.parse(subject)
         except Corrupt:
@@ -244,7 +246,7 @@ class Recheck:
         return known
 
     def _cut(self, stream: StreamId, commit: Commit) -> int:
-        """The version that a stream's first commit follows: 0, or where its run was forked."""
+        """Return the version that a stream's first commit follows: 0, or the fork's cut."""
         name = run_of(stream)
         if name is None:
             return 0
@@ -259,7 +261,7 @@ class Recheck:
     ) -> None:
         mark = hash(commit.id)
         if mark in self._commit_ids:
-            self._count("duplicate", f"commit {commit.id} stands in the log twice", where)
+            self._count("duplicate", f"commit {commit.id} is in the log twice", where)
         self._commit_ids.add(mark)
         if isinstance(stream, AgentStream):
             role = self._roles.setdefault((stream.run, stream.agent), stream.role)
@@ -335,14 +337,16 @@ class Recheck:
         return known.partial or step in known.requested or self._inherited(stream, step)
 
     def _inherited(self, stream: AgentStream, step: int) -> bool:
-        """Whether a step stands before the cut in the stream that this one's run was forked of."""
+        """Return whether a step is before the cut in the stream that this one's run was forked
+        from.
+        """
         for _ in range(FORK_DEPTH_MAX):
             forked = self.runs.get(stream.run)
             cut = forked.at.get(str(stream), 0) if forked is not None else 0
             if forked is None or not cut:
                 return False
             if forked.parent not in self.runs:
-                return True  # that is told once; what it had cannot be known
+                return True  # reported once; its steps are unknown
             stream = AgentStream(forked.parent, stream.role, stream.agent)
             parents = self.streams.get(stream)
             if parents is not None:
@@ -355,7 +359,7 @@ class Recheck:
     def _lists(
         self, stream: AgentStream, event: steps.StepRequested, known: _Stream
     ) -> Iterator[str]:
-        """Growing lists: what each extends must be there and be long enough."""
+        """Check growing lists: what each extends must exist and be long enough."""
         raw = bytes(event.arguments)
         if b"[" not in raw and APPEND not in raw:
             return
@@ -375,8 +379,8 @@ class Recheck:
             known.lists[event.step] = sizes
 
     def _parts(self, stream: AgentStream, step: int, raw: bytes, known: _Stream) -> Iterator[str]:
-        """Values that refer to earlier steps: these must be there. Whether they add up to what was
-        recorded is seen where a run is derived again (`hansard replay`).
+        """Check values that refer to earlier steps: these must exist. Whether the values are equal
+        to what was recorded is checked when a run is replayed (`hansard replay`).
         """
         if MARK not in raw:
             return
@@ -401,7 +405,7 @@ class Recheck:
                     yield f"{name} of step {step} refers to step {before}, which is not on record"
 
     def _length(self, stream: AgentStream, step: int, name: str) -> int | None:
-        """How long a step's list argument was; None where it is not known (a blob, a hole)."""
+        """Return the length of a step's list argument; None if unknown (a blob, a gap)."""
         for _ in range(FORK_DEPTH_MAX):
             known = self.streams.get(stream)
             if known is not None and step in known.lists:
@@ -455,7 +459,7 @@ class Recheck:
     # ------------------------------------------------------------ at the end
 
     def end(self) -> None:
-        """What only shows when all is read."""
+        """Report the findings that need the whole log."""
         self._transaction(None, 0)
         for stream in self.streams:
             if isinstance(stream, AgentStream):

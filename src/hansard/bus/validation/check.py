@@ -1,12 +1,11 @@
-"""Recheck a whole workspace: does the record say what it should, does it hold together, is it all
-there?
+"""Recheck a whole workspace: whether the record is valid, consistent and complete.
 
 Every message of the log is read once, in order, undecoded: a message that cannot be decoded is a
-finding and no reason to stop. Checked are holes in positions and versions, bodies against their
-subjects, transactions, epochs, references from event to event, whether each change of memory
-follows on what stood, every blob that an event names, and what is kept of the log elsewhere: only
-by that is a log known that lost its end.
-Costs one full replay, one fetch of each blob, and memory for the steps' numbers.
+finding and does not stop the check. It checks gaps in positions and versions, bodies against their
+subjects, transactions, epochs, references between events, whether each change of memory follows the
+previous state, every blob that an event names, and the marks kept outside of the log: only those
+reveal a log that lost its end. Costs one full replay, one fetch of each blob, and memory for the
+steps' numbers.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from hansard.domain.memory.events import KIND, MemoryChanged
 from hansard.domain.memory.lines import in_full
 from hansard.domain.payload import references
 
-# A log beside the marks that were kept of it (`hansard.bus.marks`), while it is read in order.
+# Comparison of a log with its marks (`hansard.bus.marks`) while it is read in order.
 
 
 class Compared:
-    """Takes the messages of a log in order and counts what the marks know otherwise."""
+    """Reads the messages of a log in order and counts differences to the marks."""
 
     def __init__(self, known: Iterable[Known], count: Count) -> None:
         self._known = _together(known)
@@ -58,7 +57,7 @@ class Compared:
         self._chain = link(self._chain, position, subject, body)
 
     def _before(self, position: int) -> None:
-        """Note what the log was up to the marks that are passed now, and one message more."""
+        """Note the extent of the log at each mark passed now, and one message further."""
         while self._wanted and self._wanted[0] < position:
             self._chains[self._wanted.pop(0)] = self._chain
         while self._counted and self._counted[0] < position:
@@ -66,7 +65,7 @@ class Compared:
         self._messages += 1
 
     def end(self, last: int) -> None:
-        """Count what differs, of a log that ends there."""
+        """Count the differences of a log that ends there."""
         self._before(last + 1)
         agreed = [
             each.mark.chained
@@ -110,7 +109,7 @@ class Compared:
         before = bisect.bisect_left(agreed, mark.chained)
         since = agreed[before - 1] if before else 0
         fact = (
-            f"what stands from position {since + 1} to {mark.chained} is not what {known.who} read "
+            f"positions {since + 1} to {mark.chained} do not hold what {known.who} read "
             "there: commits are gone or changed, or an older copy of the broker's files or another "
             f"log was put in their place. {known.aside}"
         )
@@ -118,7 +117,7 @@ class Compared:
 
 
 def _together(known: Iterable[Known]) -> list[Known]:
-    """Those that know the same as one, so that what they know is told once."""
+    """Group marks with equal contents, so that a difference is reported once."""
     found: dict[Mark, list[Known]] = {}
     for each in known:
         found.setdefault(replace(each.mark, before=""), []).append(each)
@@ -129,24 +128,24 @@ def _together(known: Iterable[Known]) -> list[Known]:
 
 
 class BlobSource(Protocol):
-    """Where blobs are read."""
+    """A source of blobs."""
 
     async def blobs(self, named: Sequence[tuple[str, int]]) -> dict[str, bytes]:
-        """Some blobs by hash, each verified. Raises NotFound, Corrupt."""
+        """Return some blobs by hash, each verified. Raises NotFound, Corrupt."""
         ...
 
 
 class Memory:
-    """Folds each space of memory as its readers do, and derives the text of every change."""
+    """Folds each memory space as its readers do, and derives the text of every change."""
 
     def __init__(self, source: BlobSource) -> None:
         self._source = source
         self._states: dict[str, space.MemoryState | None] = {}
-        """None for a space of which something cannot be read: that is another finding."""
+        """None for a space with an unreadable event, which is another finding."""
 
     async def unfit(self, stream: StreamId, commit: Commit) -> list[tuple[int, str]]:
-        """The versions of a commit whose change does not follow on what stood, or does not result
-        in the texts that it says, and why.
+        """Return the versions of a commit whose change does not follow the previous state, or does
+        not result in the recorded texts, with the reason.
         """
         if not isinstance(stream, WorkspaceStream) or stream.kind != KIND:
             return []
@@ -167,7 +166,9 @@ class Memory:
     async def _folded(
         self, state: space.MemoryState, event: Event, by: By
     ) -> list[tuple[int, str]]:
-        """Fold an event into a state; the versions whose texts are not what it says, and why."""
+        """Fold an event into a state; return the versions whose texts differ from the recorded
+        ones, with the reason.
+        """
         unfit = len(state.unfit)
         space.evolve(state, await self._with_links(event), by)
         if not isinstance(event, MemoryChanged) or len(state.unfit) > unfit:
@@ -199,13 +200,13 @@ LOST = (
     "acknowledged commits are gone, or cannot be read any more; stop what writes, and put back a "
     "copy of the broker's files that has them"
 )
-"""What follows from a hole in the positions, and what to do."""
+"""Consequence of a gap in the positions, and its remedy."""
 
 ERASED = "it was erased, or the blobs' files were lost or damaged: put back a copy that has it"
 
 
 class Kind(StrEnum):
-    """What a finding is about."""
+    """The subject of a finding."""
 
     SETTINGS = "settings"
     POSITION = "position"
@@ -227,7 +228,7 @@ class Kind(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that was found; `wrong` is False for what is only worth knowing."""
+    """One finding; `wrong` is False for a mere remark."""
 
     kind: Kind
     fact: str
@@ -238,7 +239,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Summary(msgspec.Struct):
-    """What was read and what came of it."""
+    """The number of things read, and the findings."""
 
     workspace: str
     position: int = 0
@@ -252,12 +253,14 @@ class Summary(msgspec.Struct):
     wrong: int = 0
     notes: int = 0
     marks: dict[str, int] = {}
-    """With what the log was compared, and as of which position."""
+    """The marks that the log was compared with, and their positions."""
 
 
 class RawMessage(msgspec.Struct, frozen=True):
-    """One message of the log as it is stored. `stamp` is the log's time in ns since 1970; `origin`
-    says where a copied commit came from, `fault` why what says so cannot be read.
+    """One message of the log as stored.
+
+    `stamp` is the log's time in ns since 1970; `origin` locates the source of a copied commit,
+    `fault` is the reason if that cannot be read.
     """
 
     position: int
@@ -269,7 +272,7 @@ class RawMessage(msgspec.Struct, frozen=True):
 
 
 class Source(Protocol):
-    """Where a recheck reads from."""
+    """A source for a recheck."""
 
     @property
     def workspace(self) -> str:
@@ -277,31 +280,31 @@ class Source(Protocol):
         ...
 
     async def extent(self) -> Extent:
-        """The first and the newest position, and how many messages there are."""
+        """Return the first and the newest position, and the number of messages."""
         ...
 
     def follow(
         self, after: int = 0, *, until: int | None = None
     ) -> AsyncGenerator[RawMessage, None]:
-        """Every message after a position up to another, undecoded."""
+        """Follow every message after a position up to another, undecoded."""
         ...
 
     async def blob_chunks(self) -> dict[str, set[int]]:
-        """Which chunks there are of each blob."""
+        """Return the existing chunks of each blob."""
         ...
 
     async def blobs(self, named: Sequence[tuple[str, int]]) -> dict[str, bytes]:
-        """Some blobs by hash, each verified. Raises NotFound, Corrupt."""
+        """Return some blobs by hash, each verified. Raises NotFound, Corrupt."""
         ...
 
     async def contradictions(self) -> list[str]:
-        """What differs between the settings of the streams and ours."""
+        """List differences between the streams' settings and ours."""
         ...
 
 
 Tell = Callable[[Finding], None]
 Progress = Callable[[str, int, int], None]
-"""Called with what is read, how much of it is done, and how much there is."""
+"""Called with what is read, how much of it is done, and the total."""
 
 
 def _silent(_what: str, _done: int, _total: int) -> None:
@@ -316,10 +319,9 @@ async def check(
     known: Sequence[Known] = (),
     found: Sequence[Finding] = (),
 ) -> Summary:
-    """Recheck a workspace up to the position it has now. Raises Unreachable, BrokerError.
+    """Recheck a workspace up to its current position. Raises Unreachable, BrokerError.
 
-    `known` are marks of its log as they were before this call, `found` what is known to be wrong
-    beside the log.
+    `known` are marks of its log from before this call, `found` are faults known from elsewhere.
     """
     summary = Summary(source.workspace)
     summary.marks = {each.who: each.mark.position for each in known}
@@ -380,8 +382,8 @@ async def _log(
 
 
 def _accepted(extent: Extent, known: Sequence[Known]) -> int:
-    """How many positions were missing already when the marks were begun that there are now: the
-    operator removed the older ones, or said so in the stream's metadata.
+    """Return the number of missing positions that are accepted: they were missing when the marks
+    were begun, since the operator removed older ones, or are accepted in the stream's metadata.
     """
     counted = [each.mark.missing for each in known if each.mark.position]
     return max(extent.accepted, min(counted, default=0))
@@ -390,8 +392,8 @@ def _accepted(extent: Extent, known: Sequence[Known]) -> int:
 async def _causations(
     source: Source, last: int, config: dict[str, tuple[int, bool]], count: Count
 ) -> None:
-    """A second reading, only where commits name what led to them: is it there? What led to a copied
-    commit may stand in a run that was not copied.
+    """Check that events named as causes exist, in a second read that is made only if commits name
+    any. A copied commit's cause may be in a run that was not copied.
     """
     missing = dict(config)
     async for message in source.follow(0, until=last):
@@ -409,7 +411,7 @@ class _Id(msgspec.Struct):
 
 
 class _Ids(msgspec.Struct):
-    """Just enough of a commit to know its events' ids."""
+    """The part of a commit that holds its events' ids."""
 
     events: list[_Id] = []
 
@@ -418,7 +420,7 @@ _ids = msgspec.json.Decoder(_Ids)
 
 
 def _event_ids(body: bytes) -> Iterator[str]:
-    """The ids of a body's events; none where it is not a commit."""
+    """Yield the ids of a body's events; none if it is not a commit."""
     try:
         yield from (event.id for event in _ids.decode(body).events)
     except msgspec.DecodeError:
@@ -435,7 +437,7 @@ async def _blobs(
     stored = await source.blob_chunks()
     summary.blobs_unreferenced = len(stored.keys() - named.keys())
     for sha256, (_, position) in named.items():
-        if sha256 not in stored:  # where there is no stream of blobs, nobody would answer
+        if sha256 not in stored:  # without a blob stream, no server would answer
             fact = str(NotFound(f"blob {sha256} (all its chunks)", ERASED))
             count(Kind.BLOB, fact, {"position": position})
     there = ((sha256, [(sha256, size)]) for sha256, (size, _) in named.items() if sha256 in stored)
@@ -450,7 +452,7 @@ async def _blobs(
 
 
 async def _unread(source: Source, named: Sequence[tuple[str, int]]) -> list[tuple[str, str]]:
-    """The blobs that cannot be read, and why: one by one where a request for all fails."""
+    """Return the blobs that cannot be read, and why; one by one if a request for all fails."""
     try:
         await source.blobs(named)
     except (NotFound, Corrupt) as error:

@@ -1,9 +1,9 @@
-"""A log's commits as its readers are given them: what does not fit is replaced when it is read.
+"""A log's commits as readers get them: a commit that does not fit is replaced on read.
 
-What a commit says is compared with its subject as it is decoded, and with who is in the run once
-that is known: it is read from the run's life once, and again where somebody is named whom it did
-not have. So a reader of streams that fit is told nothing new and pays one small read a run. The
-lives of the runs that forks come from are read together, one read a generation of forks.
+A commit is compared with its subject when it is decoded, and with the run's members once those are
+known: they are read from the run's life once, and again if a commit names an unknown one. So a
+reader of valid streams pays one small read per run. The lives of forks' parents are read together,
+one read per generation of forks.
 """
 
 from __future__ import annotations
@@ -43,21 +43,22 @@ from hansard.domain.integrity.content import (
 from hansard.domain.quarantined import TAG, Quarantined
 from hansard.domain.run import FORK_DEPTH_MAX
 
-# What stands in the place of a commit that does not fit (`hansard.domain.integrity`).
+# The stand-in for a commit that does not fit (`hansard.domain.integrity`).
 #
-# It keeps its versions and loses its content: see `hansard.domain.quarantined`. What a newer
-# version of Hansard wrote fits, and stops a fold as ever.
+# It keeps the versions and drops the content: see `hansard.domain.quarantined`. A commit of a newer
+# version of Hansard fits, and stops a fold as usual.
 
 NOBODY = "quarantine"
-"""Who wrote what is quarantined, as readers are told: whoever it names may not have."""
+"""Writer of a quarantined commit, as readers see it: the one that it names may not have written it.
+"""
 
 
 class StandIn(Commit, frozen=True, kw_only=True):
-    """What readers are given in the place of a commit that does not fit. No body decodes to one."""
+    """The replacement that readers get for a commit that does not fit. No body decodes to one."""
 
 
 def stand_in(subject: str, version: int, count: int, stamp: int, reason: str) -> StandIn:
-    """A commit of `count` events from `version` on that says nothing but why it is here."""
+    """Create a commit of `count` events from `version` on that contains only the reason."""
     event = record(Quarantined(reason=reason), "")
     return StandIn(
         id=uuid8(TAG, subject),
@@ -72,7 +73,7 @@ def stand_in(subject: str, version: int, count: int, stamp: int, reason: str) ->
 
 
 def replaced(workspace: str, stored: Stored, why: str) -> Stored:
-    """A commit as read, with a stand-in for what it says."""
+    """Return a commit as read, with a stand-in for its content."""
     commit = stored.commit
     subject = subjects.subject(workspace, stored.stream, commit.version)
     other = stand_in(subject, commit.version, len(commit.events), stored.stamp, why)
@@ -80,8 +81,8 @@ def replaced(workspace: str, stored: Stored, why: str) -> Stored:
 
 
 def unchecked(workspace: str, stored: Stored) -> Stored:
-    """A commit as its body says, whether it fits or not, for a copy of the record: who reads that
-    judges it again. Raises Corrupt for what is no commit.
+    """Return a commit as stored, valid or not, for a copy of the record, whose readers check it
+    again. Raises Corrupt if it is no commit.
     """
     if not isinstance(stored.commit, StandIn):
         return stored
@@ -93,7 +94,9 @@ def unchecked(workspace: str, stored: Stored) -> Stored:
 def under(
     workspace: str, stream: AgentStream, commits: Sequence[Stored], epoch: int
 ) -> list[Stored]:
-    """What follows in an agent's stream on a state of some epoch, less what is of another one."""
+    """Return an agent's commits after a state of some epoch, with stand-ins for those of another
+    epoch.
+    """
     found: list[Stored] = []
     for stored in commits:
         commit = stored.commit
@@ -105,8 +108,8 @@ def under(
 
 
 def read(subject: str, body: bytes, stamp: int) -> tuple[StreamId, Commit]:
-    """As `decode`, with a stand-in for a body that is no commit of its subject. Raises Corrupt
-    where the subject is no stream's.
+    """Decode as `decode` does, with a stand-in for a body that is no commit of its subject. Raises
+    Corrupt if the subject is no stream's.
     """
     try:
         stream, commit = decode(subject, body)
@@ -117,7 +120,7 @@ def read(subject: str, body: bytes, stamp: int) -> tuple[StreamId, Commit]:
 
 
 def reason(commit: Commit) -> str:
-    """Why a commit stands in for one that does not fit; nothing where it is none."""
+    """Return why a commit is a stand-in; empty if it is none."""
     if not isinstance(commit, StandIn):
         return ""
     event = revive(commit.events[0])
@@ -125,20 +128,20 @@ def reason(commit: Commit) -> str:
 
 
 OTHERS_EVERY = 25
-"""After so many commits others on the loop go on: see `hansard.bus.clock`."""
+"""Number of commits after which other tasks on the loop run: see `hansard.bus.clock`."""
 
 RUNS_MAX = 1_024
 """Most runs whose members are kept in memory; others are read again."""
 
 LivesOf = Callable[[Sequence[str]], Awaitable[Sequence[Stored]]]
-"""The commits of some runs' own lives, by position."""
+"""Return the commits of some runs' own lives, by position."""
 
 Lives = dict[str, list[Stored]]
 """The commits of runs' own lives by run, each in order."""
 
 
 def is_stream(subject: str) -> bool:
-    """Whether a subject is that of a stream's commit: others hold what nobody reads."""
+    """Return whether a subject is that of a stream's commit; others are never read."""
     try:
         subjects.parse(subject)
     except Corrupt:
@@ -147,7 +150,7 @@ def is_stream(subject: str) -> bool:
 
 
 class ReadValidator:
-    """Sifts what is read of one log."""
+    """Screens what is read of one log."""
 
     def __init__(self, workspace: str, lives_of: LivesOf) -> None:
         self._workspace = workspace
@@ -155,10 +158,12 @@ class ReadValidator:
         self._members: LRUCache[str, Members] = LRUCache(RUNS_MAX)
 
     async def sift(self, commits: list[Stored]) -> list[Stored]:
-        """Commits of one read, in order, each as it is or with a stand-in for what it says."""
+        """Screen the commits of one read, in order: each as it is, or with a stand-in for its
+        content.
+        """
         named = _parents_of(commits) | (_runs_of_aggregates(commits) - set(self._members))
         reading = _Reading(await self._with_parents(named))
-        looked: set[str] = set()  # once a read: what was read before is in it, or in no life
+        looked: set[str] = set()  # once per read: an agent missing here is in no life
         sifted: list[Stored] = []
         for index, stored in enumerate(commits, 1):
             if index % OTHERS_EVERY == 0:
@@ -193,7 +198,7 @@ class ReadValidator:
         return sifted
 
     async def _with_parents(self, targets: set[str]) -> Lives:
-        """The lives of some runs, of those that they are forks of, and of theirs."""
+        """Return the lives of some runs, of the runs they were forked from, and so on."""
         lives: Lives = {}
         for _ in range(FORK_DEPTH_MAX):
             if not targets:
@@ -207,8 +212,8 @@ class ReadValidator:
 
 
 class _Reading:
-    """What one read learns: `members` from the commits that were asked for, `looked_up` from the
-    lives that were read for it.
+    """The knowledge of one read: `members` from the commits requested, `looked_up` from the lives
+    read for it.
     """
 
     def __init__(self, lives: Lives) -> None:
@@ -224,7 +229,7 @@ class _Reading:
                 yield from telling(stream, commit)
 
     def learn(self, members: Members, stored: Stored) -> None:
-        """Take in what a commit that fits says."""
+        """Take in the members named by a commit that fits."""
         for item in telling(stored.stream, stored.commit):
             fork = learn(members, item)
             if fork is not None:
@@ -232,7 +237,7 @@ class _Reading:
 
 
 def _is_new(stored: Stored, members: Members) -> bool:
-    """Whether a commit is of somebody who is not in the run, as far as it is known."""
+    """Return whether a commit is of an agent not known to be in the run."""
     stream = stored.stream
     if type(stream) is AgentStream:
         return stream.agent not in members.roles
@@ -243,7 +248,7 @@ def _is_new(stored: Stored, members: Members) -> bool:
 
 
 def _runs_of_aggregates(commits: Sequence[Stored]) -> set[str]:
-    """The runs whose steps changed the aggregates among what was read."""
+    """Return the runs whose steps changed the aggregates among the commits read."""
     named = (
         authorship.run_by_which(stored.stream, stored.commit)
         for stored in commits
@@ -253,6 +258,6 @@ def _runs_of_aggregates(commits: Sequence[Stored]) -> set[str]:
 
 
 def _parents_of(commits: Sequence[Stored]) -> set[str]:
-    """The runs that the lives among some commits say they are forks of."""
+    """Return the runs that the lives among some commits were forked from."""
     lives = [stored.commit for stored in commits if type(stored.stream) is RunStream]
     return {fork.parent for commit in lives if (fork := fork_of(commit)) is not None}
