@@ -1,7 +1,8 @@
-"""A session's knowledge of its agent's stream: the state, what each call was answered, what is new.
+"""A session's view of its agent's stream: the state, the answers that calls received, and new
+events.
 
 Shared by the sync and the async session and by their threads; every method is quick and takes one
-lock. What is told goes to the stream's writer in the order it was told.
+lock. Events reach the stream's writer in the order in which they were decided.
 """
 
 from __future__ import annotations
@@ -43,45 +44,47 @@ from hansard.domain.steps import (
 )
 
 TELLING = (StepAttempted, StepYielded, StepCompleted, StepFailed, StepInDoubt, StepSettled)
-"""Events that hold something of what a tool told: they get the label that it gives."""
+"""Events that hold data returned by a tool: they get the label that the tool gives."""
 
 
 ENDING = (StepCompleted, StepFailed, StepBlocked, StepSettled)
-"""Events that may say what a step came to."""
+"""Events that may hold a step's outcome."""
 
 OUTCOMES = (StepCompleted, StepFailed, StepInDoubt)
-"""What may come of a call after its session has ended."""
+"""Outcomes of a call that may be recorded after its session has ended."""
 
 
 class Mode(StrEnum):
-    """How a session treats what is on record and what is not. `record.run(mode=...)` takes `strict`
+    """Handling of recorded and unrecorded calls in a session. `record.run(mode=...)` takes `strict`
     and `offline`; the others follow from the run.
     """
 
     LIVE = "live"
-    """A run that begins: all runs, and is recorded."""
+    """A new run: every call runs and is recorded."""
     RESUME = "resume"
-    """What is on record is answered; the rest runs, and is recorded."""
+    """Recorded calls are answered from the record; the others run and are recorded."""
     FORK = "fork"
-    """As `resume`; of the parent's effects none is made again."""
+    """Like `resume`, but no effect of the parent is repeated."""
     STRICT = "strict"
-    """What is on record is answered; the rest is a `Miss`, and nothing is written."""
+    """Recorded calls are answered from the record; any other is a `Miss`, and nothing is
+    written.
+    """
     OFFLINE = "offline"
-    """As `strict`, on a machine that has neither the tools nor their secrets."""
+    """Like `strict`, on a machine that has neither the tools nor their secrets."""
 
     @property
     def reads_only(self) -> bool:
-        """Whether nothing may run and nothing is written."""
+        """True if nothing may run and nothing is written."""
         return self in (Mode.STRICT, Mode.OFFLINE)
 
 
 class CallIdentity(msgspec.Struct, frozen=True):
-    """What equal calls have in common.
+    """Common identity of equal calls.
 
     Attributes:
-        base: The digest of it (`fingerprint.call_base`).
-        defaults: The arguments that are no part of it: they have their declared defaults.
-        tool: The name of the tool in it.
+        base: Its digest (`fingerprint.call_base`).
+        defaults: Arguments that are not part of it: they have their declared defaults.
+        tool: The tool's name in it.
     """
 
     base: str
@@ -90,7 +93,7 @@ class CallIdentity(msgspec.Struct, frozen=True):
 
 
 class CallPosition(msgspec.Struct, frozen=True):
-    """Where a call stands: its keys, and the chain it is part of."""
+    """Position of a call: its keys, and its place in the chain."""
 
     call: str
     fingerprint: str
@@ -100,27 +103,27 @@ class CallPosition(msgspec.Struct, frozen=True):
     unordered: bool
     junction: Junction | None
     base: str
-    """What its scope counts equal calls by."""
+    """Digest by which its scope counts equal calls."""
     occurrence: int
-    """How many equal calls its scope made before it."""
+    """Number of equal calls that its scope made before it."""
     defaults: tuple[str, ...] = ()
-    """The arguments that are no part of the call key."""
+    """Arguments that are not part of the call key."""
     other: str | None = None
-    """The fingerprint by the chain that the run's is not; None where it is not known."""
+    """Fingerprint by the chain that the run does not use; None if unknown."""
     recorded_as: str | None = None
-    """The call key of the same call on record, made under another name of the tool."""
+    """Call key of the same call as recorded under an earlier name of the tool."""
 
     @property
     def known_by(self) -> str:
-        """The call key by which the record is to be searched."""
+        """Call key by which to search the record."""
         return self.recorded_as or self.call
 
 
 class Ledger(OpenCalls):
     """One agent's stream in one session.
 
-    `writer` is None where the mode only reads. `post` has something called on the loop's thread,
-    `pending` makes a future that whoever asked can wait for.
+    `writer` is None if the mode only reads. `post` calls a function on the loop's thread; `pending`
+    creates a future that a caller can wait for.
     """
 
     def __init__(
@@ -134,28 +137,29 @@ class Ledger(OpenCalls):
         super().__init__(stream)
         self.state = state
         self.opened = state.version
-        """The version at which the session began: what came later is its own."""
+        """Version at which the session started; later events are its own."""
         self.full = False
-        """Whether the run's chain is the full one."""
+        """True if the run uses the full chain."""
         self._others: dict[str, str | None] = {}
-        """Fingerprints by the other chain, by the call keys of what was placed."""
+        """Fingerprints by the other chain, by the keys of the placed calls."""
         self.path: SessionPath | None = None
-        """What a strict replay is to ask for; None in any other mode."""
+        """Path that a strict replay must follow; None in any other mode."""
         self.skipped: set[int] = set()
-        """Steps of the items that a loop skipped, since they were done before; and those whose
-        outcomes were put where their calls stand now."""
+        """Steps of loop items that were skipped as done, and steps whose outcomes were adopted by
+        later calls.
+        """
         self.met: set[int] = set()
-        """Steps without an outcome that a replay has met: it cannot be given one."""
+        """Open steps that a replay has reached, which cannot be answered."""
         self.parent_calls: dict[str, Step] = {}
-        """Of a fork, the calls of its parent, by their call keys."""
+        """Calls of a fork's parent, by their call keys."""
         self.requested: set[int] = set()
-        """Steps on record that this session's calls turned out to be."""
+        """Recorded steps that calls of this session matched."""
         self.replaced: set[int] = set()
-        """Steps in whose place others were called, by somebody's decision."""
+        """Steps that were replaced by other calls, as decided by a person or policy."""
         self.missed: list[str] = []
-        """What a replay was asked for in vain."""
+        """Calls of a replay that are not recorded."""
         self.inherited = 0
-        """Versions up to this one belong to the parent of a fork."""
+        """Versions up to this one belong to a fork's parent."""
         self._writer = writer
         self._post = post
         self._pending = pending
@@ -164,15 +168,15 @@ class Ledger(OpenCalls):
         self._followed: set[int] = set()
         self._next = state.last_step
         self.handed: dict[int, None] = {}
-        """The steps whose outcomes this session was given, in that order."""
+        """Steps whose outcomes this session received, in that order."""
         self.ids: dict[int, str] = {}
-        """Ids of the events that say what steps came to, of those that this session has told."""
+        """Event ids of the step outcomes that this session has recorded."""
         self._telling: dict[int, list[Junction]] = {}
-        """Joins that are told once a step is on record, by its number."""
+        """Joins to mark as recorded with a step, by its number."""
         self._running: set[int] = set()
-        """Steps whose bodies run."""
+        """Steps whose bodies are running."""
         self._hand_over = HandOver()
-        """Held from the decision until its events are the writer's: they are in one order."""
+        """Held from a decision until the writer has its events, which keeps one order."""
         self._watching: set[asyncio.Task[Any]] = set()
         for step in state.steps.values():
             self._index(step)
@@ -183,7 +187,7 @@ class Ledger(OpenCalls):
 
     @property
     def actor(self) -> Actor:
-        """Who its commits say wrote them, and for whom."""
+        """Author of the session's commits, with its principals."""
         return self._writer.identity.actor if self._writer is not None else Actor(self.stream.agent)
 
     def _index(self, step: Step) -> None:
@@ -194,7 +198,7 @@ class Ledger(OpenCalls):
             self.replaced.add(step.instead_of)
 
     def _follow(self, event: Event) -> None:
-        """Take note of the steps that an event follows: the agent went on after them."""
+        """Note the steps that an event follows: the agent continued after them."""
         self._followed.update(getattr(event, "after", ()))
         if isinstance(event, MessageAdded) and event.step is not None:
             self._followed.add(event.step)
@@ -202,19 +206,19 @@ class Ledger(OpenCalls):
     # ------------------------------------------------------------ the session's end
 
     def start(self, step: int) -> None:
-        """A call's body begins. Raises SessionEnded."""
+        """Mark a call's body as running. Raises SessionEnded."""
         with self.lock:
             self.demand_open()
             self._running.add(step)
 
     def stop(self, step: int) -> None:
-        """A call's body is over, whatever came of it."""
+        """Mark a call's body as ended, with any outcome."""
         with self.lock:
             self._running.discard(step)
 
     async def watch(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """What something that only looks comes to. On the bus's loop. Raises SessionEnded as soon
-        as the session ends.
+        """Run a read-only coroutine on the bus's loop and return its result. Raises SessionEnded as
+        soon as the session ends.
         """
         self.demand_open()
         looking = asyncio.ensure_future(work())
@@ -229,7 +233,7 @@ class Ledger(OpenCalls):
             looking.cancel()
 
     def end(self) -> None:
-        """The session has ended, though nothing says so on record."""
+        """Mark the session as ended, without recording it."""
         with self.lock:
             if self.ended:
                 return
@@ -247,11 +251,11 @@ class Ledger(OpenCalls):
         work: Callable[[StreamWriter, Sequence[Recorded]], Coroutine[Any, Any, Stored]],
         done: asyncio.Future[Any],
     ) -> None:
-        """Like `record`, of the session's end; `work` sends it with what it is to the run. On the
+        """Record the session's end; `work` appends it together with its effect on the run. On the
         bus's loop.
 
-        A call with effects whose body still runs is in doubt from here on: what comes of it may
-        never be on record. What is told of it later is recorded as late.
+        A call with effects whose body still runs is in doubt from now on: its outcome may never be
+        recorded. An outcome that arrives later is recorded as late.
         """
         with self.lock, self._hand_over.alone():
             writer = self._open_writer()
@@ -270,7 +274,7 @@ class Ledger(OpenCalls):
         ]
 
     def next_step(self) -> int:
-        """The number of a new step."""
+        """Return the number of a new step."""
         with self.lock:
             self._next += 1
             return self._next
@@ -278,7 +282,7 @@ class Ledger(OpenCalls):
     def place(
         self, scope: Scope, base: str, defaults: tuple[str, ...] = ()
     ) -> tuple[CallPosition, Step | None]:
-        """Where a call stands now, and the recorded step it is, if any."""
+        """Return a call's position now, and its recorded step, if any."""
         with self.lock:
             occurrence = scope.occurrence(base)
             call = fingerprint.call_key(base, occurrence)
@@ -287,8 +291,8 @@ class Ledger(OpenCalls):
     def place_as_recorded(
         self, place: CallPosition, tool: str, identities: Iterable[CallIdentity]
     ) -> tuple[CallPosition, Step | None]:
-        """The same of a call whose own key is not on record, by the first of the identities that
-        it is on record with, if any.
+        """Return the position and step of a call whose own key is not recorded, by the first
+        recorded identity, if any.
         """
         with self.lock:
             if place.call in self._by_call:
@@ -340,8 +344,8 @@ class Ledger(OpenCalls):
         return place, step
 
     def is_early(self, scope: Scope, base: str) -> bool:
-        """Whether a call made now is on record, but not here: after steps whose outcomes this
-        session was not given yet.
+        """Return whether a call made now is recorded, but later: after steps whose outcomes this
+        session has not received yet.
         """
         with self.lock:
             call = fingerprint.call_key(base, scope.occurrences.get(base, 0))
@@ -354,7 +358,7 @@ class Ledger(OpenCalls):
             return any(before not in self.handed for before in self.state.steps[number].after)
 
     def joins(self, place: CallPosition, step: int) -> tuple[Join, ...]:
-        """The joins that a new step tells of; they are told once it is on record."""
+        """Return the joins to record with a new step, and mark them once the step is recorded."""
         with self.lock:
             found = untold(place.junction)
             if found:
@@ -362,14 +366,14 @@ class Ledger(OpenCalls):
             return tuple(join for _, join in found)
 
     def recorded_call(self, call: str) -> Step | None:
-        """The newest step with a call key, whatever came before it."""
+        """Return the newest step with a call key, whatever came before it."""
         with self.lock:
             number = self._by_call.get(call)
             return self.state.steps[number] if number is not None else None
 
     def is_replayed(self, step: Step) -> bool:
-        """Whether this session has met a recorded step: it was called again, another call took its
-        place, or its body did not run because the composite around it was answered.
+        """Return whether this session has dealt with a recorded step: it was called again, another
+        call replaced it, or its body did not run because the enclosing composite was answered.
         """
         if (
             step.number in self.requested
@@ -385,8 +389,8 @@ class Ledger(OpenCalls):
         return False
 
     def in_doubt(self, scope: Scope, since: int) -> bool:
-        """Whether a call that does something to the world was begun in a scope, or in what that
-        began, after a step, and what came of it is not known.
+        """Return whether a call with effects, in a scope or below it and after a step, has an
+        unknown outcome.
         """
         with self.lock:
             return any(
@@ -405,12 +409,12 @@ class Ledger(OpenCalls):
         return False
 
     def went_on(self, step: Step) -> bool:
-        """Whether the agent did something after a step, in its scope or after joining it."""
+        """Return whether the agent continued after a step, in its scope or after joining it."""
         with self.lock:
             return step.number in self._followed
 
     def advance(self, scope: Scope, step: Step, *, given: bool = True) -> None:
-        """Let a scope go on after a step's outcome; `given`: its caller was handed that."""
+        """Advance a scope past a step's outcome; `given`: the caller received the outcome."""
         with self.lock:
             if given:
                 self.handed[step.number] = None
@@ -424,7 +428,7 @@ class Ledger(OpenCalls):
 
     @property
     def answered(self) -> set[int]:
-        """The steps from before the session that it did not run again."""
+        """Steps from before the session that it did not run again."""
         with self.lock:
             steps = self.state.steps
             given = (
@@ -436,13 +440,13 @@ class Ledger(OpenCalls):
 
     @property
     def answered_ranges(self) -> Ranges | None:
-        """The same, to tell; None of an agent's first session, which had nothing before it."""
+        """The same steps as ranges, to record; None for an agent's first session."""
         with self.lock:
             return ranges(self.answered) if self.state.epoch > 1 else None
 
     def skip(self, scope: Scope, name: str, after: tuple[int, ...]) -> None:
-        """Count the steps of a loop's items that were done before as answered: those in scopes of
-        this name, that the chain at the end of the last one leads back to.
+        """Count the steps of a loop's finished items as answered: those in scopes of this name that
+        the chain leads back to from the last item's end.
         """
         within = f"{scope.path}/{name}."
         with self.lock:
@@ -458,9 +462,8 @@ class Ledger(OpenCalls):
                     ahead += step.after
 
     def given(self, scope: Scope) -> list[int]:
-        """The steps whose results the agent has been given in a scope: those that its chain leads
-        back to, into scopes that were joined and out of those that it is in, and what overlapped
-        others there.
+        """Return the steps whose results the agent has received in a scope: those that its chain
+        leads back to, through joined and enclosing scopes, and those that overlapped others there.
         """
         with self.lock:
             found: set[int] = set()
@@ -475,7 +478,7 @@ class Ledger(OpenCalls):
 
     @contextlib.contextmanager
     def noting(self, scope: Scope) -> Generator[None]:
-        """A fact of this scope is being written."""
+        """Mark a fact of this scope as being written."""
         with self.lock:
             scope.noting += 1
         try:
@@ -485,11 +488,11 @@ class Ledger(OpenCalls):
                 scope.noting -= 1
 
     def record(self, commands: Sequence[Command], *, wait: bool = True) -> Any:
-        """Decide, fold, and hand the events to the writer as one commit's worth.
+        """Decide, fold, and hand the events to the writer for one commit.
 
-        Returns a future to wait for, or None where nothing was new or `wait` is False. Raises
-        Refused, BadValue, TooLarge, what the writer was lost to, and SessionEnded for all but what
-        came of a call.
+        Returns a future to wait for, or None if there is nothing new or `wait` is False. Raises
+        Refused, BadValue, TooLarge, the writer's error, and SessionEnded for all but a call's
+        outcome.
         """
         with self.lock, self._hand_over.alone():
             if not _is_outcome(commands):
@@ -515,8 +518,8 @@ class Ledger(OpenCalls):
     def _decide(
         self, writer: StreamWriter, commands: Iterable[Command], events: list[Recorded]
     ) -> None:
-        """Fold what commands come to, and add it to `events`: whatever the next one's error, what
-        is folded has to be written.
+        """Fold the events of commands, and add them to `events`: even if a later command raises,
+        folded events must be written.
         """
         for command in commands:
             for event in agent.decide(self.state, command):
@@ -526,7 +529,9 @@ class Ledger(OpenCalls):
                     self.ids[event.step] = events[-1].id
 
     def _put(self, writer: StreamWriter, events: list[Recorded], done: Any) -> Any:
-        """Give events to the writer; what to wait for. A thread that waits may send them itself."""
+        """Hand events to the writer and return the future to wait for. A waiting thread may send
+        them itself.
+        """
         label = self.label.stored
         if isinstance(done, Arrival):
             held = writer.hold(events, done, label)
@@ -550,11 +555,11 @@ class Ledger(OpenCalls):
         step: int,
         work: Callable[[Joined], Coroutine[Any, Any, Stored]],
     ) -> Any:
-        """Like `record`, but a step's outcome is found while it is written: by `work`, together
-        with what it writes to other streams.
+        """Record like `record`, but with an outcome that `work` determines while it writes to other
+        streams.
 
-        The outcome's version is taken now, so that whatever is told meanwhile comes after it; the
-        step stays open until `work` has called `Joined.outcome`, which it must, once.
+        The outcome's version is reserved now, so that later events follow it; the step stays open
+        until `work` has called `Joined.outcome`, exactly once.
         """
         with self.lock, self._hand_over.alone():
             self.demand_open()
@@ -573,8 +578,8 @@ class Ledger(OpenCalls):
         decide: Callable[[], Coroutine[Any, Any, Stored]],
         done: Any,
     ) -> None:
-        """Have a decision over several streams made once all that was told before is stored, in a
-        task of its own: whoever waits for it may be interrupted.
+        """Run a decision over several streams once all earlier events are stored, in its own task,
+        since its waiter may be interrupted.
         """
 
         async def decided(turn: asyncio.Future[None]) -> Stored:
@@ -602,7 +607,7 @@ class Ledger(OpenCalls):
         self._follow(event)
 
     def derive(self, outcome: StepCompleted) -> Step:
-        """Take over what a step came to from elsewhere on record, where nothing is written."""
+        """Adopt a step's outcome from elsewhere in the record, without writing it."""
         with self.lock:
             found = self.state.steps
             step = steps.evolve(found[outcome.step], outcome, found[outcome.step].version)
@@ -611,8 +616,8 @@ class Ledger(OpenCalls):
             return step
 
     def _took_over(self, event: AgentEvent) -> None:
-        """Take note of an earlier step of this stream whose outcome a call was given. A number may
-        be one of the parent's of a fork, too: then it is another call here.
+        """Note an earlier step of this stream whose outcome a call adopted. The number may also be
+        a step of a fork's parent, which is another call here.
         """
         if isinstance(event, StepCompleted) and event.reused not in (None, event.step):
             old, new = self.state.steps.get(event.reused or 0), self.state.steps[event.step]
@@ -621,17 +626,17 @@ class Ledger(OpenCalls):
 
     @property
     def label(self) -> Label:
-        """The agent's label: the join of all that it was shown."""
+        """The agent's label: the join of all labels that it has seen."""
         return parse(self.state.label)
 
     def shown(self, label: Label | None) -> None:
-        """The agent is shown something with this label: what it says from here on has it, too."""
+        """Join a label to the agent's; all its later events have it."""
         if label is not None:
             with self.lock:
                 self.state.label = raised(self.state.label, label)
 
     def expected(self, scope: Scope) -> str:
-        """What the record has next in a scope, for the error that shows both sides."""
+        """Return the next recorded step of a scope, for error messages."""
         with self.lock:
             for step in self.state.steps.values():
                 if step.scope == scope.path and step.after == scope.after:
@@ -640,11 +645,11 @@ class Ledger(OpenCalls):
 
 
 Ended = StepCompleted | StepFailed | StepBlocked
-"""How a step ends whose outcome is found while it is written."""
+"""Outcomes of a step that are determined while it is written."""
 
 
 class Joined:
-    """A step whose outcome is being found: the events to write before it, and what it came to."""
+    """A step whose outcome is being determined, with the events to write before it."""
 
     def __init__(
         self, ledger: Ledger, writer: StreamWriter, step: int, version: int, events: list[Recorded]
@@ -655,28 +660,28 @@ class Joined:
         self._version = version
         self._events = events
         self.id = ""
-        """The id of the outcome's event, as it was made last."""
+        """Id of the outcome's event, as created last."""
         self.intent = events[-1].id if events else ""
-        """The id of the intent's event; empty where that stood on record before."""
+        """Id of the intent's event; empty if it was recorded before."""
 
     def opened(self) -> None:
-        """What is to be written before the outcome is stored: only that is left."""
+        """Drop the events before the outcome, since they are stored."""
         self._events = []
 
     def events(self, outcome: Ended) -> list[Recorded]:
-        """What is to be sent to the agent's stream. Raises BadValue, TooLarge."""
+        """Return the events to append to the agent's stream. Raises BadValue, TooLarge."""
         recorded = self.writer.recorded(outcome)
         self.id = recorded.id
         return [*self._events, recorded]
 
     def shown(self, label: Label | None) -> Label | None:
-        """The agent's label, raised by that of what the outcome tells it."""
+        """Return the agent's label, joined with that of the outcome's data."""
         with self._ledger.lock:
             self._ledger.shown(label)
             return self._ledger.label.stored
 
     def outcome(self, outcome: Ended) -> None:
-        """Fold the outcome, now that it is stored."""
+        """Fold the outcome, which is now stored."""
         with self._ledger.lock:
             found = self._ledger.state.steps
             found[self._step] = steps.evolve(found[self._step], outcome, self._version)
@@ -684,7 +689,7 @@ class Joined:
 
 
 def describe(step: Step) -> str:
-    """A step in one line."""
+    """Return a step as one line."""
     arguments = bytes(step.arguments).decode()
     if len(arguments) > 200:  # noqa: PLR2004 -- one line of an error
         arguments = arguments[:200] + "..."
@@ -692,11 +697,11 @@ def describe(step: Step) -> str:
 
 
 def _is_outcome(commands: Sequence[Command]) -> bool:
-    """Whether commands say what a call came to, and nothing after it."""
+    """Return whether the last command is a call's outcome."""
     last = commands[-1] if commands else None
     return isinstance(last, Tell) and isinstance(last.event, OUTCOMES)
 
 
 def is_final(step: Step) -> bool:
-    """Whether a step has an outcome that replay can return or raise."""
+    """Return whether a step has an outcome that replay can return or raise."""
     return step.status in (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.BLOCKED)

@@ -1,18 +1,18 @@
-"""Values of packages that a program may use: numpy, pandas, pyarrow, pydantic, httpx. Hansard
-imports none of them for this: what is recorded by a package is made again where the program has
-loaded it.
+"""Values of packages that a program may use: numpy, pandas, pyarrow, pydantic, httpx.
 
-A type of one of them is known by a tag as every other one is (`hansard.domain.value_types`):
+Hansard imports none of them for this: their values are restored if the program has loaded the
+package. Like any other type (`hansard.domain.value_types`), each of their types has a tag:
 
-    numpy.array.v1    dtype, shape, and the bytes in the order of bytes that the dtype says
+    numpy.array.v1    dtype, shape, and the bytes in the dtype's byte order
     numpy.scalar.v1   dtype and value
-    pandas.frame.v1   Arrow's stream format, with columns, dtypes and index; so pandas.series.v1
+    pandas.frame.v1   Arrow's stream format, with columns, dtypes and index; also pandas.series.v1
     pandas.timestamp.v1  pandas.timedelta.v1  pandas.nat.v1  pandas.na.v1
     arrow.table.v1    Arrow's stream format
-    httpx.request.v1  httpx.response.v1 (httpx2.): as errors have them, without what may hold keys
+    httpx.request.v1  httpx.response.v1 (httpx2.): as held by errors, without parts that may hold
+        keys
 
-A pydantic model is a record, as a dataclass is: recorded as its fields, and made again from the
-annotation of the tool, or by a tag of its own (`hansard.value_type`).
+A pydantic model is a record, like a dataclass: recorded as its fields, and restored by the tool's
+annotation, or by its own tag (`hansard.value_type`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ PACKAGES = {
     "httpx": "httpx",
     "httpx2": "httpx2",
 }
-"""The package of a tag, by the tag's first word."""
+"""Package of a tag, by the tag's first word."""
 
 ARRAY_KINDS = "biufcmMSU"
 """Kinds of dtype whose values are their bytes: bool, numbers, times and texts."""
 
 FLOAT_BYTES_MAX = {"f": 8, "c": 16}
-"""Largest item of a kind: a longer float has bytes that mean nothing, on some machines."""
+"""Largest item of a kind, in bytes: a longer float has padding bytes on some machines."""
 
 
 def _loaded(name: str) -> Any:
@@ -140,7 +140,7 @@ def _of_numpy(cls: type, numpy: Any) -> ValueType | None:
 
 
 def _arrow() -> Any:
-    """What frames and tables are recorded by. Raises BadValue."""
+    """Return pyarrow, by which frames and tables are recorded. Raises BadValue."""
     try:
         return importlib.import_module("pyarrow")
     except ModuleNotFoundError as error:
@@ -149,8 +149,8 @@ def _arrow() -> Any:
 
 
 def _to_stream(table: Any) -> bytes:
-    """A table in Arrow's stream format. Every value is taken again: equal tables give equal bytes,
-    however they were cut, and whatever stands where a value is null.
+    """Return a table in Arrow's stream format. Every value is copied, so that equal tables give
+    equal bytes, whatever their chunks and the bytes under null values.
     """
     pyarrow = _arrow()
     table = table.take(pyarrow.array(range(len(table)), pyarrow.int64())).combine_chunks()
@@ -206,7 +206,9 @@ def _decode_frame(fields: dict[str, Any]) -> Any:
 
 
 def _alike(compare: str, back: Any, value: Any) -> bool:
-    """Equal in every value, dtype, name and label; an index's freq is not recorded."""
+    """Return whether two are equal in every value, dtype, name and label; an index's freq is not
+    recorded.
+    """
     try:
         getattr(_loaded("pandas").testing, compare)(
             back, value, check_exact=True, check_freq=False, check_index_type="equiv"
@@ -315,14 +317,14 @@ _OF: dict[str, Callable[[type, Any], ValueType | None]] = {
 
 
 def of_class(cls: type) -> ValueType | None:
-    """How a class of a package is recorded; None for every other one."""
+    """Return how a class of a package is recorded; None for any other class."""
     package = cls.__module__.partition(".")[0]
     find, module = _OF.get(package), _loaded(package)
     return find(cls, module) if find is not None and module is not None else None
 
 
 def of_tag(tag: str) -> ValueType | None:
-    """The type of a package's tag. Raises BadValue where the package is not loaded."""
+    """Return the type of a package's tag. Raises BadValue if the package is not loaded."""
     package = PACKAGES.get(tag.partition(".")[0])
     if package is None:
         return None
@@ -351,18 +353,18 @@ def _classes(package: str, module: Any) -> list[type]:
 
 
 def is_model(cls: object) -> bool:
-    """Whether a class is a pydantic model."""
+    """Return whether a class is a pydantic model."""
     base = getattr(_loaded("pydantic"), "BaseModel", None)
     return isinstance(base, type) and isinstance(cls, type) and issubclass(cls, base)
 
 
 def model_fields(cls: Any) -> dict[str, Any]:
-    """The annotations of a pydantic model's fields, by their names."""
+    """Return the annotations of a pydantic model's fields, by name."""
     return {name: field.annotation for name, field in cls.model_fields.items()}
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """The fields of a pydantic model by their names, and what else it was given."""
+    """Return a pydantic model's fields and extra values by name; None for any other value."""
     if not is_model(type(value)):
         return None
     fields = {name: getattr(value, name) for name in type(value).model_fields}
@@ -370,7 +372,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def aliases(cls: Any) -> set[str]:
-    """The names besides those of its fields that a pydantic model is made by."""
+    """Return the aliases by which a pydantic model can be built, besides its field names."""
     found: set[str] = set()
     for field in cls.model_fields.values() if is_model(cls) else ():
         for alias in (field.alias, field.validation_alias):
@@ -380,9 +382,9 @@ def aliases(cls: Any) -> set[str]:
 
 
 def model_parts(value: Any) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """What a pydantic model holds beside its defaults, by name; and the names of fields that it
-    lacks (SDKs make models of replies that leave out a required one), of those that hold something
-    without having been set, and of attributes that are no fields.
+    """Return a pydantic model's values other than its defaults, by name; and the names of missing
+    fields (SDKs build reply models that lack a required one), of fields with values that were not
+    set, and of attributes that are not fields.
     """
     cls, held = type(value), value.__dict__
     private = _private_defaults(cls)
@@ -428,8 +430,8 @@ def make_model(
     more: dict[str, Any],
     check: Callable[[dict[str, Any], set[str], set[str]], None],
 ) -> Any:
-    """A pydantic model of what `model_parts` gave, without validating it: nothing of the class runs
-    but factories of its defaults. Raises ValueError where it has other fields now.
+    """Build a pydantic model from `model_parts`, without validation: of the class's code, only
+    factories of defaults run. Raises ValueError if its fields have changed.
     """
     lacks, unset = set(more.get("lacks", ())), set(more.get("unset", ()))
     besides = set(more.get("besides", ()))
@@ -464,14 +466,14 @@ def make_model(
 
 
 def _held(model: Any) -> dict[str, Any]:
-    """The fields of a model and its other attributes, but for cached properties."""
+    """Return a model's fields and other attributes, except cached properties."""
     fields = type(model).model_fields
     held = {name: item for name, item in model.__dict__.items() if name in fields}
     return held | value_types.attributes_besides(model, fields)
 
 
 def same_model(back: Any, value: Any, same: value_types.Same) -> bool | None:
-    """Whether two pydantic models are the same, which of their fields were set included."""
+    """Return whether two pydantic models are equal, including which fields were set."""
     if not is_model(type(value)):
         return None
     return bool(
@@ -483,12 +485,12 @@ def same_model(back: Any, value: Any, same: value_types.Same) -> bool | None:
 
 
 def is_validation_error(cls: type) -> bool:
-    """Whether a class is pydantic's ValidationError."""
+    """Return whether a class is pydantic's ValidationError."""
     return cls is getattr(_loaded("pydantic_core"), "ValidationError", None)
 
 
 def validation_parts(error: BaseException) -> dict[str, Any] | None:
-    """What pydantic's ValidationError is made of; None for any other error."""
+    """Return the parts of pydantic's ValidationError; None for any other error."""
     if not is_validation_error(type(error)):
         return None
     found: Any = error
@@ -503,7 +505,7 @@ def validation_parts(error: BaseException) -> dict[str, Any] | None:
 
 
 def make_validation_error(cls: Any, parts: dict[str, Any]) -> Any:
-    """A ValidationError of its parts."""
+    """Build a ValidationError from its parts."""
     return cls.from_exception_data(parts["title"], [_detail(each) for each in parts["errors"]])
 
 
@@ -531,12 +533,14 @@ def _is_known(kind: str, context: dict[str, Any]) -> bool:
 
 
 UNRECORDED_HEADERS = frozenset({"content-encoding", "set-cookie"})
-"""Headers of a response that are not recorded: its content is decoded, and cookies log in."""
+"""Response headers that are not recorded: the recorded content is decoded, and cookies are
+credentials.
+"""
 
 
 def _of_httpx(cls: type, httpx: Any) -> ValueType | None:
-    """Requests and responses, as errors have them. A request's headers and content are not
-    recorded: they hold keys.
+    """Return how requests and responses held by errors are recorded. A request's headers and
+    content are not recorded: they hold keys.
     """
     if cls is httpx.Request:
         return ValueType(

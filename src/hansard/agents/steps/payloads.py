@@ -1,10 +1,10 @@
-"""How arguments and results become what is recorded: plain values, large ones by reference.
+"""Recorded form of arguments and results: plain values, large ones by reference.
 
-A value over 64 KiB goes to the blobs. What an argument or a result says that earlier ones of the
-same agent said (a growing prompt, in whatever structure) is recorded as references to those, so
-that N model calls cost O(N) bytes. Both are undone when a step is read: `hansard.domain.payload`.
+A value over 64 KiB goes to the blobs. Text of an argument or result that repeats earlier texts of
+the same agent (a growing prompt, in any structure) is recorded as references to them, so that N
+model calls cost O(N) bytes. Both are resolved when a step is read: `hansard.domain.payload`.
 Records of older versions hold lists as an earlier list and what was appended (`$append`): they are
-read, and no longer written.
+read, but no longer written.
 """
 
 from __future__ import annotations
@@ -58,73 +58,78 @@ from hansard.domain.values import TOO_LARGE, Plain, Scrub, same
 # the successors of rsync and Git), so a text is found wherever it has moved to.
 
 SOURCE_CHARACTERS_MIN = 128
-"""A text shorter than this is not referred to."""
+"""Shortest text that is referred to, in characters."""
 
 SHARED_CHARACTERS_MIN = 512
-"""A text shorter than this is recorded in full: references would not be much smaller."""
+"""Shortest text that is recorded by references, in characters: for shorter ones, references would
+hardly be smaller.
+"""
 
 COPY_CHARACTERS_MIN = 48
-"""A range shorter than this is said again: a reference to it takes some 30 characters."""
+"""Shortest range that is recorded as a reference, in characters: a reference takes about 30."""
 
 PIECES_MAX = 256
-"""Most pieces of one value; what is left then is recorded in full."""
+"""Largest number of pieces of one value; the rest is recorded in full."""
 
 TEXTS_CHARACTERS_MAX = 4 * 1024 * 1024
-"""Characters of the texts that a session keeps to compare with; the newest is kept whatever its
-size."""
+"""Characters of the texts that a session keeps for comparison; the newest is kept whatever its
+size.
+"""
 
 TEXTS_MAX = 64
-"""Most of them."""
+"""Largest number of texts kept."""
 
 ANCHORS_MAX = 32_768
-"""Most anchors that a session keeps, some 5 MB: those of about a million characters."""
+"""Largest number of anchors that a session keeps, about 5 MB: those of about a million
+characters.
+"""
 
 BEGINS_MAX = 8
-"""Newest texts whose begins are compared with: as many prompts may take turns."""
+"""Number of newest texts whose beginnings are compared; that many prompts may alternate."""
 
 ANCHOR_CHARACTERS = 32
 
 LOOKED_THROUGH_MAX = 32 * 1024 * 1024
-"""Characters that are looked through for one value's anchors: some 20 ms."""
+"""Characters that are searched for one value's anchors: about 20 ms."""
 
 OCCURRENCES_MAX = 4
-"""Places of an anchor in one text that are compared: the longest run counts."""
+"""Number of occurrences of an anchor in one text that are compared; the longest run wins."""
 
 ANCHORS_APART = 24
-"""Least characters from one anchor that is kept to the next; all of a new text's are looked up."""
+"""Smallest distance of two kept anchors, in characters; a new text looks up all of its anchors."""
 
 
 def _every(step: int, first: int) -> str:
-    """A class of characters: those whose code points are so far apart."""
+    """Return a character class: code points in steps of `step`, from `first`."""
     return "[" + "".join(re.escape(chr(code)) for code in range(first, 0xD800, step)) + "]"
 
 
 @functools.cache
 def _place() -> re.Pattern[str]:
-    """An anchor begins after one of these: at about every tenth character of English, at every
-    thirtieth of base64 or hex, and where a JSON text begins. Two pairs of classes, so that hardly a
-    vocabulary has neither. Compiled when a text is first looked through: it takes some 50 ms.
+    """Return the pattern before an anchor. It matches at about every tenth character of English,
+    every thirtieth of base64 or hex, and where a JSON text starts. It has two pairs of classes,
+    since few vocabularies lack both. Compiled at first use, which takes about 50 ms.
     """
     pairs = f"{_every(4, 0x23)}{_every(8, 0x20)}|{_every(4, 0x21)}{_every(8, 0x26)}"
     return re.compile(f'{pairs}|:"')
 
 
 class _Known(msgspec.Struct):
-    """A text that is on record; `kind` says what else is likely to go on from it."""
+    """A recorded text; `kind` identifies the texts that are likely to extend it."""
 
     text: str
     kind: tuple[str, str | None]
 
 
 class Found(msgspec.Struct):
-    """What a text consists of, and where in it stands what no earlier one said."""
+    """Pieces of a text, and the ranges that no earlier text contains."""
 
     pieces: list[str | Copy]
     new: list[tuple[int, int]]
 
 
 class Learned(msgspec.Struct):
-    """A text to refer to, once its event is on record: an argument by its name, or a result."""
+    """A text to refer to once its event is recorded: an argument by its name, or a result."""
 
     argument: str | None
     text: str
@@ -133,7 +138,7 @@ class Learned(msgspec.Struct):
 
 
 class Shared:
-    """What one session knows of its agent's texts. Every method may be called from any thread."""
+    """Texts of one session's agent that can be referred to. Every method is thread-safe."""
 
     def __init__(self) -> None:
         self._texts: OrderedDict[Key, _Known] = OrderedDict()
@@ -141,18 +146,21 @@ class Shared:
         self._newest: dict[tuple[str, str | None], Key] = {}
         self._anchors: OrderedDict[int, Key] = OrderedDict()
         self.anchored = self._anchors.get
-        """The text that an anchor was last found in: asked for each of a text's."""
+        """Returns the text that last contained an anchor; bound once, as it is called for each
+        anchor.
+        """
         self._lock = threading.Lock()
 
     def find(self, text: str, kind: tuple[str, str | None]) -> Found:
-        """What a text consists of. An argument may be made of arguments and results, a result of
-        results: so what a tool gives is never told by what it was given.
+        """Split a text into new pieces and references. An argument may refer to arguments and
+        results, a result only to results: so a tool's output never depends on references to its
+        input.
         """
         with self._lock:
             return _Search(self, text, kind).found()
 
     def learn(self, step: int, learned: list[Learned]) -> None:
-        """Take in texts of a step that is on record now, to refer to them."""
+        """Add texts of a step that is now recorded, to refer to them."""
         with self._lock:
             for one in learned:
                 self._learn((step, one.argument), one)
@@ -182,21 +190,21 @@ class Shared:
     # ------------------------------------------------------------ for a search
 
     def known(self, key: Key) -> _Known | None:
-        """A text that is kept."""
+        """Return a kept text, or None."""
         return self._texts.get(key)
 
     def newest(self) -> Iterator[tuple[Key, _Known]]:
-        """The newest texts that are kept, the newest first."""
+        """Return the newest kept texts, newest first."""
         newest = itertools.islice(reversed(self._texts), BEGINS_MAX)
         return ((key, self._texts[key]) for key in newest)
 
     def likely(self, kind: tuple[str, str | None]) -> Key | None:
-        """The newest text of a kind."""
+        """Return the newest text of a kind."""
         return self._newest.get(kind)
 
 
 def _places(text: str, begin: int, end: int) -> Iterator[int]:
-    """Where anchors begin: at the begin of a range, and at places that depend on the text there."""
+    """Yield anchor positions: the start of a range, and positions determined by the text."""
     last = len(text) - ANCHOR_CHARACTERS
     least = begin
     if begin <= last:
@@ -210,7 +218,7 @@ def _places(text: str, begin: int, end: int) -> Iterator[int]:
 
 
 class _Search:
-    """One text being looked for in those that are known."""
+    """Search for one text among the known ones."""
 
     def __init__(self, shared: Shared, text: str, kind: tuple[str, str | None]) -> None:
         self._shared = shared
@@ -219,10 +227,10 @@ class _Search:
         self._left = LOOKED_THROUGH_MAX
         self._made = Found([], [])
         self._said = 0
-        """Up to here the pieces go."""
+        """End of the range covered by the pieces."""
 
     def found(self) -> Found:
-        """The pieces. Costs time in proportion to the text and to what is new in it."""
+        """Return the pieces. The time is proportional to the text and its new parts."""
         text = self._text
         base, length = self._by_begin()
         known = self._shared.known(base) if base is not None else None
@@ -243,7 +251,9 @@ class _Search:
         return self._made
 
     def _by_begin(self) -> tuple[Key | None, int]:
-        """The text that begins most like this one, and how far; the last of its kind, if none."""
+        """Return the text with the longest common beginning, and its length; if there is none, the
+        last text of the same kind.
+        """
         best, longest = None, 0
         for key, known in self._shared.newest():
             if not self._may_have(key):
@@ -265,7 +275,7 @@ class _Search:
         return self._kind[1] is not None or key[1] is None
 
     def _middle(self, end: int, base: Key | None) -> None:
-        """Look for what stands between begin and end anywhere in what is known."""
+        """Search all known texts for the parts between the common beginning and end."""
         text, anchored = self._text, self._shared.anchored
         at = self._said
         last = end - ANCHOR_CHARACTERS
@@ -280,7 +290,7 @@ class _Search:
                 return
 
     def _go_on(self, at: int, end: int, base: Key | None, anchored: Key) -> int:
-        """Take over the longest run around an anchor; where it ends, 0 where it is too short."""
+        """Copy the longest run around an anchor; return its end, or 0 if it is too short."""
         best: tuple[int, int, int, Key] | None = None
         for key in dict.fromkeys((base, anchored)):
             known = self._shared.known(key) if key is not None else None
@@ -323,7 +333,7 @@ class _Search:
         self._said = at + length
 
     def _full(self, until: int) -> None:
-        """Say in full what stands up to here."""
+        """Add the text up to here in full."""
         if until > self._said:
             self._made.pieces.append(self._text[self._said : until])
             self._made.new.append((self._said, until))
@@ -331,17 +341,17 @@ class _Search:
 
 
 def _common(a: str, i: int, b: str, j: int, most: int) -> int:
-    """How many characters are equal from two places on, at most so many."""
+    """Count equal characters after two positions, up to `most`."""
     return _longest(lambda at, to: a[i + at : i + to] == b[j + at : j + to], most)
 
 
 def _common_back(a: str, i: int, b: str, j: int, most: int) -> int:
-    """As `_common`, before two places."""
+    """Count equal characters before two positions, up to `most`."""
     return _longest(lambda at, to: a[i - to : i - at] == b[j - to : j - at], most)
 
 
 def _longest(equal: Callable[[int, int], bool], most: int) -> int:
-    """How far what is compared part by part is equal, at most so far."""
+    """Return the length up to which `equal` holds, compared in parts, up to `most`."""
     count, step, growing = 0, 64, True
     while count < most:
         size = min(step, most - count)
@@ -356,30 +366,35 @@ def _longest(equal: Callable[[int, int], bool], most: int) -> int:
 
 
 INLINE_BYTES_MAX = 64 * 1024
-"""Largest value kept inside an event; a larger one is a blob."""
+"""Largest value kept inside an event, in bytes; a larger one is a blob."""
 
 EVENT_BYTES_MAX = 160 * 1024
-"""Largest event data; above it the largest values become blobs although each alone would fit."""
+"""Largest event data, in bytes; above it the largest values become blobs even if each one would
+fit.
+"""
 
 LISTS_KEPT_MAX = 64
-"""Newest arguments with lists told by what was appended that a reader keeps."""
+"""Number of newest `$append` lists of arguments that a reader keeps."""
 
 SAVED_CHARACTERS_MIN = 256
-"""Least that is referred to in a value: less of it is not worth its references. At least a quarter
-of the value must be, too: what is new for the most part stands in one piece."""
+"""Smallest total of references in a value, in characters: fewer are not worth it. At least a
+quarter of the value must be references as well, so that mostly new values stay in one piece.
+"""
 
 MOVED_BYTES_MIN = 1_024
-"""Texts of a value told by parts that are larger become blobs, where the event is too large."""
+"""Texts inside a value that are larger than this become blobs if the event is too large, in
+bytes.
+"""
 
 VALUE_BYTES_MAX = values.SIZE_MAX
-"""Largest single value, in JSON bytes; larger is refused before the call."""
+"""Largest single value, in JSON bytes; a larger one is rejected before the call."""
 
 _encoder = msgspec.json.Encoder()
 
 
 class Packed(msgspec.Struct):
     """A payload ready to record, the blobs that must be stored before it, and the texts that may be
-    referred to once it is on record.
+    referred to once it is recorded.
     """
 
     raw: msgspec.Raw
@@ -388,7 +403,7 @@ class Packed(msgspec.Struct):
 
 
 class _Value(msgspec.Struct):
-    """A value on its way into an event: its JSON, what is recorded for it, and its blobs."""
+    """A value on its way into an event: its JSON, its recorded form, and its blobs."""
 
     encoded: bytes
     raw: bytes
@@ -396,7 +411,7 @@ class _Value(msgspec.Struct):
     blobs: list[bytes] = []
 
     def move(self) -> None:
-        """Leave as little of it in the event as can be: the rest goes to blobs."""
+        """Move as much of the value as possible to blobs."""
         if self.found is not None:
             self.raw, self.blobs = _by_parts(self.found, self.encoded, MOVED_BYTES_MIN)
         else:
@@ -406,7 +421,7 @@ class _Value(msgspec.Struct):
 def pack_arguments(
     arguments: Mapping[str, Plain], tool: str = "", shared: Shared | None = None
 ) -> Packed:
-    """Recorded arguments: each value inline, by parts or as a blob."""
+    """Pack arguments: each value inline, by references or as a blob."""
     made: dict[str, _Value] = {}
     learned: list[Learned] = []
     for name, value in arguments.items():
@@ -426,7 +441,7 @@ def pack_arguments(
 def _value(
     value: Plain, kind: tuple[str, str | None], shared: Shared | None
 ) -> tuple[_Value, list[Learned]]:
-    """A value as it is recorded unless that is too large, and its text to refer to."""
+    """Return a value in its recorded form, unless it is too large, and its text to refer to."""
     encoded = _encoder.encode(value)
     if shared is None or len(encoded) < SOURCE_CHARACTERS_MIN:
         return _Value(encoded, encoded), []
@@ -443,7 +458,7 @@ def _value(
 
 
 def _by_parts(found: Found, encoded: bytes, largest: int) -> tuple[bytes, list[bytes]]:
-    """What stands for a value told by parts; texts that are larger than this go to blobs."""
+    """Return a value recorded by references; texts larger than `largest` go to blobs."""
     blobs: list[bytes] = []
     of: list[Any] = []
     for piece in found.pieces:
@@ -463,14 +478,16 @@ def _by_parts(found: Found, encoded: bytes, largest: int) -> tuple[bytes, list[b
 
 
 def too_large(where: str, size: int) -> BadValue:
-    """The error for a value over the bound."""
+    """Return the error for a value over the limit."""
     return BadValue(where, f"{size:,} bytes of JSON", "pass a reference to it instead")
 
 
 def pack(
     value: Plain, where: str = "value", tool: str = "", shared: Shared | None = None
 ) -> Packed:
-    """A recorded value: inline or as a blob; with `shared`, a result of this tool: or by parts."""
+    """Pack a value inline or as a blob; with `shared`, as a result of this tool, also by
+    references.
+    """
     one, learned = _value(value, (tool, None), shared)
     if len(one.encoded) > VALUE_BYTES_MAX:
         raise too_large(where, len(one.encoded))
@@ -480,25 +497,27 @@ def pack(
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A result as it is recorded, and why that is not all of it; empty where it is."""
+    """A result as it is recorded, and the reason that it is inexact; empty if it is exact."""
 
     plain: Plain
     inexact: str = ""
 
 
 class Approximation(msgspec.Struct, frozen=True):
-    """What could be recorded of a result, by whoever ran the call, and why it is not all of it."""
+    """An approximation of a result, made by the process that ran the call, and the reason for
+    it.
+    """
 
     value: object
     inexact: str
 
 
 def plain_result(value: object, convert: Any, scrub: Scrub | None) -> Result:
-    """A result as plain values, after making sure that replay gives an equal one back. What cannot
-    be recorded exactly is recorded as far as it can be: the call has been made, and is not to be
-    made again.
+    """Return a result as plain values, after checking that replay restores an equal one. A result
+    that cannot be recorded exactly is approximated: the call has been made, and must not be
+    repeated.
 
-    `convert` is the return annotation where it names records.
+    `convert` is the return annotation if it names records.
     """
     if isinstance(value, Approximation):
         return Result(values.plain(value.value, "result", scrub), value.inexact)
@@ -513,7 +532,7 @@ def plain_result(value: object, convert: Any, scrub: Scrub | None) -> Result:
 
 
 def _checked(value: object, convert: Any, scrub: Scrub | None) -> Plain:
-    """A result as plain values that an equal one is made of. Raises BadValue."""
+    """Return a result as plain values that restore an equal one. Raises BadValue."""
     by_class = False
     try:
         plain, is_as_it_was = values.recorded(value, "result")
@@ -537,7 +556,7 @@ def _checked(value: object, convert: Any, scrub: Scrub | None) -> Plain:
 
 
 def _check_survives(value: object, plain: Plain, convert: Any, *, exactly: bool = True) -> None:
-    """Raise BadValue where another value is made of the recorded one."""
+    """Raise BadValue if the recorded value restores a different one."""
     try:
         back = conversions.from_plain(plain, convert)
         survives = same(back, value, exactly=exactly)
@@ -556,21 +575,21 @@ def _check_survives(value: object, plain: Plain, convert: Any, *, exactly: bool 
 
 
 class _Texts(Texts):
-    """Texts that several threads put together."""
+    """A cache of assembled texts that is shared by threads."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self._lock = threading.Lock()
 
     def keep(self, key: Key, text: str) -> None:
-        """As for one thread."""
+        """Keep a text, under the lock."""
         with self._lock:
             super().keep(key, text)
 
 
 class Reader:
-    """Reads an agent's steps in full. Keeps what it put together last, in bounded memory, so that
-    reading N prompts that grow costs what they hold together. From any thread.
+    """Reads an agent's steps in full. Keeps recently assembled texts, in bounded memory, so that
+    reading N growing prompts costs their combined size. Thread-safe.
     """
 
     def __init__(self, state: Callable[[], AgentState]) -> None:
@@ -579,7 +598,7 @@ class Reader:
         self._lists: dict[int, Any] = {}
 
     def arguments(self, step: Step) -> Fetch:
-        """The plain values of a step's arguments. Raises Corrupt."""
+        """Return the plain values of a step's arguments. Raises Corrupt."""
         raw = bytes(step.arguments)
         if MARK in raw:
             raw = yield from whole_arguments(self.texts, step.number, step.version, raw)
@@ -591,7 +610,7 @@ class Reader:
         return found
 
     def result(self, step: Step) -> Fetch:
-        """The plain values of a step's result. Raises Corrupt."""
+        """Return the plain values of a step's result. Raises Corrupt."""
         raw = bytes(step.result)
         if MARK in raw and step.outcome_version is not None:
             found = Text(step.outcome_version, raw)
@@ -599,7 +618,7 @@ class Reader:
         return (yield from unpack(msgspec.Raw(raw)))
 
     def step(self, step: Step) -> Fetch:
-        """A step with its values as they would stand if they were told in full; blobs stay."""
+        """Return a step with its values resolved; blobs stay references."""
         if MARK not in bytes(step.arguments) and MARK not in bytes(step.result):
             return step
         request = whole_arguments(self.texts, step.number, step.version, bytes(step.arguments))

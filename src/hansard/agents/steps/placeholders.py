@@ -1,5 +1,5 @@
-"""Placeholders at work: a tool is given them for values that it need not know, and they are put
-back in what it gives. Only here, at the side that makes the call; the record has the values.
+"""Placeholders: a tool receives them for values that it need not know, and its result gets the
+values back. This happens only in the process that makes the call; the record has the values.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from hansard.domain.values import Secret, fields_of_record, plain
 # Values made again with some of what is in them replaced; what does not change stays the same.
 
 Path = tuple[Any, ...]
-"""Keys, places and names of fields, from the outside in; of a key itself, with None at the end."""
+"""Keys, indexes and field names from the outside in; for a dict key itself, None at the end."""
 
 Leaf = Callable[[Any, Path], Any]
-"""Is given each value with the path to it, and gives another one, or the same: then what is in it
-is looked at.
+"""Maps each value, with its path, to a replacement; if it returns the value itself, its parts are
+mapped.
 """
 
 
 def rebuilt(value: Any, leaf: Leaf, path: Path = ()) -> Any:
-    """A value with what `leaf` gives for each part of it, keys of dicts that are texts included."""
+    """Return a value with `leaf` applied to each part, including text keys of dicts."""
     record = leaf(value, path)
     if record is not value:
         return record
@@ -53,7 +53,7 @@ def rebuilt(value: Any, leaf: Leaf, path: Path = ()) -> Any:
 
 
 def _record(value: Any, leaf: Leaf, path: Path) -> Any:
-    """A record with its fields made again: a copy, where one changed."""
+    """Return a record with its fields mapped: a copy if one changed."""
     if isinstance(value, msgspec.Struct):
         names: Iterable[str] = value.__struct_fields__
         put = msgspec.structs.force_setattr
@@ -75,7 +75,7 @@ SecretProvider = Mapping[str, str] | Callable[[str], str | None]
 
 
 def reveal(value: Any, provider: SecretProvider | None, tool: str) -> Any:
-    """A value with every Secret in it replaced by what a provider gives.
+    """Replace every Secret in a value by its value from a provider.
 
     Raises SecretUnavailable.
     """
@@ -101,33 +101,35 @@ def _provided(secret: Secret, provider: SecretProvider | None, tool: str) -> Any
 
 
 KEY = "placeholders"
-"""The name of the secret that is the key of a session's placeholders."""
+"""Name of the secret that is the key of a session's placeholders."""
 
 KNOWN_MAX = 100_000
-"""Values that a session puts back; past that those of the call alone."""
+"""Largest number of values that a session can put back; beyond it, only those of the current
+call.
+"""
 
 HELD_MAX = 64
-"""Items of a stream that wait for the rest of a placeholder that was cut in two."""
+"""Largest number of stream items that wait for the rest of a split placeholder."""
 
 USAGE = "replaced"
-"""What the usage of a call says of it: how many values were replaced, and `replaced_email` and so
-on by kind.
+"""Usage figure of a call: the number of replaced values; also by kind, as `replaced_email` and so
+on.
 """
 
 _PROCESS_KEY = secrets.token_bytes(32)
 
 
 class Placeholders(msgspec.Struct, frozen=True):
-    """What of a tool's arguments is replaced by placeholders, for `placeholders=` of a tool.
+    """Configuration of a tool's `placeholders=`: the argument values to replace.
 
-    The key of their digests is the secret named `placeholders` of the session's `secrets=`; without
-    one it is this process's own, and after a restart the same value has another placeholder. Each
-    run has placeholders of its own.
+    The digests' key is the secret named `placeholders` from the session's `secrets=`; without one,
+    the key is this process's own, and after a restart the same value has another placeholder. Each
+    run has its own placeholders.
 
     Attributes:
-        kinds: Which of `email`, `phone`, `card`, `iban`, `key`.
-        detect: Finds others: it is given a text and gives (begin, end, kind), such as
-            `(0, 12, "NAME")`.
+        kinds: Some of `email`, `phone`, `card`, `iban`, `key`.
+        detect: Finds other values: takes a text and returns (begin, end, kind), such as `(0, 12,
+            "NAME")`.
     """
 
     kinds: tuple[str, ...] = tuple(texts.DETECTORS)
@@ -135,7 +137,7 @@ class Placeholders(msgspec.Struct, frozen=True):
 
     @property
     def detectors(self) -> list[texts.Detector]:
-        """What finds values, in order. Raises BadValue."""
+        """The detectors of values, in order. Raises BadValue."""
         unknown = [kind for kind in self.kinds if kind not in texts.DETECTORS]
         if unknown:
             known = ", ".join(texts.DETECTORS)
@@ -145,7 +147,7 @@ class Placeholders(msgspec.Struct, frozen=True):
 
 
 def declared(value: object, where: str) -> Placeholders | None:
-    """What `placeholders=` of a tool says. Raises BadValue."""
+    """Return the configuration given as a tool's `placeholders=`. Raises BadValue."""
     if value is None or value is False:
         return None
     made = Placeholders() if value is True else value
@@ -156,7 +158,7 @@ def declared(value: object, where: str) -> Placeholders | None:
 
 
 def key_of(provider: SecretProvider | None, run: str) -> bytes:
-    """The key of a run's placeholders. Raises BadValue for one too short."""
+    """Return the key of a run's placeholders. Raises BadValue if it is too short."""
     found: Any = None
     if provider is not None:
         found = provider(KEY) if callable(provider) else provider.get(KEY)
@@ -171,7 +173,7 @@ def key_of(provider: SecretProvider | None, run: str) -> bytes:
 
 
 class Masker:
-    """What one call was given placeholders for."""
+    """Placeholders of one call."""
 
     def __init__(self, request: Placeholders, key: bytes, known: dict[str, str], tool: str) -> None:
         self._detectors = request.detectors
@@ -179,14 +181,14 @@ class Masker:
         self._tool = tool
         self._session = known
         self.known: dict[str, str] = dict(known)
-        """The values by placeholder: those of the session until now, and this call's."""
+        """Values by placeholder: the session's so far, and this call's."""
         self.counts: dict[str, float] = {USAGE: 0.0}
-        """How many values were replaced, in all and by kind."""
+        """Counts of replaced values, in total and by kind."""
         self._seen: set[str] = set()
 
     def hide(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments with placeholders. Raises BadValue for a value inside of what cannot be taken
-        apart: nothing is called then.
+        """Return arguments with placeholders. Raises BadValue for a value inside an object that
+        cannot be rebuilt: the call is not made then.
         """
         made = {name: rebuilt(value, self._hidden, (name,)) for name, value in arguments.items()}
         for name, value in made.items():
@@ -221,7 +223,7 @@ class Masker:
         return made if kinds else part
 
     def put_back(self, result: Any) -> Any:
-        """A result with the values that its placeholders stand for."""
+        """Return a result with its placeholders replaced by the values."""
         return rebuilt(result, self._put_back)
 
     def _put_back(self, part: Any, _: Path) -> Any:
@@ -234,11 +236,13 @@ class Masker:
 
     @property
     def _latin(self) -> dict[str, str]:
-        """The values as bytes of UTF-8, each a character."""
+        """The values as UTF-8 bytes, one character for each."""
         return {made: value.encode().decode("latin-1") for made, value in self.known.items()}
 
     def items(self, inner: Any) -> Any:
-        """A stream's items with the values put back, where a placeholder was cut in two, too."""
+        """Yield a stream's items with the values put back, also for placeholders split across
+        items.
+        """
         return self._items_async(inner) if inspect.isasyncgen(inner) else self._items(inner)
 
     def _items(self, inner: Any) -> Generator[Any, None, None]:
@@ -263,7 +267,7 @@ class Masker:
 
 
 class _Cut(msgspec.Struct):
-    """The begin of a placeholder at a text's end: where it stands, and what followed until now."""
+    """Start of a placeholder at a text's end: its position, and the text that followed so far."""
 
     first: int
     start: int
@@ -271,11 +275,11 @@ class _Cut(msgspec.Struct):
 
 
 class _Joined:
-    """Items of a stream as they may be handed on.
+    """Assembles stream items that may be delivered.
 
-    Where a text ends like the begin of a placeholder, its item waits for the next ones: what makes
-    it whole is taken out of them, and the value stands in the first. Where nothing does, all are
-    handed on as they came.
+    If a text ends with the possible start of a placeholder, its item waits for the next ones: the
+    rest of the placeholder is removed from them, and the value replaces its start. If no
+    placeholder results, all items are delivered unchanged.
     """
 
     def __init__(self, veil: Masker) -> None:
@@ -284,7 +288,7 @@ class _Joined:
         self._cuts: dict[Path, _Cut] = {}
 
     def take(self, item: Any) -> Sequence[Any]:
-        """The items that are ready, in their order, with one that came."""
+        """Add an item; return the items that are ready, in order."""
         if not self._veil.known:
             return [item]
         number = len(self._held)
@@ -299,7 +303,7 @@ class _Joined:
         return self.rest()
 
     def rest(self) -> Sequence[Any]:
-        """Those that still wait."""
+        """Return the items that still wait."""
         ready, self._held, self._cuts = self._held, [], {}
         return ready
 
@@ -324,7 +328,9 @@ class _Joined:
         return any(len(text) < len(made) and made.startswith(text) for made in self._veil.known)
 
     def _join(self, cut: _Cut, number: int, path: Path, made: str, text: str) -> None:
-        """Put a value where its placeholder began, and take the rest of it out of what followed."""
+        """Insert a value where its placeholder starts, and remove the rest of the placeholder from
+        later items.
+        """
         value = self._veil.known[made]
         self._set(cut.first, path, lambda before: before[: cut.start] + value)
         for between in range(cut.first + 1, number):

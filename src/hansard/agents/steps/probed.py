@@ -1,11 +1,12 @@
-"""Calls in the fork of a probe: what the record answers with another value in it, what it answers
-as it is, and what it does not answer.
+"""Calls in a probe's fork: answered from the record with one value swapped, answered as recorded,
+or not answered.
 
-The value is swapped in the answer of the call that gave it, wherever the program asks for that
-again with the same arguments. A model is asked nothing that is on record of the parent: the same
-call with the same arguments, or in a run with the full chain the same fingerprint. All else of
-that kind runs only where the probe may run it, and its failing is on record where not, so that a
-program which goes on without the answer is told from one that had it.
+The value is swapped in the answer of the call that returned it, whenever the program makes that
+call again with the same arguments. A model call that the parent recorded is answered from the
+record: the same call with the same arguments, or, in a run with the full chain, with the same
+fingerprint. All other such calls run only if the probe may run them; otherwise a failure is
+recorded, so that a program that continues without the answer can be told apart from one that had
+it.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from hansard.domain.steps import Step, StepFailed, StepStatus
 # A replay beside its record, step by step: what is equal, what is missing, what came besides.
 
 EQUAL_LINES_MAX = 2
-"""Calls made as recorded that are shown before and after each that was not."""
+"""Matching calls that are shown before and after each difference."""
 
 LINES_MAX = 40
-"""Lines of the two sides: what is more is counted."""
+"""Largest number of lines of the comparison; the rest is only counted."""
 
 EQUAL, ON_RECORD, BESIDES = "  = ", "  - ", "  + "
 
 
 def before(ledger: Ledger) -> str:
-    """The calls that a replay made last, as they are on record; empty for none."""
+    """Return the last calls of a replay, as recorded; empty if there are none."""
     with ledger.lock:
         steps = WholeSteps(ledger.state.steps)
         handed = list(ledger.handed)
@@ -50,7 +51,7 @@ def before(ledger: Ledger) -> str:
 
 
 def difference(ledger: Ledger) -> ReplayDiffers | None:
-    """What of a strict replay that has ended is not as on record; None where it is equal."""
+    """Return the difference of a finished strict replay from its record, or None."""
     with ledger.lock:
         path, steps = ledger.path, ledger.state.steps
         if path is None:
@@ -76,7 +77,7 @@ def difference(ledger: Ledger) -> ReplayDiffers | None:
 
 
 def _shortened(lines: list[str]) -> str:
-    """Lines with those that are equal counted, where they stand far from any that is not."""
+    """Return lines with runs of equal ones, away from differences, replaced by counts."""
     differ = [index for index, line in enumerate(lines) if not line.startswith(EQUAL)]
     near = {
         index for at in differ for index in range(at - EQUAL_LINES_MAX, at + EQUAL_LINES_MAX + 1)
@@ -102,7 +103,7 @@ MODEL = "model"
 
 
 class Probed:
-    """Answers the calls of a session that a probe's swap concerns; of any other session none."""
+    """Answers the calls that a probe's swap concerns; none in any other session."""
 
     def __init__(self, doubts: DoubtSettler, parent_calls: Mapping[str, Step]) -> None:
         self._doubts = doubts
@@ -113,14 +114,16 @@ class Probed:
         self._parent = payloads.Reader(lambda: doubts.settings.parent or initial())
 
     def concerns(self, call: Call) -> bool:
-        """Whether it is such a call, and nothing on record of the fork answers it."""
+        """Return whether the swap concerns the call, and the fork's own record does not answer
+        it.
+        """
         swap, step = self._swap, call.step
         if swap is None or not (call.spec.kind == MODEL or _is_swapped(call, swap)):
             return False
         return step is None or _is_refusal(step)
 
     def plan(self, call: Call) -> Flow[Step | None]:
-        """The step that answers it, or None: run it. Raises NotAnswered."""
+        """Return the step that answers the call, or None to run it. Raises NotAnswered."""
         if call.step is not None:  # a refusal of before: what it was refused for stands in the fork
             self._ledger.advance(call.place.scope, call.step)
             raise raised(call.step, call.spec)
@@ -155,7 +158,7 @@ class Probed:
         return self._ledger.state.steps[call.number]
 
     def _recorded(self, call: Call, swap: Swap) -> Flow[Step | None]:
-        """What the parent's record has of a call: the same, else the newest with its arguments."""
+        """Return the parent's recorded call: the same one, else the newest with its arguments."""
         same = self._parent_calls.get(call.place.call)
         if same is not None and same.status is StepStatus.COMPLETED:
             return same
@@ -169,7 +172,7 @@ class Probed:
         return found
 
     def _refuse(self, call: Call, why: str) -> Flow[Step | None]:
-        """Put on record that a call is not answered, and raise that."""
+        """Record that a call is not answered, and raise the error."""
         error = NotAnswered(call.spec.name, why)
         failure_record = failure(error, self._doubts.settings.scrub)
         yield from self._outcomes.ended_as(

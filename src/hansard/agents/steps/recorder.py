@@ -1,4 +1,4 @@
-"""Putting steps on record: the intent before an effect, the outcome before its result."""
+"""Recording of steps: the intent before an effect, the outcome before its result is returned."""
 
 from __future__ import annotations
 
@@ -54,28 +54,25 @@ from hansard.domain.steps import (
 from hansard.domain.values import recordable
 
 REMEMBERED_MAX = 32
-"""Newest texts on record that a session compares with when it goes on with an agent."""
+"""Number of newest recorded texts that a session compares with when it resumes an agent."""
 
 REMEMBERED_CHARACTERS_MAX = 4 * 1024 * 1024
-"""Characters of them."""
+"""Their total size, in characters."""
 
 
 class UnsettledStep(Step, frozen=True, omit_defaults=True):
-    """A step as a policy is given it that is to settle it: what is on record, and what is known
-    besides.
+    """A step for a policy to settle: its record, and further facts.
 
     Attributes:
         run: The run's id.
-        agent: The agent.
-        command: What reaches the record from a shell: `hansard --workspace lab`.
-        diverged: It has an outcome, and what came before it is not what it was; or a call that is
-            not on record may be this one in another form.
-        now: Where it diverged, the call that is made now: its tool, its arguments, and the steps
-            that it comes after.
-        source_before: The digest of the tool's source when this call was recorded; empty where
-            none was.
-        source_now: That of its source now.
-        defined: Where that stands, as `path:line`.
+        agent: The agent's name.
+        command: The command that reaches the record from a shell: `hansard --workspace lab`.
+        diverged: True if it has an outcome but the calls before it changed, or if an unrecorded
+            call may be this one in another form.
+        now: For a divergence, the call that is made now: tool, arguments, and the steps before it.
+        source_before: Digest of the tool's source when this call was recorded; empty if none was.
+        source_now: Digest of its current source.
+        defined: Location of that source, as `path:line`.
     """
 
     run: str = ""
@@ -93,22 +90,22 @@ Settle = Callable[[UnsettledStep], Settled | Awaitable[Settled]]
 """A policy that settles doubt and divergence; None leaves it to a person."""
 
 UNTOUCHED = (NeedsSettling, SessionEnded, BusError, Miss, Refused)
-"""What a composite's body may raise without that being the composite's own outcome."""
+"""Exceptions that a composite's body may raise without being the composite's own outcome."""
 
 
 INTERRUPTIONS = (asyncio.CancelledError, KeyboardInterrupt)
-"""What ends a wait from outside. What was being recorded is still recorded."""
+"""Exceptions that end a wait from outside. An event in flight is still recorded."""
 
 
 def comes_from_outside(error: BaseException) -> bool:
-    """Return whether what ended a wait for the record is none of its own errors: a cancellation, or
-    an exception of a signal handler.
+    """Return whether a wait for the record was ended from outside: by a cancellation, or an
+    exception of a signal handler.
     """
     return not isinstance(error, HansardError)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is given besides its stream."""
+    """Settings of a session besides its stream."""
 
     mode: Mode
     rules: Sequence[gate.GateRule] = ()
@@ -123,18 +120,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Call(msgspec.Struct):
-    """One call on its way through. `told` says whether its intent is on record; `needs` what an
-    operation of the session itself needs, None for a tool's call; `approval` what was granted it;
-    `withheld` what answers for its effect in a fork that withholds it; `prompts` the versions that
-    it is given; `veil` what it is given placeholders for; `instead_of` the recorded effect in whose
-    place it is made, by somebody's decision.
+    """A call in progress. `told` is true once its intent is recorded; `needs` are the permissions
+    of a session's own operation, None for a tool's call; `approval` is its grant; `withheld` is the
+    substitute for its effect in a fork; `prompts` are the prompt versions it uses; `veil` holds its
+    placeholders; `instead_of` is the recorded effect that it replaces, as decided by a person or
+    policy.
     """
 
     spec: ToolSpec
     arguments: Mapping[str, Any]
     plain: dict[str, Any]
     form: bytes | None
-    """The canonical form of its arguments; None where it was not needed yet."""
+    """The canonical form of its arguments; None until needed."""
     place: CallPosition
     step: Step | None
     effects: Effects
@@ -159,17 +156,17 @@ class Call(msgspec.Struct):
 
     @property
     def has_effects(self) -> bool:
-        """Whether the tool itself does something to the world."""
+        """True if the tool itself has effects."""
         return self.effects not in (Effects.PURE, Effects.COMPOSITE)
 
     def take_up(self, step: Step) -> None:
-        """Go on with a step that is on record: what runs now is its next attempt."""
+        """Continue a recorded step: this is its next attempt."""
         self.number, self.key, self.told = step.number, step.key, True
         self.attempt = step.attempt + 1
 
 
 def texts_of(step: Step) -> Iterator[tuple[Key, Text, str]]:
-    """What may be referred to of a step, and the name of its tool."""
+    """Yield the texts of a step that can be referred to, with the tool's name."""
     raw = bytes(step.arguments)
     if len(raw) >= SOURCE_CHARACTERS_MIN:
         for name, value in arguments_of(raw, f"step {step.number}").items():
@@ -187,7 +184,7 @@ def texts_of(step: Step) -> Iterator[tuple[Key, Text, str]]:
 
 
 class StepRecorder:
-    """Records what a session's calls asked for and came to."""
+    """Records the requests and outcomes of a session's calls."""
 
     def __init__(self, ledger: Ledger, settings: Settings, blobs: Blobs) -> None:
         self.ledger = ledger
@@ -198,10 +195,10 @@ class StepRecorder:
         self.reader = payloads.Reader(lambda: ledger.state)
         self._shared: Shared | None = None
         self.warns = True
-        """Whether it warns of inexact results; a service does not: its clients do."""
+        """True if it warns of inexact results; a service does not, since its clients do."""
 
     def fetch(self, request: Fetch) -> Flow[Any]:
-        """Drive a fetch: get the blobs it asks for."""
+        """Run a fetch, getting the blobs that it requests."""
         try:
             reference = next(request)
             while True:
@@ -223,7 +220,7 @@ class StepRecorder:
         self.learn(call)
 
     def again(self, call: Call) -> Flow[None]:
-        """Record that another attempt begins, before it does."""
+        """Record the start of another attempt, before it starts."""
         step = self.ledger.state.steps[call.number]
         why = step.error or Failure("Interrupted", "the session ended before the outcome was known")
         news = call.approval if call.approval not in step.approvals else None
@@ -232,7 +229,7 @@ class StepRecorder:
         call.attempt = step.attempt + 1
 
     def _before(self, call: Call, *commands: Any) -> Flow[None]:
-        """Record an intent; interrupted while that is on its way, the attempt never begins."""
+        """Record an intent; if interrupted meanwhile, the attempt never starts."""
         try:
             yield from self.record(*commands)
         except BaseException as error:
@@ -241,7 +238,7 @@ class StepRecorder:
             raise
 
     def never_began(self, call: Call, error: BaseException) -> Flow[None]:
-        """Record that an attempt whose intent is on record was called off before its body."""
+        """Record that an attempt with a recorded intent was stopped before its body started."""
         earlier = self.ledger.state.steps[call.number].attempts
         failure_record = failure(error, self.settings.scrub)
         failed = StepFailed(
@@ -263,13 +260,13 @@ class StepRecorder:
         )
 
     def requested(self, call: Call) -> Flow[StepRequested]:
-        """A call's intent as an event; the blobs that it names are stored."""
+        """Return a call's intent as an event, after storing the blobs that it names."""
         blobs, event = yield from self._packed_request(call)
         yield from self.put(blobs)
         return event
 
     def opening(self, call: Call) -> Flow[tuple[list[bytes], list[Any]]]:
-        """A call's intent as commands, and the blobs to store before them."""
+        """Return a call's intent as commands, and the blobs to store before them."""
         blobs, request = yield from self._packed_request(call)
         return blobs, [Declare(self._declaration(call.spec)), Tell(request)]
 
@@ -280,12 +277,12 @@ class StepRecorder:
         return packed.blobs, self._request(call, packed.raw)
 
     def packed_result(self, call: Call, plain: values.Plain) -> Flow[payloads.Packed]:
-        """A call's result, ready to record. Raises BadValue."""
+        """Return a call's result, ready to record. Raises BadValue."""
         shared = yield from self._sharing()
         return payloads.pack(plain, "result", call.spec.name, shared)
 
     def _sharing(self) -> Flow[Shared]:
-        """What is known of the agent's texts; of an agent that goes on, its newest ones."""
+        """Return the agent's known texts; for a resumed agent, starting with its newest ones."""
         if self._shared is not None:
             return self._shared
         made = Shared()
@@ -296,8 +293,8 @@ class StepRecorder:
         return self._shared
 
     def _remember(self, shared: Shared) -> Flow[None]:
-        """Take in the newest texts on record. One that cannot be read any more, because its blob
-        was erased or it is damaged, is not referred to.
+        """Load the newest recorded texts. One that is unreadable, since its blob was erased or is
+        damaged, is not referred to.
         """
         newest: list[tuple[Key, Text, str]] = []
         for step in self.ledger.state.steps.values():
@@ -320,7 +317,7 @@ class StepRecorder:
             shared.learn(number, [Learned(argument, text, kind, new)])
 
     def _request(self, call: Call, arguments: msgspec.Raw) -> StepRequested:
-        """A call's intent as an event; numbers the step and gives it its idempotency key."""
+        """Return a call's intent as an event; assigns the step's number and idempotency key."""
         if not call.number:
             call.number = self.ledger.next_step()
         if call.key is None and call.spec.has_key:
@@ -351,15 +348,15 @@ class StepRecorder:
     def completed(
         self, call: Call, result: Any, took: float, usage: dict[str, float]
     ) -> Flow[None]:
-        """Record the outcome before the result is handed on. A result that cannot be recorded
-        exactly is recorded as far as it can be, with a warning.
+        """Record the outcome before the result is returned. A result that cannot be recorded
+        exactly is approximated, with a warning.
         """
         found = payloads.plain_result(result, call.spec.returns, self.settings.scrub)
         inexact = yield from self.completed_as(call, found, took, usage)
         self.warn_inexact(call.number, call.spec.name, inexact)
 
     def warn_inexact(self, step: int, tool: str, inexact: str) -> None:
-        """Warn where a result is not recorded exactly."""
+        """Warn if a result is not recorded exactly."""
         if inexact and self.warns:
             message = (
                 f"step {self.stream.agent}#{step} ({tool}): its result is not recorded exactly, "
@@ -375,8 +372,8 @@ class StepRecorder:
         usage: dict[str, float],
         source: AnswerSource | None = None,
     ) -> Flow[str]:
-        """Record an outcome, and return why that is not exact; empty where it is. `source` is the
-        step of an earlier run whose answer it is.
+        """Record an outcome; return the reason if it is inexact, else an empty text. `source` is
+        the step of an earlier run that the answer is from.
         """
         try:
             packed = yield from self.packed_result(call, found.plain)
@@ -408,7 +405,7 @@ class StepRecorder:
     def ended_as(
         self, call: Call, outcome: Callable[[int], StepFailed | StepBlocked]
     ) -> Flow[None]:
-        """Record how a call ended that was not run, its intent before it; `outcome` is given the
+        """Record the end of a call that did not run, after its intent; `outcome` receives the
         step's number.
         """
         opening: list[Any] = []
@@ -421,20 +418,22 @@ class StepRecorder:
             self.learn(call)
 
     def withheld(self, call: Call) -> list[Any]:
-        """What says that a call's effect was withheld, as commands: none where it was not."""
+        """Return the commands that record a withheld effect; empty if none was withheld."""
         if call.withheld is None:
             return []
         would = recordable(call.spec.does, self.settings.scrub)
         return [Tell(StepWithheld(step=call.number, how=call.withheld, would=would))]
 
     def learn(self, call: Call) -> None:
-        """Take note of what a call was given, once its intent is told."""
+        """Register a call's argument texts, once its intent is recorded."""
         if self._shared is not None:
             self._shared.learn(call.number, call.learned)
             call.learned = []
 
     def raised(self, call: Call, error: BaseException, scope: Scope) -> Flow[float]:
-        """Record what an error means and raise it; the seconds to wait where it is tried again."""
+        """Record an error's consequence and raise it, or return the seconds to wait before a
+        retry.
+        """
         spec = call.spec
         if isinstance(error, UNTOUCHED):
             raise error
@@ -478,7 +477,7 @@ class StepRecorder:
             yield Io(functools.partial(self.blobs.put, blob))
 
     def demand(self, *needs: Need) -> Flow[None]:
-        """Raise RoleRefused for what the role does not allow, put on record before."""
+        """Raise RoleRefused for what the role does not allow, after recording the refusal."""
         if self.settings.mode.reads_only:
             self.refused_before(*needs)
             return
@@ -489,7 +488,7 @@ class StepRecorder:
                 raise refused(refusal)
 
     def refused_before(self, *needs: Need) -> None:
-        """Raise a refusal that is on record, where a replay comes to what was refused."""
+        """Raise a recorded refusal when a replay reaches the refused operation."""
         for need in needs:
             known = self.ledger.state.refused.get(refusal_key(need.what, need.name))
             if known is not None:

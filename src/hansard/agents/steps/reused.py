@@ -1,11 +1,11 @@
-"""Calls that are answered by what came of them in an earlier run; what is offered to later ones.
+"""Calls answered by outcomes of earlier runs, and offers of outcomes to later ones.
 
-What must be passed to run is passed before: permit, labels, rules, a person, budgets. What cannot
-be taken, for whatever reason, runs, and nothing says why: a role is given no hint of what it may
-not see. Two runs that come to a key at the same time both run, and one of them offers its answer.
+All checks of a call that runs are made before: permit, labels, rules, approvals, budgets. A call
+whose answer cannot be used, for any reason, runs without notice: a role gets no hint of what it may
+not see. If two runs reach a key at the same time, both run, and one of them offers its answer.
 
-Killed before the outcome is stored, a call that was answered was not; killed after the outcome of
-one that ran and before its offer, it is on record, and later runs run it again.
+A kill before the outcome is stored leaves the call unanswered; a kill between the outcome of a call
+that ran and its offer leaves it recorded but not offered, and later runs run it again.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ from hansard.domain.roles.judge import facts, judge, shows_whole
 from hansard.domain.steps import AnswerSource, Effects, Step, StepCompleted, StepStatus
 
 SECRET = b'"$secret"'
-"""In an argument: its value is no part of the key. In an answer: it is not what was returned."""
+"""Mark of a secret. In an argument, its value is not part of the key; in an answer, the value is
+not the one that was returned.
+"""
 
 NS = 1_000_000_000
 
 
 class Answer(msgspec.Struct):
-    """An answer that may be taken: as plain values, as the program gets it, and whose it is."""
+    """A reusable answer: as plain values, as the program receives it, and its source."""
 
     plain: Any
     value: Any
@@ -54,7 +56,7 @@ class Answer(msgspec.Struct):
 
 
 class Looked(msgspec.Struct):
-    """What was found of a key: the version of its newest offer, and that of what is stale."""
+    """Lookup result of a key: the version of its newest offer, and of the stale marks."""
 
     key: str
     workflow: str
@@ -64,7 +66,7 @@ class Looked(msgspec.Struct):
 
 
 class _Source(msgspec.Struct):
-    """A step that was offered, as it stands on record."""
+    """An offered step as recorded."""
 
     state: AgentState
     step: Step
@@ -74,7 +76,7 @@ class _Source(msgspec.Struct):
 
 
 class Reuser:
-    """The part of a session's steps that looks for answers of earlier runs."""
+    """The part of a session's steps that looks up answers of earlier runs."""
 
     def __init__(self, gated: Gated, workspace: Workspace) -> None:
         self._gated = gated
@@ -83,10 +85,10 @@ class Reuser:
         self._stale = reuse.initial()
 
     def look(self, call: Call, request: Reuse) -> Flow[Looked | None]:
-        """What there is for a call, its answer included where it may be taken; None where nothing
-        may be, by anybody: it was given a secret, and the key cannot tell which.
+        """Look up a call, with its answer if it may be used. Return None if no run may use one: the
+        call has a secret argument, which the key does not distinguish.
 
-        Costs two small requests at once, and of an answer that is taken what reading its step does.
+        Costs two small concurrent requests, and for a used answer the read of its step.
         """
         if SECRET in call.canonical:
             return None
@@ -125,7 +127,7 @@ class Reuser:
     def _answer(
         self, call: Call, request: Reuse, looked: Looked, newest: Stored
     ) -> Flow[Answer | None]:
-        """The answer that was offered last, if it may be taken."""
+        """Return the newest offered answer, if it may be used."""
         try:
             offered = revive(newest.commit.events[-1])
         except RecordError:  # of a newer version
@@ -165,8 +167,8 @@ class Reuser:
         return Answer(plain, value, source, label)
 
     def _is_of(self, call: Call, looked: Looked, offered: AnswerOffered) -> bool:
-        """Whether an offer is one for a call: of an earlier run, not stale, and by the same source
-        where both tell theirs.
+        """Return whether an offer is for this call: from an earlier run, not stale, and by the same
+        source if both are known.
         """
         sources = {offered.source, call.spec.source} - {""}
         return (
@@ -177,14 +179,12 @@ class Reuser:
         )
 
     def _is_fresh(self, stored: Stored, request: Reuse) -> bool:
-        """Whether what was stored then is not older than wanted: by the log's time, now by this
-        machine's.
-        """
+        """Return whether an answer is recent enough: its log time against this machine's clock."""
         now = self._workspace.clock.now().timestamp()
         return now - stored.stamp / NS <= request.ttl_s
 
     async def _source(self, call: Call, offered: AnswerOffered) -> _Source | None:
-        """The step that an offer names, if it is on record as the offer says."""
+        """Return the step that an offer names, if it is recorded as offered."""
         stream = AgentStream(offered.run, offered.role, offered.agent)
         workspace = self._workspace
         try:
@@ -206,7 +206,7 @@ class Reuser:
         return _Source(state, step, stored, recorded[0].id, dict(life.labels))
 
     async def _may_see(self, found: _Source, offered: AnswerOffered) -> bool:
-        """Whether the session's role is cleared for an answer, and sees all of it."""
+        """Return whether the session's role is cleared for an answer, and sees all of it."""
         commit = found.stored.commit
         cleared = await self._gated.clearances.mine()
         if commit.label is not None and not commit.label.flows_to(cleared):
@@ -225,8 +225,8 @@ class Reuser:
         return shows_whole(judge(permit.rules, judged), "result")
 
     def offer(self, call: Call, looked: Looked) -> Flow[None]:
-        """Offer the answer of a call that ran to later runs, where the role may. A run that offered
-        one since the look has, and this one is not needed.
+        """Offer the answer of a call that ran to later runs, if the role may. If another run has
+        offered one since the lookup, this one is not needed.
         """
         step = self._gated.ledger.state.steps[call.number]
         version = step.outcome_version
@@ -262,8 +262,8 @@ class Reuser:
 
 
 def is_answer(step: Step, outcome: int) -> bool:
-    """Whether what came of a step at this version of its stream is an answer that others may take:
-    it ran there, and told its result itself.
+    """Return whether a step's outcome at this version of its stream is an answer that others may
+    use: it ran there, and its own result was recorded.
     """
     return (
         step.status is StepStatus.COMPLETED
@@ -277,8 +277,8 @@ def is_answer(step: Step, outcome: int) -> bool:
 
 
 async def invalidate(workspace: Workspace, change: AnswersInvalidated, *, by: str | Actor) -> None:
-    """Declare the answers of a tool, a run or a key stale: those that are on record, and those of
-    calls that are under way. Raises BadValue, BadName, Conflict after 50 lost races.
+    """Declare the answers of a tool, a run or a key stale: those recorded, and those of calls in
+    progress. Raises BadValue, BadName, Conflict after 50 lost races.
     """
     event = msgspec.structs.replace(change, because=workspace.text(change.because))
     await workspace.tell_lasting(reuse.STALE, by, lambda _: reuse.decide(event))

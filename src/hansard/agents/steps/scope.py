@@ -1,7 +1,8 @@
-"""Scopes: the linear chains that calls stand in, and how a call finds the one it belongs to.
+"""Scopes: linear chains of calls, and the lookup of the chain that a call belongs to.
 
-A run, a tool's body, a spawned task or thread is a scope. Each call's fingerprint holds the digest
-of the result before it in its scope, so an edit is noticed exactly where its results differ.
+A run, a tool's body, a spawned task or thread is a scope. Each call's fingerprint includes the
+digest of the result before it in its scope, so an edit is detected exactly where its results
+differ.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ TEXTS = frozenset(
         *("new", "old", "ops", "redact", "secrets"),
     }
 )
-"""Arguments that are no names: texts and values, whose secrets are replaced where they are
-recorded, and those that are checked in another way.
+"""Arguments that are not names: texts and values, whose secrets are replaced when they are
+recorded, and those that are checked elsewhere.
 """
 
 C = TypeVar("C")
@@ -47,7 +48,7 @@ C = TypeVar("C")
 def guard_secrets(called: str) -> Callable[[type[C]], type[C]]:
     """Return a class decorator that guards each public method.
 
-    A guarded method refuses a secret in a name before it does anything, and takes secrets out of
+    A guarded method rejects a secret in a name before it does anything, and removes secrets from
     the errors that it raises. The class has a `_redaction`; errors name it as `called`.
     """
 
@@ -61,7 +62,7 @@ def guard_secrets(called: str) -> Callable[[type[C]], type[C]]:
 
 
 def errors_without_secrets(guarded: Any) -> contextlib.AbstractContextManager[None]:
-    """Take the secrets of a guarded object out of the errors that are raised inside."""
+    """Remove the secrets of a guarded object from the errors that are raised inside."""
     redaction: Redaction | None = guarded._redaction  # noqa: SLF001 -- of the class that it guards
     return contextlib.nullcontext() if redaction is None else redaction.in_errors()
 
@@ -116,12 +117,14 @@ _log = logger(__name__)
 
 
 JOINED_MAX = 2_000
-"""Most ends of child scopes that one step tells of, some 54 KB; of more, only the head."""
+"""Largest number of child scopes' ends that one step records, about 54 KB; beyond it, only the
+head.
+"""
 
 
 class Junction:
-    """A join and the `head` that it gave, until a step on record has `told` of it. `parts` are the
-    joins that its own heads came of, as far as those are not told.
+    """A join and its resulting `head`; `told` is true once a recorded step holds it. `parts` are
+    the joins behind its own heads that are not recorded yet.
     """
 
     __slots__ = ("head", "join", "parts", "told")
@@ -133,12 +136,12 @@ class Junction:
         self.told = False
 
     def tell(self) -> None:
-        """A step on record tells of it."""
+        """Mark the join as recorded with a step."""
         self.told, self.parts = True, ()
 
 
 def untold(junction: Junction | None) -> list[tuple[Junction, Join]]:
-    """The joins that a head came of and no step has told, each after those that it needs."""
+    """Return the unrecorded joins behind a head, each after those that it depends on."""
     found: dict[str, tuple[Junction, Join]] = {}
     waiting = [] if junction is None else [(junction, False)]
     ends = 0
@@ -160,16 +163,22 @@ def untold(junction: Junction | None) -> list[tuple[Junction, Join]]:
 class Scope:
     """One chain.
 
-    `head` is the digest of its last result (in a run of the full chain, its last fingerprint), or
-    what `junction` gave; `other` the same by the other chain, None where it is not known; `after`
-    the steps it stands for, `step` the call whose
-    body it is (`usage` is what that call has reported), `open` how many calls of it run, `noting`
-    how many of its facts are being written, `nests` whether calls may stand in it, `beside` the
-    steps of it that overlapped others and so are in no chain, with those that were so around it
-    when it began (`begun` of them),
-    `apart` whether it began while a call of its parent was open: then the parent's chain does not
-    lead into it, nor on from it, since when that call ends is left to chance; `blocked` the scope
-    that calls nothing before this one ends, if that is known.
+    Attributes:
+        head: Digest of its last result (with the full chain, its last fingerprint), or the head of
+            `junction`.
+        other: The head by the other chain; None if unknown.
+        after: The steps that the head represents.
+        step: The call whose body it is.
+        usage: Usage that this call has reported.
+        open: Number of its calls that are running.
+        noting: Number of its facts that are being written.
+        nests: True if calls may be made in it.
+        beside: Its steps that overlapped others and so are in no chain, preceded by those of the
+            enclosing scope at its start (`begun` of them).
+        apart: True if it started while a call of its parent was open: then the parent's chain
+            neither leads into it nor continues from it, since the end of that call is not
+            determined.
+        blocked: The scope that makes no call before this one ends, if known.
     """
 
     __slots__ = (
@@ -221,14 +230,14 @@ class Scope:
 
     @property
     def overlaps(self) -> bool:
-        """Whether what is called or stated now has no predecessor: something else of it goes on, of
-        which a replay will not wait for the end.
+        """True if a call or fact made now has no predecessor: something else of the scope is in
+        progress, whose end a replay will not wait for.
         """
         return self.open > 0 or self.noting > 0
 
     def spawn(self, count: int, *, waits: bool = False) -> list[Scope]:
-        """Child scopes for tasks or threads that begin now, in spawn order. `waits`: whether this
-        scope calls nothing before they have ended.
+        """Return child scopes for tasks or threads that start now, in spawn order. `waits`: this
+        scope makes no call before they have ended.
         """
         number = self.children
         self.children += 1
@@ -239,7 +248,7 @@ class Scope:
         return children
 
     def item(self, name: str) -> Scope:
-        """A child scope of a given name that begins now."""
+        """Return a child scope of a given name that starts now."""
         path = f"{self.path}/{name}"
         child = Scope(self.session, path, self.head, self.after, self.step, self.other)
         child.nests = self.nests
@@ -254,11 +263,11 @@ class Scope:
         return child
 
     def inherit(self, beside: list[int]) -> None:
-        """Begin after what overlapped others in the scope around this one."""
+        """Start after the steps that overlapped others in the enclosing scope."""
         self.beside, self.begun = list(beside), len(beside)
 
     def join(self, children: list[Scope]) -> None:
-        """Go on after child scopes: their heads count, in their spawn order."""
+        """Continue after child scopes: their heads count, in spawn order."""
         for child in children:
             self.session.live.discard(child.path)
             self.beside += child.beside[child.begun :]
@@ -280,7 +289,7 @@ class Scope:
         self.after = tuple(dict.fromkeys(ends)) or self.after
 
     def _joined(self, head: str, heads: tuple[str, ...], children: list[Scope]) -> Junction:
-        """The join of children that gives a head; idle ones, one after the other, are one."""
+        """Return the join of children that results in a head; consecutive idle ones are merged."""
         last = self.junction
         if last is not None and not last.told and last.join.times < JOIN_TIMES_MAX:
             before = last.join
@@ -293,16 +302,18 @@ class Scope:
         return Junction(head, Join(self.head, heads), kept)
 
     def go_on(self, head: str, after: tuple[int, ...], other: str | None = None) -> None:
-        """Go on after a call, by what its chain holds of it, or where a checkpoint was."""
+        """Continue after a call, by its contribution to the chain, or from a checkpoint."""
         self.head, self.after, self.junction, self.other = head, after, None, other
 
     def take_back(self, base: str, occurrence: int) -> None:
-        """Stop counting a call, if it is the last of its equals."""
+        """Uncount a call, if it is the last of its equals."""
         if self.occurrences.get(base) == occurrence + 1:
             self.occurrences[base] = occurrence
 
     def occurrence(self, base: str) -> int:
-        """The occurrence index of a call: how many equal calls its scope made before it."""
+        """Return the occurrence index of a call: the number of equal calls its scope made before
+        it.
+        """
         number = self.occurrences.get(base, 0)
         self.occurrences[base] = number + 1
         return number
@@ -318,26 +329,26 @@ def enter(scope: Scope) -> Token[tuple[Scope, ...]]:
 
 
 def leave(token: Token[tuple[Scope, ...]]) -> None:
-    """Make what was current before current again. In another context (that of the next cell of a
-    notebook, or of a fixture's end) it never was, and there is nothing to leave.
+    """Restore the previous scopes. In another context (that of a notebook's next cell, or of a
+    fixture's end) the scope was never current, and there is nothing to restore.
     """
     with contextlib.suppress(ValueError):
         _current.reset(token)
 
 
 def around() -> tuple[Scope, ...]:
-    """What is current in this context, for `back`."""
+    """Return the current scopes of this context, for `back`."""
     return _current.get()
 
 
 def back(scopes: tuple[Scope, ...]) -> None:
-    """Make current what was so when `around` gave it, but for sessions that have ended since."""
+    """Restore scopes returned by `around`, except those of sessions that have ended since."""
     _current.set(tuple(scope for scope in scopes if not scope.session.ended))
 
 
 def log_context(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
-    """A processor for structlog: puts the run, agent and step that a line is logged in among its
-    fields, where it has none of that name. Of no session it changes nothing.
+    """Add the current run, agent and step to a log line, as a structlog processor. Existing fields
+    are kept; outside a session it changes nothing.
     """
     for scope in _current.get()[:1]:
         stream: AgentStream = scope.session.stream
@@ -349,8 +360,8 @@ def log_context(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> 
 
 
 def current(session: Any) -> Scope | None:
-    """The scope of a session that is current in this context; in the thread that opened it without
-    a block, its root is current wherever none is.
+    """Return a session's current scope in this context. In the thread that opened the session
+    without a block, its root is current if no other scope is.
     """
     for scope in _current.get():
         if scope.session is session:
@@ -362,7 +373,7 @@ def current(session: Any) -> Scope | None:
 
 
 class OpenCalls:
-    """Which calls of a session are open, and in which scopes they stand."""
+    """Open calls of a session, and their scopes."""
 
     def __init__(self, stream: AgentStream, scopes: type[Scope] = Scope) -> None:
         self.stream = stream
@@ -370,31 +381,32 @@ class OpenCalls:
         self.root = scopes(self, "", "", (), None)
         self.root.other = ""
         self.home: int | None = None
-        """The thread that opened the session without a block: in it, its root is current."""
+        """The thread that opened the session without a block: there its root is current."""
         self.live: set[str] = set()
-        """Paths of the child scopes that have begun and were not joined."""
+        """Paths of the child scopes that have started and were not joined."""
         self.declared: set[str] = set()
         """Names of the tools that the program declared for this session."""
         self.client: Any = None
         """The session that module-level tools find through the current scope."""
         self.busy = 0
-        """Calls and child scopes that are open in any scope."""
+        """Number of calls and child scopes that are open in any scope."""
         self.ended = False
-        """Whether the session's block was left: from then on it does nothing but say what came late
-        of what had begun before."""
+        """True once the session's block was left: from then on it only records late outcomes of
+        calls that had started before.
+        """
 
     def demand_open(self) -> None:
-        """Raise SessionEnded where the session has ended: whatever begins comes by here."""
+        """Raise SessionEnded if the session has ended; every new operation calls this."""
         if self.ended:
             raise SessionEnded(self.stream.run, self.stream.agent)
 
     @property
     def here(self) -> Scope:
-        """The scope that is current, or the run's."""
+        """The current scope, or the run's."""
         return current(self) or self.root
 
     def scope(self, tool: str) -> Scope:
-        """The scope a call made here stands in. Raises SessionEnded, NoScope, ToolError."""
+        """Return the scope of a call made here. Raises SessionEnded, NoScope, ToolError."""
         self.demand_open()
         scope = current(self)
         if scope is None:
@@ -410,7 +422,7 @@ class OpenCalls:
         return scope
 
     def enter_call(self, scope: Scope) -> bool:
-        """A call of this scope is open from here on; whether another one is."""
+        """Mark a call of this scope as open; return whether another one is."""
         with self.lock:
             busy = scope.open > 0
             scope.open += 1
@@ -418,7 +430,7 @@ class OpenCalls:
             return busy
 
     def leave_call(self, scope: Scope) -> None:
-        """A call of this scope is over."""
+        """Mark a call of this scope as ended."""
         with self.lock:
             scope.open -= 1
             self.busy -= 1
@@ -427,7 +439,7 @@ class OpenCalls:
 # Sessions that are open without a block
 
 _opened: list[tuple[Any, str, Any]] = []
-"""Record, where that is, and session, the oldest first."""
+"""Record, if any, and session, oldest first."""
 _lock = threading.Lock()
 
 
@@ -440,23 +452,24 @@ _entered: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 def enters(record: Any) -> None:
-    """Have a program that ends before `leaves` be warned of a record."""
+    """Register a record, so that a program that ends before `leaves` gets a warning."""
     _entered[record] = os.getpid()
 
 
 def leaves(record: Any) -> None:
-    """Forget a record whose block ends."""
+    """Unregister a record whose block ends."""
     _entered.pop(record, None)
 
 
 def opens(session: Any) -> None:
-    """Have a program that ends before `drop` be warned of a session."""
+    """Register a session, so that a program that ends before `drop` gets a warning."""
     _unclosed.add(session)
 
 
 def keep(session: Any, record: Any, where: str) -> list[Any]:
-    """Have calls find a session that is open without a block, until `drop`. Those that it takes
-    the place of, to be closed: the same agent's in the same run, opened in this thread.
+    """Register a session that is open without a block, so that calls find it until `drop`. Return
+    the sessions that it replaces, to be closed: those of the same agent and run, opened in this
+    thread.
     """
     thread = threading.get_ident()
     same = (type(session), where, session.run, session.agent, thread)
@@ -474,22 +487,22 @@ def keep(session: Any, record: Any, where: str) -> list[Any]:
 
 
 def drop(session: Any) -> None:
-    """Find a session no more: it is being closed."""
+    """Unregister a session that is being closed."""
     _unclosed.discard(session)
     with _lock:
         _opened[:] = [each for each in _opened if each[2] is not session]
 
 
 def kept(record: Any = None) -> list[Any]:
-    """The sessions that are open without a block, of one record or of all."""
+    """Return the sessions that are open without a block, of one record or of all."""
     with _lock:
         _opened[:] = [each for each in _opened if each[2].is_within_reach]
         return [session for owner, _, session in _opened if record in (None, owner)]
 
 
 def ambient(tool: str) -> Any:
-    """The session that a call goes to: the innermost that is current in this context, else the only
-    one that is open without a block. Raises ToolError.
+    """Return the session of a call: the innermost current one in this context, else the only one
+    that is open without a block. Raises ToolError.
     """
     scopes = _current.get()
     if scopes:

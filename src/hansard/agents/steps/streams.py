@@ -1,4 +1,4 @@
-"""Tools that give their result item by item: each item is on record before it is handed on."""
+"""Tools that yield their result item by item: each item is recorded before it is delivered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hansard.domain.steps import Effects, Step, StepCompleted, StepStatus, StepY
 
 
 class StreamCall:
-    """One streamed call: its items so far, and what to record of them."""
+    """One streamed call, with its items so far and their record."""
 
     def __init__(self, engine: StepEngine, call: Call) -> None:
         self.engine = engine
@@ -42,7 +42,7 @@ class StreamCall:
         self._budget_call = ""
 
     def open(self) -> Flow[Step | None]:
-        """The recorded step where the record answers, else None: the tool is to be run."""
+        """Return the recorded step that answers the call, or None if the tool must run."""
         self.engine.ledger.enter_call(self.call.place.scope)
         self._entered = True
         step = yield from self.engine.plan(self.call)
@@ -51,7 +51,7 @@ class StreamCall:
         return step
 
     def _begin(self) -> Flow[None]:
-        """Pass the gate and record that the tool begins, again or again."""
+        """Pass the gate and record that the tool starts, for the first time or again."""
         call = self.call
         self._held = yield from self.engine.gate(call)
         self._budget_call = self.engine.budget_call(call) if self._held else ""
@@ -68,13 +68,13 @@ class StreamCall:
         self.scope = self.engine.body_scope(call)
 
     def leave(self) -> None:
-        """The call is over, if it was ever open."""
+        """Mark the call as ended, if it was open."""
         if self._entered:
             self.engine.ledger.stop(self.call.number)
             self.engine.ledger.leave_call(self.call.place.scope)
 
     def start(self) -> Any:
-        """The tool's own iterator, not begun."""
+        """Return the tool's own iterator, not started."""
         spec, arguments = self.call.spec, self._arguments
         if spec.key_argument:
             arguments = {**arguments, spec.key_argument: self.call.key}
@@ -83,7 +83,7 @@ class StreamCall:
         return inner if self.call.veil is None else self.call.veil.items(inner)
 
     def item(self, value: Any) -> Flow[None]:
-        """Record an item; it is handed on after that."""
+        """Record an item; it is delivered afterwards."""
         spec = self.call.spec
         found = payloads.plain_result(value, spec.returns, self.engine.settings.scrub)
         try:
@@ -109,7 +109,7 @@ class StreamCall:
 
     @property
     def is_old(self) -> bool:
-        """Whether the reader was given the last item from the record already."""
+        """True if the reader already received the last item from the record."""
         return self.count <= len(self._had)
 
     def _diverged(self, now: str) -> Diverged:
@@ -118,7 +118,7 @@ class StreamCall:
         return Diverged(self.engine.outcomes.address, step, now, why)
 
     def end(self, *, closed: bool) -> Flow[None]:
-        """Record that the items are all there are, or that their reader stopped."""
+        """Record that the items are complete, or that their reader stopped."""
         event = StepCompleted(
             step=self.call.number,
             result=values.dump(None),
@@ -133,7 +133,9 @@ class StreamCall:
         yield from self._spend()
 
     def refused(self, error: BaseException) -> Flow[NoReturn]:
-        """An item could not be put on record, or that was interrupted; it is not handed on."""
+        """Record that an item could not be recorded, or that its recording was interrupted; the
+        item is not delivered.
+        """
         yield from self.failed(error)
         raise error
 
@@ -162,7 +164,7 @@ class StreamCall:
             self.engine.ledger.advance(self.call.place.scope, step)
 
     def replayed(self, step: Step) -> Flow[list[Any]]:
-        """The recorded items: as they came, or the list that a person or a shadow gave."""
+        """Return the recorded items, or those of a list that a person or a shadow supplied."""
         items: list[Any] = []
         whole = step.status is StepStatus.COMPLETED and not step.streamed
         if whole or step.verdict is Verdict.HAPPENED:
@@ -179,16 +181,16 @@ class StreamCall:
         return items
 
     def _listed(self, step: Step, settled: values.Plain) -> list[Any]:
-        """The items of a result that was given as one value."""
+        """Return the items of a result that was supplied as one value."""
         listed = settled.get("$tuple", settled) if isinstance(settled, dict) else settled
         items = listed if isinstance(listed, list) else [listed]
         return [self.engine.result_of(self.call.spec, step, item) for item in items]
 
     def beyond(self, step: Step) -> Flow[bool]:
-        """Whether the tool runs again, for a reader that wants more than one that had stopped.
+        """Return whether the tool runs again, for a reader that continues past a recorded stop.
 
-        It does where that does no harm, or where somebody said so; the items that the reader was
-        given from the record are then not given again.
+        It does if that is harmless, or was decided by a person or policy; items that the reader
+        received from the record are then not delivered again.
         """
         if not step.closed or step.verdict is Verdict.REUSE:
             return False
@@ -211,7 +213,7 @@ Drive = Callable[[Flow[Any]], Any]
 
 
 def iterate(engine: StepEngine, call: Call, drive: Drive) -> Generator[Any, None, None]:
-    """A streamed call for the sync client."""
+    """Run a streamed call for the sync client."""
     stream = StreamCall(engine, call)
     try:
         step = drive(stream.open())
@@ -259,7 +261,7 @@ def iterate(engine: StepEngine, call: Call, drive: Drive) -> Generator[Any, None
 
 
 async def iterate_async(engine: StepEngine, call: Call, drive: Drive) -> AsyncGenerator[Any, None]:
-    """A streamed call for the async client."""
+    """Run a streamed call for the async client."""
     stream = StreamCall(engine, call)
     try:
         step = await drive(stream.open())

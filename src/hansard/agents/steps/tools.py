@@ -1,4 +1,6 @@
-"""Tools: what an agent may call, what each does to the world, and how doubt is settled."""
+"""Tools: functions that an agent may call, their effects on the world, and the settlement of
+doubt.
+"""
 
 from __future__ import annotations
 
@@ -30,52 +32,52 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 RETRY_WAIT = wait_exponential(multiplier=0.2, max=29.0) + wait_random(0, 1)
-"""Seconds between attempts unless a tool says otherwise: doubling from 0.2 s, with up to a second
-by chance, at most 30 s.
+"""Default wait between attempts, in seconds: doubling from 0.2 s, plus up to a random second, at
+most 30 s.
 """
 
 DOUBTFUL: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError, EOFError)
-"""What a tool that is not pure may raise without telling whether its effect happened."""
+"""Errors of a tool that is not pure after which it is unknown whether the effect happened."""
 
 
 NOTHING_HAPPENED: tuple[type[Exception], ...] = (NotDone, ConnectionRefusedError)
-"""For `safe_errors=`: what a tool that does one thing raises before it has done anything.
+"""Default of `safe_errors=`: errors that a tool with a single effect raises before the effect.
 
-The tool says so itself (`NotDone`), or nobody listens where it would connect
-(`ConnectionRefusedError`). Wrong arguments need no mention: such a call raises TypeError before
-anything of it is on record. A TypeError from inside a tool says nothing of what it did.
+Either the tool raises `NotDone`, or no server listens at the address (`ConnectionRefusedError`).
+Wrong arguments need no mention: such a call raises TypeError before anything of it is recorded. A
+TypeError from inside a tool does not show what happened.
 """
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a tool declares. `wait` gives the seconds before attempt n + 1. `gives` is the
-    label of what it tells, `takes` the highest confidentiality that it may be told of.
+    """Declaration of a tool. `wait` returns the seconds before attempt n + 1. `gives` is the label
+    of its results, `takes` the highest confidentiality that it may receive.
 
     Attributes:
-        function: What is called.
-        name: The tool's.
-        effects: What it does to the world.
-        aliases: Names that its calls were recorded under before it had this one.
+        function: The function to call.
+        name: The tool's name.
+        effects: Its effect policy.
+        aliases: Earlier names under which its calls were recorded.
         version: As declared.
         kind: `tool`, `model`, `resource` or `memory`.
-        timeout_s: Seconds for an attempt; None for no bound.
-        attempts: How often a call is tried in all.
-        safe_errors: Say that the effect surely did not happen.
-        doubtful_errors: Leave open whether it did.
-        raises: Classes that recorded errors are made of, where their modules do not tell.
-        reconcile: Asks the world whether a call happened.
-        shadow: Stands in for the tool in a fork.
-        key_argument: The parameter that gets the idempotency key.
+        timeout_s: Seconds for an attempt; None for no limit.
+        attempts: Largest number of attempts of a call.
+        safe_errors: Errors which show that the effect certainly did not happen.
+        doubtful_errors: Errors which leave that unknown.
+        raises: Classes of recorded errors that cannot be found by their modules.
+        reconcile: Checks with the outside world whether a call happened.
+        shadow: Replaces the tool in a fork.
+        key_argument: The parameter that receives the idempotency key.
         source: A digest of the function's source text.
-        defined: Where that stands, as `path:line`.
-        does: What it says of itself: the first line of its docstring.
-        placeholders: What of its arguments is replaced by placeholders; None where nothing is.
+        defined: Location of that source, as `path:line`.
+        does: Description: the first line of its docstring.
+        placeholders: Argument values to replace by placeholders; None for none.
         signature: The function's parameters.
-        defaults: The declared defaults, as they would be recorded, by the parameter's name.
-        returns: What results are converted to; None for as they are.
-        settles: The type of a settled result that is not converted; None where nothing tells.
-        prompts: Versions of prompts that its caller says it is given, besides those in sight.
-        reuse: Which answers of earlier runs its calls may be given; None for none.
+        defaults: The declared defaults in recorded form, by parameter name.
+        returns: Type that results are converted to; None leaves them unchanged.
+        settles: Type of a settled result that is not converted; None if unknown.
+        prompts: Prompt versions that its caller states, besides those found in its arguments.
+        reuse: Answers of earlier runs that its calls may use; None for none.
     """
 
     function: Callable[..., Any]
@@ -108,33 +110,33 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name, and those that it had before."""
+        """Its name, and its earlier names."""
         return (self.name, *self.aliases)
 
     @property
     def is_async(self) -> bool:
-        """Whether calling it gives a coroutine."""
+        """True if calling it returns a coroutine."""
         return callables.is_coroutine_function(self.function)
 
     @property
     def is_stream(self) -> bool:
-        """Whether calling it gives items one by one."""
+        """True if calling it yields items one by one."""
         return callables.is_stream(self.function)
 
     @property
     def has_key(self) -> bool:
-        """Whether its calls have an idempotency key: where they may run again with it, or where
-        the world is asked by it.
-        """
+        """True if its calls have an idempotency key: for retries, or for its reconcile function."""
         asks_by_it = self.effects is Effects.RECONCILE and self.key_argument is not None
         return self.effects is Effects.IDEMPOTENT or asks_by_it
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The call's arguments by name, defaults filled in. Raises TypeError as the call would."""
+        """Return the call's arguments by name, with defaults. Raises TypeError as the call
+        would.
+        """
         return callables.arguments(self.signature, args, kwargs)
 
     def at_default(self, plain: Mapping[str, Any]) -> tuple[str, ...]:
-        """The names of recorded arguments that have the value declared as their default."""
+        """Return the names of recorded arguments that equal their declared default."""
         found: list[str] = []
         for name, default in self.defaults.items():
             if name in plain:
@@ -144,20 +146,20 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
     def takes_all(self, names: Iterable[str]) -> bool:
-        """Whether it has a parameter for each of some arguments."""
+        """Return whether it has a parameter for each of some arguments."""
         parameters = self.signature.parameters
         if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
             return True
         return all(name in parameters for name in names)
 
     def passed(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments by name as the function takes them."""
+        """Convert arguments by name to those of the function."""
         bound = self.signature.bind_partial()
         bound.arguments.update(arguments)
         return bound.args, bound.kwargs
 
     def question(self, arguments: dict[str, Any], key: str | None) -> dict[str, Any]:
-        """What `reconcile` is asked by: the call's arguments by name, and its key where the
+        """Return the arguments of `reconcile`: the call's arguments by name, and its key if the
         function has a parameter of that name.
         """
         name = self.key_argument
@@ -166,11 +168,11 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         return {**arguments, name: key}
 
     def is_safe(self, error: BaseException) -> bool:
-        """Whether an error says that the effect surely did not happen."""
+        """Return whether an error shows that the effect certainly did not happen."""
         return isinstance(error, (NotDone, *self.safe_errors))
 
     def is_doubtful(self, error: BaseException) -> bool:
-        """Whether an error leaves open whether the effect happened."""
+        """Return whether an error leaves unknown whether the effect happened."""
         if self.effects in (Effects.PURE, Effects.COMPOSITE) or self.is_safe(error):
             return False
         return not isinstance(error, Exception) or isinstance(
@@ -178,7 +180,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def may_retry(self, error: BaseException) -> bool:
-        """Whether an error may be followed by another attempt of the same call."""
+        """Return whether the same call may be attempted again after an error."""
         if self.is_safe(error):
             return True
         if self.effects in (Effects.PURE, Effects.IDEMPOTENT):
@@ -186,14 +188,14 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def wait_s(self, attempt: int) -> float:
-        """Seconds to wait after a failed attempt, from 1."""
+        """Return the seconds to wait after a failed attempt, from 1."""
         state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type] # tenacity's waits read only the attempt number
         state.attempt_number = attempt
         return float(self.wait(state))
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two recorded values have the same canonical form."""
+    """Return whether two recorded values have the same canonical form."""
     if one is None or other is None:
         return False
     sized = isinstance(one, str | list | dict) or isinstance(other, str | list | dict)
@@ -203,39 +205,40 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 class Reconcile(msgspec.Struct, frozen=True):
-    """Effects policy: a function asks the world whether the call happened.
+    """Effect policy: a function checks with the outside world whether the call happened.
 
-    It gets the call's arguments by name and returns `Happened(result)` or `DID_NOT_HAPPEN`;
-    anything else, and any error, leaves the step in doubt.
+    It receives the call's arguments by name and returns `Happened(result)` or `DID_NOT_HAPPEN`; any
+    other result, and any error, leaves the step in doubt.
 
     Attributes:
-        ask: The function that looks.
+        ask: The function that checks.
     """
 
     ask: Callable[..., Any]
 
 
 class Happened(msgspec.Struct, frozen=True):
-    """What a reconciling function found: the effect happened, and `result` is what came of it."""
+    """Result of a reconcile function: the effect happened, with this `result`."""
 
     result: Any = None
 
 
 class DidNotHappen(msgspec.Struct, frozen=True):
-    """What a reconciling function found: the effect did not happen."""
+    """Result of a reconcile function: the effect did not happen."""
 
 
 DID_NOT_HAPPEN = DidNotHappen()
-"""What a reconciling function or a policy says where the effect did not happen."""
+"""The result of a reconcile function or a policy if the effect did not happen."""
 
 
 def reconcile(ask: Callable[..., Any]) -> Reconcile:
-    """For `effects=`: a function that looks whether a call happened, after a kill or a time-out.
+    """Build an effect policy from a function that checks whether a call happened, after a kill or a
+    timeout.
 
     Args:
-        ask: It gets the call's arguments by name (and the idempotency key, if it has a parameter
-            of the tool's `key_argument`) and returns `Happened(result)` or `DID_NOT_HAPPEN`;
-            anything else, and any error, leaves the step in doubt.
+        ask: Receives the call's arguments by name (and the idempotency key, if it has a parameter
+            of the tool's `key_argument`) and returns `Happened(result)` or `DID_NOT_HAPPEN`; any
+            other result, and any error, leaves the step in doubt.
     """
     return Reconcile(ask)
 
@@ -259,11 +262,11 @@ OPTIONS = (
     "placeholders",
     "reuse",
 )
-"""What a tool may be declared with."""
+"""Options of a tool's declaration."""
 
 
 def source_digest(function: Callable[..., Any]) -> str:
-    """A digest of a function's source text; empty where there is none to read."""
+    """Return a digest of a function's source text; empty if it cannot be read."""
     try:
         text = inspect.getsource(callables.underlying(function))
     except (OSError, TypeError):
@@ -272,23 +275,23 @@ def source_digest(function: Callable[..., Any]) -> str:
 
 
 def _where(function: Callable[..., Any]) -> str:
-    """Where a function's source text stands; empty for one of C."""
+    """Return the location of a function's source; empty for a C function."""
     code = getattr(inspect.unwrap(callables.underlying(function)), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
 DOES_CHARACTERS_MAX = 200
-"""Of what a tool says of itself."""
+"""Longest description of a tool, in characters."""
 
 
 def _does(function: Callable[..., Any]) -> str:
-    """What a function says of itself: the first line of its docstring."""
+    """Return a function's description: the first line of its docstring."""
     lines = (inspect.getdoc(callables.underlying(function)) or "").splitlines()
     return lines[0][:DOES_CHARACTERS_MAX] if lines else ""
 
 
 def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> ToolSpec:
-    """A function's declaration. Raises ToolError where it contradicts itself."""
+    """Build a tool's declaration. Raises ToolError if it contradicts itself."""
     ask = effects.ask if isinstance(effects, Reconcile) else None
     check_options("a tool", options, OPTIONS)
     try:
@@ -342,7 +345,7 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
 
 
 def _aliases(names: object, tool: str) -> tuple[str, ...]:
-    """Checked earlier names of a tool. Raises ToolError, BadName."""
+    """Check a tool's earlier names. Raises ToolError, BadName."""
     if not isinstance(names, list | tuple):
         message = f"aliases={names!r:.80} of {tool}: give a list of the names that it had before"
         raise ToolError(message)
@@ -350,7 +353,7 @@ def _aliases(names: object, tool: str) -> tuple[str, ...]:
 
 
 def _defaults(signature: inspect.Signature) -> dict[str, Any]:
-    """A function's defaults as they would be recorded, less those that cannot be."""
+    """Return a function's defaults in recorded form, except those that cannot be recorded."""
     found: dict[str, Any] = {}
     for name, parameter in signature.parameters.items():
         match parameter.kind:
@@ -368,7 +371,7 @@ def _defaults(signature: inspect.Signature) -> dict[str, Any]:
 
 
 def check_reuse(request: object, declared: ToolSpec) -> None:
-    """Raise ToolError where a tool's calls cannot be answered by earlier runs."""
+    """Raise ToolError if a tool's calls cannot use answers of earlier runs."""
     if request is None:
         return
     if not isinstance(request, Reuse):
@@ -386,8 +389,8 @@ def check_reuse(request: object, declared: ToolSpec) -> None:
 
 
 def operation(name: str, *fields: str, kind: str, writes: bool = False) -> ToolSpec:
-    """An operation of a session's own, recorded as a step: what it is given stands there by the
-    names of its fields. One that writes may be asked for again: it is not made twice.
+    """Declare an operation of the session itself, recorded as a step with its arguments under these
+    field names. One that writes may be repeated without writing twice.
     """
     named = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in fields]
     return ToolSpec(
@@ -400,14 +403,15 @@ def operation(name: str, *fields: str, kind: str, writes: bool = False) -> ToolS
 
 
 def _by_its_flow() -> None:
-    """Does nothing: the flow of an operation does its work."""
+    """Do nothing: an operation's flow does its work."""
 
 
 def _annotated(
     function: Any, name: str, signature: inspect.Signature, key_argument: str | None
 ) -> tuple[Any, Any]:
-    """Return what results (of a stream, items) are converted to, None for as they are, and the type
-    of a settled result. Raises ToolError for annotations of what can never be recorded.
+    """Return the type that results (of a stream: items) are converted to, None to leave them
+    unchanged, and the type of a settled result. Raises ToolError for annotations whose values can
+    never be recorded.
     """
     hints = callables.hints(function, callables.around())
     returns = conversions.result_of(hints.pop("return", Any))
@@ -421,20 +425,20 @@ def _annotated(
 
 
 def _gives(text: str, where: str) -> str:
-    """A label as it is recorded: empty for public and trusted. Raises BadValue."""
+    """Return a label as it is recorded: empty for public and trusted. Raises BadValue."""
     found = label.parse(text, where)
     return str(found) if found.stored else ""
 
 
 def _takes(text: str, where: str) -> str:
-    """A level of confidentiality as it is recorded; empty takes any. Raises BadValue."""
+    """Return a confidentiality as it is recorded; empty takes any. Raises BadValue."""
     return label.level(text, where).value if text else ""
 
 
 class Tool(Brief, Generic[P, R]):
     """A declared tool: call it like the function it wraps.
 
-    Bound to one session (`@session.tool`), or to whatever session is current where it is called
+    It is bound to one session (`@session.tool`), or to the session that is current at the call
     (`@hansard.tool`). In a class it works as a method; the object is not part of the arguments.
     """
 
@@ -453,13 +457,13 @@ class Tool(Brief, Generic[P, R]):
         }
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Resolve, gate, run, record; what the function returns, or what it once returned."""
+        """Resolve, gate, run, record; return the function's result, or its recorded one."""
         session = self._session if self._session is not None else ambient(self.spec.name)
         result: R = session.call(self.spec, args, kwargs)
         return result
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """The tool as a method of an object."""
+        """Return the tool as a method of an object."""
         unbound = isinstance(self.spec.function, staticmethod)
         if instance is None or unbound or not hasattr(self.spec.function, "__get__"):
             return self
@@ -474,7 +478,7 @@ class Tool(Brief, Generic[P, R]):
 
 
 def _like(function: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
-    """A bound method of the same kind (plain, coroutine, generator) as its function."""
+    """Return a bound method of the same kind (plain, coroutine, generator) as its function."""
     instance = method.args[0]  # type: ignore[attr-defined] # a functools.partial
     return typing.cast("Callable[..., Any]", function.__get__(instance))
 
@@ -515,39 +519,40 @@ class Declare:
         """Declare a function as a tool.
 
         Args:
-            function: The function, where the decorator has no arguments.
+            function: The function, if the decorator has no arguments.
             effects: `pure`, `idempotent`, `reconcile(fn)`, `composite`, or `once`, the default.
 
         Keyword Args:
-            name (str): The tool's; the function's if not given.
-            aliases (Sequence[str]): Names that the tool had before: calls recorded under one of
-                them count as calls of this tool.
+            name (str): The tool's name; by default the function's.
+            aliases (Sequence[str]): Earlier names of the tool: calls recorded under one of them
+                count as calls of this tool.
             version (str): Change it when equal calls should no longer count as equal.
             kind (str): `tool`, `model`, `resource` or `memory`: how a step is shown and counted.
-            timeout_s (float): Seconds for an attempt; None is no bound, 0 no time at all.
-            attempts (int): How often a call is tried in all.
-            wait (wait_base): Seconds between attempts, by one of tenacity's waits; doubling from
-                0.2 s to 30 s. These three do not apply to a generator: its reader decides.
-            safe_errors (tuple): Error classes that say that the effect surely did not happen.
-            doubtful_errors (tuple): Error classes that leave it open.
-            raises (tuple): Error classes that a replay cannot find by their modules: those that
-                are made inside a function, or were moved or renamed since.
-            shadow (Callable): Stands in for the tool in a fork.
-            key_argument (str): The parameter that gets the idempotency key.
-            gives (str): The label of what it tells (`secret untrusted`), which whoever calls it
-                has from then on.
-            takes (str): The highest confidentiality that it may be told of; called by an agent
-                that was shown more, it is refused.
-            placeholders (bool | Placeholders): Whether it is given placeholders for e-mail
-                addresses, phone and card numbers, IBANs and keys in its arguments, which are put
-                back in what it gives. The record has the values.
-            reuse (Reuse): Which answers of earlier runs its calls may be given, by
-                `hansard.reuse(ttl_s=...)`: of a tool that is pure or idempotent.
+            timeout_s (float): Seconds for an attempt; None is no limit, 0 no time at all.
+            attempts (int): Largest number of attempts of a call.
+            wait (wait_base): Seconds between attempts, by one of tenacity's waits; by default
+                doubling from 0.2 s to 30 s. These three do not apply to a generator: its reader
+                decides.
+            safe_errors (tuple): Error classes which show that the effect certainly did not happen.
+            doubtful_errors (tuple): Error classes which leave that unknown.
+            raises (tuple): Error classes that a replay cannot find by their modules: those that are
+                created inside a function, or were moved or renamed since.
+            shadow (Callable): Replaces the tool in a fork.
+            key_argument (str): The parameter that receives the idempotency key.
+            gives (str): The label of its results (`secret untrusted`), which is joined to the
+                caller's.
+            takes (str): The highest confidentiality that it may receive; a call by an agent that
+                has seen more is refused.
+            placeholders (bool | Placeholders): Whether it receives placeholders for e-mail
+                addresses, phone and card numbers, IBANs and keys in its arguments, which are
+                replaced by the values in its result. The record has the values.
+            reuse (Reuse): Answers of earlier runs that its calls may use, by
+                `hansard.reuse(ttl_s=...)`, for a tool that is pure or idempotent.
 
         Raises:
-            ToolError: The declaration contradicts itself, or says what can never be recorded.
+            ToolError: The declaration contradicts itself, or its values can never be recorded.
             BadOption: There is no such option; the message names the nearest.
-            BadName: The name is not one.
+            BadName: The name is invalid.
         """
 
         def declare(inner: Callable[..., Any]) -> Tool[..., Any]:
@@ -560,9 +565,9 @@ class Declare:
 
 
 DECLARED: set[str] = set()
-"""Names of the tools that this process has declared for whatever session is current."""
+"""Names of the tools that this process has declared for the current session."""
 
 tool = Declare()
-"""Declares a function as a tool of whatever session is current where it is called."""
+"""Declares a function as a tool of the session that is current at the call."""
 
 AnyCoroutine = Coroutine[Any, Any, Any]

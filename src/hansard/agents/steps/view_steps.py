@@ -1,8 +1,8 @@
-"""`session.view`: what the session's own role may see, as a recorded step.
+"""`session.view`: the view of the session's own role, as a recorded step.
 
-The step's outcome says how many events were shown, their digest, and which event says that they
-were; the events themselves stand in the log once. On replay they are derived again, and a
-difference is an error. Costs a read of the run and, live, a commit over two streams.
+The step's outcome holds the number of visible events, their digest, and the event that records the
+serving; the events themselves are stored in the log only once. On replay they are derived again,
+and a difference is an error. Costs a read of the run and, live, a commit over two streams.
 
 Written once for both clients as flows (see `hansard.agents.flow`).
 """
@@ -32,7 +32,7 @@ SPEC = operation("view", "at", kind="view")
 
 
 class ViewFlows(JointSteps):
-    """A session's views."""
+    """Views of a session."""
 
     def __init__(self, engine: StepEngine) -> None:
         super().__init__(engine)
@@ -40,7 +40,7 @@ class ViewFlows(JointSteps):
         self._known: dict[str, OnRecord] = {}
 
     def view(self, at: object, key: bytes | None) -> Flow[View]:
-        """What this session's role may see of the run at a point."""
+        """Return the view of this session's role of the run at a point."""
         engine = self.engine
         point = at.isoformat() if isinstance(at, datetime) else at
         call = engine.begin(SPEC, (point,), {})
@@ -87,8 +87,8 @@ class ViewFlows(JointSteps):
 
 
 class _Write(JointWrite):
-    """The event that says what was served. Whoever loses the race for the stream of views goes
-    after the winner: nothing depends on what that says.
+    """Records the serving of a view. After a lost race for the stream of views, the event follows
+    the winner's: nothing depends on its position.
     """
 
     def __init__(
