@@ -269,11 +269,11 @@ DAMAGED: dict[str, tuple[dict[int, Any], str]] = {
     ),
     "a later step": (
         {1: TEXT, 2: _parts(WHOLE, [3, 0, 9, "prompt"]), 3: TEXT},
-        r"'prompt' of step 3, which does not stand before it",
+        r"'prompt' of step 3, which is not before it",
     ),
     "itself": (
         {1: TEXT, 2: _parts(WHOLE, [2, 0, 9, "prompt"])},
-        r"'prompt' of step 2, which does not stand before it",
+        r"'prompt' of step 2, which is not before it",
     ),
     "more than there is": (
         {1: TEXT, 2: _parts(WHOLE, [1, 0, 10_000, "prompt"], size=20_000)},
@@ -285,7 +285,7 @@ DAMAGED: dict[str, tuple[dict[int, Any], str]] = {
     ),
     "a size beyond every value": (
         {1: TEXT, 2: _parts(WHOLE, [1, 0, 9, "prompt"], size=2**40)},
-        r"it says that it has 1,099,511,627,776 bytes",
+        r"its size is 1,099,511,627,776 bytes",
     ),
     "a range backwards": ({1: TEXT, 2: _parts(WHOLE, [1, 9, 3, "prompt"])}, r"a part is \[1, 9, 3"),
     "a part of another kind": ({1: TEXT, 2: _parts(WHOLE, 7)}, r"a part is 7"),
@@ -295,7 +295,7 @@ DAMAGED: dict[str, tuple[dict[int, Any], str]] = {
             1: {"$append": {"to": 0, "count": 0, "digest": "", "items": []}},
             2: _parts(WHOLE, [1, 0, 9, "prompt"]),
         },
-        r"it is a list that grew",
+        r"it is an extended list",
     ),
 }
 
@@ -329,7 +329,7 @@ def test_a_bomb_is_refused_by_its_size_and_costs_little():
             WHOLE, [number - 1, 0, size, "prompt"], [number - 1, 0, size, "prompt"], size=size * 2
         )
         size *= 2
-    with pytest.raises(Corrupt, match=r"it says that it has .* at most 268,435,456"):
+    with pytest.raises(Corrupt, match=r"its size is .* the limit is 268,435,456"):
         _read(_state(values), 41)
 
 

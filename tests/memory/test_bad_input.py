@@ -21,7 +21,7 @@ FILES = {
     "NUL": ("notes/b.md", b"a\0b", r"binary.*NUL.*(by reference|text)"),
     "latin-1": ("notes/b.md", b"caf\xe9", r"no UTF-8: byte 3 is 0xE9|0xe9 at 3.*save it as UTF-8"),
     "UTF-16": ("notes/b.md", "hi".encode("utf-16"), r"byte 0 is 0xFF|UTF-16.*as UTF-8"),
-    "YAML bomb": (SKILL, HEAD + BOMB + b"---\n", r"SKILL\.md:4: yaml\.anchor: '&a0'.*no anchors"),
+    "YAML bomb": (SKILL, HEAD + BOMB + b"---\n", r"md:4: yaml\.anchor: found '&a0'.*no anchors"),
     "YAML object": (
         SKILL,
         b"---\nname: !!python/object/apply:os.system ['true']\n---\n",
@@ -31,7 +31,7 @@ FILES = {
     "case twin": ("Notes/A.md", b"x", r"'notes' is there already.*case alone; use that one"),
     "backslash": ("a\\b.md", b"x", r"has a backslash; separate folders by /"),
     "newline": ("a\nb.md", b"x", r"control character.*leave it out"),
-    "made of the log": ("runs/r/summary.md", b"x", r"made from the log.*write it elsewhere"),
+    "made of the log": ("runs/r/summary.md", b"x", r"generated from the log.*write it elsewhere"),
     "bytes in a name": (os.fsdecode(b"caf\xe9.md"), b"x", r"lone surrogate; leave it out"),
 }
 """Path, content, and what is told: these stand in a folder, too."""
@@ -49,8 +49,8 @@ PATHS = {
 LINKS = {
     "out": ("../../x.md", r"outside of the tree; have it lead to a file inside"),
     "absolute": ("/etc/passwd", r"'/etc/passwd'; give a relative path inside the tree"),
-    "itself": ("link.md", r"link: 'link\.md' stands there; have a link lead to a file"),
-    "nowhere": ("nothing.md", r"link\.dangling: 'nothing\.md'.*that is there"),
+    "itself": ("link.md", r"link: found 'link\.md'; have a link lead to a file"),
+    "nowhere": ("nothing.md", r"link\.dangling: found 'nothing\.md'.*that is there"),
 }
 
 REFUSED = (hansard.BadValue, hansard.errors.MemoryInvalid)

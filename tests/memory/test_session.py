@@ -466,7 +466,7 @@ def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(ada, t
         assert {path for path, _, _ in hits} >= {"runs/monday/messages.md"}
         found = memory.search("which form", glob="runs/*/decisions.md")
         assert [each.path for each in found.hits] == ["runs/monday/decisions.md"]
-        with pytest.raises(hansard.BadValue, match="made from the log"):
+        with pytest.raises(hansard.BadValue, match="generated from the log"):
             memory.create("runs/monday/notes.md", "x")
     with ada.run("w", agent="eve", role="blind", run="s") as session:
         assert session.memory.glob("runs/monday/**") == []

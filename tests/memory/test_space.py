@@ -216,8 +216,8 @@ def test_a_path_is_normalised():
         ("docs/A.md", "case"),
         ("docs", "folder"),
         ("docs/a.md/x", "no folder"),
-        ("runs/r1/summary.md", "made from the log"),
-        ("Runs/x", "made from the log"),
+        ("runs/r1/summary.md", "generated from the log"),
+        ("Runs/x", "generated from the log"),
     ],
 )
 def test_what_cannot_stand_beside_another_is_refused(path, why):

@@ -43,7 +43,7 @@ def test_only_tools_that_the_server_has_are_named(record: Record):
     )
     space.create("tools.json", named("a", "b"), by="ann")
     with pytest.raises(
-        hansard.errors.MemoryInvalid, match=r"tools\.offered: 'anything'"
+        hansard.errors.MemoryInvalid, match=r"tools\.offered: found 'anything'"
     ) as refused:
         space.create("subagents/x/tools.json", named("a", "anything"), by="ann")
     [problem] = refused.value.problems

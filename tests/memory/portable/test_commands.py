@@ -44,7 +44,7 @@ def test_what_is_not_valid_is_not_imported(call, space, tmp_path):
     folders.write(tmp_path / "bad", {"skills/pay/SKILL.md": SKILL.replace(b"pay", b"PAY")})
     ran = call("memory", "import", tmp_path / "bad")
     assert ran.code == 2
-    assert "skills/pay/SKILL.md:2: skill.name.case: 'PAY' stands there" in ran.err
+    assert "skills/pay/SKILL.md:2: skill.name.case: found 'PAY'" in ran.err
     assert call("memory", "validate").code == 0
     found = call("memory", "validate", tmp_path / "bad")
     assert found.code == 1

@@ -181,7 +181,7 @@ def test_fields_of_another_harness_are_kept_and_warned_of(tmp_path, workspace):
     made = ran(imports.import_folder(workspace, "org", tmp_path / "in"))
     assert (made.changes, made.left_out) == (1, [])
     assert [each.split(";")[0] for each in made.warnings] == [
-        "skills/x/SKILL.md:4: skill.field: 'disable-model-invocation' stands there"
+        "skills/x/SKILL.md:4: skill.field: found 'disable-model-invocation'"
     ]
     assert ran(texts(workspace))[path] == skill.decode().strip()
 

@@ -107,7 +107,7 @@ def test_what_is_written_during_a_compaction_survives(
     assert filled.memory().view(path) == "Theirs.\n"
     if path == "AGENTS.md":
         assert made.code != 0
-        assert "'bob' wrote the one there" in made.err
+        assert "'bob' wrote the current one" in made.err
         assert "nothing was written" in made.err
     else:
         assert filled.memory().view("AGENTS.md") == "Answer in bullets, and briefly please.\n"

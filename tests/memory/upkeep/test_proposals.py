@@ -86,7 +86,7 @@ def test_a_file_that_has_changed_since_is_not_overwritten(told: Record, call: Ca
         each["proposal"] for each in call("memory", "proposals", "org", "--json").lines
     ]:
         refused = call("memory", "apply", "org", proposal)
-        assert (refused.code, "'eve' wrote the one there" in refused.err) == (2, True)
+        assert (refused.code, "'eve' wrote the current one" in refused.err) == (2, True)
     assert told.memory().view("AGENTS.md") == "mine\n"
     told.memory().create("AGENTS.md", FILES["AGENTS.md"], by="eve")
     assert call("memory", "compact", "org", "--propose").code == 0

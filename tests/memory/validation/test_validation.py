@@ -134,7 +134,7 @@ def test_a_problem_says_what_stood_there_and_what_is_allowed():
     [found] = tree.problems({SKILL: HEAD.replace(b"a\n", b"A-%s\n" % (b"x" * 200), 1) + b"---\n"})[
         :1
     ]
-    assert str(found).startswith(f"{SKILL}:2: skill.name.case: 'A-xxx")
+    assert str(found).startswith(f"{SKILL}:2: skill.name.case: found 'A-xxx")
     assert len(found.stood) <= 80
     assert "lower case" in found.allowed
 

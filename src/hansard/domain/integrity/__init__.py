@@ -1,7 +1,6 @@
-"""Who may write what where, and who belongs to a run.
+"""Checks of authorship and run membership of commits.
 
-Touches nothing, as all of the domain.
-Gives `membership` (who is in a run, learnt from its commits), `authorship` (whether a commit may
-stand where it stands, by whom it says), `content` (whether what it says may stand there) and
-`fold`: who is in which run, for whoever reads commits in the order of the log.
+Pure, as all of the domain. It defines `membership` (the agents of a run, learned from its commits),
+`authorship` (whether a commit's author may write it to its stream), `content` (whether its events
+may be in that stream) and `Fold`: the agents of every run, for a reader of commits in log order.
 """

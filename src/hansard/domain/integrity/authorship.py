@@ -1,15 +1,15 @@
-"""Whether a commit may stand where it stands, written by whom it says.
+"""The check that a commit's author may write it to its stream.
 
 Agents that are trusted with the broker write to it themselves, and the server checks nothing but
-versions. So a reader compares each commit with its subject and with who is in the run:
+versions. So a reader compares each commit with its subject and with the agents of the run:
 
-* in an agent's stream stands what that agent wrote, under the epoch that it has; of others only
-  what settles its steps or declassifies what it holds, and what an import wrote on its behalf;
+* an agent's stream holds the agent's own writes, under its current epoch; of others only events
+  that settle its steps or lower its label, and those that an import wrote on its behalf;
 * an agent joins a run itself, in one role, and its stream is that of this role;
-* what is written to shared state, tasks and messages is written by an agent of the run, and names
-  its role; only the agent itself claims a task for it or is served a view as it;
-* what a step did to an aggregate of a program's own, or to memory, is written by an agent of the
-  step's run, in one transaction with the step;
+* shared state, tasks and messages are written by an agent of the run, with its role; only the agent
+  itself claims a task for it or is served a view;
+* changes of a program's own aggregates, or of memory, are written by an agent of the step's run, in
+  one transaction with the step;
 * an answer is offered to later runs by the agent whose step it is.
 """
 
@@ -44,26 +44,28 @@ from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import TaskClaimed, TaskReopened
 
 IMPORTER = "import"
-"""Who writes imported runs, on behalf of their agents."""
+"""The writer of imported runs, on behalf of their agents."""
 
 OUTSIDE = frozenset({SessionBegan.tag, StepSettled.tag, "label.declassified.v1"})
-"""What others may write into an agent's stream: to settle a step of it one takes its next epoch."""
+"""Events that others may write into an agent's stream: to settle one of its steps, a writer takes
+its next epoch.
+"""
 
 _BY_STEPS = (KIND, MEMORY)
-"""Kinds of streams that outlive runs, and that steps write."""
+"""Kinds of streams that outlive runs and are written by steps."""
 
 _BEGAN = SessionBegan.tag
 _TAKES_PART = frozenset({AgentJoined.tag, RunResumed.tag, RunAgentLeft.tag})
 _OF_AGENTS = ("board.", "task.", "mail.")
 _BY_ANYBODY = frozenset({TaskReopened.tag})
-"""Of those the ones that whoever may say so writes, though no agent of the run."""
+"""Those of them that an authorized writer may write without being an agent of the run."""
 
 _SAYS_WHO = ("board.", TaskClaimed.tag, MailSent.tag)
-"""Kinds that say their writer's role; a claim says who claims, and the role whose work it is."""
+"""Kinds with their writer's role; a claim has the claimant and the role whose work it is."""
 
 
 class _Claims(msgspec.Struct):
-    """What the data of some events says of who wrote them."""
+    """The fields of an event's data that claim its writer."""
 
     agent: str = ""
     role: str = ""
@@ -76,7 +78,7 @@ class _Claims(msgspec.Struct):
 
 
 class _Offer(msgspec.Struct):
-    """What the data of an offer says of whose it is, and to what."""
+    """The fields of an offer's data that claim its owner and its key."""
 
     agent: str = ""
     key: str = ""
@@ -87,7 +89,7 @@ _claims = msgspec.json.Decoder(_Claims)
 
 
 def _claimed(recorded: Recorded) -> _Claims | None:
-    """What an event claims; None where it cannot be read, and that is another fault."""
+    """Return an event's claims; None where it cannot be read, which is another fault."""
     try:
         return _claims.decode(recorded.data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -95,8 +97,9 @@ def _claimed(recorded: Recorded) -> _Claims | None:
 
 
 def misfit(stream: StreamId, commit: Commit, members: Members | None = None) -> str:
-    """Why a commit does not fit where it stands; nothing where it does. Without the run's members
-    it is compared with its subject alone.
+    """Return the reason why a commit does not fit its stream; empty where it does.
+
+    Without the run's members it is compared with its subject alone.
     """
     match stream:
         case AgentStream():
@@ -114,8 +117,10 @@ def misfit(stream: StreamId, commit: Commit, members: Members | None = None) -> 
 
 
 def run_by_which(stream: StreamId, commit: Commit) -> str | None:
-    """The run whose agents a commit is judged by: that of its stream, or of the step that it says
-    changed an aggregate or memory; None where it is of no run.
+    """Return the run whose agents a commit is checked against.
+
+    That is the run of its stream, or of the step that it claims changed an aggregate or memory;
+    None where there is none.
     """
     if type(stream) is not WorkspaceStream:
         return run_of(stream)
@@ -126,8 +131,8 @@ def run_by_which(stream: StreamId, commit: Commit) -> str | None:
 
 
 def goes_on(stream: StreamId, commit: Commit, members: Members) -> bool:
-    """Whether a commit is what most are: of an agent that is known, in its stream, under its epoch,
-    and no new session. Then it fits, and there is nothing to learn from it.
+    """Return whether a commit is the common case: by a known agent, in its stream, under its epoch,
+    and no new session. Then it fits, and changes no membership.
     """
     if type(stream) is not AgentStream:
         return False
@@ -159,8 +164,8 @@ def _of_agent(stream: AgentStream, commit: Commit, members: Members | None) -> s
 
 
 def of_epoch(stream: AgentStream, commit: Commit, epoch: int | None) -> str:
-    """As `misfit`, of the epoch under which a commit is written alone; None where the agent's is
-    not known.
+    """Return the reason as `misfit`, for the epoch of a commit alone; None: the agent's epoch is
+    unknown.
     """
     outside = commit.actor.agent not in (stream.agent, IMPORTER)
     began = False
@@ -254,7 +259,7 @@ def _of_steps(commit: Commit, members: Members | None) -> str:
         if not run:
             continue
         if commit.tx is None:
-            return f"it says that it is of step {step} of run {run!r}, and stands alone"
+            return f"it claims step {step} of run {run!r}, and is in no transaction with it"
         if members is not None and members.whole and actor not in members.roles:
             return f"{actor!r} wrote it, who is no agent of run {run!r}"
     for one in items:
@@ -265,7 +270,7 @@ def _of_steps(commit: Commit, members: Members | None) -> str:
 
 
 def _of_offers(stream: WorkspaceStream, commit: Commit) -> str:
-    """An agent offers its own answers alone, each under its key."""
+    """Check that an agent offers its own answers only, each under its key."""
     for recorded in commit.events:
         if (recorded.type == AnswersInvalidated.tag) != (stream == STALE):
             return f"a {recorded.type} does not belong into stream {stream}"
@@ -283,8 +288,9 @@ def _of_offers(stream: WorkspaceStream, commit: Commit) -> str:
 
 
 def is_of_agents(commit: Commit) -> bool:
-    """Whether a commit to shared state must be by an agent of the roster. That a view was served
-    must be only where it says to which agent: a person is in no run.
+    """Return whether a commit to shared state must be by an agent of the roster.
+
+    A served view must be only where it names its agent: a person is in no run.
     """
     return any(
         recorded.type.startswith(_OF_AGENTS)
@@ -298,18 +304,22 @@ def _names_agent(recorded: Recorded) -> bool:
     return claim is not None and bool(claim.agent)
 
 
-# The one fold over a log's commits, in order: who is in which run, and which commits do not fit.
+# The one fold over a log's commits, in order: the agents of each run, and the commits that do not
+# fit.
 #
-# Who reads a log from its begin learns all of it as it passes by. Who goes on from somewhere, or
-# reads some streams alone, says what told of a run before (`Past`), and asks about the rest.
+# A reader from the start of the log needs nothing else. A reader that continues from a position, or
+# reads some streams only, gives the earlier membership events (`Past`).
 
 RUNS_MAX = 65_536
-"""Most runs whose members are kept in memory, some 50 MB. The others are loaded again, and as what
-was read last may not be loaded yet, less of them is judged then: neither epochs nor who is missing.
+"""Most runs whose members are kept in memory, some 50 MB. The others are loaded again. Since the
+newest commits may not be loaded yet, fewer checks are made then: neither of epochs nor of missing
+agents.
 """
 
 Past = Callable[[str], Iterable[MembershipEvent]]
-"""What told of who is in a run, its own events alone, from what was read before; in order."""
+"""Returns the membership events of a run, from the part of the log that was read before; in
+order.
+"""
 
 
 def _nothing(_run: str) -> Iterable[MembershipEvent]:
@@ -317,17 +327,19 @@ def _nothing(_run: str) -> Iterable[MembershipEvent]:
 
 
 class Fold:
-    """Says which commits do not fit; they are given in the order of the log, every one."""
+    """Finds the commits that do not fit, given every commit in the order of the log."""
 
     def __init__(self, past: Past = _nothing, known: dict[str, Members] | None = None) -> None:
-        """`known` are the members to go on from; it is kept up to date, whole."""
+        """Start from the members in `known`, if given; the dict is kept up to date."""
         self._past = past
         self._known = {} if known is None else known
         self._bounded = known is None
         self._full = False
 
     def misfit(self, stream: StreamId, commit: Commit) -> str:
-        """Why a commit does not fit; nothing where it does, and then it is learnt from."""
+        """Return the reason why a commit does not fit; empty where it does, and then its membership
+        events are applied.
+        """
         run = run_by_which(stream, commit)
         if run is None:
             return misfit(stream, commit)
@@ -342,15 +354,15 @@ class Fold:
         return why
 
     def learn(self, run: str, stream: StreamId, commit: Commit) -> None:
-        """Take in what a commit that fits says of who is in its run: nothing where an event of it
-        is not what its type says, since then none of it counts.
+        """Apply the membership events of a commit that fits; none where an event's data does not
+        match its type, since then the whole commit is invalid.
         """
         items = list(telling(stream, commit))
         if items and not broken(stream, commit):
             self._learn(self.members(run), items, 0)
 
     def members(self, run: str) -> Members:
-        """Who is in a run, by what has been read."""
+        """Return the members of a run, as far as it was read."""
         found = self._known.get(run)
         return self._begun(run) if found is None else found
 

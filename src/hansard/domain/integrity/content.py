@@ -1,5 +1,5 @@
-"""What a commit may say where it stands: events of types that the stream may hold, and data that is
-what their type says.
+"""The check of a commit's content: events of types that the stream may hold, with data of their
+type.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from hansard.domain.streams import may_hold
 from hansard.domain.team.mail import KEY as MAIL
 from hansard.domain.team.task import KEY as TASKS
 
-# Who is in a run: its agents, the role of each, and the epoch under which each writes now.
+# The members of a run: its agents, the role of each, and the current epoch of each.
 #
-# It is learnt from a run's own commits alone. An agent has the role in which it joined first, for
-# the whole run. A fork has the agents that had joined its parent up to the cut; versions of a
-# life go on over a fork, so that the cut of any generation is compared with the version of a join
-# as it is.
+# They are learned from a run's own commits alone. An agent has the role in which it joined first,
+# for the whole run. A fork has the agents that had joined its parent up to the cut; versions of a
+# life continue over a fork, so that the cut of any generation compares directly with the version
+# of a join.
 
 TELLING = frozenset({RunStarted.tag, RunForked.tag, AgentJoined.tag, SessionBegan.tag})
-"""Events that say who is in a run: those of its life, and the begins of its agents' sessions."""
+"""Events of run membership: those of its life, and the starts of its agents' sessions."""
 
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     kind.tag: msgspec.json.Decoder(kind) for kind in (RunStarted, RunForked, AgentJoined)
@@ -38,8 +38,8 @@ _BEGAN = msgspec.json.Decoder(SessionBegan)
 
 
 class Members(msgspec.Struct):
-    """What is known of a run: the role of each agent, the version of the life at which it joined,
-    and its epoch as of what was read last. `whole` says that no agent is missing.
+    """The known members of a run: the role of each agent, the version of the life at which it
+    joined, and its latest epoch. `whole` is true if no agent is missing.
     """
 
     roles: dict[str, str] = {}
@@ -48,32 +48,32 @@ class Members(msgspec.Struct):
     whole: bool = False
 
     def anywhere(self) -> Members:
-        """What of this holds for every reading of the run: epochs are those of a place in it."""
+        """Return the part that is independent of the position in the run: all but the epochs."""
         return Members(dict(self.roles), dict(self.joined), {}, self.whole)
 
     def join(self, agent: str, role: str, version: int) -> None:
-        """An agent joined at a version of the life; a second time changes nothing."""
+        """Record that an agent joined at a version of the life; a second time changes nothing."""
         if agent not in self.roles:
             self.roles[agent] = role
             self.joined[agent] = version
 
     def take_over(self, parent: Members, cut: int) -> None:
-        """A fork's agents are those that had joined its parent up to a version of its life."""
+        """Add the agents that had joined a fork's parent up to a version of its life."""
         for agent, version in parent.joined.items():
             if version <= cut:
                 self.join(agent, parent.roles[agent], version)
         self.whole = parent.whole
 
     def add(self, other: Members) -> None:
-        """Take in what else is known of the same run."""
+        """Add further known members of the same run."""
         for agent, version in other.joined.items():
             self.join(agent, other.roles[agent], version)
         self.whole = self.whole or other.whole
 
 
 class MembershipEvent(msgspec.Struct, frozen=True):
-    """An event that says who is in a run, as it is stored: one of `TELLING`, at a version of its
-    stream, with its data as JSON.
+    """A membership event as it is stored: one of `TELLING`, at a version of its stream, with its
+    data as JSON.
     """
 
     version: int
@@ -82,15 +82,16 @@ class MembershipEvent(msgspec.Struct, frozen=True):
 
 
 class Fork(msgspec.Struct, frozen=True):
-    """What a run goes on from: its parent, up to a version of the parent's life."""
+    """A fork's origin: its parent, up to a version of the parent's life."""
 
     parent: str
     cut: int
 
 
 def learn(members: Members, change: MembershipEvent) -> Fork | None:
-    """Take in what an event says; what the run goes on from, where it says that. Raises
-    msgspec.DecodeError for data that is not what the tag says.
+    """Apply a membership event; return the run's origin if the event is a fork.
+
+    Raises msgspec.DecodeError for data that does not match the tag.
     """
     if change.tag == SessionBegan.tag:
         began = _BEGAN.decode(change.data)
@@ -108,7 +109,7 @@ def learn(members: Members, change: MembershipEvent) -> Fork | None:
 
 
 def telling(stream: StreamId, commit: Commit) -> Iterable[MembershipEvent]:
-    """The events of a commit that say who is in its run."""
+    """Yield the membership events of a commit."""
     if type(stream) is not RunStream and type(stream) is not AgentStream:
         return
     for version, recorded in enumerate(commit.events, commit.version):
@@ -117,7 +118,7 @@ def telling(stream: StreamId, commit: Commit) -> Iterable[MembershipEvent]:
 
 
 def fork_of(commit: Commit) -> Fork | None:
-    """What a life's commit says that its run goes on from; None where it says nothing of it."""
+    """Return the origin of a run from a commit of its life; None where it has none."""
     for recorded in commit.events:
         if recorded.type == RunForked.tag:
             try:
@@ -138,24 +139,24 @@ _FAMILIES = {
     APPROVALS: ("approval.",),
     VIEWS: ("view.",),
 }
-"""The families of events that reserved keys hold, by what the keys begin with."""
+"""The families of events that reserved keys hold, by the keys' prefixes."""
 
 _RESERVED = tuple(_FAMILIES)
 _SHARED = ("board.", "label.")
 
 _decoders: dict[tuple[object, str], msgspec.json.Decoder[Any]] = {}
-"""By kind of stream and tag, of what may stand there."""
+"""Decoders of permitted events, by kind of stream and tag."""
 
 
 def families(key: str) -> tuple[str, ...]:
-    """What the tags of the events begin with that a key of shared state holds."""
+    """Return the tag prefixes of the events that a key of shared state holds."""
     if not key.startswith(_RESERVED):
         return _SHARED
     return next(found for begin, found in _FAMILIES.items() if key.startswith(begin))
 
 
 def foreign(stream: StreamId, commit: Commit) -> str:
-    """Which event is of a type that the stream may not hold, in words; nothing where none is."""
+    """Return the first event of a type that the stream may not hold, in words; empty for none."""
     for recorded in commit.events:
         if recorded.type == TAG:
             return f"{TAG} is never stored"
@@ -166,7 +167,7 @@ def foreign(stream: StreamId, commit: Commit) -> str:
 
 
 def broken(stream: StreamId, commit: Commit) -> str:
-    """Why the events of a commit cannot be what they say; nothing where they can. Decodes each."""
+    """Return the reason why events of a commit are invalid; empty for valid ones. Decodes each."""
     where = stream.kind if type(stream) is WorkspaceStream else type(stream)
     for recorded in commit.events:
         tag = recorded.type

@@ -1,8 +1,8 @@
-"""A space's events: files changed, a change refused, what asks a person. The storage format.
+"""A space's events: changed files, refused changes, the approval policy. The storage format.
 
 A tag never changes its meaning, a field is only added with a default. A space is the memory of an
-agent (`agent/<name>`), of a user (`user/<principal>`) or of all (`org`). Who wrote an event is its
-commit's actor, and the commit's label is that of what it rests on.
+agent (`agent/<name>`), of a user (`user/<principal>`) or of all (`org`). The writer of an event is
+its commit's actor, and the commit's label is that of its sources.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ KIND = ids.MEMORY
 """The kind of its stream; its id is the space's name."""
 
 ORG = "org"
-"""The space of all."""
+"""The space of all agents and users."""
 
 AGENT, USER = "agent/", "user/"
-"""What the names of an agent's and of a user's space begin with."""
+"""Prefixes of the names of an agent's and of a user's space."""
 
 STOOD_MAX = 200
-"""Most characters of what stood there that a problem tells."""
+"""Most characters of the rejected text in a problem."""
 
 
 class FileOp(StrEnum):
-    """What happened to a file."""
+    """The operation on a file."""
 
     CREATED = "created"
     EDITED = "edited"
@@ -42,12 +42,12 @@ class FileOp(StrEnum):
 
 
 class FileForm(msgspec.Struct, frozen=True):
-    """What a file is, beside its text.
+    """The type of a file.
 
     Attributes:
-        link: Whether it is a symbolic link; its text is then the path it leads to.
-        binary: Whether it is no text; its text is then the base64 of its bytes.
-        executable: Whether its owner may execute it.
+        link: True for a symbolic link; its text is then its target path.
+        binary: True if it is no text; its text is then the base64 of its bytes.
+        executable: True if its owner may execute it.
     """
 
     link: bool = False
@@ -59,20 +59,20 @@ TEXT, LINK = FileForm(), FileForm(link=True)
 
 
 class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a change did to one file.
+    """The change of one file.
 
     Attributes:
         path: The file, from the root of the tree.
-        op: What happened to it.
+        op: The operation.
         before: The digest of its text before (`digest_of`); empty where there was none.
         after: The digest of its text after; empty where there is none.
-        edit: What changed. Of a created file its text; of an edited or renamed one a list of
-            `[at, count, text]` (`hansard.domain.memory.space`), null where a renamed one stays as
-            it is; null of a deleted one. A large one is a blob reference.
-        was: The path that a renamed file had.
-        link: Whether it is a symbolic link; its text is then the path it leads to.
-        binary: Whether it is no text; its text is then the base64 of its bytes.
-        executable: Whether its owner may execute it.
+        edit: The difference. For a created file its text; for an edited or renamed one a list of
+            `[at, count, text]` (`hansard.domain.memory.lines`), null where a renamed one is
+            unchanged; null for a deleted one. A large one is a blob reference.
+        was: The earlier path of a renamed file.
+        link: True for a symbolic link; its text is then its target path.
+        binary: True if it is no text; its text is then the base64 of its bytes.
+        executable: True if its owner may execute it.
     """
 
     path: str
@@ -87,19 +87,19 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def form(self) -> FileForm:
-        """What it is, beside its text."""
+        """The type of the file."""
         return FileForm(self.link, self.binary, self.executable)
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
-    """Why a file is not valid. In the order of paths and lines.
+    """The reason why a file is not valid. In the order of paths and lines.
 
     Attributes:
         path: The file.
-        line: Where in it, from 1; 0 for the file as a whole.
+        line: The line, from 1; 0 for the file as a whole.
         rule: The rule's name, such as `skill.name`.
-        stood: What stood there, cut to STOOD_MAX characters; empty where that is not told.
-        allowed: What may stand there.
+        stood: The rejected text, cut to STOOD_MAX characters; empty where it is not shown.
+        allowed: The permitted content.
     """
 
     path: str
@@ -110,7 +110,7 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}" if self.line else self.path
-        stood = f": {self.stood!r} stands there" if self.stood else ""
+        stood = f": found {self.stood!r}" if self.stood else ""
         return f"{where}: {self.rule}{stood}; {self.allowed}"
 
 
@@ -119,12 +119,12 @@ class MemoryChanged(Event, frozen=True, kw_only=True):
     """Files of a space changed, all of them or none.
 
     Attributes:
-        files: What happened to each, a path once.
-        because: Why.
+        files: The change of each, a path once.
+        because: The reason.
         sources: The ids of the events that it rests on.
-        role: The role of the agent that wrote it; empty where that is a person.
-        run: The run whose step wrote it, and which step; empty and 0 where none did.
-        step: That step's number.
+        role: The role of the agent that wrote it; empty for a person.
+        run: The run whose step wrote it; empty for none.
+        step: That step's number; 0 for none.
     """
 
     files: tuple[FileChange, ...]
@@ -137,14 +137,14 @@ class MemoryChanged(Event, frozen=True, kw_only=True):
 
 @event("memory.rejected.v1")
 class MemoryRejected(Event, frozen=True, kw_only=True):
-    """A change was refused, and nothing of it was written.
+    """A change was refused, and no part of it was written.
 
     Attributes:
-        problems: What is wrong with it; `stood` without secrets.
-        because: Why it was to be made.
-        role: The role of the agent that wanted it.
-        run: The run whose step wanted it, and which step; empty and 0 where none did.
-        step: That step's number.
+        problems: Its problems; `stood` without secrets.
+        because: The reason for the change.
+        role: The role of the agent that requested it.
+        run: The run whose step requested it; empty for none.
+        step: That step's number; 0 for none.
     """
 
     problems: tuple[Problem, ...]
@@ -155,7 +155,7 @@ class MemoryRejected(Event, frozen=True, kw_only=True):
 
 
 class MemoryApproval(StrEnum):
-    """Whether a change of a space waits for a person's word."""
+    """Whether a change of a space waits for a person's approval."""
 
     ASK = "ask"
     OFF = "off"
@@ -163,14 +163,14 @@ class MemoryApproval(StrEnum):
 
 @event("memory.policy_set.v1")
 class MemoryPolicySet(Event, frozen=True, kw_only=True):
-    """Whether changes of the space are asked about, from here on.
+    """The approval of changes of the space, from here on.
 
     Attributes:
-        approval: `ask`, or `off`: they are made unasked.
-        until: When it is `ask` again, by the log's time; None for never.
-        untrusted: Patterns of the paths whose changes are made unasked though they rest on
-            untrusted input, where `approval` is off; none: all of these ask.
-        because: Why.
+        approval: `ask`, or `off`: changes need no approval.
+        until: The log time from which it is `ask` again; None for never.
+        untrusted: Patterns of the paths whose changes need no approval although they rest on
+            untrusted input, where `approval` is off; none: all of these need it.
+        because: The reason.
     """
 
     approval: MemoryApproval
@@ -180,16 +180,17 @@ class MemoryPolicySet(Event, frozen=True, kw_only=True):
 
 
 class MemoryProposal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a reflection would have in a file.
+    """A change of a file that a reflection proposes.
 
     Attributes:
         path: The file.
-        text: What is added at its end, or with `whole` all of it.
-        because: Why.
+        text: The text to append, or with `whole` all of it.
+        because: The reason.
         sources: The ids of the events that it rests on.
-        whole: Whether the text takes the place of what stands there.
-        before: With `whole`, the digest of the text that it goes by; empty where there was none.
-        gone: Whether the file goes; its text is empty then.
+        whole: True if the text replaces the current one.
+        before: With `whole`, the digest of the text that it was made from; empty where there was
+            none.
+        gone: True if the file is to be deleted; its text is empty then.
     """
 
     path: str
@@ -203,12 +204,12 @@ class MemoryProposal(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @event("memory.reflected.v1")
 class MemoryReflected(Event, frozen=True, kw_only=True):
-    """Runs were reflected on, or files compacted, and these changes are proposed; no file is
-    changed by it. A run is reflected on once.
+    """Runs were reflected on, or files compacted, and these changes are proposed; the event itself
+    changes no file. A run is reflected on once.
 
     Attributes:
-        runs: The ids of the runs; none of a compaction.
-        proposals: What came of it; none where there was nothing to learn.
+        runs: The ids of the runs; none for a compaction.
+        proposals: The proposed changes; none where there was nothing to learn.
         reflection: The id of the reflection's own run.
     """
 
@@ -221,13 +222,15 @@ MemoryEvent = MemoryChanged | MemoryRejected | MemoryPolicySet | MemoryReflected
 
 
 def digest_of(text: str, form: FileForm = TEXT) -> str:
-    """The digest of a file's text and form."""
+    """Return the digest of a file's text and type."""
     kind = b"link" if form.link else b"binary" if form.binary else b"file"
     return digest(kind + b" executable" * form.executable, text.encode())
 
 
 def space_name(value: object) -> str:
-    """A space's name, checked: `agent/<name>`, `user/<principal>` or `org`. Raises BadName."""
+    """Return a space's name, checked: `agent/<name>`, `user/<principal>` or `org`. Raises
+    BadName.
+    """
     name = ids.name("memory space", value)
     owner = name.partition("/")[2]
     if name != ORG and not (name.startswith((AGENT, USER)) and owner):
@@ -236,5 +239,5 @@ def space_name(value: object) -> str:
 
 
 def stream_of(space: str) -> WorkspaceStream:
-    """The stream of a space. Raises BadName."""
+    """Return the stream of a space. Raises BadName."""
     return WorkspaceStream(KIND, space_name(space))

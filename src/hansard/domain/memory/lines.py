@@ -1,5 +1,5 @@
-"""The texts of files: which lines changed between two, which version brought a line, and what a
-file's changes result in.
+"""The texts of files: changed lines between two texts, the version that added each line, and the
+text after a file's changes.
 
 Lines are compared by `difflib`, whose blocks are mostly, but not always, those of git.
 """
@@ -20,16 +20,17 @@ from hansard.domain.memory.events import FileChange, FileOp, digest_of
 from hansard.domain.payload import references
 
 COMPARED_MAX = 9_000_000
-"""Product of the numbers of lines of both sides, between the first and the last line that differ,
-up to which they are compared (3,000 lines with 3,000: about a second at worst, since difflib takes
-quadratic time). Above it all lines between are one changed block."""
+"""Largest product of both sides' numbers of lines, between the first and the last difference, that
+is compared (3,000 lines with 3,000: about a second at worst, since difflib takes quadratic time).
+Above it all lines between are one changed block.
+"""
 
 Mark = TypeVar("Mark")
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Lines `start` to `end` of the text before became `new_start` to `new_end` of the one after;
-    from 0, ends excluded.
+    """Lines `start` to `end` of the earlier text became `new_start` to `new_end` of the later; from
+    0, ends excluded.
     """
 
     start: int
@@ -39,14 +40,14 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def split(text: str) -> list[str]:
-    """Split a text into lines, each with its newline; what follows the last one is a line, too."""
+    """Split a text into lines, each with its newline; a rest without one is a line, too."""
     found = [line + "\n" for line in text.split("\n")]
     last = found.pop()[:-1]
     return [*found, last] if last else found
 
 
 def diff(before: Sequence[str], after: Sequence[str]) -> list[Block]:
-    """Return the blocks of lines that changed, in order; none touch each other."""
+    """Return the changed blocks of lines, in order; none touch each other."""
     shared = min(len(before), len(after))
     head = next((at for at in range(shared) if before[at] != after[at]), shared)
     most = shared - head
@@ -62,8 +63,8 @@ def diff(before: Sequence[str], after: Sequence[str]) -> list[Block]:
 
 
 def blame(versions: Iterable[tuple[Mark, str]]) -> list[tuple[Mark, str]]:
-    """Return the lines of the newest of some versions, which are given oldest first, each with the
-    mark of the version that brought it.
+    """Return the lines of the newest version, each with the mark of the version that added it;
+    versions are given oldest first.
     """
     marks: list[Mark] = []
     before: list[str] = []
@@ -80,8 +81,8 @@ def blame(versions: Iterable[tuple[Mark, str]]) -> list[tuple[Mark, str]]:
 
 
 def merged(base: str, one: str, other: str) -> str | None:
-    """A text with both of the changes that led from `base` to `one` and to `other`, by lines; None
-    where they changed the same lines, or added in the same place, each in its own way.
+    """Return a text with the changes from `base` to `one` and to `other`, by lines; None where both
+    changed the same lines, or inserted at the same place, differently.
     """
     stood, mine, theirs = split(base), split(one), split(other)
     blocks = sorted(
@@ -112,11 +113,13 @@ def merged(base: str, one: str, other: str) -> str | None:
 
 
 CONTEXT = 3
-"""Lines around a change that are shown."""
+"""Unchanged lines shown around a change."""
 
 
 def unified(path: str, before: str | None, after: str | None, was: str = "") -> str:
-    """What became of a file; None where there was, or is, none. Empty where nothing did."""
+    """Return the unified diff of a file; None: the file does not exist. Empty where nothing
+    changed.
+    """
     old, new = split(before or ""), split(after or "")
     blocks = diff(old, new)
     if before is not None and after is not None and not blocks and not was:
@@ -131,7 +134,7 @@ def unified(path: str, before: str | None, after: str | None, was: str = "") -> 
 
 
 def _groups(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Blocks that share a hunk, since the lines around them touch."""
+    """Yield groups of blocks that share a hunk, since the lines around them touch."""
     group: list[Block] = []
     for block in blocks:
         if group and block.start - group[-1].end > 2 * CONTEXT:
@@ -175,14 +178,16 @@ def _range(begin: int, end: int) -> str:
 
 Edit = list[tuple[int, int, str]]
 """A list of `[at, count, text]` in ascending order: from character `at` (a Unicode code point, from
-0) of the text before, `count` characters became `text`. It is found by lines (`diff`) and narrowed
-to the characters, so that it holds what changed and not the file."""
+0) of the earlier text, `count` characters became `text`. It is computed by lines (`diff`) and
+narrowed to characters, so that it holds the change and not the file.
+"""
 
 
 def between(before: str, after: str) -> Edit:
-    """The edit that makes `after` of `before`; empty where they are equal. Costs what changed,
-    beside a comparison of the texts: only the lines between the first and the last that differ are
-    looked at.
+    """Return the edit that makes `after` of `before`; empty where they are equal.
+
+    The cost is that of the change, and of one comparison of the texts: only the lines between the
+    first and the last difference are examined.
     """
     head, tail = _ends(before, after)
     old = split(before[head : len(before) - tail])
@@ -199,7 +204,7 @@ def between(before: str, after: str) -> Edit:
 
 
 def _ends(before: str, after: str) -> tuple[int, int]:
-    """How many characters two texts begin and end with alike, in whole lines."""
+    """Return the lengths of the common beginning and end of two texts, in whole lines."""
     most = min(len(before), len(after))
     head = _shared(before, after, most)
     if head < max(len(before), len(after)):
@@ -210,7 +215,7 @@ def _ends(before: str, after: str) -> tuple[int, int]:
 
 
 def _narrowed(at: int, gone: str, changed: str) -> tuple[int, int, str]:
-    """A replaced part less what both sides begin and end with."""
+    """Return a replaced part without the common beginning and end of both sides."""
     most = min(len(gone), len(changed))
     head = _shared(gone, changed, most)
     tail = _shared(gone[::-1], changed[::-1], most - head)
@@ -218,7 +223,7 @@ def _narrowed(at: int, gone: str, changed: str) -> tuple[int, int, str]:
 
 
 def _shared(one: str, other: str, most: int) -> int:
-    """How many characters two texts begin with alike, up to a bound; by halving."""
+    """Return the length of the common beginning of two texts, up to a bound; by bisection."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -230,7 +235,7 @@ def _shared(one: str, other: str, most: int) -> int:
 
 
 def applied(before: str, edit: Any, where: str) -> str:
-    """The text that an edit makes of one; `where` is for the error. Raises Corrupt."""
+    """Return the text after an edit; `where` is for the error. Raises Corrupt."""
     parts: list[str] = []
     done = 0
     for part in edit if isinstance(edit, list) else [edit]:
@@ -244,19 +249,21 @@ def applied(before: str, edit: Any, where: str) -> str:
 
 
 def line_end(text: str) -> str:
-    r"""Return what ends the lines of a text: `\r\n` where it ends all of them, else `\n`."""
+    r"""Return the line end of a text: `\r\n` where it ends all of its lines, else `\n`."""
     ends = text.count("\n")
     return "\r\n" if ends and text.count("\r\n") == ends else "\n"
 
 
 def with_line_end(text: str, end: str) -> str:
-    r"""Return a text with other line ends; as it is where that is `\n`."""
+    r"""Return a text with other line ends; unchanged where that is `\n`."""
     return re.sub("\r?\n", end, text) if end != "\n" else text
 
 
 def occurrences(text: str, old: str) -> list[tuple[int, int]]:
-    r"""Return where a part stands in a text, as begins and ends: as it is given, or, where it does
-    not stand there so, with other line ends: models give a part of a `\r\n` file with `\n`.
+    r"""Return the occurrences of a part in a text, as begins and ends.
+
+    Where the part does not occur as given, it is searched for with other line ends: models write a
+    part of a `\r\n` file with `\n`.
     """
     found = [(each.start(), each.end()) for each in re.finditer(re.escape(old), text)]
     if found or "\n" not in old:
@@ -266,7 +273,7 @@ def occurrences(text: str, old: str) -> list[tuple[int, int]]:
 
 
 def replaced(text: str, places: list[tuple[int, int]], new: str) -> str:
-    """Return a text with another part at some places, in its own line ends."""
+    """Return a text with other text at some places, in its own line ends."""
     new = with_line_end(new, line_end(text))
     parts, done = [], 0
     for begin, end in places:
@@ -284,13 +291,13 @@ class Unfetched(Exception):
 
 
 class FileText(msgspec.Struct, eq=False):
-    """A file's text, derived from its changes and checked by its digest when it is first used.
+    """A file's text, derived from its changes and checked by its digest on first use.
 
     Attributes:
-        known: The text; None as long as nobody used it.
-        change: The change that brought it; None of a text that is no fold's.
-        before: The text that the change edits; None where it brought the whole text.
-        depth: How many changes lead to it from the last text that was known.
+        known: The text; None until it is used.
+        change: The latest change; None for a text that is not folded.
+        before: The text that the change edits; None where the change has the whole text.
+        depth: The number of changes since the last known text.
     """
 
     known: str | None = None
@@ -308,25 +315,25 @@ class FileText(msgspec.Struct, eq=False):
 
     @classmethod
     def after(cls, change: FileChange, before: FileText | None) -> FileText:
-        """The text of a file after a change."""
+        """Return the text of a file after a change."""
         base = None if change.op is FileOp.CREATED else before
         depth = 1 + (base.depth if base is not None and base.known is None else 0)
         return cls(change=change, before=base, depth=depth)
 
     @property
     def where(self) -> str:
-        """The file, for errors."""
+        """The name of the file, for errors."""
         return f"file {self.change.path if self.change is not None else ''!r:.80}"
 
     def blobs(self) -> Iterator[tuple[str, int]]:
-        """The hash and size of each blob that it takes to derive it."""
+        """Yield the hash and size of each blob that is needed to derive it."""
         for each in self._underived():
             if each.change is not None:
                 yield from references.blobs_named(bytes(each.change.edit))
 
     def text(self, fetched: Mapping[str, bytes] | None = None) -> str:
-        """The text. Raises Unfetched where a blob is not among the fetched ones, Corrupt where its
-        changes do not result in what they say.
+        """Return the text. Raises Unfetched where a blob is not among the fetched ones, Corrupt
+        where its changes do not result in the recorded digest.
         """
         if self.known is not None:
             return self.known
@@ -345,7 +352,7 @@ class FileText(msgspec.Struct, eq=False):
         return found
 
     def _underived(self) -> list[FileText]:
-        """This text and those before it up to one that is known, the newest first."""
+        """Return this text and those before it up to a known one, the newest first."""
         found = [self] if self.known is None else []
         while found and (before := found[-1].before) is not None and before.known is None:
             found.append(before)
@@ -363,14 +370,14 @@ def _edit_in(change: FileChange, fetched: Mapping[str, bytes]) -> Any:
 
 
 def in_full(change: FileChange, fetched: Mapping[str, bytes]) -> FileChange:
-    """A change with its edit in full, of blobs that were fetched."""
+    """Return a change with its edit in full, from blobs that were fetched."""
     edit = msgspec.Raw(msgspec.json.encode(_edit_in(change, fetched)))
     return msgspec.structs.replace(change, edit=edit)
 
 
 def _result(change: FileChange, before: str, edit: Any) -> str:
-    """The text of a file after a change of a text by an edit in full. Raises Corrupt where it does
-    not fit.
+    """Return the text of a file after a resolved edit of a text. Raises Corrupt where it does not
+    fit.
     """
     where = f"file {change.path!r:.80}"
     if change.op is FileOp.CREATED:
@@ -381,8 +388,8 @@ def _result(change: FileChange, before: str, edit: Any) -> str:
 
 
 def size_after(change: FileChange, before: int) -> int:
-    """How large a text is after a change of one of some size, without a look at the text: at most,
-    since a text in a blob counts by the bytes of its JSON.
+    """Return the largest possible size of a text after a change, without the text itself: a text in
+    a blob counts by the bytes of its JSON.
     """
     size = sum(each for _, each in references.blobs_named(bytes(change.edit)))
     if change.op is FileOp.CREATED:

@@ -1,8 +1,8 @@
-"""What a file of memory may be called, where a link may lead, and what kind of memory a path is.
+"""Valid paths of memory files, targets of links, and the kind of memory of a path.
 
-A path is relative, of segments separated by `/`, in Unicode's form NFC. What no folder of a usual
-system can hold beside the others is refused: two paths that differ by case alone, a file where
-there is a folder, `.git`, a backslash, control characters.
+A path is relative, of segments separated by `/`, in Unicode's form NFC. Refused are combinations
+that a usual file system cannot hold: two paths that differ by case alone, a file where there is a
+folder, `.git`, a backslash, control characters.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ PATH_BYTES_MAX = 512
 """Longest path, in bytes of UTF-8."""
 
 SEGMENT_BYTES_MAX = 255
-"""Longest segment of a path, in bytes of UTF-8: what usual file systems take."""
+"""Longest segment of a path, in bytes of UTF-8: the limit of usual file systems."""
 
 SEGMENTS_MAX = 32
 """Most segments of a path."""
 
 LINKS_MAX = 8
-"""Most links that are followed one after the other."""
+"""Most links that are followed in a row."""
 
 AGENTS = "AGENTS.md"
 """The file of instructions for agents, in any folder."""
 
 TOOLS = "tools.json"
 SUBAGENTS, SKILLS, RUNS = "subagents", "skills", "runs"
-"""Folders that have a meaning."""
+"""Folders with a special meaning."""
 
 _SETTINGS = re.compile(
     r"(.*/)?(\.mcp\.json|opencode\.jsonc?|\.git(attributes|config|modules)|"
@@ -44,7 +44,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class MemoryKind(StrEnum):
-    """What a file is for, by its path: how to act, what is known, what happened (T. Sumers et al.,
+    """The purpose of a file, by its path: how to act, facts, past events (T. Sumers et al.,
     "Cognitive Architectures for Language Agents", TMLR 2024).
     """
 
@@ -54,7 +54,7 @@ class MemoryKind(StrEnum):
 
 
 def kind_of(path: str) -> MemoryKind:
-    """What kind of memory a path is."""
+    """Return the kind of memory of a path."""
     *folders, name = path.split("/")
     if folders[:1] == [RUNS]:
         return MemoryKind.EPISODIC
@@ -64,8 +64,9 @@ def kind_of(path: str) -> MemoryKind:
 
 
 def normal(path: object) -> str:
-    """A path, normalised: in NFC, without `./` and doubled slashes. Raises BadValue for what is no
-    path inside a tree.
+    """Return a path normalised: in NFC, without `./` and doubled slashes.
+
+    Raises BadValue for a path that is not inside a tree.
     """
     if not isinstance(path, str) or not path:
         raise _bad(path, "it is no text, or empty", "give a path such as skills/billing/SKILL.md")
@@ -105,9 +106,9 @@ def _bad(path: object, fact: str, remedy: str) -> BadValue:
 
 
 def target(path: str, link: str) -> str:
-    """The path that a link at a path leads to. Raises BadValue where that is outside of the tree.
+    """Return the target path of a link. Raises BadValue where that is outside of the tree.
 
-    `..` may stand at its begin alone: behind another link it would lead elsewhere.
+    `..` is permitted at its start only: after another link it would lead elsewhere.
     """
     where = f"link {path!r:.120}"
     if not link or link.startswith("/") or _UNPRINTABLE.search(link) or "\\" in link:
@@ -126,8 +127,9 @@ def target(path: str, link: str) -> str:
 
 
 def followed(path: str, links: Mapping[str, str]) -> str:
-    """The path at the end of a path's links; `links` are by their paths what each says. Links of
-    folders are followed, too. Raises BadValue for a circle, or more than LINKS_MAX.
+    """Return the path at the end of a path's links; `links` maps each link's path to its text.
+
+    Links of folders are followed, too. Raises BadValue for a circle, or more than LINKS_MAX.
     """
     found = path
     for _ in range(LINKS_MAX + 1):
@@ -144,23 +146,23 @@ def followed(path: str, links: Mapping[str, str]) -> str:
 
 
 def configures_harness(path: str) -> bool:
-    """Whether a harness, an editor or git takes a file for its own settings: what it may run, whom
-    it asks, which servers it starts. No agent may write one.
+    """Return whether a harness, an editor or git reads a file as its own settings: which programs
+    it may run, whose approval it needs, which servers it starts. No agent may write one.
     """
     return _SETTINGS.fullmatch(path) is not None
 
 
 class Names:
-    """The names of a tree's files and folders, to find those that a new path cannot stand beside.
+    """The names of a tree's files and folders, to find those that conflict with a new path.
 
-    Every operation costs one step a segment of its path, however many paths there are.
+    Every operation costs one step a segment of its path, for any number of paths.
     """
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
         self._counts: dict[str, int] = {}
-        """By file or folder, the files at or under it."""
+        """Number of files at or under each file or folder."""
         self._spellings: dict[str, tuple[str, ...]] = {}
-        """By casefolded file or folder, the spellings that there are."""
+        """Existing spellings of each casefolded file or folder."""
         found = list(paths)
         self._counts |= Counter(found)
         folders = Counter(path.rpartition("/")[0] for path in found)  # each folder's names once
@@ -172,7 +174,7 @@ class Names:
             self._spellings[folded] = (*self._spellings.get(folded, ()), name)
 
     def copy(self) -> Names:
-        """Return names that can be changed without changing these; O(paths), shallow."""
+        """Return a copy that can be changed without changing this one; O(paths), shallow."""
         copied = Names()
         copied._counts, copied._spellings = dict(self._counts), dict(self._spellings)
         return copied
@@ -195,7 +197,7 @@ class Names:
                 self._spellings[folded] = (*self._spellings.get(folded, ()), head)
 
     def remove(self, path: str) -> None:
-        """Remove the path of a file, which was added."""
+        """Remove the path of a file that was added."""
         for head in _heads(path):
             count = self._counts.pop(head) - 1
             if count:
@@ -207,22 +209,24 @@ class Names:
                 self._spellings[folded] = left
 
     def twin(self, path: str, files: Container[str]) -> tuple[str, str]:
-        """Return a file or folder that a path cannot stand beside, and why; two empty texts where
-        there is none. files: the paths of the tree's files.
+        """Return a file or folder that conflicts with a path, and the reason; two empty texts for
+        none.
+
+        files: the paths of the tree's files.
         """
         for head in _heads(path):
             for spelling in self._spellings.get(head.casefold(), ()):
                 if spelling != head:
                     return spelling, "they differ by case alone"
             if head == path and self._counts.get(head, 0) > (path in files):
-                return head, "it is a folder there"
+                return head, "it is a folder"
             if head != path and head in files:
                 return head, "that is a file, and no folder"
         return "", ""
 
 
 def _heads(path: str) -> Iterator[str]:
-    """The folders of a path, the outermost first, and the path itself."""
+    """Yield the folders of a path, the outermost first, and the path itself."""
     at = path.find("/")
     while at >= 0:
         yield path[:at]

@@ -1,12 +1,12 @@
 """A space of memory: its files at a version of its stream. One aggregate a space.
 
-State, fold, decide. What a change goes by is the digest of each file as its writer had read it: so
-changes to different files commute, and follow on one another in any order; of two to one file the
-second is a `MemoryConflict`, which has both texts.
+State, fold, decide. A change is conditional on the digest of each file as its writer had read it:
+so changes to different files commute, and apply in any order; of two to one file the second is a
+`MemoryConflict`, which has both texts.
 
-A stored change that does not follow on the digests that stood (another wrote to the broker himself)
-changes nothing, for every reader alike; `unfit` has it. A text is derived from its changes, and
-checked by its digest, when it is first used: a reader pays for the files that it uses.
+A stored change whose digests do not match the current ones (written by another client directly to
+the broker) changes nothing, for every reader alike; `unfit` lists it. A text is derived from its
+changes, and checked by its digest, on first use: a reader pays only for the files that it uses.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BINARY_BYTES_MAX = 16 * 1024 * 1024
 """Largest binary file."""
 
 FILES_MAX = 20_000
-"""Most files of a space: every reader takes all of them."""
+"""Most files of a space: every reader reads all of them."""
 
 SPACE_BYTES_MAX = 256 * 1024 * 1024
 """Most text of a space over all of its files, in characters."""
@@ -62,38 +62,38 @@ CHANGE_FILES_MAX = 500
 """Most files of one change: it is one message."""
 
 SOURCES_MAX = 1_000
-"""Most events that a change says it rests on."""
+"""Most source events of a change."""
 
 BECAUSE_MAX = 4_000
-"""Most characters of why."""
+"""Most characters of a reason."""
 
 PROBLEMS_MAX = 100
-"""Most problems that a refusal has on record; the others are counted in the last."""
+"""Most problems recorded for a refusal; the others are counted in the last."""
 
 REFUSALS_BEFORE_ASKING = 3
-"""After so many refusals in a row a writer is told to ask somebody."""
+"""After so many refusals in a row, the error advises a writer to ask a person."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a space as it stands at a version.
+    """A file of a space at a version.
 
     Attributes:
         path: From the root of the tree.
-        body: Its text, derived when it is used.
-        digest: Of its text.
+        body: Its text, derived on use.
+        digest: Digest of its text.
         version: The version of the space's stream that changed it last.
-        author: Who changed it last.
+        author: The author of the last change.
         role: That agent's role; empty for a person.
         event: The id of the event that changed it last.
-        label: The join of the labels of all that its text comes from; None is public and trusted.
-        link: Whether it is a symbolic link.
-        binary: Whether it is no text; its text is then the base64 of its bytes.
-        executable: Whether its owner may execute it.
-        created: When it came to be, by the log's time in ns; a rename keeps it.
-        changed: When it was changed last, likewise.
-        size: Of its text, in characters, at most (`lines.size_after`).
+        label: The join of the labels of all sources of its text; None is public and trusted.
+        link: True for a symbolic link.
+        binary: True if it is no text; its text is then the base64 of its bytes.
+        executable: True if its owner may execute it.
+        created: The time of its creation, by the log's time in ns; a rename keeps it.
+        changed: The time of the last change, likewise.
+        size: Largest possible size of its text, in characters (`lines.size_after`).
     """
 
     path: str
@@ -113,14 +113,14 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Its text; a link's is the path that it leads to. Raises Corrupt; Unfetched where it takes
-        blobs that nobody fetched (`Memories.load`).
+        """Its text; for a link the path of its target. Raises Corrupt; Unfetched where it needs
+        blobs that were not fetched (`Memories.load`).
         """
         return self.body.text()
 
     @property
     def form(self) -> FileForm:
-        """What it is, beside its text."""
+        """The type of the file."""
         return FileForm(self.link, self.binary, self.executable)
 
     @property
@@ -130,12 +130,12 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """Its text as readers are shown it; of a binary file how many bytes it has."""
+        """Its text as readers see it; for a binary file its number of bytes."""
         return shown(self.text, self.form)
 
     @property
     def kind(self) -> paths.MemoryKind:
-        """What kind of memory it is."""
+        """The kind of memory."""
         return paths.kind_of(self.path)
 
     def _brief(self) -> dict[str, object]:
@@ -147,15 +147,15 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
     """A space at a version of its stream. The fold owns its state: `copy()` before changing it.
 
     Attributes:
-        version: Of the space's stream.
-        files: Those that there are, by path.
-        size: Characters of all of them, at most.
-        policy: Whether changes are asked about; None as long as nobody said.
-        refused: How often each writer was refused in a row, and in which run.
-        unfit: Versions of events that change nothing, and why.
-        reflected: The runs that were reflected on, each with the id of the event that says so.
+        version: The version of the space's stream.
+        files: The files, by path.
+        size: Largest possible size of all of them, in characters.
+        policy: The approval policy; None until it is set.
+        refused: The consecutive refusals of each writer, and their run.
+        unfit: Versions of events that change nothing, and the reasons.
+        reflected: The runs that were reflected on, each with the id of its event.
         links: The text of each link, by its path.
-        known_names: The names of the files and their folders; None as long as nobody used them.
+        known_names: The names of the files and their folders; None until they are used.
     """
 
     version: int = 0
@@ -176,7 +176,7 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         return self.known_names
 
     def copy(self) -> MemoryState:
-        """A state that can be folded on without changing this one; O(files), shallow."""
+        """Return a copy that can be folded on without changing this one; O(files), shallow."""
         return msgspec.structs.replace(
             self,
             files=dict(self.files),
@@ -188,14 +188,14 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         )
 
     def limited_to(self, files: Iterable[MemoryFile]) -> MemoryState:
-        """Return the state with some of its files alone; O(those files)."""
+        """Return the state with some of its files only; O(those files)."""
         state = msgspec.structs.replace(self, files={}, size=0, links={}, known_names=None)
         for file in files:
             state.put(file)
         return state
 
     def put(self, file: MemoryFile) -> None:
-        """Put a file at its path, where there is none. Only for who owns the state."""
+        """Add a file at a free path. Only for the owner of the state."""
         self.files[file.path] = file
         self.size += file.size
         if self.known_names is not None:
@@ -204,7 +204,7 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
             self.links[file.path] = file.text
 
     def take(self, path: str) -> None:
-        """Take a file away, if there is one. Only for who owns the state."""
+        """Remove a file, if it exists. Only for the owner of the state."""
         file = self.files.pop(path, None)
         if file is not None:
             self.size -= file.size
@@ -213,8 +213,9 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
             self.links.pop(path, None)
 
     def file(self, path: str) -> MemoryFile | None:
-        """The file at a path, at the end of its links; None where there is none. Raises BadValue
-        for links that lead in a circle.
+        """Return the file at a path, with links followed; None where there is none.
+
+        Raises BadValue for links that lead in a circle.
         """
         found = self.files.get(path)
         if found is not None and not found.link:
@@ -222,25 +223,25 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         return self.files.get(paths.followed(path, self.links))
 
     def file_or_none(self, path: str) -> MemoryFile | None:
-        """As `file`; None, too, for links that lead in a circle."""
+        """Return the file as `file`; None, too, for links that lead in a circle."""
         try:
             return self.file(path)
         except BadValue:
             return None
 
     def refusals(self, author: str, run: str) -> int:
-        """How often a writer was refused in a row in a run."""
+        """Return the number of consecutive refusals of a writer in a run."""
         of, count = self.refused.get(author, ("", 0))
         return count if of == run else 0
 
     @property
     def goes_by_time(self) -> bool:
-        """Whether it depends on the time whether a change is asked about."""
+        """True if the approval of a change depends on the time."""
         return self.policy is not None and self.policy.until is not None
 
     def asks(self, now: int | None, label: Label | None, changed: Iterable[str]) -> bool:
-        """Whether a change of some paths, made under a label at a log time in ns, waits for a
-        person's word; where that goes by the time and it is not known (None), it does.
+        """Return whether a change of some paths, made under a label at a log time in ns, needs a
+        person's approval; it does where that depends on the time and the time is unknown (None).
         """
         policy = self.policy
         if policy is None or policy.approval is MemoryApproval.ASK or _has_ended(policy, now):
@@ -276,7 +277,7 @@ class MemoryConflict(HansardError):
         theirs: MemoryFile | None,
     ) -> None:
         found = theirs.digest if theirs is not None else ""
-        current = "there is none" if theirs is None else f"{theirs.author!r} wrote the one there"
+        current = "there is none" if theirs is None else f"{theirs.author!r} wrote the current one"
         what = "is not what was read" if expected else "was not read before"
         text = (
             f"file {path!r} of {space} {what}: {current}"
@@ -289,18 +290,18 @@ class MemoryConflict(HansardError):
     def __str__(self) -> str:
         return str(self.args[0])
 
-    def _told(self, index: int, none: object = "") -> object:
+    def _argument(self, index: int, none: object = "") -> object:
         return self.args[index] if len(self.args) > index else none
 
     # From the arguments: an error that is raised again from the record has nothing else.
-    space = property(lambda self: self._told(1))
-    path = property(lambda self: self._told(2))
-    expected = property(lambda self: self._told(3))
-    found = property(lambda self: self._told(4))
-    mine = property(lambda self: self._told(5))
-    theirs = property(lambda self: self._told(6))
-    author = property(lambda self: self._told(7))
-    version = property(lambda self: self._told(8, 0))
+    space = property(lambda self: self._argument(1))
+    path = property(lambda self: self._argument(2))
+    expected = property(lambda self: self._argument(3))
+    found = property(lambda self: self._argument(4))
+    mine = property(lambda self: self._argument(5))
+    theirs = property(lambda self: self._argument(6))
+    author = property(lambda self: self._argument(7))
+    version = property(lambda self: self._argument(8, 0))
 
 
 class MemoryInvalid(HansardError):
@@ -313,7 +314,7 @@ class MemoryInvalid(HansardError):
     def __init__(self, space: str, problems: Sequence[Problem], in_row: int = 1) -> None:
         words = ". ".join(map(str, problems[:PROBLEMS_MAX]))
         ask = (
-            f" This is refusal {in_row} in a row: stop, and ask the user what is to be written."
+            f" This is refusal {in_row} in a row: stop, and ask the user for the content."
             if in_row >= REFUSALS_BEFORE_ASKING
             else ""
         )
@@ -326,12 +327,12 @@ class MemoryInvalid(HansardError):
 
     @property
     def problems(self) -> list[Problem]:
-        """What is wrong, each."""
+        """The problems of the change."""
         return [Problem(*each) for each in self.args[2]] if len(self.args) > 2 else []  # noqa: PLR2004 -- text, space, problems
 
 
 def problem(path: str, line: int, rule: str, stood: str, allowed: str) -> Problem:
-    """A problem, what stood there cut to STOOD_MAX characters."""
+    """Return a problem, with the rejected text cut to STOOD_MAX characters."""
     cut = stood if len(stood) <= STOOD_MAX else f"{stood[: STOOD_MAX - 1]}…"
     return Problem(path, line, rule, cut, allowed)
 
@@ -340,13 +341,13 @@ def problem(path: str, line: int, rule: str, stood: str, allowed: str) -> Proble
 
 
 def initial() -> MemoryState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return MemoryState()
 
 
 def fold(state: MemoryState, events: Iterable[Event], by: By = By()) -> MemoryState:  # noqa: B008 -- By is frozen
-    """The state after more events of one commit, large edits in full; the given one is left as it
-    is.
+    """Return the state after more events of one commit, with large edits resolved; the given state
+    is not changed.
     """
     state = state.copy()
     for each in events:
@@ -355,7 +356,9 @@ def fold(state: MemoryState, events: Iterable[Event], by: By = By()) -> MemorySt
 
 
 def evolve(state: MemoryState, event: Event, by: By) -> None:
-    """Fold one event into a state that the caller owns. Raises Refused for another stream's."""
+    """Fold one event into a state that the caller owns. Raises Refused for an event of another
+    stream.
+    """
     state.version += 1
     match event:
         case MemoryChanged():
@@ -384,7 +387,7 @@ def evolve(state: MemoryState, event: Event, by: By) -> None:
 
 
 def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] | str:
-    """The files that a change leaves, or why it does not follow on what stands."""
+    """Return the files after a change, or the reason why it does not fit the current ones."""
     made: list[MemoryFile] = []
     renamed = _renamed(event)
     for change in event.files:
@@ -394,7 +397,7 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
         if change.op is FileOp.DELETED:
             continue
         body = lines.FileText.after(change, stood.body if stood is not None else None)
-        if change.link:  # where it leads decides what stands where: for every reader, at once
+        if change.link:  # its target decides which file a path names: needed by every reader
             try:
                 body.text()
             except (Corrupt, msgspec.DecodeError) as error:
@@ -422,30 +425,32 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
 
 
 def _renamed(event: MemoryChanged) -> set[str]:
-    """The paths that the files of a change had, which it renames."""
+    """Return the earlier paths of the files that a change renames."""
     return {each.was for each in event.files if each.was}
 
 
 def _stood(state: MemoryState, renamed: Container[str], change: FileChange) -> MemoryFile | None:
-    """What a change of a file changes: nothing, where the file there is renamed with it."""
+    """Return the file that a change modifies: none, where the file at its path is renamed by it."""
     if not change.was and change.path in renamed:
         return None
     return state.files.get(change.was or change.path)
 
 
 def text_after(change: FileChange, stood: MemoryFile | None) -> str:
-    """The text of a file after a change of what stood. Raises Corrupt where it does not fit."""
+    """Return the text of a file after a change of it. Raises Corrupt where the change does not
+    fit.
+    """
     return lines.FileText.after(change, stood.body if stood is not None else None).text()
 
 
-# What a change is made of
+# Changes
 
 
 def change_of(
     path: str, stood: MemoryFile | None, text: str | None, form: FileForm = TEXT
 ) -> FileChange | None:
-    """What became of a file that was read as it stood, where its text is now another one, or none
-    (None); None where it is so already. A file that stands at another path is renamed.
+    """Return the change from a file as it was read to another text, or to none (None); None where
+    nothing changes. A file at another path is renamed.
     """
     if text is None:
         if stood is None:
@@ -471,7 +476,7 @@ def change_of(
 
 
 def decide(space: str, state: MemoryState, command: MemoryEvent) -> Sequence[MemoryEvent]:
-    """The events that a change, a refusal or a policy leads to; none where it is so already.
+    """Return the events of a change, a refusal or a policy; none where nothing changes.
 
     Raises MemoryConflict, BadValue, Refused.
     """
@@ -507,13 +512,13 @@ def _decide(space: str, state: MemoryState, command: MemoryChanged) -> Sequence[
         if other is not None and change.path not in renamed:
             raise MemoryConflict(space, change.path, "", stood.text if stood else "", other)
     if any(each.path not in state.files for each in command.files if each.after):
-        _ = state.names  # collected here, so that the next change has them
+        _ = state.names  # computed here, so that the next change can reuse them
     _check_after(space, state, command, _after(state, command))
     return (command,)
 
 
 def _mine(change: FileChange, stood: MemoryFile | None) -> str:
-    """The text that a change would have left, as far as that can be said."""
+    """Return the text after a change, or an empty one where it cannot be derived."""
     if change.op is FileOp.DELETED:
         return ""
     try:
@@ -527,7 +532,7 @@ def _after(state: MemoryState, command: MemoryChanged) -> MemoryState:
     after.version, event = state.version, command
     evolve(after, event, By())
     if after.unfit != state.unfit:
-        raise BadValue("change", after.unfit[-1][1], "make it again from what stands")
+        raise BadValue("change", after.unfit[-1][1], "make it again from the current files")
     return after
 
 
@@ -537,21 +542,21 @@ def _check_terms(space: str, command: MemoryChanged) -> None:
         fact = f"{counted(len(command.files), 'file')}, the limit is {CHANGE_FILES_MAX}"
         raise BadValue(where, fact, "make it in several changes")
     if len(command.because) > BECAUSE_MAX:
-        fact = f"why it is made has {len(command.because):,} characters"
-        raise BadValue(where, fact, f"say it in at most {BECAUSE_MAX:,}")
+        fact = f"its reason has {len(command.because):,} characters"
+        raise BadValue(where, fact, f"give at most {BECAUSE_MAX:,}")
     if len(command.sources) > SOURCES_MAX:
         fact = f"{len(command.sources):,} sources, the limit is {SOURCES_MAX:,}"
         raise BadValue(where, fact, "name those that it rests on most")
     for item in ([each.path for each in command.files], [e.was for e in command.files if e.was]):
         twice = next((path for path, count in Counter(item).items() if count > 1), None)
         if twice is not None:
-            raise BadValue(where, f"{twice!r:.120} stands there twice", "change a file once")
+            raise BadValue(where, f"{twice!r:.120} is changed twice", "change a file once")
 
 
 def _check_after(
     space: str, state: MemoryState, command: MemoryChanged, after: MemoryState
 ) -> None:
-    """Raise BadValue for files that cannot stand there."""
+    """Check the number, size, paths and texts of files after a change. Raises BadValue."""
     if len(after.files) > FILES_MAX:
         fact = f"{len(after.files):,} files, the limit is {FILES_MAX:,}"
         raise BadValue(space, fact, "delete some first")
@@ -574,7 +579,7 @@ def _check_after(
 
 def _check_new(path: str, after: MemoryState) -> None:
     if path.split("/", 1)[0].casefold() == paths.RUNS:
-        fact = f"what is under {paths.RUNS}/ is made from the log when it is read"
+        fact = f"files under {paths.RUNS}/ are generated from the log when they are read"
         raise BadValue(f"path {path!r:.120}", fact, "write it elsewhere")
     other, why = after.names.twin(path, after.files)
     if other:
@@ -583,7 +588,7 @@ def _check_new(path: str, after: MemoryState) -> None:
 
 
 def check_text(path: str, text: str) -> None:
-    """Raise BadValue for what is no text, or too much of it."""
+    """Check that a text has no NUL and is not too large. Raises BadValue."""
     where = f"file {path!r:.120}"
     if "\0" in text:
         at = text.index("\0")
@@ -596,18 +601,20 @@ def check_text(path: str, text: str) -> None:
 
 
 def content_of(text: str, form: FileForm) -> bytes:
-    """The bytes of a file of some text and form."""
+    """Return the bytes of a file from its text and type."""
     return base64.b64decode(text) if form.binary else text.encode()
 
 
 def shown(text: str, form: FileForm) -> str:
-    """A file's text as readers are shown it; of a binary file how many bytes it has."""
+    """Return a file's text as readers see it; for a binary file its number of bytes."""
     return f"(binary file, {counted(len(content_of(text, form)), 'byte')})" if form.binary else text
 
 
 def formed(path: str, content: bytes, *, executable: bool = False) -> tuple[str, FileForm]:
-    """A file's text and form: binary where it is no UTF-8, has a NUL or is too large for a text.
-    Raises BadValue for what is too large.
+    """Return a file's text and type: binary where it is no UTF-8, has a NUL or is too large for a
+    text.
+
+    Raises BadValue where it is too large.
     """
     try:
         return text_of(path, content), FileForm(executable=executable)
@@ -619,7 +626,7 @@ def formed(path: str, content: bytes, *, executable: bool = False) -> tuple[str,
 
 
 def text_of(path: str, content: object) -> str:
-    """A file's content as its text. Raises BadValue for what is no UTF-8, or too much of it."""
+    """Return a file's content as text. Raises BadValue where it is no UTF-8, or too large."""
     where = f"file {path!r:.120}"
     if isinstance(content, str):
         try:

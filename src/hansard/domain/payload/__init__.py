@@ -1,6 +1,6 @@
-"""What stands in recorded values for what is not in them: blobs, earlier values, lists that grew.
+"""References in recorded values: blobs, ranges of earlier values, extended lists.
 
-Touches nothing, as all of the domain: what is in a blob is asked for (`references.Fetch`).
-Gives the references and how they are followed (`references`), values told in part by earlier ones
-(`parts`), and an agent's events as they come by, in full (`line`).
+Pure, as all of the domain: the content of blobs is requested from the caller (`references.Fetch`).
+It defines the references and their resolution (`references`), values stored as ranges of earlier
+ones (`parts`), and an agent's events in order, resolved (`line`).
 """

@@ -1,8 +1,8 @@
-"""An agent's events as they come by, with values that refer to earlier ones told in full.
+"""An agent's events in order, with values that refer to earlier ones resolved.
 
-For who shows events, or makes rows of them, one after the other: what is judged by a role's rules,
-masked, searched and asked in SQL is the value that the agent gave, as if it stood in its event; no
-reference lets anybody read what stands in another one.
+For readers that show events, or make rows of them, one after the other: the value that is judged by
+a role's rules, masked, searched and queried in SQL is the agent's whole value, as if it were stored
+in its event; no reference lets a reader see the content of another event.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from hansard.domain.payload.references import Fetch
 from hansard.domain.steps import NULL, StepCompleted, StepRequested, StepSettled
 
 KEPT_CHARACTERS_MAX = 256 * 1024
-"""Characters of the texts put together last that are kept of one agent: four of the largest."""
+"""Characters of the latest texts that are kept for one agent: four of the largest."""
 
 
 class _StepPayload(msgspec.Struct):
-    """Of an event of a step: what it was given or gave."""
+    """The values of a step's event: its arguments or its result."""
 
     step: int
     arguments: dict[str, msgspec.Raw] | None = None
@@ -47,16 +47,16 @@ _TAGS = frozenset({StepRequested.tag, StepCompleted.tag, StepSettled.tag})
 
 
 class PartsLine:
-    """One agent's values by step, as far as they came by."""
+    """One agent's values by step, as far as its events were read."""
 
     def __init__(self) -> None:
         self._found: dict[Key, Text] = {}
         self._texts = Texts(self._found.get, KEPT_CHARACTERS_MAX)
         self.bytes = 0
-        """Of what is kept."""
+        """Bytes of the kept values."""
 
     def note(self, tag: str, version: int, data: bytes) -> None:
-        """Take in an event, in order; what is not as its tag says is passed over."""
+        """Add an event, in order; one whose data does not match its tag is skipped."""
         if tag not in _TAGS:
             return
         try:
@@ -75,8 +75,10 @@ class PartsLine:
         self._found[key] = Text(version, raw)
 
     def by_parts(self, tag: str, version: int, data: bytes) -> list[tuple[Parts, Fetch]]:
-        """The values of an event that are told by parts, and what puts each in full, as text. The
-        event was noted. Raises Corrupt.
+        """Return the values of an event that are stored as parts, each with a fetch of its whole
+        text.
+
+        The event was passed to `note` before. Raises Corrupt.
         """
         if MARK not in data or tag not in _TAGS:
             return []
@@ -96,8 +98,8 @@ class PartsLine:
         return found
 
     def whole(self, tag: str, version: int, data: bytes) -> bytes:
-        """An event's data with its values told in full, up to 64 KiB each; as it is where a value
-        is larger, or needs a blob. The event was noted. Raises Corrupt.
+        """Return an event's data with its values resolved, up to 64 KiB each; unchanged where a
+        value is larger, or needs a blob. The event was passed to `note` before. Raises Corrupt.
         """
         if MARK not in data or tag not in _TAGS:
             return data
@@ -115,7 +117,7 @@ class PartsLine:
         return msgspec.json.encode(fields)
 
     def _value(self, key: Key, version: int, raw: msgspec.Raw) -> msgspec.Raw:
-        """A value in full; as it stands where that needs a blob or is too large."""
+        """Return a resolved value; unchanged where that needs a blob or is too large."""
         found = Text(version, bytes(raw))
         try:
             return msgspec.Raw(at_hand(whole_value(self._texts, key, found, SHOWN_BYTES_MAX)))

@@ -1,16 +1,15 @@
-"""Recorded values of which earlier ones said a part already: that by reference, the rest in full.
+"""Recorded values stored as ranges of earlier ones, with the rest in full.
 
-What stands for such a value, an argument or a result of a step, is
+The reference for such a value, an argument or a result of a step, is
 
     {"$parts": {"sha256": "...", "size": 48213, "of": ["text", [7, 0, 47120, "messages"], "]"]}}
 
 whose pieces, one after the other, are the value's JSON text: `size` its bytes in UTF-8, `sha256`
-their SHA-256. A piece is a text, a text in a blob (as a JSON string), or a range of what an earlier
-step of the same agent was given or gave: `[step, begin, end, argument]` of its argument,
-`[step, begin, end]` of its result. A range counts characters (code points) of that value's whole
-text, so that it holds whatever that value is recorded as. What is referred to was recorded at an
-earlier version of the stream: there is no circle. A fork refers to its parent's steps up to the
-cut, which are its own.
+their SHA-256. A piece is a text, a text in a blob (as a JSON string), or a range of an argument or
+result of an earlier step of the same agent: `[step, begin, end, argument]` of its argument, `[step,
+begin, end]` of its result. A range counts characters (code points) of that value's whole text, so
+that it is valid for any stored form of that value. A range refers to an earlier version of the
+stream: there is no circle. A fork refers to its parent's steps up to the cut, which are its own.
 
 This is the storage format. It is read here, and written by `hansard.agents.steps.payloads`.
 """
@@ -33,37 +32,38 @@ from hansard.domain.steps import Step
 
 TAG = "$parts"
 MARK = b'"$parts"'
-"""Where these bytes are not, there are no parts."""
+"""Bytes that are in every value stored as parts."""
 
 PARTS_BYTES_MIN = 100
-"""What is shorter has no parts: their SHA-256 alone takes 64."""
+"""Shortest value stored as parts: their SHA-256 alone takes 64 bytes."""
 
 SIZE_MAX = 256 * 1024 * 1024
-"""Largest text that is put together, in bytes: no larger value is ever recorded."""
+"""Largest text that is assembled, in bytes: no larger value is ever recorded."""
 
 RANGES_MAX = 1_000_000
-"""Most ranges that one text is put together of: about two seconds of work and 200 MB."""
+"""Most ranges that one text is assembled from: about two seconds of work and 200 MB."""
 
 KEPT_CHARACTERS_MAX = 4 * 1024 * 1024
-"""Characters of the texts put together last that a reader keeps: the next ones refer to them."""
+"""Characters of the latest assembled texts that a reader keeps: the next ones refer to them."""
 
 SHOWN_BYTES_MAX = 64 * 1024
-"""Largest text that is put together where events are shown or become rows: as much as was ever kept
-inside an event. A larger value stays a reference there, as one in a blob does."""
+"""Largest text that is assembled where events are shown or become rows: the largest value ever kept
+inside an event. A larger value stays a reference there, as one in a blob does.
+"""
 
 Key = tuple[int, str | None]
-"""A step's argument by its name, or its result."""
+"""A step's argument by its name; None: its result."""
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A value on record: the version of its event, and its JSON as it stands there."""
+    """A value on record: the version of its event, and its JSON as stored there."""
 
     version: int
     raw: bytes
 
 
 Source = Callable[[Key], Text | None]
-"""Finds what an agent has on record; None where it has no such value."""
+"""Finds an agent's recorded value; None where there is no such value."""
 
 
 class Copy(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ Piece = str | Blob | Copy
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """What stands for a value that says in part what earlier ones said."""
+    """The reference for a value that repeats parts of earlier ones."""
 
     sha256: str
     size: int
@@ -93,7 +93,7 @@ _plain = msgspec.json.Decoder()
 
 
 def parts_of(raw: bytes, where: str) -> Parts | None:
-    """The parts that a recorded value is told as; None where it is told in full. Raises Corrupt."""
+    """Return the parts of a recorded value; None where it is stored in full. Raises Corrupt."""
     if MARK not in raw[:64]:
         return None
     try:
@@ -104,12 +104,12 @@ def parts_of(raw: bytes, where: str) -> Parts | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _not_ours(where, str(error)) from error
     if not 0 <= found.size <= SIZE_MAX:
-        raise Corrupt(where, f"it says that it has {found.size:,} bytes; at most {SIZE_MAX:,} are")
+        raise Corrupt(where, f"its size is {found.size:,} bytes; the limit is {SIZE_MAX:,}")
     return found
 
 
 def pieces_of(parts: Parts, where: str) -> list[Piece]:
-    """The pieces of a value, checked. Raises Corrupt."""
+    """Return the pieces of a value, checked. Raises Corrupt."""
     return [_piece(item, where) for item in parts.of]
 
 
@@ -132,7 +132,7 @@ def _not_ours(where: str, why: str) -> Corrupt:
 
 
 def arguments_of(raw: bytes | msgspec.Raw, where: str) -> dict[str, msgspec.Raw]:
-    """A step's arguments by name, each as it is recorded. Raises Corrupt."""
+    """Return a step's arguments by name, each as it is recorded. Raises Corrupt."""
     try:
         return _values.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -140,7 +140,7 @@ def arguments_of(raw: bytes | msgspec.Raw, where: str) -> dict[str, msgspec.Raw]
 
 
 def named(key: Key) -> str:
-    """A value, for people."""
+    """Return the name of a value for messages."""
     step, argument = key
     return f"the result of step {step}" if argument is None else f"{argument!r} of step {step}"
 
@@ -149,7 +149,7 @@ def named(key: Key) -> str:
 
 
 def of_steps(steps: Callable[[], Mapping[int, Step]]) -> Source:
-    """What is on record of an agent, by its steps as they stand."""
+    """Return a source of an agent's values, from its current steps."""
 
     def find(key: Key) -> Text | None:
         step = steps().get(key[0])
@@ -165,14 +165,14 @@ def of_steps(steps: Callable[[], Mapping[int, Step]]) -> Source:
     return find
 
 
-# ---------------------------------------------------------------- putting together
+# ---------------------------------------------------------------- assembly
 
 
 class Texts:
-    """Puts an agent's texts together, and keeps those that it put together last.
+    """Assembles an agent's texts, and keeps the latest.
 
-    What one text costs is in proportion to its length and to the events that say a part of it: it
-    is walked from the newest to the oldest, every event once.
+    The cost of one text is in proportion to its length and to the number of events that hold a part
+    of it: they are read from the newest to the oldest, each once.
     """
 
     def __init__(self, source: Source, kept_max: int = KEPT_CHARACTERS_MAX) -> None:
@@ -182,8 +182,8 @@ class Texts:
         self._characters = 0
 
     def text(self, key: Key, found: Text, most: int = SIZE_MAX) -> Fetch:
-        """The whole JSON text of a value that stands at this key; None where it has more bytes
-        than `most` and is told by parts. Raises Corrupt.
+        """Return the whole JSON text of the value at a key; None where it is stored as parts and
+        has more bytes than `most`. Raises Corrupt.
         """
         where = named(key)
         parts = parts_of(found.raw, where)
@@ -198,7 +198,7 @@ class Texts:
         return kept
 
     def keep(self, key: Key, text: str) -> None:
-        """Keep a text for those that refer to it."""
+        """Keep a text for later texts that refer to it."""
         if key in self._kept:
             return
         self._kept[key] = text
@@ -227,7 +227,7 @@ class Texts:
 
 
 def _in_full(raw: bytes, where: str) -> Fetch:
-    """The text of a value that is told in full, or is a blob as a whole."""
+    """Return the text of a value that is stored in full, or as one blob."""
     if raw.startswith(b'{"$blob"'):
         try:
             plain = _plain.decode(raw)
@@ -237,7 +237,7 @@ def _in_full(raw: bytes, where: str) -> Fetch:
         if blob is not None:
             raw = yield blob.sha256, blob.size
     elif raw.startswith(b'{"$append"'):
-        raise Corrupt(where, "it is referred to as a text, and it is a list that grew")
+        raise Corrupt(where, "it is referred to as a text, and it is an extended list")
     return _text(raw, where)
 
 
@@ -257,7 +257,7 @@ def _of_blob(blob: Blob, where: str) -> Fetch:
 
 
 class _Walk:
-    """One text being put together: which ranges of which values it still needs."""
+    """The assembly of one text: the ranges of values that are still needed."""
 
     def __init__(self, source: Source, key: Key, found: Text, parts: Parts) -> None:
         self._source = source
@@ -271,21 +271,21 @@ class _Walk:
         self._size = parts.size
 
     def next(self) -> tuple[Key, Text, Parts | None] | None:
-        """The newest value of which a range is wanted."""
+        """Return the newest value of which a range is needed."""
         if not self._next:
             return None
         _, _, key = heapq.heappop(self._next)
         return (key, *self._found[key])
 
     def take(self, key: Key, text: str) -> None:
-        """Take what is wanted of a text that is known."""
+        """Copy the needed ranges of a known text."""
         for begin, end, at in self._wanted.pop(key):
             if end > len(text):
                 raise self._beyond(key, end, len(text))
             self._got.append((at, text[begin:end]))
 
     def split(self, key: Key, found: Text, pieces: list[str | Copy]) -> None:
-        """Want of other values what is wanted of this one."""
+        """Translate the needed ranges of this value into ranges of others."""
         lengths = [
             len(piece) if isinstance(piece, str) else piece.end - piece.begin for piece in pieces
         ]
@@ -327,7 +327,7 @@ class _Walk:
             known = self._found[key] = found, parts_of(found.raw, named(key))
             heapq.heappush(self._next, (-found.version, len(self._found), key))
         if known[0].version >= before:
-            raise Corrupt(self._where, f"it refers to {named(key)}, which does not stand before it")
+            raise Corrupt(self._where, f"it refers to {named(key)}, which is not before it")
         self._wanted.setdefault(key, []).append(target)
 
     def _beyond(self, key: Key, end: int, length: int) -> Corrupt:
@@ -335,7 +335,7 @@ class _Walk:
         return Corrupt(self._where, fact)
 
     def end(self, parts: Parts) -> str:
-        """The text, if it is what was recorded."""
+        """Return the text, after checking its size and digest."""
         self._got.sort()
         text = "".join(part for _, part in self._got)
         data = text.encode("utf-8", "surrogatepass")
@@ -353,8 +353,8 @@ class _Walk:
 
 
 def whole_value(texts: Texts, key: Key, found: Text, most: int = SIZE_MAX) -> Fetch:
-    """A recorded value's JSON with its parts put together; as it stands where it has none, or more
-    bytes than `most`. Blobs are asked for only where they are parts. Raises Corrupt.
+    """Return a recorded value's JSON with its parts assembled; unchanged where it has none, or more
+    bytes than `most`. Blobs are requested only where they are parts. Raises Corrupt.
     """
     if MARK not in found.raw[:64] or parts_of(found.raw, named(key)) is None:
         return found.raw
@@ -365,7 +365,7 @@ def whole_value(texts: Texts, key: Key, found: Text, most: int = SIZE_MAX) -> Fe
 def whole_arguments(
     texts: Texts, step: int, version: int, raw: bytes, most: int = SIZE_MAX
 ) -> Fetch:
-    """A step's arguments as JSON, as `whole_value` each. Raises Corrupt."""
+    """Return a step's arguments as JSON, each as by `whole_value`. Raises Corrupt."""
     if MARK not in raw:
         return raw
     given = arguments_of(raw, f"step {step}")
@@ -376,11 +376,11 @@ def whole_arguments(
 
 
 class Away(Exception):
-    """A part is in a blob, and there are none at hand."""
+    """A part is in a blob, and no blobs are available."""
 
 
 def at_hand(fetch: Fetch) -> Any:
-    """What a fetch leads to without any blob. Raises Away, Corrupt."""
+    """Return the result of a fetch that needs no blob. Raises Away, Corrupt."""
     try:
         next(fetch)
     except StopIteration as stop:
@@ -390,8 +390,8 @@ def at_hand(fetch: Fetch) -> Any:
 
 
 def whole_step(step: Step, texts: Texts, most: int = SHOWN_BYTES_MAX) -> Step:
-    """A step with those of its values put together that need no blob and are not larger; of what is
-    damaged or larger, the reference stays.
+    """Return a step with its values assembled where they need no blob and are not larger; a
+    reference to a damaged or larger value stays.
     """
     arguments, result = bytes(step.arguments), bytes(step.result)
     if MARK in arguments:
@@ -404,7 +404,7 @@ def whole_step(step: Step, texts: Texts, most: int = SHOWN_BYTES_MAX) -> Step:
 
 
 def values_by_parts(steps: Iterable[Step]) -> list[Step]:
-    """Those of which a value refers to others' texts."""
+    """Return the steps with values that refer to other texts."""
     return [
         step
         for step in steps
@@ -414,8 +414,8 @@ def values_by_parts(steps: Iterable[Step]) -> list[Step]:
 
 
 def in_full(steps: dict[int, Step], of: Iterable[int] | None = None) -> None:
-    """Put `whole_step` of each in its place: for who is shown an agent's steps. `of` are numbers
-    besides which none can need it, where those are known.
+    """Replace each step by its `whole_step`, for readers of an agent's steps. `of` limits the
+    search to some numbers, where those are known.
     """
     among = steps.values() if of is None else [steps[each] for each in of if each in steps]
     value = values_by_parts(among)
@@ -427,28 +427,29 @@ def in_full(steps: dict[int, Step], of: Iterable[int] | None = None) -> None:
 
 
 class WholeSteps(Mapping[int, Step]):
-    """An agent's steps, each as `whole_step` when it is asked for."""
+    """An agent's steps, each resolved by `whole_step` on access."""
 
     def __init__(self, steps: Mapping[int, Step]) -> None:
         self._steps = steps
         self._texts = Texts(of_steps(lambda: steps))
 
     def __getitem__(self, number: int) -> Step:
-        """A step in full."""
+        """Return a step with its values assembled."""
         return whole_step(self._steps[number], self._texts)
 
     def __iter__(self) -> Iterator[int]:
-        """The steps' numbers."""
+        """Iterate over the steps' numbers."""
         return iter(self._steps)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of steps."""
         return len(self._steps)
 
 
 def as_blob(value: Any) -> Any:
-    """A recorded value told by parts as what stands for the same text in a blob; others as given:
-    for who compares values, or keeps them beside the blobs.
+    """Return the blob reference for the text of a value stored as parts; other values unchanged.
+
+    For readers that compare values, or keep them beside the blobs.
     """
     match value:
         case {"$parts": {"sha256": str() as sha256, "size": int() as size}} if len(value) == 1:

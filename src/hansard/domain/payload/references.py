@@ -1,9 +1,9 @@
-"""References inside recorded values, and what they stand for.
+"""References inside recorded values, and their resolution.
 
-`{"$blob": {"sha256": "...", "size": 70000}}` stands for the JSON value in a blob. In older records,
-`{"$append": {"to": 7, "count": 12, "items": [...], "digest": "..."}}` stands for the first 12 items
-of the argument of that name of step 7, and those appended to them. For values of which earlier ones
-say a part see `hansard.domain.payload.parts`.
+`{"$blob": {"sha256": "...", "size": 70000}}` refers to the JSON value in a blob. In older records,
+`{"$append": {"to": 7, "count": 12, "items": [...], "digest": "..."}}` refers to the first 12 items
+of the argument of that name of step 7, followed by the items. For values that repeat parts of
+earlier ones see `hansard.domain.payload.parts`.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from hansard.domain.values import Plain
 
 BLOB = b'"$blob"'
 APPEND = b'"$append"'
-"""Where these bytes are not, there is no such reference."""
+"""Bytes that are in every such reference."""
 
 Fetch = Generator[tuple[str, int], bytes, Any]
-"""A generator that asks for blobs (sha256, size) and is sent their bytes."""
+"""A generator that yields requests for blobs (sha256, size) and is sent their bytes."""
 
 _BLOB = re.compile(
     rb'\{\s*"\$blob"\s*:\s*'
     rb'\{\s*"sha256"\s*:\s*"([0-9a-f]{64})"\s*,\s*"size"\s*:\s*([0-9]{1,12})\s*\}\s*\}'
 )
-"""A reference to a blob. It is one wherever it stands in JSON: inside a text its quotes would be
+"""A reference to a blob. A match in JSON is always one: inside a text its quotes would be
 escaped.
 """
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """What stands for a value, or a text, in a blob."""
+    """The reference for a value, or a text, in a blob."""
 
     sha256: str
     size: int
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """What stands for a list that extends an earlier step's; a large rest is a blob itself."""
+    """The reference for a list that extends an earlier step's; a large rest is itself a blob."""
 
     to: int
     count: int
@@ -52,7 +52,7 @@ class Appended(msgspec.Struct, frozen=True):
 
     @property
     def length(self) -> int | None:
-        """Of the whole list; None where the rest is a blob."""
+        """Length of the whole list; None where the rest is a blob."""
         return self.count + len(self.items) if isinstance(self.items, list) else None
 
 
@@ -60,19 +60,19 @@ _arguments = msgspec.json.Decoder(dict[str, Any])
 
 
 def reference(encoded: bytes) -> Plain:
-    """What stands for a value whose JSON is in a blob."""
+    """Return the reference for a value whose JSON is in a blob."""
     return {"$blob": {"sha256": hashlib.sha256(encoded).hexdigest(), "size": len(encoded)}}
 
 
 def blobs_named(data: bytes) -> Iterator[tuple[str, int]]:
-    """The hash and size of each blob that recorded data names; it may be no JSON."""
+    """Yield the hash and size of each blob that recorded data names; it may be no JSON."""
     if BLOB in data:
         for sha256, size in _BLOB.findall(data):
             yield sha256.decode(), int(size)
 
 
 def blobs_in(raw: msgspec.Raw) -> Iterator[Blob]:
-    """As `blobs_named`, and each must be one. Raises DecodeError, RecursionError."""
+    """Yield as `blobs_named`, with each checked. Raises DecodeError, RecursionError."""
     if BLOB in bytes(raw):
         yield from _blobs(msgspec.json.decode(raw))
 
@@ -90,7 +90,7 @@ def _blobs(value: Any) -> Iterator[Blob]:
 
 
 def resolve(plain: Plain) -> Fetch:
-    """Plain values with every blob reference replaced by what it stands for. Raises Corrupt."""
+    """Return plain values with every blob reference replaced by its value. Raises Corrupt."""
     if type(plain) is dict:
         if len(plain) == 1 and "$blob" in plain:
             try:
@@ -115,7 +115,7 @@ def resolve(plain: Plain) -> Fetch:
 
 
 def unpack(raw: msgspec.Raw) -> Fetch:
-    """The plain values behind a recorded payload."""
+    """Return the plain values of a recorded payload."""
     data = bytes(raw)
     plain = msgspec.json.decode(data)
     if BLOB in data:
@@ -123,25 +123,23 @@ def unpack(raw: msgspec.Raw) -> Fetch:
     return plain
 
 
-# ---------------------------------------------------------------- lists that grew
+# ---------------------------------------------------------------- extended lists
 
 
 def arguments_in(raw: msgspec.Raw) -> dict[str, Any]:
-    """A step's recorded arguments by name. Raises DecodeError."""
+    """Return a step's recorded arguments by name. Raises DecodeError."""
     return _arguments.decode(raw)
 
 
 def appended(value: Any) -> Appended | None:
-    """What a recorded value appends to an earlier one; None where it is no such reference. Raises
-    ValidationError.
-    """
+    """Return the reference to an extended list; None for another value. Raises ValidationError."""
     if type(value) is dict and len(value) == 1 and "$append" in value:
         return msgspec.convert(value["$append"], Appended)
     return None
 
 
 def rolling(digests: list[str]) -> str:
-    """The digest of a list from its items': each item folded into the digest so far."""
+    """Return the digest of a list from its items': each item folded into the digest so far."""
     running = ""
     for item in digests:
         running = digest(running.encode(), item.encode())
@@ -149,9 +147,9 @@ def rolling(digests: list[str]) -> str:
 
 
 def unpack_lists(step: Step, steps: Mapping[int, Step], known: dict[int, Any]) -> Fetch:
-    """A step's arguments in full where lists were told by what was appended to an earlier step's.
+    """Return a step's arguments with lists resolved that extend those of an earlier step.
 
-    `known` keeps what was unpacked, by step, so that a chain of N prompts costs O(N).
+    `known` keeps the resolved arguments, by step, so that a chain of N prompts costs O(N).
     """
     chain = [step]
     while True:
@@ -170,7 +168,7 @@ def unpack_lists(step: Step, steps: Mapping[int, Step], known: dict[int, Any]) -
 
 
 def by_name(arguments: Any, step: Step) -> dict[str, Any]:
-    """A step's arguments, which are given by name. Raises Corrupt."""
+    """Return a step's arguments, checked to be given by name. Raises Corrupt."""
     if type(arguments) is not dict:
         raise Corrupt(f"step {step.number}", "its arguments are not given by name")
     return arguments
@@ -211,7 +209,7 @@ def _grown(more: Appended, name: str, known: dict[int, Any], step: Step) -> list
 
 
 def run_fetch(fetch: Fetch, get: Callable[[str, int], bytes]) -> Any:
-    """Drive a fetch with a plain function that has the blobs at hand."""
+    """Run a fetch with a function that returns the blobs."""
     try:
         request = next(fetch)
         while True:
