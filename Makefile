@@ -1,4 +1,4 @@
-# `make` alone lists what can be made. CI runs `make check` and nothing else (.ci/run).
+# `make` alone lists what can be made. CI checks the subjects of commits, then runs `make check` (.ci/run).
 
 PYTHON  ?= python3
 VENV    := .venv
