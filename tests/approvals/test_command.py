@@ -109,7 +109,7 @@ def test_the_trail_and_why_name_who_answered_what_and_when(call, record):
     assert "says eva: read it" in granted["detail"]
     assert (rows["message"]["step"], rows["message"]["tool"]) == (None, None)
     explained = call("why", "said")
-    assert "What was approved or denied around it" in explained.out
+    assert "Nearby approvals and denials" in explained.out
     facts = [msgspec.json.decode(line) for line in call("why", "said", "--json").out.splitlines()]
     [approval] = [fact for fact in facts if fact.get("part") == "approval"]
     assert (approval["name"], approval["value"]["by"]) == ("granted", "eva")

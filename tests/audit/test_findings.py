@@ -152,7 +152,9 @@ def test_findings_are_folded_and_filtered(home: Path):
     retries = place.call("audit", "--kind", "retries")
     assert (retries.code, "nothing found in retries" in retries.out) == (0, True)
     severe = place.call("audit", "--severity", "high", "--kind", "thresholds")
-    assert "no finding so severe; 5 less severe findings left out by --severity" in severe.out
+    assert (
+        "no finding of this severity; 5 less severe findings left out by --severity" in severe.out
+    )
     assert "nothing found" not in severe.out
     [doubt] = place.call("audit", "--kind", "in doubt", "--json").lines[:-1]
     command, _, choice = doubt["next"].partition(" (")

@@ -258,7 +258,7 @@ def test_what_is_no_decision_is_told_with_the_remedy(told: Told):
     assert "'zzz' was not found: give a decision's id" in done.err
     done = told.place.call("why", "1.0")
     assert done.code == 2
-    assert "is no decision but experiment.registered.v1" in done.err
+    assert "is not a decision but experiment.registered.v1" in done.err
     assert "the tables end at" in told.place.call("why", "99999.0").err
     shared = told.first[:8]
     assert told.second.startswith(shared)

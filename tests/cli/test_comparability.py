@@ -156,7 +156,7 @@ def test_people_are_told_what_was_withheld(call: Call, record: hansard.Record):
         in text
     )
     assert "code     same: 2 tools that both called" in text
-    assert "withheld: nothing answered for it" in text
+    assert "withheld: without an answer" in text
     trace = call("run", "trace", fork).out
     assert "withheld: answered with an outcome on record" in trace
     assert "would do  Send a mail." in call("run", "trace", fork, "--full").out

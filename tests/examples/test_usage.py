@@ -118,5 +118,5 @@ def test_the_notebook_runs_and_shows_what_it_says(tmp_path, data_dir, workspace)
     assert "selected would fail" in of("moved = ").html
     assert "trade-1" in of("moved.found").html
     assert "2 decisions of run trade-1" in of('record.why("trade-1")').html
-    assert "What could have been chosen" in of('decisions.rows[0]["decision"]').html
+    assert "Alternatives" in of('decisions.rows[0]["decision"]').html
     assert "order" in of("trail('trade-1')").html

@@ -234,7 +234,9 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
         assert (found.dropped, found.level, found.failed) == (3, 5, ("failed",))
         assert found.procedure == ada.procedure
         told_so: Any = lambda told: "do it"  # noqa: E731 -- it is no function of sentences
-        with pytest.raises(BadValue, match=r"plan: it gave a str, not a hansard\.actions\.Lesson"):
+        with pytest.raises(
+            BadValue, match=r"plan: it returned a str, not a hansard\.actions\.Lesson"
+        ):
             await record.experience("invite-a-guest", runs, plan=told_so)
 
 

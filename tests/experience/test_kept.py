@@ -201,7 +201,7 @@ def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
     assert "was not found" in call("experience", "show", "none").err
     with pytest.raises(hansard.NotFound, match="experience list"):
         record.kept_experience("none")
-    with pytest.raises(BadValue, match="nothing is asked for"):
+    with pytest.raises(BadValue, match="the query is empty"):
         record.find_experience()
 
 
@@ -360,7 +360,7 @@ async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data
         rows = (await record.sql("SELECT experience, version, run FROM unfinished_replays")).rows
         assert rows == [("journey", 2, "second")]
         [hit] = (await record.find_experience(journeys.TASK)).hits
-        assert "1 begun with no outcome on record" in hit.why
+        assert "1 without a recorded outcome" in hit.why
         assert (await journeys.again(record, "journey", "second")).success
         assert await told() == (2, 2, 0)
 

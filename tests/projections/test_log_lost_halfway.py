@@ -119,7 +119,7 @@ def test_no_answer_of_a_part_of_the_log(server, place, tmp_path, monkeypatch):
     server.kill()
     count, [note] = ask(place, settings)
     assert count == RUNS
-    assert "answered from what stands, since the log cannot be read" in note
+    assert "answered from the existing tables, since the log cannot be read" in note
 
 
 def test_no_answer_where_another_process_does_not_bring_the_tables_up(

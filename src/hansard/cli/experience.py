@@ -88,9 +88,7 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
     task: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="RUN=TEXT",
-            help="What was asked for in a run [its first message of a user]; may be given several "
-            "times.",
+            metavar="RUN=TEXT", help="Task of a run [its first user message]. Repeatable."
         ),
     ] = None,
     param: Annotated[
@@ -388,7 +386,7 @@ def _render_experience(experience: Experience) -> Iterator[Part]:
     from hansard.domain.experience.experience import plan
 
     yield f"{experience.name}, version {experience.version}: {experience.description}"
-    yield f"said as   {experience.wording.said}"
+    yield f"wording   {experience.wording.said}"
     of = counted(len(experience.sources), "run")
     out = f", {experience.left_out} of them left out" if experience.left_out else ""
     yield f"learned   from {of}{out}; {counted(len(experience.failed), 'run')} failed"
@@ -450,7 +448,7 @@ def _differs(found: ExperienceDiff) -> Iterator[Part]:
 
 def _verified(report: VerifiedBundle) -> Iterator[Part]:
     yield f"{report.name}, version {report.version}: {report.description}"
-    yield f"said as   {report.task}"
+    yield f"wording   {report.task}"
     yield f"guarded   by {counted(report.checks, 'check')}"
     yield f"license   {report.license}"
     yield f"signed    {f'by the key {report.key}' if report.key else 'by nobody'}"
@@ -477,8 +475,8 @@ def _installed(report: InstalledBundle) -> Iterator[Part]:
 def _done(report: Experienced) -> Iterator[Part]:
     yield shown.listing(COLUMNS, report.actions)
     yield (
-        f"done to an end that was shown, at level {report.level}, in {report.seconds:.2f} s; no "
-        "model was asked, and no check says that the task is what was wanted"
+        f"completed as demonstrated, at level {report.level}, in {report.seconds:.2f} s; no model "
+        "was called, and no check proves that the result is the intended one"
         if report.success
         else f"not done: {report.error}"
     )

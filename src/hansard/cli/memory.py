@@ -61,7 +61,7 @@ ReflectWith = Annotated[
     typer.Option(
         "--with",
         metavar="MODULE:FUNCTION",
-        help="Function that proposes changes [what users asked to remember].",
+        help="Function that proposes changes [the /remember messages].",
     ),
 ]
 AskModel = Annotated[
@@ -208,9 +208,9 @@ async def remember(
 ) -> None:
     """Add a line to instructions, or propose a run's lessons.
 
-    With TEXT, add it to the space. Without TEXT, SPACE is a run: propose what its users asked for
-    with /remember, or what the function of --with returns. 'hansard memory apply' makes a proposal
-    a change.
+    With TEXT, add it to the space. Without TEXT, SPACE is a run: propose the /remember messages of
+    its users, or the result of the function of --with. 'hansard memory apply' makes a proposal a
+    change.
     """
     if text is None:
         propose = interruptible(named(function)) if function is not None else asked_for

@@ -418,7 +418,7 @@ def _done(probed: Probed) -> Iterator[Part]:
     for why, runs in reasons.most_common(SHOWN_MAX):
         yield f"  left out: {counted(runs, 'run')}: {why}"
     for path, runs in sorted(probed.beside.items()):
-        yield f"  an equal value stands in {path} of {counted(runs, 'run')}, and was not swapped"
+        yield f"  an equal value in {path} of {counted(runs, 'run')} was not swapped"
     ends = Counter((each.code, each.said) for each in probed.failures)
     for (code, each_text), forks in ends.most_common(SHOWN_MAX):
         one = next(each for each in probed.failures if (each.code, each.said) == (code, each_text))

@@ -64,16 +64,22 @@ def script(cache: ActionCache, form: ScriptFormat, module: str = "") -> bytes:
     Raises BadValue for content that the format cannot express.
     """
     if module and not _IDENTIFIER.fullmatch(module):
-        raise BadValue("module", f"{module!r:.80} is no name of one", "give it as `package.module`")
+        raise BadValue(
+            "module", f"{module!r:.80} is not a module name", "give it as `package.module`"
+        )
     tools = sorted({each.method or "" for each in cache.actions if each.action_type == TOOL})
     if form is ScriptFormat.PYTHON and any(each.action_type != TOOL for each in cache.actions):
         raise BadValue("python", "the cache has actions of a page", "use playwright-py")
     if tools and (not module or form is ScriptFormat.PLAYWRIGHT_TS):
-        remedy = "use another format" if module else "say where they are imported from: module="
+        remedy = (
+            "use another format"
+            if module
+            else "give the module that they are imported from: module="
+        )
         raise BadValue(form.value, f"the cache calls tools ({', '.join(tools)[:100]})", remedy)
     for name in tools:
         if not _IDENTIFIER.fullmatch(name) or "." in name:
-            raise BadValue("tool", f"{name!r:.80} is no name of a function", "leave its entry out")
+            raise BadValue("tool", f"{name!r:.80} is not a function name", "leave its entry out")
     if form is ScriptFormat.PLAYWRIGHT_TS:
         lines = _TypeScript(cache).lines()
     else:
@@ -169,7 +175,7 @@ class _Writer:
                 return f"{where}.{name}({self.text(value)}, {exact})"
         if place:
             return f"{where}.locator({self.literal(place)})"
-        fact = f"entry {entry.step_index} has nothing to find its element by"
+        fact = f"entry {entry.step_index} has no locator for its element"
         raise BadValue("script", fact, "record it again")
 
 
@@ -192,7 +198,7 @@ class _Python(_Writer):
         return f"os.environ[{self.literal(self.secrets[name])}]"
 
     def lines(self) -> Iterator[str]:
-        yield '"""Recorded actions, done again."""'
+        yield '"""Replay of recorded actions."""'
         yield ""
         yield from self._imports()
         yield ""
@@ -264,7 +270,7 @@ class _Python(_Writer):
                 return self.secret(str(value["$secret"]))
             case dict():
                 if any(str(key).startswith("$") for key in value):
-                    fact = f"an argument of a kind that JSON has not: {value!r:.80}"
+                    fact = f"an argument of a type that JSON lacks: {value!r:.80}"
                     raise BadValue("script", fact, "leave its entry out")
                 pairs = (f"{key!a}: {self._value(each)}" for key, each in value.items())
                 return "{" + ", ".join(pairs) + "}"
@@ -313,7 +319,7 @@ class _TypeScript(_Writer):
         return f"env({self.literal(self.secrets[name])})"
 
     def lines(self) -> Iterator[str]:
-        yield "// Recorded actions, done again."
+        yield "// Replay of recorded actions."
         yield 'import { chromium, type Page } from "playwright";'
         yield 'import { expect } from "playwright/test";'
         yield ""

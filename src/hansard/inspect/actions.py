@@ -33,19 +33,19 @@ from hansard.inspect.payloads import Payloads
 from hansard.inspect.trace import WholeStep
 from hansard.projections.reader import Reader
 
-# Action caches that are kept in the record: which there are, and their versions, by the tables.
+# Saved action caches and their versions, from the tables.
 
 
 class KeptCache(msgspec.Struct, tag_field="kind", tag="cache", kw_only=True):
-    """An action cache that is kept.
+    """Saved action cache.
 
     Attributes:
         cache: Its name.
-        versions: How many versions it has.
-        heals: How many of them are heals.
-        looked_at: The newest version that somebody looked at; 0 for none.
-        not_looked_at: How many heals are newer than that.
-        changed_at: When it had its newest version, UTC.
+        versions: The number of versions.
+        heals: The number of versions that are heals.
+        looked_at: The newest reviewed version; 0 for none.
+        not_looked_at: The number of heals newer than that.
+        changed_at: The time of its newest version, UTC.
     """
 
     cache: str
@@ -57,11 +57,11 @@ class KeptCache(msgspec.Struct, tag_field="kind", tag="cache", kw_only=True):
 
 
 class KeptCaches(Listed):
-    """The caches that are kept.
+    """Saved action caches.
 
     Attributes:
-        position: As of which position of the log.
-        caches: By their names.
+        position: The position of the log.
+        caches: By name.
     """
 
     _listed: ClassVar[str] = "caches"
@@ -69,19 +69,19 @@ class KeptCaches(Listed):
 
 
 class KeptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True):
-    """A version of a cache.
+    """Version of a cache.
 
     Attributes:
         cache: Its name.
         version: The number.
         change: saved, healed or reverted.
-        entry: Of a heal: the entry's stepIndex.
-        again: Of a revert: the version that it is again.
-        run: The run that it is of, or whose replay healed it.
-        author: Who wrote it.
-        because: Why.
-        at: When, UTC.
-        looked_at: Whether somebody has looked at it.
+        entry: For a heal, the entry's stepIndex.
+        again: For a revert, the restored version.
+        run: The recorded run, or the run whose replay healed it.
+        author: The author.
+        because: The reason.
+        at: The time, UTC.
+        looked_at: Whether it was reviewed.
     """
 
     cache: str
@@ -97,10 +97,10 @@ class KeptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True)
 
 
 class ActionsLog(Listed):
-    """The versions of a cache.
+    """Versions of a cache.
 
     Attributes:
-        position: As of which position of the log.
+        position: The position of the log.
         versions: The oldest first.
     """
 
@@ -151,7 +151,7 @@ async def action_cache(
     history = await workspace.states.history(run, await workspace.points.up_to(run, None))
     found = traces.trace(run, history)
     actions: list[CachedAction] = []
-    last: tuple[bool, str] = (False, "the run did nothing that can be done again")
+    last: tuple[bool, str] = (False, "the run has no action that can be replayed")
     took_ms = 0.0
     within: set[tuple[str, int]] = set()
     async for step in found.whole(fetch):
@@ -186,7 +186,7 @@ def _is_action(step: WholeStep, within: set[tuple[str, int]]) -> bool:
     here = (detail.agent, detail.step)
     inside = detail.parent is not None and (detail.agent, detail.parent) in within
     if detail.effects == Effects.COMPOSITE.value and not inside:
-        return False  # what its body does stands there by itself
+        return False  # the actions of its body are entries themselves
     if inside or not detail.tool.startswith("browser."):
         within.add(here)
     return not (

@@ -132,7 +132,7 @@ def _step(agent: AgentHistory, step: Step) -> Move:
 def _decision(agent: AgentHistory, noted: StatedFact) -> Move:
     made, stored = noted.fact, agent.events[noted.version].stored
     if not isinstance(made, DecisionMade):
-        message = f"{made} is no decision"
+        message = f"{made} is not a decision"
         raise TypeError(message)
     chosen = (made.selected, made.alternatives, made.threshold, made.confidence, made.because)
     return Move(
@@ -317,7 +317,7 @@ def matched(a: Sequence[str], b: Sequence[str]) -> Matched:
             else (0, 0)
         )
         if max(x, y) < WINDOW_MOVES // 2:
-            # No more than half a window belongs together: go on with the other half of both.
+            # At most half a window matches: continue with the other half of both.
             x, y = max(x, WINDOW_MOVES // 2), max(y, WINDOW_MOVES // 2)
         i, j = i + x, j + y
     return found + [(end_a + n, end_b + n) for n in range(tail)]

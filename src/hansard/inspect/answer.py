@@ -10,7 +10,7 @@ import msgspec
 
 from hansard.domain.steps import Step, Withheld
 
-# Recorded text as it may be shown.
+# Safe rendering of recorded text.
 
 
 class _Escapes(dict[int, str]):
@@ -44,7 +44,7 @@ def masked(text: str) -> str:
 _WITHHELD = {
     Withheld.OUTCOME: "withheld: answered with an outcome on record",
     Withheld.SHADOW: "withheld: answered by its shadow",
-    Withheld.REFUSED: "withheld: nothing answered for it",
+    Withheld.REFUSED: "withheld: without an answer",
 }
 
 

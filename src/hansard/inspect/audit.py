@@ -41,7 +41,7 @@ class UnknownFilter(CallerError):
 
     def __init__(self, what: str, name: str, known: Collection[str]) -> None:
         there = f"there are {listed(known)}" if known else "there is none"
-        super().__init__(f"no {what} is called {name!r}: {there}")
+        super().__init__(f"no {what} has the name {name!r}: {there}")
         self.what, self.name, self.known = what, name, tuple(known)
 
 
@@ -136,7 +136,7 @@ class Audit(Answer):
         if self.found:
             result = counted(len(self.found), "finding") + left_out
         elif less:
-            result = f"no finding so severe{left_out}"
+            result = f"no finding of this severity{left_out}"
         elif summary.checked:
             result = f"nothing found in {listed(summary.checked)}"
         else:

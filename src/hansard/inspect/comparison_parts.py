@@ -17,7 +17,7 @@ from hansard.inspect.answer import Answer
 from hansard.projections.reader import Reader
 from hansard.projections.report import Part, Question, Report, report
 
-# The arms of an experiment beside each other.
+# Comparison of the arms of an experiment.
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ def compare(answers: Reader, question: Question) -> Comparison:
     return Comparison(report(answers, question))
 
 
-# How the numbers of a comparison are said, and which number decides.
+# Wording of the numbers of a comparison, and the number that decides.
 
 P_LEAST = 0.0001
 """Least p-value that is printed; a smaller one is printed as below it."""
@@ -221,7 +221,7 @@ def ranks(row: dict[str, Any]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-# What a comparison comes to, in ten lines at most.
+# Summary of a comparison in at most ten lines.
 
 VERDICTS_MAX = 3
 """Most verdicts listed one by one; more are counted."""
@@ -304,7 +304,7 @@ def _warnings(report: Report) -> Iterator[Paragraph]:
     p = report.ratio[0]["p"] if report.ratio else None
     if p is not None and p < LOST_UNITS_P:
         yield Paragraph(
-            f"Units are lost: the arms do not have as many as they were to have (p {chance(p)}).",
+            f"Units are missing: the arms have fewer than assigned (p {chance(p)}).",
             "cannot tell",
             brief=True,
         )
@@ -459,16 +459,16 @@ Block = Heading | Paragraph | Table | Plot
 
 
 SECTIONS = {
-    "summary": "what it comes to, in ten lines",
-    "plan": "how it was asked, and how what is missing counts",
+    "summary": "summary in ten lines",
+    "plan": "the plan, and how missing values count",
     "arms": "each arm by each metric",
     "pairs": "each arm beside the baseline, or each other one: verdict, difference, interval",
     "ranking": "the ranks that each arm can have, of all pairs",
     "curves": "pass@k and pass^k",
     "beside": "cost, tokens, latency and other metrics without a verdict",
-    "runs": "what became of the runs",
-    "tasks": "tasks that went worse, and those that only one arm has",
-    "tools": "which tools they chose",
+    "runs": "how the runs ended",
+    "tasks": "tasks with worse results, and tasks of only one arm",
+    "tools": "chosen tools",
 }
 """Sections of a report in order."""
 
@@ -560,7 +560,7 @@ def _plan(report: Report) -> Iterator[Block]:
 def _missing(report: Report) -> str:
     """Render how a trial without a value counts, and who decided that."""
     how = report.question.missing
-    text = ", as asked," if how is not None else ""
+    text = ", by --missing," if how is not None else ""
     counted_as = how or report.plan["missing"]
     if counted_as == "failure":
         return (
@@ -661,22 +661,17 @@ def _ranking(part: Part, ranked: list[dict[str, Any]]) -> Iterator[Block]:
         f"with {100 * (1 - alpha):g} % all of them hold at once."
     )
     rows = [
-        (
-            ranks(row),
-            row["arm"],
-            number(means.get(row["arm"])),
-            ", ".join(row["alike"]) or "(none)",
-        )
+        (ranks(row), row["arm"], number(means.get(row["arm"])), ", ".join(row["alike"]) or "(none)")
         for row in ranked
     ]
-    yield Table((">rank", "arm", ">mean", "cannot be told apart from"), rows)
+    yield Table((">rank", "arm", ">mean", "not distinguishable from"), rows)
     alike = {row["arm"]: frozenset(row["alike"]) for row in ranked}
     found = [group for group in groups(list(alike), alike) if len(group) > 1]
     if found:
         text = "; ".join(listed(group) for group in found)
-        yield Paragraph(f"Groups within which no two can be told apart: {text}.")
+        yield Paragraph(f"Groups of indistinguishable arms: {text}.")
     elif not any(alike.values()):
-        yield Paragraph("Each arm can be told apart from each other one.")
+        yield Paragraph("Every arm is distinguishable from every other.")
 
 
 _PERCENTILES = ("p50", "p95", "p99")
@@ -785,7 +780,7 @@ def _no_interval(row: dict[str, Any]) -> str:
     if row["design"] != "paired by task":
         return "no arm has any spread" if row["se"] == 0 else "an arm of one cluster has no spread"
     if row["se"] == 0:
-        return "all tasks differ by the same, so nothing can be said of their spread"
+        return "all tasks differ by the same, so their spread cannot be estimated"
     return f"{counted(row['clusters'] or 0, 'cluster')}: too few to estimate the variance"
 
 
@@ -795,7 +790,7 @@ def _exact(row: dict[str, Any]) -> str:
     sides = f"{row['above']:,} higher, {row['below']:,} lower"
     if row["wins"] is not None:
         sides = f"{row['wins']:,} won, {row['losses']:,} lost"
-    p = row["mcnemar_p"]  # None where tasks hang together
+    p = row["mcnemar_p"]  # None if tasks are clustered
     exact = f"; {exact_test(row)} p {chance(p)}" if p is not None else ""
     if row["tests_disagree"]:
         exact += f", which is on the other side of {row['alpha']:g}: the tests disagree"

@@ -24,7 +24,7 @@ from hansard.projections.roles.table_files import role_places
 from hansard.projections.store import Progress, Store
 from hansard.projections.table_files import TableFiles, WriteLock
 
-# A message of the log as the commit that it is.
+# Messages of the log decoded as commits.
 
 
 class LoggedCommit(msgspec.Struct, tag_field="kind", tag="commit", kw_only=True):
@@ -92,8 +92,8 @@ def logged(workspace: str, message: RawMessage) -> Logged:
 
 
 KEEP = (
-    "Put back a copy of the broker's files that has them; do not rebuild the tables before, which "
-    "may be all that is left of them"
+    "Put back a copy of the broker's files that has them; do not rebuild the tables before that, "
+    "they may be all that is left of them"
 )
 """Remedy if the tables know more than the log."""
 
@@ -131,7 +131,7 @@ async def collect(raw: RawWorkspace, data_dir: Path, *, embedded: bool) -> Evide
     await asyncio.to_thread(_published, evidence, place, "run 'hansard rebuild'")
     for each in role_places(data_dir, workspace):
         await asyncio.to_thread(
-            _published, evidence, each, "remove its folder: the next question makes it again"
+            _published, evidence, each, "remove its folder: the next query rebuilds it"
         )
     if not embedded and not evidence.known and not evidence.found:
         fact = (
@@ -148,11 +148,11 @@ def _broker(evidence: Evidence, data_dir: Path, workspace: str) -> None:
     try:
         kept = marks.read(data_dir, workspace)
     except (Damaged, OSError) as error:
-        fact = f"the broker's mark: {error}; remove it, and one is begun again"
+        fact = f"the broker's mark: {error}; remove it; a new one is then created"
         evidence.found.append(Finding(Kind.MARK, fact, wrong=False))
         return
     if kept is None:
-        return  # so new that nobody has looked at it yet
+        return  # too new to have been compared yet
     evidence.known.append(Known("the broker's mark", kept.mark, marks.remedy(path)))
     if kept.late is not None:
         fact = (

@@ -126,8 +126,8 @@ async def learned(  # noqa: PLR0913 -- what a caller may say of runs
         raise BadValue("runs", f"{len(runs):,}", f"give 1 to {RUNS_MAX:,}")
     unknown = [run for run in params if run not in runs]
     if unknown:
-        fact = "it is not learned from"
-        raise BadValue(f"params[{unknown[0]!r:.80}]", fact, "give values for these runs alone")
+        fact = "it is not among the runs to learn from"
+        raise BadValue(f"params[{unknown[0]!r:.80}]", fact, "give values only for these runs")
     fetch = Payloads(workspace)
     doings = [
         await demonstration(workspace, run, fetch, tasks.get(run, ""), params.get(run, NOTHING))
@@ -193,7 +193,7 @@ async def _sentences_from(
     text = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     for each in text:
         if not isinstance(each, Lesson):
-            fact = f"it gave a {type(each).__name__}, not a hansard.actions.Lesson"
+            fact = f"it returned a {type(each).__name__}, not a hansard.actions.Lesson"
             remedy = "give hansard.actions.Lesson(says=..., rests_on=(step.ref, ...))"
             raise BadValue(what, fact, remedy)
     return text
@@ -208,5 +208,7 @@ async def _first_request(workspace: Workspace, run: str, fetch: Payloads) -> str
             content = await fetch.value(message.content)
             if message.role == "user" and isinstance(content, str) and content.strip():
                 return content.strip()
-    remedy = "say it: tasks={run: text}, or --task; or record it: session.message('user', ...)"
-    raise BadValue(f"run {run}", "no message of a user says what was asked for", remedy)
+    remedy = (
+        "give its text: tasks={run: text}, or --task; or record it: session.message('user', ...)"
+    )
+    raise BadValue(f"run {run}", "no user message states the task", remedy)

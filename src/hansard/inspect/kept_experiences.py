@@ -38,28 +38,28 @@ _USABLE = (ExperienceStanding.CONFIRMED, ExperienceStanding.GUIDES)
 
 
 class KeptExperience(msgspec.Struct, tag_field="kind", tag="experience", kw_only=True):
-    """An experience that is kept, as its newest version.
+    """Saved experience in its newest version.
 
     Attributes:
         experience: Its name.
         version: The newest version.
         digest: SHA-256 of that version's files in RFC 8785 form, hexadecimal.
-        description: What it is for.
-        task: How the task is said, each slot as `{{name}}`.
+        description: Its purpose.
+        task: The wording of the task, each slot as `{{name}}`.
         standing: guides, confirmed, untrusted, quarantined or retired.
-        tools: What its actions call.
-        hosts: Of the pages on which they are done.
-        checks: How many check functions guard it.
+        tools: The tools that its actions call.
+        hosts: The hosts of the pages it acts on.
+        checks: The number of its check functions.
         procedure: SHA-256 of its wording and graph, hexadecimal: equal for duplicates.
-        replays: How often a task was done by it, and what came of it is on record.
-        successes: How often to the end, every check passed.
-        unfinished: How often a task was begun by it and has no outcome on record: killed, and
-            nobody went on, or at work. It is in no share.
+        replays: The number of replays with a recorded outcome.
+        successes: The number of replays that completed with every check passed.
+        unfinished: The number of replays without a recorded outcome: killed and not resumed, or
+            in progress. They count in no share.
         success_low: Lower end of Wilson's 95 % interval of the share of successes; None without
             replays.
-        heals: How many versions are heals.
-        heals_not_looked_at: How many of them are in use, and nobody has confirmed them.
-        changed_at: When it had its newest version, UTC.
+        heals: The number of versions that are heals.
+        heals_not_looked_at: The number of heals in use that nobody has confirmed.
+        changed_at: The time of its newest version, UTC.
     """
 
     experience: str
@@ -94,22 +94,22 @@ class KeptExperiences(Listed):
 
 
 class ExperienceChange(msgspec.Struct, tag_field="kind", tag="change", kw_only=True):
-    """A version of an experience, or what was said or done by one.
+    """Version of an experience, or an event about one.
 
     Attributes:
         experience: Its name.
-        version: Which version.
+        version: The version.
         change: distilled, confirmed, healed, installed, replayed, published or retired.
-        digest: Of a version: of its files.
-        parent: Of a version: what it was made of.
-        checks: How many check functions guard the version, or guarded the replay.
-        node: Of a heal: which node.
-        run: Of a heal or a replay: its run.
-        success: Of a replay: whether it came to an end, every check passed.
-        bundle: Of what was installed or published: SHA-256 of the bundle.
-        author: Who stated it.
-        because: Why; of a replay its error.
-        at: When, UTC.
+        digest: For a version, the digest of its files.
+        parent: For a version, the version it was made from.
+        checks: The number of check functions of the version or the replay.
+        node: For a heal, the node.
+        run: For a heal or a replay, its run.
+        success: For a replay, whether it completed with every check passed.
+        bundle: For an installed or published version, SHA-256 of the bundle.
+        author: The author.
+        because: The reason; for a replay its error.
+        at: The time, UTC.
     """
 
     experience: str
@@ -140,14 +140,14 @@ class ExperienceLog(Listed):
 
 
 class ShownExperience(Answer, kw_only=True):
-    """A version of an experience, and what is on record of it.
+    """Version of an experience with its history.
 
     Attributes:
-        experience: What was learned.
+        experience: The content.
         digest: SHA-256 of the version's files in RFC 8785 form, hexadecimal.
-        standing: What it may be used for.
-        label: How confidential it is; empty for public and trusted.
-        changes: What is on record of all versions, the oldest first.
+        standing: The permitted use.
+        label: Its confidentiality and trust; empty for public and trusted.
+        changes: The history of all versions, the oldest first.
     """
 
     experience: Experience
@@ -177,27 +177,26 @@ class ExperienceDiff(Answer, kw_only=True):
 
 
 class ExperienceHit(msgspec.Struct, tag_field="kind", tag="hit", kw_only=True):
-    """An experience that fits, and why.
+    """Experience that fits a query, with reasons.
 
     Attributes:
         experience: Its name.
         version: Its newest version.
-        standing: What it may be used for.
-        description: What it is for.
-        task: How the task is said.
-        params: The values of its slots, where the question is said like its task; else None.
-        score: How well its words fit (bm25): the higher the better, comparable within one answer;
-            0 where no words were asked for.
+        standing: The permitted use.
+        description: Its purpose.
+        task: The wording of the task.
+        params: The values of its slots if the query has the task's wording; else None.
+        score: The score of its words (bm25): the higher the better, comparable within one answer;
+            0 for a query without words.
         success_low: Lower end of Wilson's 95 % interval of the share of successes (E. B. Wilson,
             "Probable inference, the law of succession, and statistical inference", JASA 22, 1927);
             None without replays.
-        replays: Of which.
-        cost: What models cost a run in which it was replayed, on average; None where it is not
-            known.
-        seconds: What the calls of such a run took, on average; None without replays.
-        duplicates: Others with the same wording and graph, which fit less well for the rest: they
-            are no hits of their own.
-        why: What speaks for it, in words, and what against.
+        replays: The number of replays behind it.
+        cost: The mean cost of models of a run with a replay; None if unknown.
+        seconds: The mean duration of the calls of such a run; None without replays.
+        duplicates: Other experiences with equal wording and graph that fit less well; they are no
+            hits themselves.
+        why: The reasons for and against it, in words.
     """
 
     experience: str
@@ -451,10 +450,10 @@ def _check(request: ExperienceQuery) -> None:
         raise BadValue("limit", f"{request.limit}", f"give 1 to {HITS_LIMIT_MAX:,}")
     if len(request.task) > QUESTION_CHARACTERS_MAX:
         fact = f"{counted(len(request.task), 'character')}, more than {QUESTION_CHARACTERS_MAX:,}"
-        raise BadValue("task", fact, "give what is asked for, not what it is about")
+        raise BadValue("task", fact, "give the task without its material")
     if not (request.task or request.tools or request.address):
         remedy = "give the task's text, a tool or an address; `hansard experience list` has all"
-        raise BadValue("find", "nothing is asked for", remedy)
+        raise BadValue("find", "the query is empty", remedy)
 
 
 def _takes(each: KeptExperience, request: ExperienceQuery) -> bool:
@@ -497,7 +496,7 @@ def _hit(
 def _why(each: KeptExperience, hit: ExperienceHit, request: ExperienceQuery) -> list[str]:
     why = []
     if hit.params is not None:
-        why.append("the task is said like its own")
+        why.append("the text has the wording of its task")
     elif request.task:
         query = {word.lower() for word in tokens(request.task) if word.isalnum()}
         has = {word.lower() for word in tokens(f"{each.task} {each.description}"[:4_000])}
@@ -506,20 +505,20 @@ def _why(each: KeptExperience, hit: ExperienceHit, request: ExperienceQuery) -> 
     if request.tools:
         why.append(f"it calls {', '.join(request.tools)}")
     if request.address:
-        why.append(f"it is done at {', '.join(each.hosts)}")
+        why.append(f"it acts on {', '.join(each.hosts)}")
     if each.success_low is None:
         why.append("never replayed")
     else:
         share = f"{each.successes} of {each.replays} replays succeeded"
         why.append(f"{share}: at least {each.success_low:.0%} (Wilson, 95 %)")
     if each.unfinished:
-        why.append(f"{each.unfinished} begun with no outcome on record")
+        why.append(f"{each.unfinished} without a recorded outcome")
     if hit.cost is not None:
         why.append(f"{hit.cost:.4g} USD of models a replay")
     if each.standing not in _USABLE:
-        why.append(f"not to be used as it is: {each.standing.value}")
+        why.append(f"not usable: {each.standing.value}")
     elif each.standing is ExperienceStanding.GUIDES:
-        why.append("it may guide, not act: nobody has confirmed its checks")
+        why.append("it may guide, not act: its checks are not confirmed")
     return why
 
 

@@ -1,4 +1,4 @@
-"""The run page: its events, agents, board and team, as one document."""
+"""The run page: a run's events, agents, board and team as one document."""
 
 from __future__ import annotations
 
@@ -34,14 +34,7 @@ from hansard.domain.board import (
 )
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Event, Recorded
-from hansard.domain.ids import (
-    AgentStream,
-    KeyStream,
-    RunStream,
-    StreamId,
-    WorkspaceStream,
-    run_of,
-)
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.memory import events as memory_events
 from hansard.domain.payload.line import PartsLine
 from hansard.domain.payload.parts import as_blob
@@ -56,16 +49,16 @@ from hansard.inspect.state import key_head
 from hansard.state.aggregates import saved_in
 
 FORMAT = 2
-"""Of the data in the page; its script reads this one only."""
+"""Version of the page's data; its script reads only this one."""
 
 BLOB_BYTES_MAX = 8 * 1024 * 1024
-"""Largest blob that a page holds; a larger one is told by its size and hash."""
+"""Largest blob in a page, in bytes; a larger one is shown by its size and hash."""
 
 BLOBS_BYTES_MAX = 64 * 1024 * 1024
-"""All blobs that a page holds together, in the order of the events: what a browser still opens."""
+"""Most bytes of all blobs of a page, in the order of the events: a browser still opens it."""
 
 PARTS_BYTES_MAX = 16 * 1024 * 1024
-"""All values that refer to earlier ones that a page holds together, each whole."""
+"""Most bytes of all values with references to earlier ones, each in full."""
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -82,7 +75,7 @@ _AGENT_FIELDS = (
     "protocol_version",
 )
 _agent_values = attrgetter(*_AGENT_FIELDS)
-"""Those of an agent, each of a kind that never changes in place."""
+"""Fields of an agent whose values are immutable."""
 
 _LIFE_FIELDS = (
     "workflow",
@@ -99,17 +92,17 @@ _LIFE_FIELDS = (
 
 
 class Names(msgspec.Struct):
-    """Texts that many rows share, each told once and then by its number."""
+    """Texts shared by many rows, each stored once and referenced by number."""
 
     found: dict[str, int] = msgspec.field(default_factory=dict)
 
     def number(self, name: str) -> int:
-        """A text's number, from 0."""
+        """Return a text's number, from 0."""
         return self.found.setdefault(name, len(self.found))
 
 
 class Stream(msgspec.Struct, omit_defaults=True):
-    """A stream: its name inside its run, and the agent and role where it is an agent's."""
+    """Stream: its name within its run, and its agent and role if it is an agent's."""
 
     name: str
     run: int
@@ -118,9 +111,11 @@ class Stream(msgspec.Struct, omit_defaults=True):
 
 
 class Commits(msgspec.Struct):
-    """A column a field, a row a commit. `position` and `time` (us) count on from the row before;
-    `clock` is the writer's clock less the log's time (us); `whole` is how many positions later
-    the commit's transaction ends. `more` holds what few commits have, by row.
+    """Commits: one column per field, one row per commit.
+
+    `position` and `time` (us) are differences to the row before; `clock` is the writer's clock
+    less the log's time (us); `whole` is the number of positions until the end of the commit's
+    transaction. `more` holds rare fields by row.
     """
 
     position: list[int] = []
@@ -137,11 +132,12 @@ class Commits(msgspec.Struct):
 
 
 class Events(msgspec.Struct):
-    """A column a field, a row an event. `data` are the values of the type's fields, in its order,
-    without the nulls at the end. `status` is that of its step or
-    run after it, by number; -1 of other events. `when` is the time (us since 1970) of those whose
-    time is not the log's: that of the log they were copied from or what their source claims, taken
-    as UTC where it has no zone; None where nobody knows.
+    """Events: one column per field, one row per event.
+
+    `data` are the values of the type's fields in order, without trailing nulls. `status` is the
+    number of the status of its step or run after it; -1 for other events. `when` is the time
+    (us since 1970) of events whose time is not the log's: the time of the log that they were
+    copied from, or the claim of their source, taken as UTC if it has no zone; None if unknown.
     """
 
     type: list[int] = []
@@ -153,9 +149,10 @@ class Events(msgspec.Struct):
 
 
 class Page(msgspec.Struct):
-    """What a page holds. `life` and `agents` say at which events which fields became what, `shared`
-    the same of the run's board and tasks; `blobs` the values behind hashes, `absent` why one is
-    not among them.
+    """Data of a page.
+
+    `life` and `agents` list the changes of fields by event, `shared` those of the run's board
+    and tasks; `blobs` are values by hash, and `absent` the reasons for missing ones.
     """
 
     format: int
@@ -176,7 +173,7 @@ class Page(msgspec.Struct):
 
 
 async def gather(workspace: Workspace, run: str) -> Page:
-    """All of a run, a fork's parents included. Raises NotFound, UnknownEvent, Corrupt."""
+    """Read a run, including a fork's parents. Raises NotFound, UnknownEvent, Corrupt."""
     history = await workspace.states.history(run)
     history = sorted([*history, *await saved_in(workspace.log, history)], key=position_of)
     builder = _Builder(run, workspace.log.workspace)
@@ -189,7 +186,7 @@ async def gather(workspace: Workspace, run: str) -> Page:
 
 
 class _Builder:
-    """Folds commits one after the other and writes down what each event made of the state."""
+    """Folds commits in order, and records how each event changed the state."""
 
     def __init__(self, run: str, log: str) -> None:
         self._run = run
@@ -202,7 +199,7 @@ class _Builder:
         self._type_numbers = Names()
         self._statuses = Names()
         self._newest: dict[tuple[str, int], int] = {}
-        """The number of the newest event of each step, by its agent's stream."""
+        """Number of the newest event of each step, by its agent's stream."""
         self._actors = Names()
         self._commits = Commits()
         self._events = Events()
@@ -217,7 +214,7 @@ class _Builder:
         self._time = 0
 
     def page(self) -> Page:
-        """What was taken, as a page without its blobs."""
+        """Build the page of the commits taken, without its blobs."""
         self._mark_doubts()
         return Page(
             FORMAT,
@@ -287,7 +284,7 @@ class _Builder:
         return self._type_numbers.number(event.tag)
 
     def _fold(self, stream: StreamId, event: Any, number: int) -> int:
-        """Fold an event, note what it changed, and give the status that it left behind."""
+        """Fold an event, record its changes, and return the status that it left."""
         match stream:
             case RunStream():
                 return self._fold_life(event, number)
@@ -332,7 +329,7 @@ class _Builder:
         return self._statuses.number(state.steps[event.step].status.value)
 
     def _mark_doubts(self) -> None:
-        """Show the calls that are in doubt at the end as such: killed, or failed unhandled."""
+        """Mark the calls in doubt at the end: killed, or failed and not handled."""
         for name, state in self._agent_states.items():
             for step in state.in_doubt:
                 number = self._newest[name, step.number]
@@ -340,13 +337,15 @@ class _Builder:
 
 
 def _plain_fields(state: RunState, fields: Sequence[str]) -> dict[str, Any]:
-    """Some fields as plain values, which later events do not change."""
+    """Return fields as plain values that later events do not change."""
     return {name: _plain(getattr(state, name)) for name in fields}
 
 
 def _plain(value: Any) -> Any:
-    """A value as plain ones. A payload that is not what every reader takes (a number out of bounds,
-    a text that is not UTF-8) as the text that is on record.
+    """Return a value as plain values.
+
+    A payload that some readers refuse (a number out of bounds, a text that is not UTF-8) is
+    returned as its recorded text.
     """
     if value is None or isinstance(value, str | int):
         return value
@@ -364,7 +363,9 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 def _data(event: Event) -> list[Any]:
-    """An event's values in its fields' order; as text what JSON readers differ about."""
+    """Return an event's values in the order of its fields; values that JSON readers read
+    differently become text.
+    """
     data = msgspec.json.encode(event)
     try:
         whole = msgspec.json.decode(data)
@@ -385,13 +386,13 @@ def _data(event: Event) -> list[Any]:
 
 
 def _us(found: EventTime) -> int | None:
-    """A time in us since 1970, as UTC where it has no zone; None where nobody knows it."""
+    """Return a time in us since 1970, as UTC if it has no zone; None if unknown."""
     moment = found.moment if found.is_known else None
     return None if moment is None else (moment.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def _more(stored: Stored) -> dict[str, Any]:
-    """What few commits have."""
+    """Return a commit's rare fields."""
     commit = stored.commit
     found = {
         "on_behalf_of": list(commit.actor.on_behalf_of),
@@ -410,7 +411,7 @@ def _more(stored: Stored) -> dict[str, Any]:
 async def _blobs(
     workspace: Workspace, history: Sequence[Stored]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of the blobs that events name, up to the bounds; of the others, why not."""
+    """Read the blobs that events reference, within the bounds; for others, return the reason."""
     found: dict[str, Any] = {}
     absent: dict[str, str] = {}
     left = BLOBS_BYTES_MAX
@@ -436,7 +437,7 @@ async def _blobs(
 
 
 def _references(stored: Stored) -> list[tuple[str, int]]:
-    """The blobs that a commit names, in order."""
+    """Return the blobs that a commit references, in order."""
     named: list[tuple[str, int]] = []
     for recorded in stored.commit.events:
         try:
@@ -459,7 +460,9 @@ def _references(stored: Stored) -> list[tuple[str, int]]:
 
 
 async def _by_parts(workspace: Workspace, history: Sequence[Stored], page: Page) -> None:
-    """Put the values that refer to earlier ones beside the blobs, whole, up to the same bounds."""
+    """Store the values with references to earlier ones beside the blobs, in full, within the same
+    bounds.
+    """
     lines: dict[str, PartsLine] = {}
     fetch = Fetcher(workspace)
     left = PARTS_BYTES_MAX
@@ -487,25 +490,25 @@ async def _by_parts(workspace: Workspace, history: Sequence[Stored], page: Page)
 
 
 WAITS_SHOWN = 20
-"""Of what a task waits for, so many names; the rest are counted."""
+"""Most names listed of what a task waits for; the rest are counted."""
 
 PAYLOADS = ("what", "given", "result")
-"""A task's values. In a change: that the event's own field of that name is the value now."""
+"""Fields of a task that may be marked in a change as equal to the event's field of that name."""
 
 _field_values = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 Change = tuple[int, int, dict[str, Any]]
-"""At which event; of which key or task, by number; the fields that are otherwise now (of a new one
-those that are not empty), or `gone`: why it is there no longer.
+"""Change: the event; the key or task by number; the changed fields (for a new one the non-empty
+ones), or `gone`: the reason of its removal.
 """
 
 
 class Shared(msgspec.Struct):
-    """The names of keys, sorted, and of tasks, in the order they were added; and their changes.
+    """Names of keys, sorted, and of tasks, in the order of adding; and their changes.
 
-    `value` in a key's change says what became of it: `["of"]` the event's own value (`["of", N]`
-    that of event N), `["is", VALUE]`, `["push"]` the event's item at the end, `["in", I]` the
-    event's item at I, `["out", I]` without the one at I, `["set", OBJECT]` these keys besides.
+    In a key's change, `value` is its new value: `["of"]` the event's own (`["of", N]` that of event
+    N), `["is", VALUE]`, `["push"]` the event's item at the end, `["in", I]` the event's item at I,
+    `["out", I]` without the one at I, `["set", OBJECT]` these keys in addition.
     """
 
     keys: list[str] = []
@@ -515,7 +518,7 @@ class Shared(msgspec.Struct):
 
 
 class Lapses:
-    """What is over at which time, in ns; which of it turns where the time moves, also back."""
+    """End times of things in ns; reports what ends, or resumes if the time moves back."""
 
     def __init__(self) -> None:
         self._ends: dict[str, int] = {}
@@ -523,7 +526,7 @@ class Lapses:
         self._now = 0
 
     def set(self, name: str, end: int | None) -> None:
-        """When something is over; None: never."""
+        """Set the time at which something ends; None: never."""
         stood = self._ends.pop(name, None)
         if stood is not None:
             del self._order[bisect_left(self._order, (stood, name))]
@@ -532,7 +535,7 @@ class Lapses:
             insort(self._order, (end, name))
 
     def move(self, now: int) -> list[str]:
-        """The time is another; what is over now and was not, or the other way about."""
+        """Move the time and return the things that ended or resumed."""
         first, last = sorted((self._now, now))
         self._now = now
         if not self._order:
@@ -542,19 +545,19 @@ class Lapses:
 
 
 class SharedBuilder:
-    """Folds the commits of boards one after the other, and writes down what changed."""
+    """Folds the commits of boards in order, and records changes."""
 
     def __init__(self) -> None:
         self._boards = _Boards()
         self._team = _Team()
 
     def now(self, stamp: int, number: int) -> None:
-        """The log's time is that of a commit that begins with this event."""
+        """Set the log's time to that of a commit that begins with this event."""
         self._boards.now(stamp, number)
         self._team.now(stamp, number)
 
     def take(self, stored: Stored, recorded: Recorded, event: Event, number: int) -> None:
-        """Fold an event; those of other streams than a board's are passed over."""
+        """Fold an event; events of streams other than boards are skipped."""
         if not isinstance(stored.stream, KeyStream):
             return
         by = By(stored.commit.actor.agent, stored.stamp, recorded.id, stored.commit.label)
@@ -565,7 +568,7 @@ class SharedBuilder:
             self._boards.take(key, event, by, number)
 
     def shared(self) -> Shared:
-        """What was taken."""
+        """Return the changes of the commits taken."""
         keys, team = self._boards, self._team
         names = sorted(keys.names)
         places = {keys.names[name]: place for place, name in enumerate(names)}
@@ -574,42 +577,43 @@ class SharedBuilder:
 
 
 class _Boards:
-    """The keys of a run's shared state."""
+    """Keys of a run's shared state."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
         self.changes: list[Change] = []
         self._states: dict[str, BoardState] = {}
         self._told: dict[str, dict[str, Any]] = {}
-        """What was said last of the keys that are there."""
+        """Last written fields of each existing key."""
         self._members: dict[str, list[str]] = {}
-        """Of keys that hold a set: its items in order."""
+        """Items of each key that holds a set, in order."""
         self._puts: dict[str, int] = {}
-        """At which event a key was put last."""
+        """Number of the event that last put each key."""
         self._lapses = Lapses()
         self._now = 0
 
     def now(self, stamp: int, number: int) -> None:
-        """Tell what expired (and, where the time moved back, what is there again)."""
+        """Record the keys that expired, or that exist again if the time moved back."""
         self._now = stamp
         for key in self._lapses.move(stamp):
             self._tell(key, number, ["of", self._puts[key]], "expired")
 
     def take(self, key: str, event: Event, by: By, number: int) -> None:
-        """Fold an event and tell what it changed."""
+        """Fold an event and record its changes."""
         state = self._states.setdefault(key, BoardState())
         version, kind, value = state.changed, state.kind, state.value
         board.evolve(state, event, by)
         self._lapses.set(key, state.expires)
-        if state.changed == version:  # it says nothing of what stands there
+        if state.changed == version:  # it does not change the value
             return
         if state.kind is KeyKind.VALUE:
             self._puts[key] = number
         self._tell(key, number, self._value(key, kind, value, event), "removed")
 
     def _tell(self, key: str, number: int, value: list[Any], gone: str) -> None:
-        """Write down how a key stands now. `value` is what became of its value, `gone` why it is
-        not there where it was.
+        """Record a key's new state.
+
+        `value` is the change of its value, `gone` the reason if it no longer exists.
         """
         state, facts = self._states[key], self._told.pop(key, None)
         if state.absent(self._now):
@@ -627,7 +631,7 @@ class _Boards:
         self.changes.append((number, self.names.setdefault(key, len(self.names)), change))
 
     def _value(self, key: str, kind: KeyKind | None, value: msgspec.Raw, event: Event) -> list[Any]:
-        """What an event made of a key's value; kind and value are those before."""
+        """Return the change of a key's value by an event; kind and value are those before it."""
         state = self._states[key]
         goes_on = kind is state.kind and not getattr(event, "anew", False)
         match event:
@@ -646,7 +650,7 @@ class _Boards:
                 return ["is", state.plain]
 
     def _moved(self, key: str, members: list[str], item: str) -> list[Any]:
-        """What an item did to a set, whose items before are given in order."""
+        """Return the change of a set by an item; `members` are the items before."""
         state, at = self._states[key], bisect_left(members, item)
         self._members[key] = members
         if len(state.members) == len(members) + 1:
@@ -660,7 +664,7 @@ class _Boards:
 
 
 class _Team:
-    """The tasks."""
+    """Tasks of a run."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -672,13 +676,13 @@ class _Team:
         self._now = 0
 
     def now(self, stamp: int, number: int) -> None:
-        """Tell which leases ran out."""
+        """Record the leases that ran out."""
         self._now = stamp
         for name in self._lapses.move(stamp):
             self._tell(self._state.tasks[name], number, {})
 
     def take(self, event: Event, by: By, number: int) -> None:
-        """Fold an event and tell which tasks it changed."""
+        """Fold an event and record the tasks that it changed."""
         name = getattr(event, "task", "")
         stood = self._state.tasks.get(name)
         task.evolve(self._state, event, by)
@@ -713,7 +717,7 @@ class _Team:
 
 
 def _payloads(stood: TaskState | None, now: TaskState) -> dict[str, Any]:
-    """Which of a task's values are those of the event."""
+    """Return the task's values that are equal to the event's."""
     found: dict[str, Any] = {}
     if stood is None:
         return {"what": True} if bytes(now.added.what) != b"null" else {}
@@ -724,11 +728,11 @@ def _payloads(stood: TaskState | None, now: TaskState) -> dict[str, Any]:
 
 
 def _short(names: list[str]) -> list[Any]:
-    """A list's first names, and how many more there are."""
+    """Return a list's first names, and the number of the others."""
     more = len(names) - WAITS_SHOWN
     return [*names[:WAITS_SHOWN], more] if more > 0 else names
 
 
 def _stamp_us(stamp: int) -> int:
-    """A log time in whole microseconds."""
+    """Return a log time in whole microseconds."""
     return stamp // 1_000

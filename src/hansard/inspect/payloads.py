@@ -1,4 +1,4 @@
-"""Recorded payloads as plain values: as they stand, or whole."""
+"""Recorded payloads as plain values, with or without their blobs fetched."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hansard.domain.payload.references import Fetch
 
 
 def recorded(raw: msgspec.Raw) -> Any:
-    """The plain values of a recorded payload as they are stored, references included.
+    """Return the plain values of a recorded payload as stored, including references.
 
-    What is nested too deep for this process is told by its size.
+    A value nested too deep for this process is replaced by its size.
     """
     try:
         return msgspec.json.decode(bytes(raw))
@@ -26,7 +26,7 @@ def recorded(raw: msgspec.Raw) -> Any:
 
 
 def jsonable(value: Any) -> Any:
-    """A revived value as JSON can say it; what JSON has no word for stays tagged."""
+    """Return a revived value in JSON's types; other values stay tagged."""
     try:
         return values.plain(value)
     except BadValue:
@@ -34,14 +34,14 @@ def jsonable(value: Any) -> Any:
 
 
 class Fetcher:
-    """Drives a payload's fetch: gets the blobs it asks for, each once."""
+    """Runs a payload's fetch: gets each requested blob once."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._blobs = workspace.blobs
         self._kept: dict[str, bytes] = {}
 
     async def __call__(self, fetch: Fetch) -> Any:
-        """The plain values. Raises NotFound, Corrupt."""
+        """Return the plain values. Raises NotFound, Corrupt."""
         try:
             sha256, size = next(fetch)
             while True:
@@ -53,8 +53,8 @@ class Fetcher:
 
 
 class Payloads:
-    """Gets recorded payloads whole; what was erased stays the reference it is, and `erased` says
-    so.
+    """Reader of payloads with their blobs; an erased blob stays a reference, and is listed in
+    `erased`.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -62,13 +62,13 @@ class Payloads:
         self.erased: list[str] = []
 
     async def value(self, raw: msgspec.Raw) -> Any:
-        """The plain values. Raises Corrupt."""
+        """Return the plain values. Raises Corrupt."""
         if b'"$blob"' not in bytes(raw):
             return recorded(raw)
         return await self.get(references.unpack(raw), raw)
 
     async def get(self, fetch: Fetch, raw: msgspec.Raw) -> Any:
-        """What a fetch leads to, else the recorded payload as it stands. Raises Corrupt."""
+        """Return a fetch's result, or the recorded payload if it was erased. Raises Corrupt."""
         try:
             return await Fetcher(self._workspace)(fetch)
         except NotFound as error:

@@ -1,4 +1,4 @@
-"""Where a value stands that runs decided from, and which call gave it: what a probe swaps."""
+"""Probes: locate a value that runs decided from, and the call that returned it."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from hansard.inspect.payloads import Fetcher
 from hansard.inspect.trace import commits_by_agent, folded
 from hansard.projections.reader import Reader
 
-# What a probe's forks decided: pairs, noise, and how the decisions differ, all of it from SQL.
+# Decisions of a probe's forks from SQL: pairs, noise, and differences.
 
 Row = dict[str, Any]
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A run that was asked for and not forked, and why."""
+    """Selected run that was not forked, and why."""
 
     run: str
     why: str
 
 
 class Unrun(msgspec.Struct, frozen=True):
-    """A fork whose program did not end well: its exit code, and its last line."""
+    """Fork whose program failed: its exit code, and its last line of output."""
 
     run: str
     fork: str
@@ -50,22 +50,21 @@ class Unrun(msgspec.Struct, frozen=True):
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked, and what was done for it.
+    """Probe with the forks that it made.
 
     Attributes:
         probe: Its id.
         path: The path of the value.
-        values: The values, the first of which the others are compared with.
+        values: The values; the others are compared with the first.
         runs: The runs that were forked.
-        left_out: Those that were asked for and were not, with the reasons.
-        forks: How many forks the probe has of these runs.
-        before: How many of them were done before.
-        ran: How many were run now.
-        live: Whether calls of a model ran that the record does not answer.
-        tools: The calls that gave the value, each with how many runs it gave it in.
-        beside: Where an equal value stands beside it, which was not swapped: paths, and in how many
-            runs.
-        failures: Forks whose program did not end well.
+        left_out: The selected runs that were not forked, with the reasons.
+        forks: The number of forks of these runs.
+        before: The number of forks that had ended before.
+        ran: The number of forks that were run now.
+        live: Whether model calls without a recorded answer ran.
+        tools: The calls that returned the value, each with its number of runs.
+        beside: Paths of equal values that were not replaced, each with its number of runs.
+        failures: The forks whose program failed.
     """
 
     probe: str
@@ -83,14 +82,15 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """How the pairs are to be compared.
+    """Parameters of the comparison of pairs.
 
     Attributes:
-        question: Only decisions on questions that begin so, as one; None for each question apart.
-        alpha: The chance of a false alarm that is accepted.
-        margin: A smaller share of runs that are decided otherwise is no difference that matters;
-            None where nobody named one.
-        score_margin: The same of the mean difference of a score.
+        question: Only decisions whose question has this prefix, as one; None compares each
+            question separately.
+        alpha: The accepted probability of a false alarm.
+        margin: The share of changed decisions below which a difference is negligible; None if
+            none was given.
+        score_margin: The same for the mean difference of a score.
     """
 
     question: str | None = None
@@ -100,7 +100,7 @@ class ProbeQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fairness(Answer):
-    """What a probe comes to: what was done, how many pairs count, how the decisions differ."""
+    """Result of a probe: the forks made, the pairs that count, and how the decisions differ."""
 
     probed: Probed
     asked: ProbeQuestion
@@ -112,21 +112,21 @@ class Fairness(Answer):
 
     @property
     def unanswered(self) -> Counter[str]:
-        """Why pairs count for nothing, and how many."""
+        """Numbers of pairs that do not count, by reason."""
         return Counter(row["unanswered"] for row in self.pairs if row["unanswered"])
 
     @property
     def changed(self) -> list[Row]:
-        """The pairs that decided differently."""
+        """Pairs that decided differently."""
         return [row for row in self.pairs if row["unanswered"] is None and row["changed"]]
 
     @property
     def differs(self) -> bool:
-        """Whether the decisions of all runs differ by the value, as far as can be told."""
+        """True if the decisions of all runs differ by the value, as far as the pairs show."""
         return any(row["verdict"] == "differs" for row in self.comparisons if not row["slice"])
 
     def lines(self) -> Iterator[Row]:
-        """What was done first, then row by row."""
+        """Yield the probe, then each row."""
         value = msgspec.to_builtins(self.probed) | msgspec.to_builtins(self.asked)
         yield {"kind": "probe", "position": self.position, **value}
         yield {"kind": "noise", **self.noise}
@@ -156,7 +156,7 @@ _PAIRS = """
 
 
 def fairness(reader: Reader, probed: Probed, request: ProbeQuestion) -> Fairness:
-    """What the forks of a probe decided, of the runs that were asked for."""
+    """Compare the decisions of a probe's forks of the selected runs."""
     given: Sequence[Any] = (probed.probe, probed.runs, request.question)
     [noise] = reader.rows(_NOISE, [*given, request.alpha])
     return Fairness(
@@ -173,14 +173,14 @@ def fairness(reader: Reader, probed: Probed, request: ProbeQuestion) -> Fairness
 
 
 NEAREST_MAX = 5
-"""How many paths an error names."""
+"""Most paths listed in an error."""
 
 KINDS = ("tool", "model", "resource", "memory")
-"""Calls whose answers a fork can be given: those of the program's own tools."""
+"""Kinds of calls whose answers a fork can replace: calls of the program's own tools."""
 
 
 class NoSuchPath(CallerError):
-    """A path that leads to no value in any of the runs."""
+    """Error: the path leads to no value in any of the runs."""
 
     def __init__(self, path: str, known: Iterable[str], runs: int, beside: str = "") -> None:
         there = sorted(set(known))
@@ -200,20 +200,20 @@ class NoSuchPath(CallerError):
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run's value stands.
+    """Place of the value in a run.
 
     Attributes:
         run: The run.
-        agent: Whose call gave it first.
-        step: That call.
-        tool: What was called.
-        arguments: The digest of what it was called with.
-        within: Where in its result the value stands.
+        agent: The agent of the first call that returned it.
+        step: That call's step.
+        tool: The tool that was called.
+        arguments: The digest of the call's arguments.
+        within: The path of the value in the result.
         value: The value.
-        at: The position of the commit that holds the call's intent: the fork ends before it.
-        label: The label of who was given it.
-        beside: Other calls before the decision whose results have an equal value under the same
-            last name, as paths: those keep it.
+        at: The position of the commit with the call's intent; the fork ends before it.
+        label: The label of the reader of the value.
+        beside: Paths of other calls before the decision with an equal value under the same last
+            name; these are not replaced.
     """
 
     run: str
@@ -229,18 +229,18 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True):
-    """What was found in a run: the value, or why there is none; and the paths that it has."""
+    """Result of a search in a run: the value, or why there is none; and the paths in the run."""
 
     run: str
     site: Site | None
     why: str = ""
     paths: frozenset[str] = frozenset()
     argument: str = ""
-    """The call of which the path is an argument, where it is one."""
+    """Call with the path as an argument, if there is one."""
 
 
 class _CallResult(msgspec.Struct, frozen=True):
-    """A call's result, with where it stands."""
+    """Result of a call, with its place."""
 
     agent: str
     step: Step
@@ -250,7 +250,7 @@ class _CallResult(msgspec.Struct, frozen=True):
 
 
 def paths_of(tool: str, within: Sequence[str]) -> tuple[str, ...]:
-    """How a value of a call's result may be named: with the tool's name before it, or without."""
+    """Return the paths of a value of a call's result: with and without the tool's name."""
     inside = DOT.join(within)
     return (f"{tool}{DOT}{inside}", inside) if inside else (tool,)
 
@@ -258,10 +258,10 @@ def paths_of(tool: str, within: Sequence[str]) -> tuple[str, ...]:
 async def search(
     workspace: Workspace, run: str, path: str, question: str | None = None
 ) -> Searched:
-    """Look for the value at a path in what calls returned before a run's last decision (on a
-    question that begins with `question`, if one is given). The first call that returned it counts.
+    """Search the value at a path in the results of calls before a run's last decision.
 
-    Raises NotFound for a run that is not there, Corrupt.
+    `question` restricts the decisions to those whose question has this prefix. The first call
+    that returned the value counts. Raises NotFound for an unknown run, Corrupt.
     """
     history = await workspace.states.history(run)
     decided, given = await _given(workspace, history, question)
@@ -318,7 +318,7 @@ async def search(
 async def _given(
     workspace: Workspace, history: list[Stored], question: str | None
 ) -> tuple[int | None, list[_CallResult]]:
-    """Where the last decision stands, and what calls had returned by then, by position."""
+    """Return the position of the last decision, and the results of the calls before it."""
     positions: dict[tuple[str, int], int] = {}
     for stored in history:
         if isinstance(stored.stream, AgentStream):
@@ -350,7 +350,7 @@ async def _given(
                 result = await fetch(reader.result(step))
                 arguments = await fetch(reader.arguments(step))
             except (NotFound, Corrupt):
-                continue  # a blob that was erased: no value to find there
+                continue  # an erased blob: it has no value to search
             found.append(_CallResult(name, step, positions[name, step.version], result, arguments))
     return last, sorted(found, key=lambda each: each.at)
 
@@ -360,16 +360,16 @@ def _reader(state: AgentState) -> payloads.Reader:
 
 
 class Swapping(msgspec.Struct, frozen=True):
-    """What is to be swapped: `customer.gender=female,male`."""
+    """Replacement of a value: `customer.gender=female,male`."""
 
     path: str
     values: tuple[str, ...]
     exact: bool = False
-    """Whether the values were given as JSON, each with its type."""
+    """True if the values were given as JSON, each with its type."""
 
     @classmethod
     def of(cls, text: str) -> Swapping:
-        """From its text. Raises BadValue."""
+        """Parse the text of an option. Raises BadValue."""
         path, equals, listed_ = text.partition("=")
         remedy = "give PATH=VALUE,VALUE, such as customer.gender=female,male"
         if not path.strip() or not equals:
@@ -389,8 +389,9 @@ class Swapping(msgspec.Struct, frozen=True):
         return cls(path.strip(), tuple(found), exact)
 
     def typed(self, recorded: Plain) -> list[Plain]:
-        """The values, as what they stand in the place of: texts for a text, else what they are as
-        JSON, where they are that.
+        """Return the values in the type of the recorded one.
+
+        Text for a text; otherwise they are parsed as JSON if possible.
         """
         return [self._one(text, recorded) for text in self.values]
 

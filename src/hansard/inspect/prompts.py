@@ -1,4 +1,4 @@
-"""Prompts: their versions, how they did, what speaks for one: from the tables."""
+"""Prompts from the tables: versions, results, and the evidence for a version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hansard.inspect.answer import Answer
 from hansard.projections.reader import Reader
 
 ALPHA = 0.05
-"""One less the confidence of an interval, where nobody says it."""
+"""Default alpha of intervals: 1 - confidence."""
 
 _LIST = "FROM prompts ORDER BY prompt"
 _LOG = """
@@ -68,7 +68,7 @@ LIMIT 1
 
 
 class ListedPrompt(msgspec.Struct, tag_field="kind", tag="prompt", kw_only=True):
-    """A prompt in short; as of a position."""
+    """Prompt in short; as of a position."""
 
     prompt: str
     versions: int
@@ -81,26 +81,26 @@ class ListedPrompt(msgspec.Struct, tag_field="kind", tag="prompt", kw_only=True)
 
 
 class PromptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True):
-    """A version as programs read it, with what its runs came to.
+    """Version of a prompt, with the results of its runs.
 
     Attributes:
         name: The prompt's name.
         version: Its number.
         prompt: Its text, with variables.
-        timestamp: When it was added, by its writer's clock.
-        parent_version: The version that it was made of, of a merge the first; None for none.
-        parents: All of them: two for a merge.
-        feedback_applied: What was said of its parents that it answers.
-        metrics: The means of its runs and ratings, as `PromptReport` has them.
+        timestamp: The time of adding, by its writer's clock.
+        parent_version: The version it was made from, for a merge the first; None for none.
+        parents: All parents: two for a merge.
+        feedback_applied: The feedback on its parents that it answers.
+        metrics: The means of its runs and ratings, as in `PromptReport`.
         model: The model that it is meant for; empty for any.
-        parameters: What else the model is given, by name.
-        runs: How many runs used it.
-        claimed: What its source says of it, by name.
-        because: Why it was made.
-        by: Who added it.
-        digest: Of its text, model and parameters.
-        aliases: Those that name it now.
-        retired: Why it is not to be used any more; None where it may be.
+        parameters: Further parameters of the model, by name.
+        runs: The number of runs that used it.
+        claimed: The metrics that its source claims, by name.
+        because: The reason for it.
+        by: The author.
+        digest: The digest of its text, model and parameters.
+        aliases: The aliases that name it now.
+        retired: The reason of its retirement; None if it may be used.
     """
 
     name: str
@@ -123,17 +123,17 @@ class PromptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=Tru
 
 
 class PromptMove(msgspec.Struct, tag_field="kind", tag="move", kw_only=True):
-    """An alias was moved.
+    """Move of an alias.
 
     Attributes:
         prompt: The prompt's name.
-        alias: Which alias.
-        version: The version that it names from here on; None where it was taken away.
-        before: The one that it named before; None for none.
-        because: Why.
-        experiment: Whose verdict moved it; empty where none did.
-        at: When, by the writer's clock.
-        by: Who moved it.
+        alias: The alias.
+        version: The version that it names from now on; None if it was removed.
+        before: The version that it named before; None for none.
+        because: The reason.
+        experiment: The experiment with the verdict that moved it; empty if none did.
+        at: The time by the writer's clock.
+        by: The author.
     """
 
     prompt: str
@@ -147,13 +147,13 @@ class PromptMove(msgspec.Struct, tag_field="kind", tag="move", kw_only=True):
 
 
 class PromptLog(Answer):
-    """The versions of a prompt, and what its aliases named in turn.
+    """Versions of a prompt, and the history of its aliases.
 
     Attributes:
         prompt: The prompt's name.
-        versions: All of them, the oldest first.
-        moves: The history of its aliases, the oldest first.
-        position: As of when: a position of the log.
+        versions: All versions, the oldest first.
+        moves: The moves of its aliases, the oldest first.
+        position: The position of the log.
     """
 
     prompt: str
@@ -162,7 +162,7 @@ class PromptLog(Answer):
     position: int
 
     def lines(self) -> Iterable[object]:
-        """Each version, then each move."""
+        """Yield each version, then each move."""
         return (*self.versions, *self.moves)
 
 
@@ -192,12 +192,12 @@ class PromptMeasure(msgspec.Struct, tag_field="kind", tag="measure", kw_only=Tru
 
 
 class PromptReport(Answer):
-    """How the versions of prompts did.
+    """Results of versions of prompts.
 
     Attributes:
-        rows: A measure each, by prompt, version and metric.
-        alpha: The intervals are at confidence 1 - `alpha`.
-        position: As of when: a position of the log.
+        rows: One measure per row, by prompt, version and metric.
+        alpha: The confidence of the intervals is 1 - `alpha`.
+        position: The position of the log.
     """
 
     rows: list[PromptMeasure]
@@ -205,12 +205,12 @@ class PromptReport(Answer):
     position: int
 
     def lines(self) -> Iterable[object]:
-        """A line a version and measure."""
+        """Yield one line per version and measure."""
         return self.rows
 
 
 class PromptDiff(Answer):
-    """What two versions differ by: lines of a unified diff, and fields besides the text."""
+    """Difference of two versions: lines of a unified diff, and fields other than the text."""
 
     before: str
     after: str
@@ -219,18 +219,18 @@ class PromptDiff(Answer):
 
 
 class PromptEvidence(msgspec.Struct, kw_only=True, frozen=True):
-    """What an experiment says of a version beside another one.
+    """Verdict of an experiment on a version compared with another one.
 
     Attributes:
-        experiment: Its name.
-        arm: The arm that is the version.
-        baseline: The arm that is the other one.
-        metric: What they are compared by: what the plan names first.
-        verdict: `better`, `worse`, `cannot tell` or why there is none, as `record.compare` has it.
-        difference: The mean over tasks of arm less baseline; None where there is none.
+        experiment: The experiment's name.
+        arm: The arm of the version.
+        baseline: The arm of the other version.
+        metric: The metric: the first one of the plan.
+        verdict: `better`, `worse`, `cannot tell` or why there is none, as in `record.compare`.
+        difference: The mean over tasks of arm less baseline; None if there is none.
         low: The lower end of its interval.
         high: The upper end.
-        tasks: How many tasks both were tried on.
+        tasks: The number of tasks that both were tried on.
     """
 
     experiment: str
@@ -245,7 +245,7 @@ class PromptEvidence(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ShownPrompt(Answer):
-    """A version, and how its prompt stands."""
+    """Version, and the state of its prompt."""
 
     prompt: Prompt
     variables: tuple[str, ...]
@@ -255,7 +255,7 @@ class ShownPrompt(Answer):
 
 
 def list_prompts(reader: Reader) -> list[ListedPrompt]:
-    """All prompts, by name."""
+    """List all prompts by name."""
     return [
         ListedPrompt(
             prompt=row["prompt"],
@@ -272,8 +272,9 @@ def list_prompts(reader: Reader) -> list[ListedPrompt]:
 
 
 def log(reader: Reader, name: str) -> PromptLog:
-    """A prompt's versions with the means of their runs, and its aliases' history. Raises NotFound,
-    BadName.
+    """Return a prompt's versions with the means of their runs, and the history of its aliases.
+
+    Raises NotFound, BadName.
     """
     prompts.check_name(name)
     rows = reader.rows(_LOG, [name])
@@ -304,7 +305,7 @@ def _version(row: dict[str, Any], metrics: dict[str, float], runs: int) -> Promp
 
 
 def _by_name(plain: Any) -> dict[str, float]:
-    """A map as the tables give it: as a dict, or as the lists of its keys and values."""
+    """Return a map of the tables, given as a dict or as lists of keys and values."""
     if not plain:
         return {}
     if "key" in plain and isinstance(plain["key"], list):
@@ -313,7 +314,7 @@ def _by_name(plain: Any) -> dict[str, float]:
 
 
 def report(reader: Reader, name: str | None = None, alpha: float = ALPHA) -> PromptReport:
-    """How the versions of a prompt did, or of all. Raises NotFound, BadName, BadValue."""
+    """Report the results of a prompt's versions, or of all. Raises NotFound, BadName, BadValue."""
     if not 0 < alpha < 1:
         raise BadValue("alpha", f"{alpha}", "give a number between 0 and 1, such as 0.05")
     if name is not None:
@@ -327,7 +328,7 @@ def report(reader: Reader, name: str | None = None, alpha: float = ALPHA) -> Pro
 
 
 async def show(workspace: Workspace, reference: str) -> ShownPrompt:
-    """A version, and how its prompt stands. Raises NotFound, Refused, BadName."""
+    """Return a version and the state of its prompt. Raises NotFound, Refused, BadName."""
     found = await store.get(workspace, reference)
     state = (await artifacts.read(workspace, prompts.PROMPTS, found.name)).state
     parts = [each for each in state.feedback if each.version == found.version]
@@ -341,8 +342,9 @@ async def show(workspace: Workspace, reference: str) -> ShownPrompt:
 
 
 async def diff(workspace: Workspace, before: str, after: str | None) -> PromptDiff:
-    """What two versions differ by; without the second, a version and its parent. Raises NotFound,
-    Refused, BadName.
+    """Compare two versions; without the second, a version and its parent.
+
+    Raises NotFound, Refused, BadName.
     """
     new = await store.get(workspace, after if after is not None else before)
     if after is not None:
@@ -366,10 +368,9 @@ async def diff(workspace: Workspace, before: str, after: str | None) -> PromptDi
 def evidence(
     reader: Reader, name: str, version: int, standing: int, experiment: str | None
 ) -> PromptEvidence:
-    """Return the verdict of the newest experiment that has both versions as arms and runs of both
-    judged, or of the one that is named.
+    """Return the verdict of the newest experiment with both versions as arms, or of the named one.
 
-    Raises Refused where there is none.
+    Runs of both arms must be judged. Raises Refused if there is no such experiment.
     """
     new, old = f"{name}@{version}", f"{name}@{standing}"
     found = reader.rows(_EVIDENCE, [new, old, experiment])
@@ -388,13 +389,13 @@ def evidence(
     pair = found[0]
     message = (
         f"experiment {pair['experiment']!r} has no judged runs of arms {pair['arm']!r} and "
-        f"{pair['baseline']!r} yet: have them judged, or say because= (--because)"
+        f"{pair['baseline']!r} yet: score them, or give because= (--because)"
     )
     raise Refused(message)
 
 
 def demand_better(found: PromptEvidence) -> None:
-    """Raise Refused for any verdict but better."""
+    """Raise Refused unless the verdict is better."""
     if found.verdict == "better":
         return
     interval = (
@@ -411,7 +412,7 @@ def demand_better(found: PromptEvidence) -> None:
 
 
 def standing_of(state: PromptState, alias: str, name: str) -> int:
-    """The version that an alias names. Raises Refused where it names none yet."""
+    """Return the version that an alias names. Raises Refused if it names none yet."""
     if alias not in state.aliases:
         message = (
             f"alias {alias!r} of prompt {name!r} names no version yet, so there is nothing to be "

@@ -1,8 +1,8 @@
-"""Re-derive an agent's calls: every call key, fingerprint and digest, from what is recorded.
+"""Re-derive an agent's calls: every call key, fingerprint and digest, from the record.
 
 No tool runs: the calls' arguments and results are fetched and digested as
 `hansard.agents.steps.engine` does when it places a call. A scope's head before a call is not
-recorded; `hansard.inspect.rederive` has it from the results and the joins before it.
+recorded; it is derived from the results and the joins before it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from hansard.inspect.answer import Answer
 from hansard.inspect.payloads import Fetcher
 from hansard.inspect.trace import Line, steps_of
 
-# Whether a call's fingerprint follows from what is recorded before it.
+# Derivation of a call's fingerprint from the record before it.
 #
 # A scope's head before a call is the digest of its last result, or the result of joins of child
 # scopes (`hansard.agents.steps.scope`). A step tells of the joins that led to its head and that
@@ -61,11 +61,13 @@ from hansard.inspect.trace import Line, steps_of
 # changed is noticed behind any join.
 
 HEADS_MAX = 64
-"""Newest heads of a scope, and of joins, that a call may follow: more than an edited run leaves."""
+"""Most newest heads of a scope, and of joins, that a call may follow: more than an edited run
+leaves.
+"""
 
 
 class Derived(Enum):
-    """Whether a fingerprint follows from what is recorded before it."""
+    """Result of deriving a fingerprint from the record before it."""
 
     YES = "yes"
     NO = "no"
@@ -73,22 +75,22 @@ class Derived(Enum):
 
 
 class Heads:
-    """The heads of one agent's scopes. `full`: a call's chain goes on from its fingerprint."""
+    """Heads of one agent's scopes; `full` if a call's chain continues from its fingerprint."""
 
     def __init__(self, *, full: bool = False) -> None:
         self._full = full
         self._known = {"", UNORDERED}
-        """Every head on record: digests of results, and results of joins."""
+        """All heads on record: digests of results, and results of joins."""
         self._joined: dict[str, None] = {}
         """Results of joins, in order."""
         self._own: dict[str, list[str]] = {}
-        """The heads of each scope, in order."""
+        """Heads of each scope, in order."""
         self._marks: dict[int, list[str]] = {}
-        """The heads that each step left, one an outcome."""
+        """Heads that each step left, one per outcome."""
 
     def checkpoint(self, head: str, joins: Sequence[Join]) -> None:
-        """A checkpoint holds a head that a later session may go on from: the result of the joins
-        that it tells of, if any.
+        """Add the head of a checkpoint, from which a later session may continue: the result of its
+        joins.
         """
         if joins:
             self._after(joins)
@@ -96,7 +98,7 @@ class Heads:
             self._known.add(head)
 
     def outcome(self, step: Step) -> None:
-        """Let a step's scope go on after its outcome."""
+        """Advance a step's scope after its outcome."""
         mark = step.fingerprint if self._full else step.digest
         self._known.add(mark)
         self._marks.setdefault(step.number, []).append(mark)
@@ -104,10 +106,11 @@ class Heads:
             self._own.setdefault(step.scope, []).append(mark)
 
     def derive(self, step: Step, steps: Mapping[int, Step], joins: Sequence[Join]) -> Derived:
-        """Return whether a call's fingerprint follows from what was before it, and from the joins
-        that it tells of. UNKNOWN: it follows joins of which too little is on record.
+        """Return whether a call's fingerprint follows from the record before it and from its joins.
+
+        UNKNOWN: it follows joins that are not sufficiently on record.
         """
-        self._known.add(step.fingerprint)  # its body begins there
+        self._known.add(step.fingerprint)  # the start of its body
         if joins:
             head = self._after(joins)
             if head is None or fingerprint(step.call, head) != step.fingerprint:
@@ -121,7 +124,7 @@ class Heads:
         return Derived.NO if is_linear else Derived.UNKNOWN
 
     def _before(self, step: Step, steps: Mapping[int, Step]) -> Iterator[str]:
-        """Yield the heads that a call without joins of its own may follow, likely ones first."""
+        """Yield the heads that a call without joins may follow, likely ones first."""
         for number in step.after:
             yield from reversed(self._marks.get(number, ()))
         if step.parent is not None and step.parent in steps:
@@ -131,7 +134,7 @@ class Heads:
         yield ""
 
     def _after(self, joins: Sequence[Join]) -> str | None:
-        """The head that comes of joins; None where one is of a head that is not on record."""
+        """Return the head after joins; None if a joined head is not on record."""
         head = None
         for join in joins:
             if join.times > JOIN_TIMES_MAX or (join.ends and not self._stands(join)):
@@ -149,14 +152,16 @@ class Heads:
 
 
 OCCURRENCE_SLACK = 64
-"""Equal calls of a scope that left no record (a pure call that was interrupted) and yet counted."""
+"""Most equal calls of a scope that left no record (interrupted pure calls) and yet counted."""
 
 Fetched = Callable[[Fetch], Awaitable[Any]]
 
 
 class Checked(msgspec.Struct):
-    """A call and what came of re-deriving it: `differs` says what does, `unproven` what could not
-    be derived because the record does not hold all that went into it.
+    """Call and the result of re-deriving it.
+
+    `differs` names the differences; `unproven` what could not be derived because the record
+    lacks an input of it.
     """
 
     step: Step
@@ -167,7 +172,7 @@ class Checked(msgspec.Struct):
 
 
 class Rederiver:
-    """Takes one agent's commits in order."""
+    """Re-derives one agent's commits, taken in order."""
 
     def __init__(self, agent: str, fetch: Fetched, *, full: bool = False) -> None:
         """full: whether the run's chain is the full one (`hansard.domain.run.Chain`)."""
@@ -182,7 +187,7 @@ class Rederiver:
         self.checked: dict[int, Checked] = {}
 
     async def take(self, commits: Sequence[Stored]) -> None:
-        """Re-derive what some commits hold."""
+        """Re-derive the calls of some commits."""
         for stored in commits:
             for recorded in stored.commit.events:
                 event: Any = revive(recorded)
@@ -238,7 +243,7 @@ class Rederiver:
                 pass
 
     def _lists(self, checked: Checked) -> None:
-        """The digests of growing lists, which the record states beside what was appended."""
+        """Check the digests of growing lists, which the record states beside the appended items."""
         recorded = msgspec.json.decode(checked.step.arguments)
         for name, value in recorded.items():
             if isinstance(value, dict) and value.keys() == {"$append"}:
@@ -285,7 +290,7 @@ class Rederiver:
         self._digests.setdefault(step.number, set()).add(step.digest)
 
     async def _result(self, checked: Checked) -> str:
-        """The digest of a step's result as it is recorded."""
+        """Return the digest of a step's recorded result."""
         step = checked.step
         if not step.streamed or step.verdict is Verdict.HAPPENED:
             checked.result = await self._fetch(self._reader.result(step))
@@ -307,15 +312,15 @@ class Rederiver:
 
 
 def _outward(begin: int, end: int) -> list[int]:
-    """The likely occurrence first, then the later ones, then the earlier ones."""
+    """Yield the likely occurrence, then the later ones, then the earlier ones."""
     return [*range(begin, end), *range(begin - 1, -1, -1)]
 
 
-# A run derived again from its record: no tool runs.
+# A run re-derived from its record: no tool runs.
 
 
 class Call(msgspec.Struct, tag_field="kind", tag="call", kw_only=True):
-    """A call, its values whole, and what came of deriving it again."""
+    """Call with its values in full, and the result of re-deriving it."""
 
     run: str
     agent: str
@@ -330,7 +335,7 @@ class Call(msgspec.Struct, tag_field="kind", tag="call", kw_only=True):
 
 
 class Summary(msgspec.Struct, tag_field="kind", tag="summary", kw_only=True):
-    """How many calls there are, and how they came out."""
+    """Numbers of calls by result."""
 
     run: str
     tools_run: int = 0
@@ -340,13 +345,13 @@ class Summary(msgspec.Struct, tag_field="kind", tag="summary", kw_only=True):
 
 
 class Replayed(Answer):
-    """A run's calls in the order of their intents, each with what came of it."""
+    """Re-derived calls of a run, in the order of their intents."""
 
     run: str
     calls: list[tuple[Line, Checked]]
 
     def lines(self) -> Iterator[Call | Summary]:
-        """Each call, then the summary."""
+        """Yield each call, then the summary."""
         for line, checked in self.calls:
             yield Call(
                 run=self.run,
@@ -364,7 +369,7 @@ class Replayed(Answer):
 
     @property
     def summary(self) -> Summary:
-        """All calls in figures; one that differs is not counted as unproven."""
+        """Summary of all calls; one that differs does not count as unproven."""
         found = [checked for _, checked in self.calls]
         return Summary(
             run=self.run,
@@ -375,7 +380,7 @@ class Replayed(Answer):
 
 
 async def replay(workspace: Workspace, run: str) -> Replayed:
-    """Every call of a run derived again from what it was given and what it returned.
+    """Derive every call of a run again from its recorded arguments and result.
 
     Raises NotFound, UnknownEvent, Corrupt.
     """
@@ -394,8 +399,9 @@ async def replay(workspace: Workspace, run: str) -> Replayed:
 
 
 def _is_full(history: list[Stored]) -> bool:
-    """Whether the run began with the full chain, or what it was forked from. By that event alone:
-    what else its life says may be of a newer version.
+    """Return whether the run, or the run it was forked from, began with the full chain.
+
+    Only that event is read: the rest of its life may be of a newer version.
     """
     begun = (
         revive(recorded)

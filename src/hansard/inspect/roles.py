@@ -1,4 +1,4 @@
-"""Roles, principals, questions to people, and what a role is shown."""
+"""Roles, principals, approvals, and views of roles."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from hansard.inspect.find import EVENT_REMEDY, ID_CHARACTERS
 from hansard.inspect.payloads import recorded
 from hansard.inspect.state import NOW
 
-# Who may log in: principals, their tokens, and the label that each carries.
+# Principals, their tokens, and the label that each carries.
 
 
 class Standing(StrEnum):
-    """Whether a token is good for anything."""
+    """Validity of a token."""
 
     VALID = "valid"
     EXPIRED = "expired"
@@ -48,7 +48,9 @@ class Standing(StrEnum):
 
 
 class Login(msgspec.Struct, kw_only=True):
-    """A token of a principal; one without tokens is told once, without what is a token's."""
+    """Token of a principal; a principal without tokens is listed once, without the fields of a
+    token.
+    """
 
     principal: str
     kind: PrincipalKind | None
@@ -63,7 +65,7 @@ class Login(msgspec.Struct, kw_only=True):
 
 
 async def list_logins(workspace: Workspace) -> list[Login]:
-    """Every principal with its tokens. Raises UnknownEvent, Corrupt."""
+    """List every principal with its tokens. Raises UnknownEvent, Corrupt."""
     found: list[Login] = []
     for name, principal in (await principals.known(workspace)).items():
         own = Login(
@@ -90,13 +92,16 @@ def _login(workspace: Workspace, own: Login, token: Token) -> Login:
     )
 
 
-# What agents ask before a call runs, and how each question stands.
+# Approvals that agents requested, and their states.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Question(msgspec.Struct, kw_only=True):
-    """What an agent asks. `until` is from when on no answer counts; `by` who answered."""
+    """Approval that an agent requested.
+
+    `until` is the time from which no answer counts; `by` is the author of the answer.
+    """
 
     approval: str
     standing: ApprovalStatus
@@ -116,25 +121,25 @@ class Question(msgspec.Struct, kw_only=True):
 
 
 class Approvals(Answer):
-    """The questions that were asked for, of `all` that there are."""
+    """Selected approvals, of `all` existing ones."""
 
     questions: list[Question]
     all: int
 
     def lines(self) -> Iterable[Question]:
-        """Each question."""
+        """Yield each approval."""
         return self.questions
 
 
 async def list_approvals(workspace: Workspace, *, every: bool) -> Approvals:
-    """What waits for an answer, and with `every` all that was asked."""
+    """List the approvals that wait for an answer, with `every` all."""
     found = await asked.listed(workspace)
     given = [each for each in found if every or each.standing is ApprovalStatus.PENDING]
     return Approvals(questions=[question(each) for each in given], all=len(found))
 
 
 def question(each: ListedApproval) -> Question:
-    """A question as it stands."""
+    """Return the state of an approval."""
     it = each.approval
     return Question(
         approval=it.id,
@@ -156,12 +161,12 @@ def question(each: ListedApproval) -> Question:
 
 
 def _time(stamp: int) -> str:
-    """A log time in ns since 1970 as ISO 8601, whole microseconds."""
+    """Format a log time in ns since 1970 as ISO 8601, in whole microseconds."""
     return (_EPOCH + timedelta(microseconds=stamp // 1_000)).isoformat().replace("+00:00", "Z")
 
 
 async def find_approval(workspace: Workspace, text: str) -> ListedApproval:
-    """A question by its id, or by a prefix that no other has: for that all questions are read.
+    """Find an approval by its id or a unique prefix; a prefix reads all approvals.
 
     Raises NotFound, BadName.
     """
@@ -173,7 +178,7 @@ async def find_approval(workspace: Workspace, text: str) -> ListedApproval:
     if not text or not found:
         raise NotFound(f"approval {text!r:.80}", "see 'hansard approvals --all'")
     if len(same or found) > 1:
-        raise BadName("approval", text, f"{len(found)} begin so: give more of it")
+        raise BadName("approval", text, f"{len(found)} begin with it: give more characters")
     return (same or found)[0]
 
 
@@ -181,7 +186,7 @@ _POINT_REMEDY = "give a position (1234) or a time (2026-11-21T10:00:00Z)"
 
 
 class Role(msgspec.Struct, kw_only=True):
-    """A role's rules as of a position: None where they were withdrawn, `because` of what."""
+    """Rules of a role as of a position; None if they were withdrawn, for the reason `because`."""
 
     role: str
     standing: str
@@ -198,13 +203,15 @@ class Roles(Answer):
     position: int
 
     def lines(self) -> Iterable[Role]:
-        """Each role."""
+        """Yield each role."""
         return self.roles
 
 
 class Explanation(msgspec.Struct, kw_only=True):
-    """Whether a role sees an event: `rule` decided of all `rules` that match, `fields` (None: all)
-    are shown less the `masks`; `why` says it for people, rule by rule.
+    """Explanation of why a role may or may not see an event.
+
+    `rule` decided among all `rules` that match; `fields` (None: all) are shown except the
+    `masks`; `why` explains it rule by rule, for people.
     """
 
     role: str
@@ -221,18 +228,18 @@ class Explanation(msgspec.Struct, kw_only=True):
 
 
 class Explained(Answer):
-    """An explanation, and the stream that the event stands in."""
+    """Explanation, and the event's stream."""
 
     told: Explanation
     stream: StreamId
 
     def lines(self) -> Iterable[Explanation]:
-        """The explanation."""
+        """Yield the explanation."""
         return (self.told,)
 
 
 async def read_roles(workspace: Workspace, names: Iterable[str], at: str | None) -> Roles:
-    """Those of the roles that were defined by a point. Raises BadName."""
+    """Return the roles that were defined at a point. Raises BadName."""
     position = await workspace.log.end(await _up_to(workspace, at))
     found = Roles(roles=[], position=position)
     for name in names:
@@ -253,8 +260,10 @@ async def read_roles(workspace: Workspace, names: Iterable[str], at: str | None)
 async def explain(
     workspace: Workspace, name: str, address: tuple[int, int], at: str | None
 ) -> Explained:
-    """Whether a role sees the event at a position and index, which rule decided, and what each
-    other rule lacked. Raises NotFound, BadName, Corrupt, UnknownEvent.
+    """Explain whether a role sees the event at a position and index.
+
+    Names the rule that decided and the unmet condition of every other rule. Raises NotFound,
+    BadName, Corrupt, UnknownEvent.
     """
     position, index = address
     state = await roles.read(workspace, name, await _up_to(workspace, at))
@@ -282,7 +291,9 @@ async def explain(
 
 
 async def _up_to(workspace: Workspace, at: str | None) -> UpTo:
-    """A position or a time as the end of a read; other points are of runs. Raises BadName."""
+    """Return a position or a time as the end of a read; other points belong to runs. Raises
+    BadName.
+    """
     point: int | datetime | None = None
     if at is not None:
         try:
@@ -293,38 +304,39 @@ async def _up_to(workspace: Workspace, at: str | None) -> UpTo:
 
 
 async def _life(workspace: Workspace, stored: Stored) -> RunState:
-    """The life of the run an event is in, as of its commit; an empty one outside of runs."""
+    """Return the life of an event's run, as of its commit; an empty one outside of runs."""
     run = run_of(stored.stream)
     if run is None:
         return RunState()
     try:
         life, _ = await workspace.states.vector(run, AtPosition(whole_at(stored)))
-    except NotFound:  # nothing is on record of the run but this
+    except NotFound:  # the run's only recorded event
         return RunState()
     return life
 
 
 def _fields(recorded: Recorded) -> tuple[str, ...]:
-    """The keys of an event's data."""
+    """Return the keys of an event's data."""
     fields = msgspec.json.decode(recorded.data)
     return tuple(fields) if isinstance(fields, dict) else ()
 
 
 class RoleView(Answer):
-    """A view as a role was served it, less the first `known` of its events."""
+    """View served to a role, without the first `known` of its events."""
 
     made: Derived
     known: int = 0
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """The view, its state, and its events."""
+        """Yield the view, its state, and its events."""
         yield {"kind": "view", **_summary(self.made), "position": self.made.position}
         yield from _lines(self.made, self.known)
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A point of a run at which an agent stood: its history up to there, and the version of the
-    agent's stream. `event` is what it did next, where that was asked for.
+    """Point of a run, with an agent's history up to it and the version of the agent's stream.
+
+    `event` is the agent's next event, if it was requested.
     """
 
     run: str
@@ -338,8 +350,9 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Knew(Answer):
-    """What an agent knew: its state as data (None before its first event), what its role could see,
-    and the views that it had been served.
+    """Knowledge of an agent: its state, what its role could see, and the views it was served.
+
+    The state is None before its first event.
     """
 
     where: Moment
@@ -348,7 +361,7 @@ class Knew(Answer):
     before: list[OnRecord]
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """All of it, in this order."""
+        """Yield the state, the visible events and the views."""
         where = self.where
         yield {
             "kind": "knew",
@@ -371,7 +384,7 @@ class Knew(Answer):
 async def role_view(
     workspace: Workspace, role: str, run: str, at: str | None, by: str, key: bytes | None
 ) -> RoleView:
-    """What a role may see of a run at a point; that it was looked at is put on record.
+    """Return what a role may see of a run at a point, and record the access.
 
     Raises NotFound, BadName, BadValue (a mask needs the key), UnknownEvent.
     """
@@ -381,7 +394,7 @@ async def role_view(
 async def follow_view(
     workspace: Workspace, role: str, run: str, by: str, key: bytes | None
 ) -> AsyncGenerator[RoleView]:
-    """The same now and after each change, each time less the events that are what they were."""
+    """Yield the view now and after each change, each time without the unchanged events."""
     before: list[Line] = []
     async with contextlib.aclosing(views.follow(workspace, role, run, by=by, key=key)) as found:
         async for made in found:
@@ -390,7 +403,7 @@ async def follow_view(
 
 
 def _same(before: Sequence[Line], now: Sequence[Line]) -> int:
-    """How many lines at the beginning are what they were: other rules change them."""
+    """Return the number of unchanged lines at the beginning; other rules change them."""
     pairs = zip(before, now, strict=False)
     return next((at for at, (one, other) in enumerate(pairs) if one != other), len(before))
 
@@ -422,7 +435,7 @@ def _plain(record: msgspec.Struct) -> dict[str, Any]:
 async def knew(
     workspace: Workspace, where: Moment, rules_at: str | None, key: bytes | None
 ) -> Knew:
-    """The state of an agent before it decided, and what its role could see then.
+    """Return the state of an agent before it decided, and what its role could see then.
 
     Raises NotFound, BadName, BadValue, UnknownEvent, Corrupt.
     """
@@ -438,7 +451,7 @@ async def knew(
 
 
 async def _rules_end(workspace: Workspace, at: str | None, position: int) -> AtPosition:
-    """Up to where a role's rules are read: as they stood then, if nothing else is said."""
+    """Return the position of a role's rules: that of the event unless given."""
     if at is None:
         return AtPosition(position)
     point = None if at == NOW else at
@@ -448,18 +461,18 @@ async def _rules_end(workspace: Workspace, at: str | None, position: int) -> AtP
 async def before_event(
     workspace: Workspace, text: str, address: tuple[int, int], role: str | None
 ) -> Moment:
-    """The author of the event at an address, as it stood before. Raises NotFound, Refused."""
+    """Return the author of an event in its state before it. Raises NotFound, Refused."""
     position, index = address
     stored = await workspace.log.at(position)
     if index >= len(stored.commit.events):
         raise NotFound(f"event {text!r}", EVENT_REMEDY)
     found = run_of(stored.stream)
     if found is None:
-        message = f"event {text} stands in no run: give a decision or another event of an agent"
+        message = f"event {text} belongs to no run: give a decision or another event of an agent"
         raise Refused(message)
     history = await workspace.states.history(found, AtPosition(whole_at(stored)))
     items = [each for each in history if each.position < position]
-    if index:  # what it did in the same commit before
+    if index:  # its earlier events in the same commit
         commit = msgspec.structs.replace(stored.commit, events=stored.commit.events[:index])
         items.append(msgspec.structs.replace(stored, commit=commit))
     if not items:
@@ -481,14 +494,16 @@ async def before_event(
 
 
 async def _author(workspace: Workspace, run: str, stored: Stored) -> tuple[str, str]:
-    """The agent that wrote a commit, and its role. Raises Refused."""
+    """Return the agent that wrote a commit, and its role. Raises Refused."""
     if isinstance(stored.stream, AgentStream):
         return stored.stream.agent, stored.stream.role
     actor = stored.commit.actor.agent
     life: RunState = await workspace.states.life(run)
     if actor not in life.roster:
         known = ", ".join(sorted(life.roster)) or "none"
-        message = f"{actor!r} is no agent of run {run}: give an event of one of its agents: {known}"
+        message = (
+            f"{actor!r} is not an agent of run {run}: give an event of one of its agents: {known}"
+        )
         raise Refused(message)
     return actor, life.roster[actor]
 
@@ -499,7 +514,7 @@ def _version(history: Sequence[Stored], agent: str) -> int:
 
 
 async def before_newest_decision(workspace: Workspace, run: str, role: str | None) -> Moment:
-    """The moment before the newest decision of a run; of a run without one, its end."""
+    """Return the moment before a run's newest decision; without one, its end."""
     for stored in reversed(own(run, await workspace.states.history(run))):
         for index, each in reversed(list(enumerate(stored.commit.events))):
             if isinstance(revive(each), DecisionMade):
@@ -510,7 +525,7 @@ async def before_newest_decision(workspace: Workspace, run: str, role: str | Non
 
 
 async def at_point(workspace: Workspace, run: str, point: str | None, role: str | None) -> Moment:
-    """The agent that acted last by a point, of a role where one is given. Raises NotFound."""
+    """Return the agent that acted last before a point, of a role if given. Raises NotFound."""
     position = await workspace.log.end(await workspace.points.up_to(run, point))
     history = until(await workspace.states.history(run, AtPosition(position)), position)
     for stored in reversed(history):
@@ -524,7 +539,7 @@ async def at_point(workspace: Workspace, run: str, point: str | None, role: str 
 
 
 async def _state(workspace: Workspace, where: Moment) -> dict[str, Any] | None:
-    """The agent's state, as data; None before its first event."""
+    """Return the agent's state as data; None before its first event."""
     if not where.version:
         return None
     life = await workspace.states.life(where.run)

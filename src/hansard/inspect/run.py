@@ -1,4 +1,4 @@
-"""Runs: the list of them, and one at a point with its life, its agents and what does not fit."""
+"""Runs: their list, and one at a point with its life, its agents and its quarantined commits."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ from hansard.state.replay import RunView, fold_agent
 
 
 class RunState(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
-    """A run at a position. `time` is the log's, of the newest commit; `began` and `last` are as
-    their clocks say. `gone` are those at work whose process is known to have ended.
+    """Run at a position.
+
+    `time` is the log's, of the newest commit; `began` and `last` are times of their own clocks.
+    `gone` are agents at work whose process is known to have ended.
     """
 
     run: str
@@ -58,7 +60,7 @@ class RunState(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
 
 
 class OpenStep(msgspec.Struct, kw_only=True):
-    """A step whose effect may or may not have happened."""
+    """Step whose effect may or may not have happened."""
 
     step: str
     tool: str
@@ -69,15 +71,16 @@ class OpenStep(msgspec.Struct, kw_only=True):
 
 
 class Resource(msgspec.Struct):
-    """What an agent accessed."""
+    """Resource that an agent accessed."""
 
     uri: str
     operation: str
 
 
 class RunAgent(msgspec.Struct, tag_field="kind", tag="agent", kw_only=True):
-    """An agent of a run. `steps` are counted by status; `context_tokens` is None where nobody
-    counted any.
+    """Agent of a run.
+
+    `steps` are numbers by status; `context_tokens` is None if tokens were not counted.
     """
 
     run: str
@@ -98,7 +101,7 @@ class RunAgent(msgspec.Struct, tag_field="kind", tag="agent", kw_only=True):
 
 
 class Quarantined(msgspec.Struct, tag_field="kind", tag="quarantined", kw_only=True):
-    """A commit that does not fit where it stands, and why: nothing of what it says counts."""
+    """Commit that is invalid at its place, and why; it is ignored."""
 
     run: str
     position: int
@@ -108,7 +111,7 @@ class Quarantined(msgspec.Struct, tag_field="kind", tag="quarantined", kw_only=T
 
 
 class Shown(Answer, kw_only=True):
-    """A run, its agents, and what is quarantined; made of the commits of `history`."""
+    """Run, its agents, and quarantined commits, from the commits in `history`."""
 
     run: RunState
     agents: list[RunAgent]
@@ -116,18 +119,18 @@ class Shown(Answer, kw_only=True):
     history: list[Stored]
 
     def lines(self) -> Iterable[RunState | RunAgent | Quarantined]:
-        """All of them, in this order."""
+        """Yield the run, its agents, open steps, resources and quarantined commits."""
         return (self.run, *self.agents, *self.quarantined)
 
     @property
     def imported(self) -> EventTime | None:
-        """When the newest commit was imported; None where it was not."""
+        """Time at which the newest commit was imported; None if it was not."""
         newest = self.history[-1]
         return time_stored(newest) if is_imported(newest) else None
 
 
 class Commit(msgspec.Struct, tag_field="kind", tag="commit", kw_only=True):
-    """A commit with its exact bytes."""
+    """Commit with its exact bytes."""
 
     position: int
     time: str
@@ -136,18 +139,18 @@ class Commit(msgspec.Struct, tag_field="kind", tag="commit", kw_only=True):
 
 
 class Unreadable(Answer, kw_only=True):
-    """The commits of a run of which no state can be made, and why."""
+    """Commits of a run whose state cannot be folded, and why."""
 
     error: UnknownEvent
     commits: list[Commit]
 
     def lines(self) -> Iterable[Commit]:
-        """Each commit."""
+        """Yield each commit."""
         return self.commits
 
 
 async def show(workspace: Workspace, run: str, at: object, agent: str | None) -> Shown | Unreadable:
-    """Return a run at a point, with one of its agents where one is named.
+    """Return a run at a point, with only one of its agents if it is named.
 
     Its commits are read once. Raises NotFound, Corrupt, BadName.
     """
@@ -181,7 +184,7 @@ async def show(workspace: Workspace, run: str, at: object, agent: str | None) ->
 async def agent_snapshots(
     workspace: Workspace, found: Shown, *, chained: bool
 ) -> AsyncIterator[Snapshot]:
-    """The snapshot of each agent of a run as it stands; `chained` the chain that leads there.
+    """Yield the snapshot of each agent of a run; with `chained`, the chain of its snapshots.
 
     Raises NotFound, Corrupt.
     """
@@ -234,7 +237,7 @@ def _run(view: RunView, history: list[Stored]) -> RunState:
 
 
 def _open(state: AgentState) -> list[Step]:
-    """Return the steps without a known outcome: intents alone, and calls in doubt."""
+    """Return the steps without a known outcome: intents without outcome, and calls in doubt."""
     in_doubt = {step.number for step in state.in_doubt}
     return [step for step in state.steps.values() if step.is_open or step.number in in_doubt]
 
@@ -273,16 +276,16 @@ def _agent(run: str, name: str, state: AgentState) -> RunAgent:
 
 
 AT_ONCE_MAX = 10
-"""Runs that are read at once: what waits is the broker's answers, and each is held whole."""
+"""Most runs read at once: reads wait for the broker, and each run is held in full."""
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """A run in short.
+    """Run in short.
 
-    A call with effects is in doubt until its outcome is on record, also while it is under way.
-    What its agents did is None where that could not be read, and `problem` says why. `began` and
-    `last` are as in `hansard run show`: a time and its clock, null where the source of an import
-    gives no time. `gone` are those at work whose process has ended, as far as that is known.
+    A call with effects is in doubt until its outcome is on record, also while it is in progress.
+    Figures of its agents are None if they could not be read, and `problem` has the reason. `began`
+    and `last` are as in `hansard run show`: a time and its clock, null if the source of an import
+    gives no time. `gone` are agents at work whose process is known to have ended.
     """
 
     run: str
@@ -308,11 +311,12 @@ class Run(msgspec.Struct, kw_only=True):
 
 
 class Runs(Answer):
-    """The runs that were asked for, the newest first: at most so many of those `found`, of `all`
-    that there are. `probed` more would be among them, and are forks of probes; `undated` more match
-    everything but the span of time, since their sources give no time; `unread` more could not be
-    read and are left out by a filter. `lost` are those whose life could not be read; `unknown` says
-    what was asked for that no run has.
+    """Selected runs, newest first: at most the limit of those `found`, of `all` runs.
+
+    `probed` more match and are forks of probes; `undated` more match except for the time span,
+    since their sources give no time; `unread` more could not be read and are excluded by a
+    filter. `lost` are those whose life could not be read; `unknown` are filter values that no
+    run has.
     """
 
     runs: list[Run]
@@ -325,15 +329,16 @@ class Runs(Answer):
     unknown: list[str]
 
     def lines(self) -> Iterable[Run]:
-        """Each run."""
+        """Yield each run."""
         return self.runs
 
 
 async def list_runs(
     workspace: Workspace, filters: RunFilter, limit: int, *, probes: bool = False
 ) -> Runs:
-    """The runs that are asked for, with or without the forks of probes; 0 is no limit. Reads the
-    whole of each run it gives.
+    """List the runs that match, with or without the forks of probes; limit 0 is no limit.
+
+    Reads each returned run completely.
     """
     lives = await run_index.read(workspace.log)
     taken = [life for life in lives if filters.takes(life)]
@@ -352,7 +357,7 @@ async def list_runs(
 
 
 async def _all(workspace: Workspace, lives: Sequence[RunLife]) -> list[Run]:
-    """Runs in short; some are asked for at once."""
+    """Return runs in short; several are read at once."""
     made: list[Run] = []
     for start in range(0, len(lives), AT_ONCE_MAX):
         some = lives[start : start + AT_ONCE_MAX]

@@ -28,7 +28,7 @@ from hansard.inspect.trace import AgentHistory, by_agent
 from hansard.state.replay import fold_life
 
 USER = "user"
-"""The role of messages that are not the agent's own, and whose costs are not its own."""
+"""Role of messages that are not the agent's own; their cost is counted separately."""
 
 
 class ComparedRun(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
@@ -60,12 +60,12 @@ class ComparedRun(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
 
     @property
     def outcome(self) -> tuple[str, str | None, dict[str, float]]:
-        """How it ended: status, error and scores."""
+        """Outcome of the run: status, error and scores."""
         return self.status, self.error, self.scores
 
 
 class At(msgspec.Struct, kw_only=True):
-    """Where a move is recorded."""
+    """Place of a move."""
 
     place: str
     recorded_in: str | None
@@ -74,7 +74,7 @@ class At(msgspec.Struct, kw_only=True):
 
 
 class DecisionAt(At, kw_only=True):
-    """A decision of a run."""
+    """Decision of a run."""
 
     decision: str
     selected: str
@@ -85,7 +85,7 @@ class DecisionAt(At, kw_only=True):
 
 
 class MessageAt(At, kw_only=True):
-    """A message of a run, as recorded."""
+    """Message of a run, as recorded."""
 
     role: str
     content: msgspec.Raw
@@ -94,7 +94,7 @@ class MessageAt(At, kw_only=True):
 
 
 class StepAt(At, kw_only=True):
-    """A step of a run, its values as recorded."""
+    """Step of a run, with its values as recorded."""
 
     step: int
     tool: str
@@ -110,7 +110,7 @@ class StepAt(At, kw_only=True):
 
 
 class Moves(msgspec.Struct, kw_only=True):
-    """A move of either run or of both."""
+    """Move of either run or of both."""
 
     agent_a: str | None
     agent_b: str | None
@@ -121,19 +121,21 @@ class Moves(msgspec.Struct, kw_only=True):
 
 
 class MoveLine(Moves, tag_field="kind", tag="move", kw_only=True):
-    """The same as a line."""
+    """Move as a line for programs."""
 
 
 class AgentNames(msgspec.Struct):
-    """Agents that were compared."""
+    """Compared agents."""
 
     a: str | None
     b: str | None
 
 
 class Compared(msgspec.Struct, tag_field="kind", tag="compared", kw_only=True):
-    """The result of comparing: `parts` is the first difference of the runs' moves, `ended_alike`
-    whether status, error and scores are equal.
+    """Result of a comparison.
+
+    `parts` is the first difference of the runs' moves; `ended_alike` is true if status, error
+    and scores are equal.
     """
 
     equal: bool
@@ -146,7 +148,7 @@ class Compared(msgspec.Struct, tag_field="kind", tag="compared", kw_only=True):
 
 
 class Side(msgspec.Struct):
-    """A run as it is compared."""
+    """Run as one side of a comparison."""
 
     run: str
     life: RunState
@@ -155,7 +157,7 @@ class Side(msgspec.Struct):
 
 
 class Couple(msgspec.Struct, frozen=True):
-    """An agent of one run beside one of the other; either may be missing."""
+    """Agent of one run paired with one of the other; either may be missing."""
 
     a: AgentHistory | None
     b: AgentHistory | None
@@ -163,50 +165,50 @@ class Couple(msgspec.Struct, frozen=True):
 
     @property
     def parts(self) -> Pair | None:
-        """The first difference."""
+        """First difference."""
         return next((pair for pair in self.pairs if pair.what is not What.SAME), None)
 
     @property
     def differs(self) -> bool:
-        """Whether their calls, results, decisions or messages differ."""
+        """True if their calls, results, decisions or messages differ."""
         return self.a is None or self.b is None or self.parts is not None
 
 
 class RunDiff(Answer):
-    """How two runs compare."""
+    """Differences of two runs."""
 
     sides: list[Side]
     couples: list[Couple]
 
     @property
     def differs(self) -> bool:
-        """Whether they differ in calls, results, decisions, messages or in how they ended."""
+        """True if they differ in calls, results, decisions, messages or outcome."""
         return not self.ended_alike or any(couple.differs for couple in self.couples)
 
     @property
     def ended_alike(self) -> bool:
-        """Whether status, error and scores are equal."""
+        """True if status, error and scores are equal."""
         a, b = self.costs
         return a.outcome == b.outcome
 
     @property
     def comparability(self) -> Comparability:
-        """What they differ in besides where they part."""
+        """Respects other than the first difference in which the runs differ."""
         a, b = self.sides
         return comparability(a.agents, b.agents)
 
     @property
     def costs(self) -> list[ComparedRun]:
-        """What each run came to."""
+        """Outcome and costs of each run."""
         return [_cost(name, side) for name, side in zip("ab", self.sides, strict=True)]
 
     @property
     def shared(self) -> int:
-        """How many moves are the same events."""
+        """Number of moves that are the same events."""
         return sum(pair.shared for couple in self.couples for pair in couple.pairs)
 
     def lines(self) -> Iterator[ComparedRun | Comparability | MoveLine | Compared]:
-        """Both runs, whether they can be compared, each move, and what it came to."""
+        """Yield both runs, their comparability, each move, and the result."""
         yield from self.costs
         yield self.comparability
         for couple in self.couples:
@@ -226,7 +228,7 @@ class RunDiff(Answer):
 
     @property
     def first(self) -> tuple[Couple, Pair] | None:
-        """Where the runs part: the difference that came first, counted in commits of its run."""
+        """First difference, counted in commits of its run."""
         orders = [
             {stored.position: order for order, stored in enumerate(side.history)}
             for side in self.sides
@@ -241,7 +243,7 @@ class RunDiff(Answer):
 
 
 async def run_diff(workspace: Workspace, a: str, b: str) -> RunDiff:
-    """Two runs beside each other. Raises NotFound, UnknownEvent, Corrupt."""
+    """Compare two runs. Raises NotFound, UnknownEvent, Corrupt."""
     head = AtPosition(await workspace.log.head())
     sides = [await _side(workspace, run, head) for run in (a, b)]
     return RunDiff(sides, list(_couples(*sides)))
@@ -254,7 +256,7 @@ async def _side(workspace: Workspace, run: str, up_to: AtPosition) -> Side:
 
 
 def _couples(a: Side, b: Side) -> Iterator[Couple]:
-    """Agents of one name, then those of one role in the order in which they came, then the rest."""
+    """Yield agents paired by name, then by role in the order of joining, then the rest."""
     left = {name: agent for name, agent in b.agents.items() if name not in a.agents}
     for name, agent in a.agents.items():
         other = b.agents.get(name)
@@ -306,8 +308,9 @@ def _cost(name: str, side: Side) -> ComparedRun:
 
 
 def _duration_ms(side: Side) -> float | None:
-    """From a run's first event to its last, in ms; of a fork from its own first. None where nobody
-    can tell, as of an import without times.
+    """Return the time from a run's first event to its last, in ms; for a fork from its own first.
+
+    None if unknown, as for an import without times.
     """
     ours = own(side.run, side.history)
     first, newest = began(ours), last(ours)
@@ -384,11 +387,11 @@ PROMPT_ROLES = frozenset({"system", "developer"})
 """Roles of messages that instruct a model."""
 
 NAMED_MAX = 4
-"""Tools and models that a sentence names."""
+"""Most tools and models named in a sentence."""
 
 
 class Sameness(StrEnum):
-    """How two runs compare in one respect."""
+    """Result of comparing two runs in one respect."""
 
     SAME = "same"
     DIFFERS = "differs"
@@ -396,12 +399,12 @@ class Sameness(StrEnum):
 
 
 class Comparable(StrEnum):
-    """Whether two runs can be compared.
+    """Verdict on the comparability of two runs.
 
     Attributes:
-        COMPARABLE: All that is looked at is on record, and nothing of it differs.
-        DIFFERS: Something does: what came out different may come of that.
-        CANNOT_TELL: Nothing that is on record differs, and not all of it is on record.
+        COMPARABLE: Everything relevant is on record and equal.
+        DIFFERS: Something differs, and may explain other differences.
+        CANNOT_TELL: Nothing on record differs, but not everything relevant is on record.
     """
 
     COMPARABLE = "comparable"
@@ -410,7 +413,7 @@ class Comparable(StrEnum):
 
 
 class Respect(msgspec.Struct, frozen=True):
-    """One respect: `name` is `code`, `model`, `prompt` or `effects`, `because` says it in words."""
+    """Respect: `name` is `code`, `model`, `prompt` or `effects`, `because` explains it."""
 
     name: str
     sameness: Sameness
@@ -418,7 +421,7 @@ class Respect(msgspec.Struct, frozen=True):
 
 
 class Comparability(msgspec.Struct, tag_field="kind", tag="comparability", kw_only=True):
-    """The verdict, what it rests on, and how many effects either run withheld after the cut."""
+    """Verdict with its respects, and the number of effects either run withheld after the cut."""
 
     verdict: Comparable
     differs_in: list[str]
@@ -429,7 +432,7 @@ class Comparability(msgspec.Struct, tag_field="kind", tag="comparability", kw_on
 
 
 class _Side(msgspec.Struct):
-    """What a run has on record after the cut."""
+    """Record of a run after the cut."""
 
     code: dict[str, set[tuple[str, str, str]]] = {}
     models: set[str] = set()
@@ -438,7 +441,7 @@ class _Side(msgspec.Struct):
 
 
 def comparability(a: Mapping[str, AgentHistory], b: Mapping[str, AgentHistory]) -> Comparability:
-    """What two runs differ in besides where they part, of their agents by name."""
+    """Compare two runs, given as agents by name, in respects other than their moves."""
     sides = [_build_side(one, other) for one, other in ((a, b), (b, a))]
     respects = [_code(*sides), _model(*sides), _prompt(*sides), _effects(*sides)]
     differs = [each.name for each in respects if each.sameness is Sameness.DIFFERS]
@@ -480,7 +483,7 @@ def _build_side(ours: Mapping[str, AgentHistory], theirs: Mapping[str, AgentHist
 
 
 def _cut(agent: AgentHistory, other: AgentHistory | None) -> int:
-    """The newest version that both have from one event; 0 where they share none."""
+    """Return the newest version that both share as one event; 0 if they share none."""
     if other is None:
         return 0
     shared = (
@@ -519,7 +522,7 @@ def _named(side: _Side, plain: Any) -> None:
 
 
 def _code(a: _Side, b: _Side) -> Respect:
-    """Tools that both called; what one alone called is another call, not other code."""
+    """Compare the code of tools that both called; a tool that only one called is no code change."""
     both = sorted(a.code.keys() & b.code.keys())
     other = [tool for tool in both if a.code[tool] != b.code[tool]]
     if other:
@@ -537,14 +540,14 @@ def _changed(
     b: Mapping[str, set[tuple[str, str, str]]],
     tools: Iterable[str],
 ) -> str:
-    """What of the declarations is another one."""
+    """Return the parts of the declarations that differ."""
     parts = ("version", "source", "effects")
     names = [
         part
         for index, part in enumerate(parts)
         if any({one[index] for one in a[tool]} != {one[index] for one in b[tool]} for tool in tools)
     ]
-    return f"another {' and '.join(names)}" if names else "declared in turns"
+    return f"another {' and '.join(names)}" if names else "declared alternately"
 
 
 def _model(a: _Side, b: _Side) -> Respect:
@@ -570,7 +573,7 @@ def _prompt(a: _Side, b: _Side) -> Respect:
 
 
 def _effects(a: _Side, b: _Side) -> Respect:
-    """Effects that were answered as the parent's were make no difference to who called them."""
+    """Compare effects; one answered with the parent's outcome is equal for its caller."""
     words = "; ".join(
         f"{letter}: {text}" for letter, side in (("A", a), ("B", b)) for text in _withheld(side)
     )
@@ -580,7 +583,7 @@ def _effects(a: _Side, b: _Side) -> Respect:
 
 
 def _withheld(side: _Side) -> Iterator[str]:
-    """What a run withheld, in words."""
+    """Yield the effects that a run withheld, in words."""
     found = side.withheld
     if not found.total():
         return
@@ -598,7 +601,7 @@ def _differs(name: str, because: str) -> Respect:
 
 
 def _missing(a: set[Any], b: set[Any], what: str) -> str:
-    """Whose record lacks something."""
+    """Return which side of A and B lacks something on record."""
     if not a and not b:
         return f"nothing {what}" if what.startswith("names") else f"neither {what}"
     return f"nothing in {'B' if a else 'A'} {what}"

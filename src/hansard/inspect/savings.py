@@ -1,4 +1,4 @@
-"""Answers from the record: what was reused, and what resumes and forks saved."""
+"""Answers from the record: reused answers, and the savings of resumes and forks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MONTH_LETTERS = len("2026-01")
 
 
 class By(StrEnum):
-    """What savings are added up for."""
+    """Grouping of savings."""
 
     RUN = "run"
     WORKFLOW = "workflow"
@@ -29,19 +29,21 @@ class By(StrEnum):
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """What was answered from the record. None of a figure: it is not known of any call.
+    """Savings: calls answered from the record.
+
+    A figure is None if it is unknown for every call.
 
     Attributes:
-        calls: Calls answered, those in the bodies of answered ones included.
-        effects: Those of them whose tool has an effect outside the record. Writes to the board,
-            the team, memory and aggregates are calls and no effects.
-        input_tokens: Of the calls of which they are recorded.
-        output_tokens: The same.
-        calls_with_tokens: Of so many calls.
-        cost: In US dollars, as recorded; in a workspace's tables also by the prices stated.
-        calls_with_cost: Of so many calls.
-        seconds: What the calls took, added up, where they ran side by side, too.
-        calls_with_seconds: Of so many calls.
+        calls: Calls answered, including those in the bodies of answered calls.
+        effects: Answered calls of a tool with an effect outside the record. Writes to the board,
+            the team, memory and aggregates are calls but not effects.
+        input_tokens: Input tokens of the calls for which they are recorded.
+        output_tokens: Output tokens of the same calls.
+        calls_with_tokens: Number of these calls.
+        cost: In US dollars, as recorded; in a workspace's tables also by the stated prices.
+        calls_with_cost: Number of calls with a cost.
+        seconds: Sum of the durations of the calls, including parallel ones.
+        calls_with_seconds: Number of calls with a duration.
     """
 
     calls: int | None = None
@@ -55,7 +57,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     calls_with_seconds: int = 0
 
     def line(self) -> str:
-        """It in words."""
+        """Return the savings in words."""
         if self.calls is None:
             return "not known how many calls were answered from the record"
         if not self.calls:
@@ -79,13 +81,13 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Savings(Saved, frozen=True, kw_only=True):
-    """What sessions were answered from the record, of a run, a workflow or a month.
+    """Savings of the sessions of a run, a workflow or a month.
 
     Attributes:
-        of: The run, the workflow or the month (2026-01, in UTC, when the sessions began).
-        sessions: How many went on with an agent.
-        sessions_unknown: Those of them that have not told: killed, at work, or of an earlier
-            version. What they were answered is in no figure.
+        of: The run, the workflow or the month (2026-01, in UTC, of the sessions' start).
+        sessions: The number of sessions that resumed an agent.
+        sessions_unknown: The number of them without a report: killed, at work, or of an earlier
+            version. No figure includes them.
     """
 
     of: str
@@ -94,11 +96,11 @@ class Savings(Saved, frozen=True, kw_only=True):
 
 
 class SavingsAnswer(Brief, Answer, kw_only=True):
-    """What replays saved, as of a position. It is gone through, counted and indexed by its rows.
+    """Savings of replays as of a position; a sequence of its rows.
 
     Attributes:
-        position: Up to where the tables had been made: of the workspace's log, or for a restricted
-            agent the number of the newest event that its role is shown.
+        position: The position of the tables in the workspace's log; for a restricted agent the
+            number of the newest event that its role is shown.
         rows: One for each run, workflow or month, the earliest first.
     """
 
@@ -115,7 +117,7 @@ class SavingsAnswer(Brief, Answer, kw_only=True):
         return self.rows[index]
 
     def lines(self) -> Iterator[object]:
-        """Each row, then up to where all of it was read."""
+        """Yield each row, then the position."""
         yield from self.rows
         yield {"kind": "savings", "position": self.position}
 
@@ -126,7 +128,7 @@ def _sum(amounts: Iterable[float | None]) -> float | None:
 
 
 def saved(ledger: Ledger) -> Saved:
-    """What a session was answered until now, by its own knowledge."""
+    """Return a session's savings so far, from its own ledger."""
     with ledger.lock:
         steps: Mapping[int, Step] = ledger.state.steps
         numbers = ledger.answered
@@ -148,7 +150,7 @@ def saved(ledger: Ledger) -> Saved:
 
 
 def added(every: Iterable[Saved]) -> Saved:
-    """Several as one; of what is not known of one, the others."""
+    """Add savings; an unknown figure counts only where another one is known."""
     items = [each for each in every if each.calls is not None]
     if not items:
         return Saved()
@@ -175,11 +177,11 @@ WHERE ($1 IS NULL OR run = $1) AND ($2 IS NULL OR workflow = $2)
 GROUP BY ALL
 ORDER BY min(began_at)
 """
-"""Parameters: the run, the workflow, the month; None for any; and what to add up for."""
+"""Query of savings; parameters: run, workflow, month (None for any), and the grouping."""
 
 
 class SavingsQuery(msgspec.Struct, frozen=True):
-    """Of which sessions, and what to add them up for. Raises BadValue."""
+    """Filter and grouping of savings. Raises BadValue."""
 
     run: str | None = None
     workflow: str | None = None
@@ -188,7 +190,7 @@ class SavingsQuery(msgspec.Struct, frozen=True):
 
     @property
     def parameters(self) -> tuple[str | None, ...]:
-        """Those of `SAVINGS`. Raises BadValue, BadOption."""
+        """Parameters of `SAVINGS`. Raises BadValue, BadOption."""
         month = self.month
         if month is not None and not (
             len(month) == MONTH_LETTERS
@@ -201,32 +203,32 @@ class SavingsQuery(msgspec.Struct, frozen=True):
 
 
 def savings_of(rows: Iterable[Mapping[str, Any]]) -> list[Savings]:
-    """The rows of `SAVINGS`."""
+    """Convert the rows of `SAVINGS`."""
     return [msgspec.convert(dict(row), Savings) for row in rows]
 
 
 async def savings(
     ask: Callable[[str, tuple[object, ...]], Awaitable[Rows]], request: SavingsQuery
 ) -> SavingsAnswer:
-    """What sessions were answered, the earliest first. Raises BadValue, and as `ask` does."""
+    """Return sessions' savings, the earliest first. Raises BadValue, and the errors of `ask`."""
     answer = await ask(SAVINGS, request.parameters)
     return SavingsAnswer(position=answer.position, rows=savings_of(answer.dicts()))
 
 
 class OfferedAnswer(msgspec.Struct, tag_field="kind", tag="answer", kw_only=True):
-    """An answer that later runs may be given: the newest of its key.
+    """Answer that later runs may reuse: the newest of its key.
 
     Attributes:
-        key: What equal calls share.
-        tool: What was called.
-        workflow: The workflow whose runs may be given it; None for any.
-        run: The run that it is of.
+        key: The key shared by equal calls.
+        tool: The tool that was called.
+        workflow: The workflow whose runs may reuse it; None for any.
+        run: The run with the answer.
         agent: Its agent.
         step: Its step.
-        offered_at: When, UTC.
-        times: How often the call ran.
-        stale_since: Since when it is stale; None where it is not.
-        stale_because: Why.
+        offered_at: The time of the offer, UTC.
+        times: The number of times the call ran.
+        stale_since: The time from which it is stale; None if it is not.
+        stale_because: The reason.
     """
 
     key: str
@@ -242,29 +244,28 @@ class OfferedAnswer(msgspec.Struct, tag_field="kind", tag="answer", kw_only=True
 
 
 class OfferedAnswers(Listed):
-    """The answers that there are, as of a position."""
+    """Reusable answers, as of a position."""
 
     _listed: ClassVar[str] = "answers"
     answers: list[OfferedAnswer]
 
 
 class ReusedAnswer(msgspec.Struct, tag_field="kind", tag="reused", kw_only=True):
-    """A call that was given an answer of an earlier run.
+    """Call that was answered from an earlier run.
 
     Attributes:
         run: The run.
         agent: Its agent.
         step: Its step.
-        tool: What was called.
-        key: What it was found by.
+        tool: The tool that was called.
+        key: The key of the call.
         from_run: The run that answered.
         from_agent: Its agent.
         from_step: Its step.
         source_on_record: Whether that step is in this record.
-        age_s: How old it was; None where that is not known.
-        seconds_saved: What that step took; None where it is not known.
-        cost_saved: What it cost, as recorded; None where it is not known.
-        reused_at: When, UTC.
+        age_s: The age of the answer in seconds; None if unknown.
+        seconds_saved: The duration of that step; None if unknown.
+        cost_saved: Its recorded cost; None if unknown.
     """
 
     run: str
@@ -283,13 +284,13 @@ class ReusedAnswer(msgspec.Struct, tag_field="kind", tag="reused", kw_only=True)
 
 
 class ReusedAnswers(Answer):
-    """The calls that were given one, as of a position."""
+    """Calls answered from earlier runs, as of a position."""
 
     position: int
     reused: list[ReusedAnswer]
 
     def lines(self) -> Iterator[object]:
-        """Each call, then the sums of what is known."""
+        """Yield each call, then the sums of the known figures."""
         yield from self.reused
         yield {
             "kind": "reused answers",
@@ -300,7 +301,7 @@ class ReusedAnswers(Answer):
         }
 
     def line(self, question: str = "") -> str:
-        """What they saved, in words. Unknown figures are in no sum. `question` names filters."""
+        """Return the savings in words; sums exclude unknown figures. `question` names filters."""
         if not self.reused:
             return f"no call{question} was given an answer of an earlier run"
         text = f"{counted(len(self.reused), 'call')} answered by earlier runs"
@@ -335,7 +336,7 @@ _REUSED = """
 
 
 def offered(reader: Reader, tool: str | None = None, run: str | None = None) -> OfferedAnswers:
-    """The answers that later runs may be given, the newest first: all, or of a tool, a run."""
+    """Return the reusable answers, newest first: all, or of a tool, a run."""
     rows = reader.rows(_OFFERED, [tool, run])
     return OfferedAnswers(
         position=reader.position, answers=msgspec.convert(rows, list[OfferedAnswer])
@@ -343,6 +344,6 @@ def offered(reader: Reader, tool: str | None = None, run: str | None = None) -> 
 
 
 def reused(reader: Reader, tool: str | None = None, run: str | None = None) -> ReusedAnswers:
-    """The calls that were given one, the newest first: all, or those of a tool, a run."""
+    """Return the calls answered from earlier runs, newest first: all, or of a tool, a run."""
     rows = reader.rows(_REUSED, [tool, run])
     return ReusedAnswers(position=reader.position, reused=msgspec.convert(rows, list[ReusedAnswer]))

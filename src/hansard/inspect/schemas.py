@@ -1,4 +1,4 @@
-"""The JSON Schemas (2020-12) of what leaves Hansard, made from the types that write and read it."""
+"""JSON Schemas (2020-12) of exported data, generated from the types that write and read it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _REF = "#/$defs/{name}"
 
 
 class Schema(StrEnum):
-    """What has a schema.
+    """Kinds of data with a schema.
 
     Attributes:
         SNAPSHOT: An agent's state: `record.snapshots`, `hansard run show --snapshots --json`.
         EVENTS: A commit with its events: the body of a message, as it is stored.
-        EXPORT: A line of what `hansard export` writes.
+        EXPORT: A line written by `hansard export`.
     """
 
     SNAPSHOT = "snapshot"
@@ -36,7 +36,7 @@ class Schema(StrEnum):
 
 
 def schema(which: Schema) -> dict[str, Any]:
-    """A schema as JSON has it. A field that is not known may stand: a later version adds some."""
+    """Return a JSON Schema; it allows unknown fields, since later versions add some."""
     made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(_MADE[which]()))
     return made
 
@@ -81,7 +81,7 @@ def _of(types: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _schema_type(kind: Any) -> Any:
-    """A type as msgspec can tell of it: a struct with a default that is raw JSON is one without."""
+    """Return a type that msgspec can describe: a struct without its raw JSON defaults."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _struct(kind)
     parts = get_args(kind)
@@ -93,7 +93,7 @@ def _schema_type(kind: Any) -> Any:
 
 
 _open: set[type[msgspec.Struct]] = set()
-"""Structs whose fields are being told: one inside itself is told as any object there."""
+"""Structs being described; one nested in itself is described as any object."""
 
 
 def _struct(cls: type[msgspec.Struct]) -> Any:

@@ -1,4 +1,4 @@
-"""An agent's state and its snapshots, at any point."""
+"""State and snapshots of an agent at any point."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from hansard.inspect.trace import commits_by_agent
 from hansard.state.replay import RunView, snapshot_version
 
 NOW = "now"
-"""The point that is the newest one."""
+"""Name of the newest point."""
 
 DEPTH_MAX = 200
-"""Deepest nesting that is compared part by part; what is deeper is compared as a whole."""
+"""Deepest nesting compared part by part; deeper values are compared as a whole."""
 
 Path = tuple[str | int, ...]
 
@@ -53,11 +53,11 @@ _KINDS: dict[type[Any], str] = {
     HandedOff: "hand_offs",
 }
 SUMMARIES = "summaries"
-"""Of a window that was compacted; what never was has no word of it."""
+"""Field of a compacted window; absent if the window never was."""
 
 
 class What(StrEnum):
-    """What happened to a value between two points."""
+    """Kind of a difference between two points."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -65,8 +65,9 @@ class What(StrEnum):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One difference, of an agent or (None) of the run itself. `before` is None of what was added,
-    `after` of what was removed.
+    """Difference of an agent, or (None) of the run itself.
+
+    `before` is None for an added value, `after` for a removed one.
     """
 
     run: str
@@ -78,7 +79,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Data(Answer):
-    """A run's state at a position as plain data: its life, and its agents by name."""
+    """State of a run at a position as plain data: its life, and its agents by name."""
 
     run: str
     position: int
@@ -86,14 +87,14 @@ class Data(Answer):
     agents: dict[str, dict[str, Any]]
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """The run, then each agent."""
+        """Yield the run, then each agent."""
         yield {"kind": "run", "run": self.run, "position": self.position, **self.life}
         for name, item in self.agents.items():
             yield {"kind": "agent", "run": self.run, "agent": name, **item}
 
 
 class Difference(Answer):
-    """What is different at a second position of a run, which may be an earlier one."""
+    """Differences at a second position of a run, which may be an earlier one."""
 
     run: str
     before: int
@@ -101,13 +102,14 @@ class Difference(Answer):
     changes: list[Change]
 
     def lines(self) -> Iterable[Change]:
-        """Each change."""
+        """Yield each change."""
         return self.changes
 
 
 async def state(workspace: Workspace, run: str, at: str | None, only: str | None) -> Data:
-    """A run's state at a point, or one agent's in it. Raises NotFound, BadName, UnknownEvent,
-    Corrupt.
+    """Return a run's state at a point, or one agent's.
+
+    Raises NotFound, BadName, UnknownEvent, Corrupt.
     """
     return data(await _view(workspace, run, at), only)
 
@@ -115,14 +117,14 @@ async def state(workspace: Workspace, run: str, at: str | None, only: str | None
 async def difference(
     workspace: Workspace, run: str, points: tuple[str, str], only: str | None
 ) -> Difference:
-    """What is different at the second of two points, of one agent where one is named.
+    """Return the differences at the second of two points, of one agent if it is named.
 
     Raises NotFound, BadName, UnknownEvent, Corrupt.
     """
     before, after = [await _view(workspace, run, point) for point in points]
     if only is not None:
         if only not in before.agents:
-            after.agent(only)  # who is at neither point is told
+            after.agent(only)  # an agent at neither point is an error
         for view in (before, after):
             view.agents = {name: item for name, item in view.agents.items() if name == only}
     found = list(changes(data(before), data(after)))
@@ -135,15 +137,16 @@ async def _view(workspace: Workspace, run: str, at: str | None) -> RunView:
 
 
 def data(view: RunView, only: str | None = None) -> Data:
-    """A run's state, or one agent's in it. Raises NotFound."""
+    """Return a run's state, or one agent's. Raises NotFound."""
     names = view.agents if only is None else {only: view.agent(only)}
     agents = {name: agent(view.agents[name]) for name in names}
     return Data(view.run, view.position, life(view), agents)
 
 
 def life(view: RunView) -> dict[str, Any]:
-    """A run's life, with the versions of its streams and its shared state. Judgements by their
-    number, from 1.
+    """Return a run's life, with the versions of its streams and its shared state.
+
+    Judgements are keyed by number, from 1.
     """
     plain = _plain(msgspec.structs.replace(view.life, judged=[]))
     plain["assigned"] = view.life.assigned and _plain(view.life.assigned)
@@ -155,12 +158,12 @@ def life(view: RunView) -> dict[str, Any]:
 
 
 def key(state: BoardState) -> dict[str, Any]:
-    """A key of a run's shared state, its value as recorded. `expires` is a time of the log's."""
+    """Return a key of a run's shared state with its recorded value; `expires` is a log time."""
     return {**key_head(state), "value": state.plain}
 
 
 def key_head(state: BoardState) -> dict[str, Any]:
-    """The same without its value."""
+    """Return a key of a run's shared state without its value."""
     expires = state.expiry
     return {
         "kind": state.kind.value if state.kind is not None else None,
@@ -174,7 +177,7 @@ def key_head(state: BoardState) -> dict[str, Any]:
 
 
 def agent(state: AgentState) -> dict[str, Any]:
-    """An agent's state. Steps by number, facts by version, tools and checkpoints by name."""
+    """Return an agent's state: steps by number, facts by version, tools and checkpoints by name."""
     fields: dict[str, Any] = {
         "role": state.role,
         "version": state.version,
@@ -202,12 +205,12 @@ def agent(state: AgentState) -> dict[str, Any]:
 
 
 def turn(state: AgentState) -> int:
-    """Which turn of the user's an agent stands in, over its whole conversation."""
+    """Return the number of the user's current turn, over the agent's whole conversation."""
     return state.turns_before + sum(message.role == "user" for message in state.messages)
 
 
 def _plain(record: msgspec.Struct) -> dict[str, Any]:
-    """A record as plain values, those included that are as ever."""
+    """Return a record as plain values, including fields with default values."""
     fields = msgspec.structs.asdict(record)
     decoded = recorded(msgspec.Raw(msgspec.json.encode(fields)))
     if decoded.keys() == fields.keys():
@@ -219,7 +222,7 @@ def _plain(record: msgspec.Struct) -> dict[str, Any]:
 
 
 def changes(before: Data, after: Data) -> Iterator[Change]:
-    """What is different, in the order of the data. An agent that is not there has nothing yet."""
+    """Yield the differences in the order of the data; an absent agent has no fields."""
     yield from _between(after.run, None, before.life, after.life)
     for name in {**before.agents, **after.agents}:
         sides = [side.agents.get(name, _NOBODY) for side in (before, after)]
@@ -230,7 +233,7 @@ _NOBODY: dict[str, Any] = {kind: {} for kind in ("tools", "steps", "checkpoints"
 
 
 def _between(run: str, agent_name: str | None, before: Any, after: Any) -> Iterator[Change]:
-    """Differences of two values. Iterative: recorded values may be nested deep."""
+    """Yield the differences of two values; iterative, since recorded values may be nested deep."""
     waiting: list[tuple[Any, Any, Path]] = [(before, after, ())]
     while waiting:
         old, new, at = waiting.pop()
@@ -246,7 +249,7 @@ _ABSENT = object()
 
 
 def _pairs(old: Any, new: Any) -> list[tuple[str | int, Any, Any]] | None:
-    """The parts of two values, side by side; None where they have no parts to compare."""
+    """Return the parts of two values side by side; None if they have no comparable parts."""
     match old, new:
         case dict(), dict():
             return [(key, old.get(key, _ABSENT), new.get(key, _ABSENT)) for key in {**old, **new}]
@@ -259,7 +262,7 @@ def _pairs(old: Any, new: Any) -> list[tuple[str | int, Any, Any]] | None:
 
 
 def _change(old: Any, new: Any) -> tuple[What, Any, Any]:
-    """What happened to a value, and what it was before and is after."""
+    """Return the kind of a value's difference, and the value before and after."""
     if old is _ABSENT:
         return What.ADDED, None, new
     if new is _ABSENT:
@@ -268,7 +271,7 @@ def _change(old: Any, new: Any) -> tuple[What, Any, Any]:
 
 
 class _Fold:
-    """An agent's state, with the time and the stream of each of its versions."""
+    """State of an agent, with the time and the stream of each of its versions."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.fetch = Fetcher(workspace)
@@ -285,7 +288,7 @@ class _Fold:
             self.streams[self.state.version] = stored.stream
 
     async def snapshot(self) -> Snapshot:
-        """The snapshot of the state as it stands."""
+        """Return the snapshot of the current state."""
         state = await self._whole()
         version = state.version
         made = snapshot(self.streams[version], state, self.times, self.times[version])
@@ -296,7 +299,7 @@ class _Fold:
         return made
 
     async def _whole(self) -> AgentState:
-        """The state with what is kept elsewhere put in its place."""
+        """Return the state with its blobs fetched."""
         state = self.state.copy()
         state.facts = [
             msgspec.structs.replace(noted, fact=await self._said(noted.fact))
@@ -327,7 +330,7 @@ class _Fold:
 
 
 async def chain(workspace: Workspace, commits: Sequence[Stored]) -> AsyncIterator[Snapshot]:
-    """The chain of an agent's snapshots, in order; `commits` are all of its stream."""
+    """Yield an agent's chain of snapshots in order; `commits` are all commits of its stream."""
     fold = _Fold(workspace)
     ahead: Snapshot | None = None
     for stored in commits:
@@ -344,14 +347,14 @@ async def chain(workspace: Workspace, commits: Sequence[Stored]) -> AsyncIterato
 
 
 async def at_end(workspace: Workspace, commits: Sequence[Stored]) -> Snapshot:
-    """The snapshot of an agent's state after all of these commits."""
+    """Return the snapshot of an agent's state after these commits."""
     return await _at_version(workspace, commits, commits[-1].commit.last_version)
 
 
 async def of_run(
     workspace: Workspace, run: str, agent: str | None = None, at: object = None
 ) -> list[Snapshot]:
-    """The chain of snapshots of each agent of a run, or of one of them, up to a point.
+    """Return the chain of snapshots of each agent of a run, or of one, up to a point.
 
     Raises NotFound.
     """
@@ -365,7 +368,7 @@ async def of_run(
 
 
 async def one(workspace: Workspace, target: str, run: str | None = None) -> Snapshot:
-    """The snapshot of an id; without a run it is looked for in all of them, the newest first.
+    """Return the snapshot with an id; without a run, all runs are searched, newest first.
 
     Raises NotFound.
     """
@@ -383,7 +386,7 @@ async def one(workspace: Workspace, target: str, run: str | None = None) -> Snap
 
 
 async def now(workspace: Workspace, stream: AgentStream) -> Snapshot:
-    """The snapshot of an agent as it stands. Raises NotFound."""
+    """Return the snapshot of an agent's current state. Raises NotFound."""
     commits = await workspace.states.commits(stream)
     if not commits:
         raise NotFound(f"{stream.agent!r} in run {stream.run}", "it has not begun")
@@ -391,13 +394,13 @@ async def now(workspace: Workspace, stream: AgentStream) -> Snapshot:
 
 
 async def is_newest(workspace: Workspace, made: Snapshot) -> bool:
-    """Whether no call of the agent began or ended after it, nor did the agent leave."""
+    """Return whether the agent neither began nor ended a call after the snapshot, nor left."""
     state = await workspace.states.agent(AgentStream(made.run, made.role, made.agent))
     return state.moment_version <= made.version
 
 
 async def _at_version(workspace: Workspace, commits: Sequence[Stored], version: int) -> Snapshot:
-    """The snapshot at a version inside the last of an agent's commits."""
+    """Return the snapshot at a version inside the last of an agent's commits."""
     fold = _Fold(workspace)
     for stored in commits:
         for each in stored.commit.events:
@@ -410,7 +413,7 @@ async def _at_version(workspace: Workspace, commits: Sequence[Stored], version: 
 
 
 def as_json(made: Snapshot) -> dict[str, Any]:
-    """A snapshot as JSON can say it; values that JSON has no word for stay tagged."""
+    """Return a snapshot in JSON's types; other values stay tagged."""
     shape: dict[str, Any] = msgspec.to_builtins(
         msgspec.structs.replace(made, tool_execution=None, agent_state=None)
     )

@@ -1,4 +1,4 @@
-"""A workspace: its status, and its tables made again."""
+"""Status of a workspace, and the rebuilding of its tables."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from hansard.projections.table_files import TableFiles
 
 
 class BrokerStatus(msgspec.Struct, kw_only=True):
-    """The broker. Only of the embedded one: `pid`, `data_dir`, and why it cannot write in
-    `hindered`.
+    """Status of the broker; `pid`, `data_dir` and `hindered` (cannot write) are for an embedded
+    one.
     """
 
     kind: str = "broker"
@@ -37,7 +37,7 @@ class BrokerStatus(msgspec.Struct, kw_only=True):
 
 
 def status_of(urls: Sequence[str], durability: str, folder: Path | None) -> BrokerStatus:
-    """A running broker, without its passwords; of the embedded one with its folder."""
+    """Return the status of a running broker, without passwords."""
     running = peek(folder) if folder is not None else None
     hinders = hindrance(folder) if folder is not None and running is not None else None
     return BrokerStatus(
@@ -53,7 +53,7 @@ def status_of(urls: Sequence[str], durability: str, folder: Path | None) -> Brok
 
 
 class Projection(msgspec.Struct, kw_only=True):
-    """How far the tables are behind the log, and who projects."""
+    """Position of the tables relative to the log, and the process that projects."""
 
     position: int = 0
     behind: int
@@ -63,7 +63,7 @@ class Projection(msgspec.Struct, kw_only=True):
 
 
 class Published(msgspec.Struct, kw_only=True):
-    """How far what SQL is answered from is behind the log."""
+    """Position of the published tables relative to the log."""
 
     position: int
     behind: int
@@ -71,17 +71,19 @@ class Published(msgspec.Struct, kw_only=True):
 
 
 class Absent(msgspec.Struct, tag_field="kind", tag="workspace", kw_only=True):
-    """A workspace that the broker does not have."""
+    """Workspace that the broker does not have."""
 
     workspace: str
     exists: bool = False
 
 
 class WorkspaceStatus(Absent, tag_field="kind", tag="workspace", kw_only=True):
-    """A workspace: its streams, those with `fewer` replicas than are asked for, its runs by status,
-    whom the open ones wait for, (None: nobody can tell) how many messages are quarantined, and when
-    memory reflects, as these settings say (empty: never). `damage` is what is wrong with its log:
-    compared with its mark just now, or found by 'hansard up'; runs are read of a whole log only.
+    """Status of a workspace.
+
+    Its streams, those with `fewer` replicas than configured, its runs by status, the agents that
+    open runs wait for, how many messages are quarantined (None if unknown), and when memory
+    reflects by these settings (empty: never). `damage` is what is wrong with its log: compared with
+    its mark just now, or found by 'hansard up'; runs are read only from an undamaged log.
     """
 
     position: int
@@ -97,23 +99,21 @@ class WorkspaceStatus(Absent, tag_field="kind", tag="workspace", kw_only=True):
     published: Published
     quarantined: int | None
     served: bool | None
-    """None where a service is there and does not answer."""
+    """None if a service exists but does not answer."""
 
     reflects: str = ""
     damage: list[str] = []
 
 
 class Status(Answer):
-    """The broker, the workspace that was asked for (None where no broker runs), and which there
-    are.
-    """
+    """Status of the broker, of the selected workspace (None without a broker), and all names."""
 
     broker: BrokerStatus
     workspace: Absent | WorkspaceStatus | None = None
     workspaces: list[str] = []
 
     def lines(self) -> Iterable[object]:
-        """The broker, then the workspace."""
+        """Yield the broker, then the workspace."""
         return (self.broker,) if self.workspace is None else (self.broker, self.workspace)
 
 
@@ -126,7 +126,7 @@ def workspace_status(
     replicas: int,
     served: bool | None,
 ) -> WorkspaceStatus:
-    """How a workspace stands whose streams have these figures and should have so many replicas."""
+    """Return the status of a workspace whose streams have these figures."""
     its = next(each for each in figures if each.name == subjects.log_stream(workspace))
     by_status = Counter("unreadable" if life.problem else life.state.status.value for life in lives)
     return WorkspaceStatus(
@@ -172,7 +172,7 @@ def _published(place: TableFiles, head: int) -> Published:
 
 
 def _quarantined(place: TableFiles) -> int | None:
-    """How many messages of the log are no commits of where they stand, as far as is published."""
+    """Return the number of quarantined messages of the log, as published."""
     with published.holding(place) as current:
         if current is None:
             return None
@@ -184,7 +184,7 @@ def _quarantined(place: TableFiles) -> int | None:
 
 
 class Table(msgspec.Struct, tag_field="kind", tag="table", kw_only=True):
-    """A table in short; `equal` where it was compared."""
+    """Table in short; `equal` is set if it was compared."""
 
     table: str
     rows: int
@@ -193,7 +193,7 @@ class Table(msgspec.Struct, tag_field="kind", tag="table", kw_only=True):
 
 
 class Summary(msgspec.Struct, tag_field="kind", tag="rebuilt", kw_only=True):
-    """How far the tables go, and which differ where they were compared."""
+    """Position of the tables, and those that differ if they were compared."""
 
     position: int
     seconds: float
@@ -201,14 +201,14 @@ class Summary(msgspec.Struct, tag_field="kind", tag="rebuilt", kw_only=True):
 
 
 class Rebuild(Answer):
-    """What a rebuild or a comparison made, in so many seconds."""
+    """Result of a rebuild or a comparison, and its duration in seconds."""
 
     made: Rebuilt
     took_s: float
 
     @property
     def tables(self) -> list[Table]:
-        """Each table."""
+        """Yield each table."""
         made = self.made
         return [
             Table(
@@ -221,7 +221,7 @@ class Rebuild(Answer):
         ]
 
     def lines(self) -> Iterator[Table | Summary]:
-        """Each table, then the summary."""
+        """Yield each table, then the summary."""
         yield from self.tables
         yield Summary(
             position=self.made.position,

@@ -1,7 +1,7 @@
-"""The tables as they were published, to be asked: what is behind is projected first.
+"""Published tables, brought up to date for queries.
 
-Where another process projects (`hansard up`), what it publishes is awaited; else this one projects
-up to the newest position, publishes and lets go.
+If another process projects (`hansard up`), its publication is awaited; otherwise this process
+projects up to the newest position, publishes and releases the tables.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hansard.projections.store import Store
 
 WAIT_S = 10.0
-"""How long the tables may take to get to where they are wanted, if another process makes them."""
+"""Longest wait for another process to publish the requested position, in seconds."""
 
 POLL_S = 0.01
 
@@ -37,13 +37,14 @@ POLL_S = 0.01
 T = TypeVar("T")
 
 OpenRaw = Callable[[], AbstractAsyncContextManager[RawWorkspace]]
-"""Opens the log that tables are made of."""
+"""Function that opens the log that the tables are made from."""
 
 Tell = Callable[[str], None]
-"""Called with a note for the user: a rebuild, or an answer that is not as of now."""
+"""Callback for a note to the user: a rebuild, or an answer that is not current."""
 
 Bar = Callable[[], AbstractContextManager[Callable[[int, int], None]]]
-"""Opens a progress bar: what it yields takes the position that is reached and the one to reach."""
+"""Context manager of a progress bar; it yields a function of the position reached and the target.
+"""
 
 
 def _no_bar() -> AbstractContextManager[Callable[[int, int], None]]:
@@ -54,7 +55,7 @@ def _no_bar() -> AbstractContextManager[Callable[[int, int], None]]:
 async def answering(
     place: TableFiles, open_raw: OpenRaw, tell: Tell, bar: Bar = _no_bar
 ) -> AsyncGenerator[Reader, None]:
-    """The newest generation, opened by the first of our own questions. Raises as `published`."""
+    """Open the newest generation lazily, at the first query. Raises as `published`."""
     async with published(place, open_raw, tell, bar) as generation:
         tables = _Tables(generation)
         try:
@@ -64,7 +65,7 @@ async def answering(
 
 
 class _Tables:
-    """A generation that is opened once something is asked of it: who knows it already, asks not."""
+    """Generation of tables that is opened at the first query, since some callers need none."""
 
     def __init__(self, generation: PublishedSnapshot) -> None:
         self.progress = generation
@@ -79,24 +80,24 @@ class _Tables:
         return self._store
 
     def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Every row of an answer. Raises ProjectionError."""
+        """Return every row of an answer. Raises ProjectionError."""
         return self._opened().all(sql, given)
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """The same by the names of its columns. Raises ProjectionError."""
+        """Return every row as a dict by column name. Raises ProjectionError."""
         return self._opened().rows(sql, given)
 
     def aside(self) -> AbstractContextManager[None]:
-        """Ask meanwhile beside temporary tables and macros, which go at its end."""
+        """Provide a connection with temporary tables and macros, which are dropped at its end."""
         return self._opened().aside()
 
     def interrupt(self) -> None:
-        """Have what is asked at this moment end."""
+        """Interrupt the running query."""
         if self._store is not None:
             self._store.interrupt()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the generation."""
         if self._store is not None:
             self._store.close()
 
@@ -113,9 +114,10 @@ async def published(
     """Yield the newest generation: at the head of the log as of this call, or at `wait_for`.
 
     That position is fixed before the tables are brought there, and the generation is checked
-    against it. Where the broker cannot be reached at all, it is the newest one, provided that it
-    holds all that was known of the log when it was made, and `tell` is called. Raises NotFound,
-    Behind, PartialTables (the log was lost half-way), ProjectionError, BusError.
+    against it. If the broker cannot be reached at all, yields the newest generation, provided that
+    it holds everything that was known of the log when it was made, and calls `tell`.
+
+    Raises NotFound, Behind, PartialTables (the log was lost half-way), ProjectionError, BusError.
     """
     least = await _brought(place, open_raw, tell, bar, wait_for)
     with generations.holding(place) as held:
@@ -127,7 +129,7 @@ async def published(
 async def _brought(
     place: TableFiles, open_raw: OpenRaw, tell: Tell, bar: Bar, wait_for: int | None
 ) -> int:
-    """Bring the tables up, and return the position that an answer must hold at least."""
+    """Bring the tables up to date, and return the least position of an answer."""
     least: int | None = None
     try:
         async with open_raw() as raw:
@@ -142,15 +144,17 @@ async def _brought(
             least = max(current.head, wait_for or 0)
         if current.position < least:
             raise PartialTables(current.position, least, error) from error
-        tell(f"answered from what stands, since the log cannot be read: {error}")
+        tell(f"answered from the existing tables, since the log cannot be read: {error}")
     return least
 
 
 async def read(reader: Reader, reads: Callable[[Reader], T], limit_s: float | None = None) -> T:
-    """What one of our own reads finds, in a thread. The tables may not be closed before it has
-    ended, so one that takes longer than `limit_s`, or that nobody waits for any more, is ended.
+    """Run a read in a thread.
 
-    Raises TooCostly, and what `reads` raises.
+    The tables must stay open until it ends: a read that takes longer than `limit_s`, or whose
+    caller was cancelled, is interrupted.
+
+    Raises TooCostly, and the errors of `reads`.
     """
     work = asyncio.create_task(asyncio.to_thread(reads, reader))
     try:
@@ -163,7 +167,7 @@ async def read(reader: Reader, reads: Callable[[Reader], T], limit_s: float | No
             reader.interrupt()
             await asyncio.wait({work}, timeout=POLL_S)
         if not work.cancelled():
-            work.exception()  # it was looked at
+            work.exception()  # its exception is retrieved
 
 
 async def reach(
@@ -175,8 +179,9 @@ async def reach(
     wanted: int,
     extent: Extent,
 ) -> None:
-    """Have a generation published at the position `wanted`, by whichever process; `extent` is what
-    the log had when that position was fixed.
+    """Ensure that a generation is published at a position, by this or another process.
+
+    `extent` is the extent of the log when that position was fixed.
 
     Raises Behind, OtherLog, ProjectionError, BusError, Corrupt (the log lost its end).
     """
@@ -206,16 +211,16 @@ async def reach(
             tell(f"rebuilding {str(place.path)!r} from the log: another schema made it")
         reached = await _project(projector, wanted, None if wanted <= head else WAIT_S, bar)
         if reached < wanted:
-            fact = (
-                f"it goes to position {max(head, wanted):,}, but from {reached + 1:,} on it is gone"
-            )
+            fact = f"it ends at {max(head, wanted):,}, but from {reached + 1:,} on it is missing"
             raise Corrupt(f"the log of workspace {raw.workspace!r}", fact)
         return
 
 
 async def _project(projector: Projector, target: int, timeout_s: float | None, bar: Bar) -> int:
-    """Bring the tables to a position and publish them; where they stand then, which is before it
-    where the log has lost what is there. Raises Behind where the log ends before.
+    """Bring the tables to a position and publish them.
+
+    Returns the position reached, which is smaller if the log has lost messages. Raises Behind if
+    the log ends before.
     """
     try:
         with bar() as update:
@@ -232,8 +237,9 @@ async def _project(projector: Projector, target: int, timeout_s: float | None, b
 
 
 async def _is_of(raw: RawWorkspace, current: PublishedSnapshot, extent: Extent) -> bool:
-    """Whether a generation was made of this log: it holds as many messages up to there, and the
-    same one there.
+    """Return whether a generation was made from this log.
+
+    True if it holds as many messages up to its position, and the same message there.
     """
     if current.position > extent.last or not current.position:
         return current.position == extent.last

@@ -1,4 +1,4 @@
-"""Boards and teams at a point."""
+"""Boards and teams of runs at a point."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from hansard.state.replay import RunView
 
 
 class Member(msgspec.Struct, tag_field="kind", tag="agent", kw_only=True):
-    """An agent of a run: `tasks` are those it holds, `last` what it did last, `position` where."""
+    """Agent of a run: `tasks` it holds, its `last` action, and the action's `position`."""
 
     agent: str
     role: str
@@ -53,7 +53,7 @@ class Member(msgspec.Struct, tag_field="kind", tag="agent", kw_only=True):
 
 
 class Task(msgspec.Struct, tag_field="kind", tag="task", kw_only=True):
-    """A task of a run: who has it in which claim, and what it waits for."""
+    """Task of a run: its holder, its claim, and what it waits for."""
 
     id: str
     title: str
@@ -72,7 +72,7 @@ class Task(msgspec.Struct, tag_field="kind", tag="task", kw_only=True):
 
 
 class Team(Answer):
-    """A run's agents and tasks at a position; `is_over` where none of it can change any more."""
+    """Agents and tasks of a run at a position; `is_over` if nothing can change any more."""
 
     run: str
     position: int
@@ -81,24 +81,24 @@ class Team(Answer):
     is_over: bool
 
     def lines(self) -> Iterable[Member | Task]:
-        """Each agent, then each task."""
+        """Yield each agent, then each task."""
         return (*self.members.values(), *self.tasks.values())
 
 
 class Change(Answer):
-    """What a commit changed of a team, and when."""
+    """Change of a team by a commit, and its time."""
 
     time: datetime
     position: int
     changed: list[Member | Task]
 
     def lines(self) -> Iterable[Member | Task]:
-        """Each agent and task that is new, or another than before."""
+        """Yield each new or changed agent and task."""
         return self.changed
 
 
 async def team(workspace: Workspace, run: str, up_to: UpTo) -> Team:
-    """A run's team at a point. Raises NotFound, UnknownEvent, Corrupt."""
+    """Return a run's team at a point. Raises NotFound, UnknownEvent, Corrupt."""
     view = await workspace.states.run(run, up_to)
     now = up_to.stamp if isinstance(up_to, AtTime) else 0
     if not now and view.position:
@@ -136,17 +136,18 @@ async def _member(workspace: Workspace, view: RunView, agent: str) -> Member:
 
 
 def _last(state: AgentState) -> str:
-    """What an agent did last, besides what it did about tasks and mail."""
+    """Return an agent's last action other than one on tasks and mail."""
     steps = [step for step in state.steps.values() if step.kind != "team"]
     last: Step | None = max(steps, key=lambda it: it.outcome_version or it.version, default=None)
     return f"{last.tool} {last.status.value}" if last is not None else ""
 
 
 async def follow_team(workspace: Workspace, shown: Team) -> AsyncGenerator[Change]:
-    """Each change after what was shown, at the commit that made it, until the run has ended and
-    each task is over or blocked: somebody may have ended it with work to do.
+    """Yield each change after the given state, at the commit that made it.
 
-    Commits of other runs are looked at, too: a lease runs out by the log's time, which is theirs.
+    Ends when the run has ended and each task is over or blocked: a run may be ended with open
+    tasks. Commits of other runs are read as well: a lease runs out by the log's time, which they
+    advance.
     """
     if shown.is_over:
         return
@@ -170,14 +171,14 @@ def _concerns(stored: Stored, shown: Team) -> bool:
 
 
 def _news(row: Member | Task | None) -> Member | Task | None:
-    """What is news where it changes: not the position alone, nor how much of a lease is left."""
+    """Return the fields whose change is news: not the position alone, nor the remaining lease."""
     if isinstance(row, Member):
         return msgspec.structs.replace(row, position=None, as_of=0)
     return row and msgspec.structs.replace(row, lease_left_s=None, as_of=0)
 
 
 class Key(msgspec.Struct, kw_only=True):
-    """A key and what it holds; `value` as recorded, and whole where one key is asked for."""
+    """Key with its value: as recorded, and in full if one key is requested."""
 
     run: str
     key: str
@@ -193,7 +194,7 @@ class Key(msgspec.Struct, kw_only=True):
 
 
 class NoKey(msgspec.Struct, kw_only=True):
-    """A key that holds nothing: removed or expired."""
+    """Key without a value: removed or expired."""
 
     run: str
     key: str
@@ -204,8 +205,9 @@ class NoKey(msgspec.Struct, kw_only=True):
 
 
 class Write(msgspec.Struct, kw_only=True):
-    """A write to a key: what it did, and with what. `value` is as recorded, `expected` the version
-    that it was for.
+    """Write to a key: its operation and operand.
+
+    `value` is as recorded, `expected` the version that it required.
     """
 
     run: str
@@ -222,30 +224,30 @@ class Write(msgspec.Struct, kw_only=True):
 
 
 class Keys(Answer, kw_only=True):
-    """The keys of a run that are there at a position."""
+    """Keys of a run that exist at a position."""
 
     run: str
     position: int
     keys: list[Key]
 
     def lines(self) -> Iterable[Key]:
-        """Each key."""
+        """Yield each key."""
         return self.keys
 
 
 class KeyHistory(Answer, kw_only=True):
-    """What a key holds, and all of its writes, the oldest first."""
+    """Value of a key, and all of its writes, oldest first."""
 
     now: Key | NoKey
     writes: list[Write]
 
     def lines(self) -> Iterable[Key | NoKey | Write]:
-        """What it holds, then each write."""
+        """Yield the key, then each write."""
         return (self.now, *self.writes)
 
 
 async def keys(workspace: Workspace, run: str, up_to: UpTo) -> Keys:
-    """The keys that are there at a point. Raises NotFound, UnknownEvent, Corrupt."""
+    """Return the keys that exist at a point. Raises NotFound, UnknownEvent, Corrupt."""
     view = await workspace.states.run(run, up_to)
     found = [
         Key(run=run, key=name, **state.key(each), position=view.position)
@@ -257,8 +259,9 @@ async def keys(workspace: Workspace, run: str, up_to: UpTo) -> Keys:
 async def key_history(
     workspace: Workspace, run: str, key: str, up_to: UpTo, fetch: Payloads
 ) -> KeyHistory:
-    """A key at a point. Raises NotFound (nothing was ever written to it by then), UnknownEvent,
-    Corrupt.
+    """Return a key at a point with its writes.
+
+    Raises NotFound (it was never written up to that point), UnknownEvent, Corrupt.
     """
     view = await workspace.states.run(run, up_to)
     writes = await _writes(workspace, KeyStream(run, key), view.position)
@@ -275,7 +278,7 @@ async def key_history(
 
 
 async def _writes(workspace: Workspace, stream: KeyStream, position: int) -> list[Write]:
-    """What was written to a key up to a position, the oldest first; of a budget nothing."""
+    """Return the writes to a key up to a position, oldest first; none for a budget."""
     if stream.key.startswith(RESERVED):
         return []
     commits = await workspace.states.commits(stream, up_to=AtPosition(position))
@@ -299,7 +302,7 @@ async def _writes(workspace: Workspace, stream: KeyStream, position: int) -> lis
 
 
 def _operation(event: Event) -> dict[str, Any]:
-    """What a write did, and with what: its value as recorded."""
+    """Return the operation of a write, and its operand as recorded."""
     match event:
         case ValuePut():
             return {"operation": "put", "value": event.value, "expected": event.expected}

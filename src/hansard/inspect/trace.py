@@ -1,4 +1,4 @@
-"""The calls of a run, one by one and as a tree."""
+"""Steps of a run, as a list and as a tree."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ from hansard.inspect.answer import Answer
 from hansard.inspect.payloads import Payloads
 from hansard.state.replay import RunView
 
-# A run's agents with the events behind their states.
+# A run's agents with the events that their states were folded from.
 
 
 class StoredEvent(msgspec.Struct, frozen=True):
-    """One event of a stream, with the commit that holds it."""
+    """Event of a stream, with the commit that holds it."""
 
     stored: Stored
     event: Recorded
 
     @property
     def time(self) -> EventTime:
-        """When it was."""
+        """Time of the event."""
         return time_of(self.stored, self.event)
 
 
 class AgentHistory(msgspec.Struct):
-    """An agent's state and the events it was folded from, by version.
+    """Agent's state, and the events it was folded from by version.
 
-    `attempted` are the versions at which a step's attempts failed, by step.
+    `attempted` are the versions of a step's failed attempts, by step.
     """
 
     name: str
@@ -64,12 +64,12 @@ class AgentHistory(msgspec.Struct):
 
     @property
     def steps(self) -> list[Step]:
-        """The agent's steps, in order."""
+        """Steps of the agent, in order."""
         return list(self.state.steps.values())
 
 
 def folded(name: str, commits: Iterable[Stored]) -> AgentHistory:
-    """An agent from its stream's commits, from the first. Raises UnknownEvent, Corrupt."""
+    """Fold an agent from its stream's commits, from the first. Raises UnknownEvent, Corrupt."""
     made = AgentHistory(name, agents.initial())
     for stored in commits:
         made.state.label = raised(made.state.label, stored.commit.label)
@@ -87,12 +87,12 @@ def folded(name: str, commits: Iterable[Stored]) -> AgentHistory:
 
 
 def by_agent(history: Iterable[Stored]) -> dict[str, AgentHistory]:
-    """Every agent of a run, in the order in which they came. Raises UnknownEvent, Corrupt."""
+    """Return every agent of a run, in the order of joining. Raises UnknownEvent, Corrupt."""
     return {name: folded(name, found) for name, found in commits_by_agent(history).items()}
 
 
 def commits_by_agent(history: Iterable[Stored]) -> dict[str, list[Stored]]:
-    """Each agent's commits."""
+    """Group commits by agent."""
     found: dict[str, list[Stored]] = {}
     for stored in history:
         if isinstance(stored.stream, AgentStream):
@@ -103,9 +103,9 @@ def commits_by_agent(history: Iterable[Stored]) -> dict[str, list[Stored]]:
 async def agents_at(
     workspace: Workspace, run: str, up_to: UpTo, only: str | None
 ) -> tuple[RunView, list[AgentHistory]]:
-    """A run at a point, and its agents (or one) with their events.
+    """Return a run at a point, and its agents (or one) with their events.
 
-    Reads the streams of these agents alone. Raises NotFound, UnknownEvent, Corrupt.
+    Reads only the streams of these agents. Raises NotFound, UnknownEvent, Corrupt.
     """
     view = await workspace.states.run(run, up_to)
     end = AtPosition(view.position)
@@ -117,7 +117,7 @@ async def agents_at(
 
 
 class StepTime(msgspec.Struct):
-    """A time of a step: `at` is None where nobody knows, `offset_ms` counts from the beginning."""
+    """Time of a step: `at` is None if unknown, `offset_ms` counts from the run's start."""
 
     at: str | None
     clock: Clock
@@ -125,7 +125,7 @@ class StepTime(msgspec.Struct):
 
 
 class FailedAttempt(msgspec.Struct, kw_only=True):
-    """An attempt that failed, and what came after it."""
+    """Failed attempt, and what followed it."""
 
     attempt: int
     error: Failure
@@ -135,7 +135,7 @@ class FailedAttempt(msgspec.Struct, kw_only=True):
 
 
 class TracedStep(msgspec.Struct, kw_only=True):
-    """A step with where it stands, as programs are told it."""
+    """Step with its place, as programs get it."""
 
     run: str
     recorded_in: str | None
@@ -176,7 +176,7 @@ class TracedStep(msgspec.Struct, kw_only=True):
 
 
 class Line(msgspec.Struct):
-    """A step with where it stands: how deep, and the commit of its intent."""
+    """Step with its depth, and the commit of its intent."""
 
     agent: str
     state: AgentState
@@ -186,18 +186,18 @@ class Line(msgspec.Struct):
 
 
 class WholeStep(Answer):
-    """A step with its values whole."""
+    """Step with its values in full."""
 
     line: Line
     told: TracedStep
 
     def lines(self) -> Iterable[TracedStep]:
-        """The step."""
+        """Yield the step."""
         return (self.told,)
 
 
 class Trace(Answer):
-    """A run as it is traced."""
+    """Traced run."""
 
     run: str
     agents: dict[str, AgentHistory]
@@ -205,19 +205,21 @@ class Trace(Answer):
     steps: list[Line]
 
     def lines(self) -> Iterator[TracedStep]:
-        """Each step, its values as they are recorded."""
+        """Yield each step with its values as recorded."""
         for line in self.steps:
             step = line.step
             yield self._told(line, step.arguments, step.items if step.streamed else step.result)
 
     async def whole(self, fetch: Payloads) -> AsyncIterator[WholeStep]:
-        """Each step with what is kept elsewhere put in. Raises Corrupt."""
+        """Yield each step with its blobs fetched. Raises Corrupt."""
         values = _Whole(fetch)
         for line in self.steps:
             yield WholeStep(line, self._told(line, *await values.of(line)))
 
     def began(self, agent: str, step: Step) -> EventTime:
-        """When a step began: what is recorded together with its outcome was so long before it."""
+        """Return when a step began: its measured duration before the time of its outcome if both
+        were recorded together.
+        """
         events = self.agents[agent].events
         intent, outcome = events[step.version], events.get(step.outcome_version or 0)
         if outcome is None or outcome.stored is not intent.stored:
@@ -225,12 +227,12 @@ class Trace(Answer):
         return earlier(intent.time, step.duration_ms)
 
     def attempts(self, agent: str, step: Step) -> Iterator[tuple[StepAttempted, int]]:
-        """A step's failed attempts with the versions at which they failed."""
+        """Yield a step's failed attempts with their versions."""
         versions = self.agents[agent].attempted.get(step.number, ())
         return zip(step.attempts, versions, strict=True)
 
     def _ended(self, agent: str, version: int | None) -> StepTime | None:
-        """When a version of an agent was; None where there is none."""
+        """Return the time of an agent's version; None for no version."""
         return self._time(self.agents[agent].events[version].time) if version is not None else None
 
     def _time(self, found: EventTime) -> StepTime:
@@ -289,9 +291,7 @@ class Trace(Answer):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a save made happen to an aggregate: its declared name, its id, the version that it came
-    to, the event's declared tag and its state.
-    """
+    """Change of an aggregate by a save: declared name, id, new version, event tag, state."""
 
     aggregate: str
     id: str
@@ -301,7 +301,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def changes_of(step: Step) -> list[Change]:
-    """What a save made happen; nothing of other steps, and of what is kept elsewhere."""
+    """Return the changes made by a save; none for other steps, or if they are stored as a blob."""
     if step.tool != SAVE.name or step.kind != SAVE.kind or step.status is not StepStatus.COMPLETED:
         return []
     try:
@@ -318,7 +318,7 @@ def changes_of(step: Step) -> list[Change]:
 
 
 def _named(state: Any, ids: Mapping[str, str]) -> Any:
-    """A state with the ids that new aggregates got."""
+    """Return a state with the ids that new aggregates got."""
     match state:
         case str():
             return ids.get(state, state)
@@ -355,13 +355,13 @@ class _CameTo(msgspec.Struct):
 
 
 def trace(run: str, history: list[Stored]) -> Trace:
-    """A run's steps from its commits. Raises UnknownEvent, Corrupt."""
+    """Trace a run from its commits. Raises UnknownEvent, Corrupt."""
     agents = by_agent(history)
     return Trace(run, agents, Beginning(history), _lines(agents))
 
 
 def steps_of(history: list[Stored]) -> list[Line]:
-    """Every agent's steps in the order of their intents, children after their parents."""
+    """Return all agents' steps in the order of their intents, children after their parents."""
     return _lines(by_agent(history))
 
 
@@ -392,14 +392,14 @@ def _nested(lines: list[Line]) -> Iterator[Line]:
 
 
 class _Whole:
-    """Steps' values with what is kept elsewhere put in."""
+    """Reader of steps' values with their blobs fetched."""
 
     def __init__(self, fetch: Payloads) -> None:
         self._fetch = fetch
         self._readers: dict[str, payloads.Reader] = {}
 
     async def of(self, line: Line) -> tuple[Any, Any]:
-        """A step's arguments and its result, or its items. Raises Corrupt."""
+        """Return a step's arguments and its result or items. Raises Corrupt."""
         step, state = line.step, line.state
         reader = self._readers.get(line.agent)
         if reader is None:
@@ -411,7 +411,7 @@ class _Whole:
 
 
 GUIDES_MAX = 40
-"""Levels that are drawn; a step deeper down says how deep it is."""
+"""Most levels drawn; a deeper step shows its depth as a number."""
 
 _PART = re.compile(
     r"(?P<group>\d+)\.(?P<index>\d+)(?=/|\Z)|progress:(?P<name>.*?)\.(?P<item>\d+)(?=/|\Z)",
@@ -420,15 +420,15 @@ _PART = re.compile(
 
 
 def branch(step: Step) -> str:
-    """Where a step stands inside the body around it: `0.1/2.0`; empty in the body itself."""
+    """Return a step's place in the body around it: `0.1/2.0`; empty in the body itself."""
     return step.scope.partition("/")[2]
 
 
 class Node(msgspec.Struct):
-    """A place in the tree: a step, or with `step` None one that holds steps.
+    """Node of the tree: a step, or with `step` None a node that holds steps.
 
-    `group` and `index` are a branch's spawn, `after` the steps that a place began after; `places`
-    are the scopes inside a place, by name.
+    `group` and `index` are a branch's spawn, `after` the steps that a node began after;
+    `places` are the scopes inside a node, by name.
     """
 
     label: str = ""
@@ -441,8 +441,8 @@ class Node(msgspec.Struct):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A line of the tree: the guides before it and before what stands under it, what the places
-    are called that hold nothing but its step, and the step.
+    """Line of the tree: its guides and those of its children, the names of enclosing nodes that
+    hold only its step, and the step.
     """
 
     guides: str
@@ -453,7 +453,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def tree(steps: Iterable[Step]) -> list[Node]:
-    """An agent's steps as the children of its root; they are given in order, parents first."""
+    """Build the tree of an agent's steps; they are given in order, parents first."""
     root = Node()
     bodies: dict[int, Node] = {}
     for step in steps:
@@ -469,7 +469,7 @@ def tree(steps: Iterable[Step]) -> list[Node]:
 
 
 def _parts(path: str) -> Iterator[str]:
-    """The scopes of a path from the outermost; what is no scope of ours is one of its own."""
+    """Yield the scopes of a path from the outermost; a part that is not such a scope is its own."""
     at = 0
     while at < len(path):
         found = _PART.match(path, at)
@@ -479,7 +479,7 @@ def _parts(path: str) -> Iterator[str]:
 
 
 def _enter(place: Node, name: str, step: Step) -> Node:
-    """The scope of a name inside a place; its first step makes it."""
+    """Return the scope of a name inside a node; its first step creates it."""
     known = place.places.get(name)
     if known is not None:
         return known
@@ -495,7 +495,7 @@ def _enter(place: Node, name: str, step: Step) -> Node:
 
 
 def _join(place: Node) -> None:
-    """Put branches that ran side by side under one node, where the first of them stands."""
+    """Group parallel branches under one node, at the place of the first."""
     waiting = [place]
     while waiting:
         node = waiting.pop()
@@ -521,7 +521,7 @@ def _join(place: Node) -> None:
 
 
 def _name(parallel: Node) -> None:
-    """Say of branches side by side how many there are, and which each is."""
+    """Name a branch with its index and the number of parallel branches."""
     branches = sorted(parallel.children, key=lambda node: (node.group or 0, node.index))
     is_group = len({node.group for node in branches}) == 1
     for number, node in enumerate(branches):
@@ -534,7 +534,7 @@ def _name(parallel: Node) -> None:
 
 
 def rows(nodes: list[Node]) -> Iterator[Row]:
-    """The tree's lines, from the top."""
+    """Yield the tree's lines, from the top."""
     waiting: list[tuple[Node, str, int, bool]] = []
     _wait(waiting, nodes, "", 0)
     while waiting:

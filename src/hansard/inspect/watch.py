@@ -1,10 +1,10 @@
-"""What `hansard up` found in the logs that it watches, in a file that any command may read.
+"""Findings of `hansard up` in the logs that it watches, in a file that any command can read.
 
     <data dir>/watch.json    a Watch: written every few seconds by the one `hansard up` that watches
     <data dir>/watch.lock    flock, held by it
 
-Findings are those since that process began: to restart it is to say that they were seen. What is
-still wrong then is found again.
+Findings are those since that process started: restarting it clears them, and damage that still
+exists is found again.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ COMPARE_S = 5.0
 """Pause between two comparisons of a log with its mark: three small requests a workspace."""
 
 PAGE_MESSAGES = 256
-"""Messages that are read at once, at most, and at most 8 MB of them."""
+"""Most messages read at once; also at most 8 MB of them."""
 
 READ_PAUSE = 50
-"""Each log is read from its first to its last message again and again, to see that every one is
-there and is the one that was written. After each page the reading pauses this many times as long
-as the page took, and after the last one as long as all of it took: a hundredth of the time."""
+"""Pause after a page, as a multiple of the time that the page took.
+
+Each log is read from its first to its last message again and again, to verify that every message
+exists unchanged. After the last page the pause is as long as the whole reading took. This takes a
+hundredth of the time.
+"""
 
 STALE_S = 30.0
-"""A watch that was not written for so long does not watch any more."""
+"""Age in seconds at which a watch that was not written counts as ended."""
 
 FINDINGS_MAX = 20
-"""Findings that are kept a workspace; what follows is counted."""
+"""Most findings stored per workspace; further ones are counted."""
 
 
 class WatchFinding(msgspec.Struct, frozen=True):
-    """One finding: when, and what is wrong."""
+    """Finding: its time and its text."""
 
     at: datetime
     fact: str
@@ -49,9 +52,11 @@ def _now() -> datetime:
 
 
 class Watched(msgspec.Struct):
-    """One workspace. `compared` is when its log was last compared with its mark, at `position`, or
-    when that was begun; `read` is the position that the reading of all messages reached,
-    `read_whole` when one last ended.
+    """Watched workspace.
+
+    `compared` is the time of the last comparison of its log with its mark, at `position`, or
+    the start of the watch; `read` is the position reached by reading all messages, `read_whole`
+    the time at which such a reading last ended.
     """
 
     position: int = 0
@@ -62,7 +67,7 @@ class Watched(msgspec.Struct):
     more: int = 0
 
     def find(self, fact: str) -> bool:
-        """Take in a finding; whether it is a new one."""
+        """Add a finding; return whether it is new."""
         if any(each.fact == fact for each in self.findings):
             return False
         if len(self.findings) >= FINDINGS_MAX:
@@ -73,18 +78,18 @@ class Watched(msgspec.Struct):
 
 
 class Watch(msgspec.Struct):
-    """What one `hansard up` watches, and when it last looked."""
+    """State of the `hansard up` that watches, and the time of its last check."""
 
     pid: int
     looked: datetime
     workspaces: dict[str, Watched] = {}
 
     def stale(self) -> str | None:
-        """Why it does not watch at this moment, if it does not."""
+        """Return why it does not watch at this moment; None if it does."""
         age_s = (_now() - self.looked).total_seconds()
         if age_s > STALE_S:
             who = f"'hansard up' (pid {self.pid})"
-            return f"{who} gave no sign of life for {age_s:,.0f} s: it has ended, or hangs"
+            return f"{who} has not reported for {age_s:,.0f} s: it has ended, or hangs"
         for name, one in self.workspaces.items():
             age_s = (_now() - one.compared).total_seconds()
             if age_s > STALE_S:
@@ -96,14 +101,16 @@ class Watch(msgspec.Struct):
 
 
 class Health(Answer):
-    """Whether `hansard up` watches, and what it found; `fact` says why it does not watch."""
+    """Health of the watched logs: whether `hansard up` watches, else `fact` says why not; and its
+    findings.
+    """
 
     healthy: bool
     fact: str | None = None
     watch: Watch | None = None
 
     def lines(self) -> Iterator[object]:
-        """One object: the health of all workspaces."""
+        """Return one object: the health of all workspaces."""
         workspaces = self.watch.workspaces if self.watch is not None else {}
         yield {
             "kind": "health",
@@ -118,12 +125,12 @@ class Health(Answer):
 
 
 def path_of(data_dir: Path) -> Path:
-    """Where the watch of a data directory is kept."""
+    """Return the path of a data directory's watch file."""
     return data_dir / "watch.json"
 
 
 def write(data_dir: Path, watch: Watch) -> None:
-    """Replace what is kept; it is not synced: after a crash it is stale. Raises OSError."""
+    """Replace the watch file; it is not synced, since it is stale after a crash. Raises OSError."""
     path = path_of(data_dir)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
@@ -133,7 +140,7 @@ def write(data_dir: Path, watch: Watch) -> None:
 
 
 def read(data_dir: Path) -> Watch | None:
-    """What is kept; None where nothing is, or nothing that can be read."""
+    """Read the watch file; None if there is none or it is unreadable."""
     try:
         return msgspec.json.decode(path_of(data_dir).read_bytes(), type=Watch)
     except (OSError, msgspec.DecodeError):
@@ -141,7 +148,7 @@ def read(data_dir: Path) -> Watch | None:
 
 
 def health(data_dir: Path) -> Health:
-    """Judge the watch of a data directory."""
+    """Return the health of a data directory's logs."""
     watch = read(data_dir)
     if watch is None:
         return Health(healthy=False, fact=f"no 'hansard up' watches the logs of '{data_dir}'")

@@ -1,4 +1,4 @@
-"""What went out of a run: to models, pages and tools, as it is on record."""
+"""Data that left a run for models, pages and tools, as recorded."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from hansard.inspect.payloads import Payloads
 from hansard.projections.reader import Reader
 
 _INSIDE = ("browser.find", "browser.look", "browser.choose", "browser.extract", "experience.checks")
-"""Steps that look at a page, or ask a check: nothing of the run goes anywhere."""
+"""Steps that only inspect a page, or run a check: they send nothing."""
 
 _NOT_SENT = "blocked"
 _NO_ADDRESS = "an address that is none"
 
 
 class SentOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="sent"):
-    """A call by which something left a run.
+    """Call that sent data out of a run.
 
     Attributes:
-        destination: Of a page its host, `a file` or `an address that is none`; else the tool's
+        destination: For a page its host, `a file` or `an address that is none`; else the tool's
             name.
         kind: `model`, `page` or `tool`.
-        agent: Whose call it was.
+        agent: The agent of the call.
         step: Its step.
-        tool: What was called.
-        status: How it stands on record: of one that is `requested` or `in_doubt` nobody knows
+        tool: The tool that was called.
+        status: Its recorded status; of one that is `requested` or `in_doubt` it is unknown
             whether it was made.
-        arguments: What it was given, as it is on record: a secret stands there by its name.
-        secrets: The names of the secrets that were given to it in their place.
+        arguments: Its recorded arguments; a secret is replaced by its name.
+        secrets: The names of the secrets passed to it.
     """
 
     destination: str
@@ -50,25 +50,26 @@ class SentOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
 
 
 class WhatLeft(Answer):
-    """What went out of a run.
+    """Calls that sent data out of a run.
 
     Attributes:
-        run: Which.
-        sent: Each call, in order.
+        run: The run.
+        sent: The calls, in order.
     """
 
     run: str
     sent: list[SentOut]
 
     def lines(self) -> Iterator[object]:
-        """Each call, then how many there are."""
+        """Yield each call, then their number."""
         yield from self.sent
         yield {"type": "left", "run": self.run, "count": len(self.sent)}
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call as it is on record: what is told of it follows from this alone. Its `result` is that
-    of a page's step: it says where the page was.
+    """Recorded call; the report on it derives from this alone.
+
+    The `result` of a page's step names the page's address.
     """
 
     agent: str
@@ -82,14 +83,15 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def what_left(workspace: Workspace, run: str, fetch: Payloads) -> list[SentOut]:
-    """The calls of a run to models, pages and tools that were or may have been made, in order.
-    Raises NotFound, Corrupt.
+    """Return the calls of a run to models, pages and tools that were or may have been made.
+
+    In order. Raises NotFound, Corrupt.
     """
     history = await workspace.states.history(run, await workspace.points.up_to(run, None))
     calls: list[Call] = []
     async for step in traces.trace(run, history).whole(fetch):
         detail = step.told
-        # What is taken over, or withheld in a fork, was made there alone where it first stood.
+        # A reused or withheld call of a fork was made only in the original run.
         elsewhere = (
             detail.reused or detail.reused_from or detail.withheld or detail.recorded_in != run
         )
@@ -112,11 +114,14 @@ _CALLS = """
 
 
 def by_tables(reader: Reader, run: str) -> WhatLeft:
-    """The same, of the steps that stand in tables: of a role's own those that it is shown. Raises
-    NotFound.
+    """Return the calls of a run from its steps in the tables; of a role, those it is shown.
+
+    Raises NotFound.
     """
     if not reader.rows("FROM runs WHERE run = $1 LIMIT 1", [run]):
-        raise NotFound(f"run {run!r:.80}", "give the id of one that the role is shown any of")
+        raise NotFound(
+            f"run {run!r:.80}", "give the id of a run of which the role is shown an event"
+        )
     rows = [dict(each) for each in reader.rows(_CALLS, [run])]
     for row in rows:
         for name in ("arguments", "result"):
@@ -125,7 +130,7 @@ def by_tables(reader: Reader, run: str) -> WhatLeft:
 
 
 def _sent(calls: Iterable[Call]) -> Iterator[SentOut]:
-    """Those of a run's calls, in order, by which something left it."""
+    """Yield the calls that sent data out of a run, in order."""
     hosts: dict[str, str] = {}  # by agent: each has its own page
     for call in calls:
         if not _is_sent(call):
@@ -153,7 +158,7 @@ def _is_sent(call: Call) -> bool:
 
 
 def _host(call: Call) -> str:
-    """The host of the page that a step was done to; empty where it is known to be none."""
+    """Return the host of a step's page; empty if it is known to have none."""
     result = call.result
     page = result.get("page") if isinstance(result, dict) else None
     address = page.get("address", "") if isinstance(page, dict) else ""

@@ -1,4 +1,4 @@
-"""Decisions: why one was made, and how it is shown."""
+"""Decisions: the reasons of one, and its rendering."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hansard.inspect.comparison_parts import Heading, Paragraph, ReportBlock, Ta
 from hansard.projections.reader import Reader
 
 CANDIDATES_MAX = 8
-"""How many decisions or runs an ambiguous text shows."""
+"""Most decisions or runs listed for an ambiguous text."""
 
 _ADDRESS = re.compile(r"(?P<position>\d{1,18})\.(?P<index>\d{1,9})")
 
@@ -35,7 +35,7 @@ _REMEDY = (
 
 
 class Unclear(CallerError):
-    """A text that several decisions or runs begin with."""
+    """Error: several decisions or runs begin with the text."""
 
     def __init__(self, text: str, found: list[str]) -> None:
         shown = "\n  ".join(found[:CANDIDATES_MAX])
@@ -48,23 +48,23 @@ class Unclear(CallerError):
 
 
 class NoDecision(CallerError):
-    """An address at which there is another event."""
+    """Error: the event at the address is not a decision."""
 
     def __init__(self, address: str, type_: str, run: str | None) -> None:
         remedy = f"see the decisions with 'hansard why {run}'" if run else _REMEDY
-        super().__init__(f"the event at {address} is no decision but {type_}: {remedy}")
+        super().__init__(f"the event at {address} is not a decision but {type_}: {remedy}")
         self.address = address
 
 
 class Decisions(Answer):
-    """The decisions of a run as of a position: a row of the macro `decided` each."""
+    """Decisions of a run as of a position: rows of the macro `decided`."""
 
     run: str
     position: int
     rows: list[dict[str, Any]]
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Each decision, then the run."""
+        """Yield each decision, then the run."""
         for row in self.rows:
             at = moment(row["at"])
             yield {"kind": "decision", "run": self.run, **row, "at": at}
@@ -72,26 +72,26 @@ class Decisions(Answer):
 
 
 class Explained(Answer):
-    """All that is known of a decision as of a position: rows of the macro `why`."""
+    """Facts of a decision as of a position: rows of the macro `why`."""
 
     decision: str
     position: int
     rows: list[dict[str, Any]]
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Each fact, then the decision."""
+        """Yield each fact, then the decision."""
         for row in self.rows:
             yield {"kind": "fact", "decision": self.decision, **plain(row)}
         yield {"kind": "explained", "decision": self.decision, "position": self.position}
 
 
 def decision_text(found: Explained) -> Told:
-    """A decision in words and tables."""
+    """Render a decision as words and tables."""
     return told_of(found.decision, found.rows)
 
 
 def blocks(found: Decisions | Explained, *, whole: bool = False) -> Iterator[ReportBlock]:
-    """The same for people; whole: all rows of what is many."""
+    """Yield the blocks of a decision or of a run's decisions; `whole` shows all rows."""
     match found:
         case Decisions():
             yield from _of_run(found)
@@ -123,7 +123,7 @@ def _of_decision(found: Explained, *, whole: bool) -> Iterator[ReportBlock]:
 
 
 def why(answers: Reader, text: str) -> Decisions | Explained:
-    """Explain a decision by its id, address or prefix; list the decisions of a run.
+    """Explain a decision by its id, address or prefix, or list the decisions of a run.
 
     Raises NotFound, Unclear, NoDecision, ProjectionError.
     """
@@ -135,8 +135,10 @@ def why(answers: Reader, text: str) -> Decisions | Explained:
 
 
 def _rows(answers: Reader, decision: str) -> list[dict[str, Any]]:
-    """All that is known of a decision; inputs of other runs are looked for in all of the record,
-    which is what costs time, and only where there are any.
+    """Query the facts of a decision.
+
+    Inputs of other runs require a slow search of the whole record; it is made only if there are
+    any.
     """
     rows = answers.rows("SELECT * FROM why($1)", [decision])
     elsewhere = {row["number"] for row in rows if _is_elsewhere(row)}
@@ -159,7 +161,7 @@ def _is_elsewhere(row: dict[str, Any]) -> bool:
 
 
 def find(answers: Reader, text: str) -> tuple[str | None, str]:
-    """A decision's id and its run; or no decision and a run.
+    """Return a decision's id and its run, or no decision and a run.
 
     Raises NotFound, Unclear, NoDecision.
     """
@@ -201,24 +203,24 @@ def _at(answers: Reader, text: str, position: int, index: int) -> tuple[str, str
 
 
 Row = dict[str, Any]
-"""A row of the macro `why`: part, number, name, value, event, address, at."""
+"""Row of the macro `why`: part, number, name, value, event, address, at."""
 
 
 WHOLE_MAX = 12
-"""Most rows of a table that is shown whole."""
+"""Most rows of a table that is shown in full."""
 
 SHOWN = 10
-"""So many rows are shown of a longer one."""
+"""Rows shown of a longer table."""
 
 SHOWN_OF_EACH = 3
-"""So many of those that came of one tool or key, where all of them are many."""
+"""Rows shown of each tool or key, if all of them are many."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A table: what it shows, the names of its columns, its rows. The last column says where.
+    """Table of one part of a decision: title, column names, rows; the last column is the address.
 
-    `fold` says which rows are shown where they are many: the newest, the first, the first of
-    `each` tool or key, or all ("").
+    `fold` selects the rows shown if they are many: the newest, the first, the first of `each`
+    tool or key, or all ("").
     """
 
     title: str
@@ -227,7 +229,7 @@ class Part(msgspec.Struct, frozen=True):
     fold: str = ""
 
     def folded(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]], str]:
-        """The rows that are shown, those that are not, and a word on these."""
+        """Return the rows shown, the rows left out, and a note on these."""
         if not self.fold or len(self.rows) <= WHOLE_MAX:
             return self.rows, [], ""
         if self.fold == "newest":
@@ -239,7 +241,7 @@ class Part(msgspec.Struct, frozen=True):
         return shown, rest, f"and {len(rest):,} more"
 
     def _first_of_each(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]], str]:
-        """Some rows of each tool or key, so that those of which there are few are among them."""
+        """Return some rows of each tool or key, so that rare ones are included."""
         seen: Counter[str] = Counter()
         shown: list[tuple[str, ...]] = []
         rest: list[tuple[str, ...]] = []
@@ -253,7 +255,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A decision in words: what was asked and chosen, some sentences, and tables that follow."""
+    """Decision in words: question and choice, some sentences, and tables."""
 
     decision: str
     run: str
@@ -265,27 +267,27 @@ class Told(msgspec.Struct, frozen=True):
 
 
 _TITLES = {
-    "alternative": ("What could have been chosen", ("", "alternative", "score", "margin", "why")),
-    "input": ("What it was made from", ("", "what", "by", "words")),
-    "after": ("Results it had been given", ("step", "tool", "status", "asked", "words")),
+    "alternative": ("Alternatives", ("", "alternative", "score", "margin", "why")),
+    "input": ("Inputs", ("", "what", "by", "words")),
+    "after": ("Earlier results", ("step", "tool", "status", "asked", "words")),
     "message": ("Messages in its context", ("version", "role", "words")),
-    "policy": ("What the gate refused around it", ("step", "tool", "rule", "when", "reason")),
+    "policy": ("Nearby refusals by the gate", ("step", "tool", "rule", "when", "reason")),
     "approval": (
-        "What was approved or denied around it",
+        "Nearby approvals and denials",
         ("step", "tool", "answer", "by", "because", "answered"),
     ),
-    "settlement": ("What somebody settled around it", ("step", "tool", "verdict", "by", "because")),
+    "settlement": ("Nearby settled steps", ("step", "tool", "verdict", "by", "because")),
     "version": ("Versions", ("what", "which")),
     "actor": ("Who acted", ("", "")),
-    "followed": ("What the agent did next", ("step", "tool", "status", "asked", "words")),
-    "hand-off": ("Whom it handed on to", ("to", "because", "with")),
+    "followed": ("Next actions of the agent", ("step", "tool", "status", "asked", "words")),
+    "hand-off": ("Handed on to", ("to", "because", "with")),
     "next": ("Its next decision", ("words",)),
-    "outcome": ("What came of the run", ("what", "words")),
+    "outcome": ("Outcome of the run", ("what", "words")),
 }
-"""Each part's heading and columns, in the order in which they are shown."""
+"""Heading and columns of each part, in order."""
 
 BY = 2
-"""The column of an input that says by whose step and of which tool or key it is."""
+"""Column of an input with the agent's step and the tool or key."""
 
 _FOLDS = {
     "input": "each",
@@ -296,11 +298,11 @@ _FOLDS = {
     "settlement": "first",
     "followed": "first",
 }
-"""Which rows of a long part are shown."""
+"""Selection of the rows shown of a long part."""
 
 
 def plain(row: Row) -> Row:
-    """A row as it is emitted: its value as plain values, its time with a zone."""
+    """Return a row for programs: its value as plain values, its time with a zone."""
     at = row["at"]
     return {
         "part": row["part"],
@@ -314,12 +316,12 @@ def plain(row: Row) -> Row:
 
 
 def moment(at: datetime) -> str:
-    """A time of the tables, which are UTC, with its zone."""
+    """Format a time of the tables, which is UTC, with its zone."""
     return at.replace(tzinfo=UTC).isoformat()
 
 
 def told_of(decision: str, rows: Sequence[Row]) -> Told:
-    """The rows of a decision as words. `value` is JSON."""
+    """Render the rows of a decision; `value` is JSON."""
     plain_rows = [plain(row) for row in rows]
     facts = {row["name"]: row["value"] for row in plain_rows if row["part"] == "decision"}
     first = next(row for row in plain_rows if row["part"] == "decision")
@@ -364,7 +366,7 @@ def _sentences(facts: dict[str, Any], first: Row) -> Iterable[str]:
 
 
 def _made_from(rows: Iterable[Row]) -> Iterable[str]:
-    """What its inputs are, by how many of each."""
+    """Yield the kinds of inputs with their numbers."""
     values = [row["value"] for row in rows if row["part"] == "input"]
     of: Counter[str] = Counter()
     for value in values:
@@ -381,7 +383,7 @@ def _made_from(rows: Iterable[Row]) -> Iterable[str]:
 
 
 def _integrity(rows: Iterable[Row]) -> Iterable[str]:
-    """The untrusted input that a decision rests on, and who declassified it."""
+    """Yield the untrusted inputs of a decision, and who declassified them."""
     for value in (row["value"] for row in rows if row["part"] == "integrity"):
         sources = f": {listed(value['sources'])}" if value["sources"] else ""
         by = (
@@ -431,7 +433,7 @@ def _cells(part: str, row: Row) -> tuple[str, ...]:
 
 
 def _version(value: dict[str, Any]) -> str:
-    """A tool as it was declared."""
+    """Render a tool as declared."""
     known = ((name, _text(value.get(name))) for name in ("version", "effects", "source"))
     return ", ".join(f"{name} {text}" for name, text in known if text)
 

@@ -1,7 +1,7 @@
-"""Other people's agents on the record.
+"""Integrations: agents and programs of others on the record.
 
-Each package here brings programs of one kind to a session, as a program of ours would be: through
-`hansard.client`. It may touch that and what lies below, and nothing below knows of it.
-`hansard.integrations.mcp` is for clients and servers that speak the Model Context Protocol,
-`hansard.integrations.a2a` for agents that speak Agent2Agent; `forwarded` is a tool of theirs.
+Each package here connects programs of one kind to a session through `hansard.client`, as any other
+program would. It may import that and lower layers; no lower layer imports it.
+`hansard.integrations.mcp` is for clients and servers of the Model Context Protocol,
+`hansard.integrations.a2a` for agents that speak Agent2Agent; `forwarded` is a tool that they run.
 """

@@ -3,9 +3,9 @@
     from hansard.integrations import dspy
     record.optimize("rag", tasks, evaluate=..., propose=ask, search=dspy.search(breadth=4, depth=3))
 
-DSPy words what its model is asked, so `propose` is that model here: it is given a text, and an
-empty list of results, and returns the answer. What is asked and evaluated are the steps of the
-optimisation's run; who goes on with one that was killed is answered from the record.
+DSPy words the requests to its model, so `propose` is that model here: it gets a text and an empty
+list of results, and returns the answer. Requests and evaluations are the steps of the
+optimisation's run; resuming a killed optimisation answers them from the record.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 
 BREADTH, DEPTH = 4, 3
-"""Instructions a round, and rounds, where nothing else is said."""
+"""Default number of instructions per round, and of rounds."""
 
 _QUIETLY = {"num_threads": 1, "display_progress": False, "display_table": False}
-"""In the thread of the session, and without a word on stdout."""
+"""Settings: run in the session's thread, without output on stdout."""
 
 
 class _Stopped(BaseException):
-    """Ends COPRO, which goes on where an `Exception` is raised."""
+    """Stops COPRO, which catches every `Exception` and continues."""
 
 
 class _Tried:
-    """The texts that were tried, in order, each with its mean and what it was made of."""
+    """Tried texts in order, each with its mean and its parent."""
 
     def __init__(self, search: PromptSearch) -> None:
         self._search = search
@@ -54,7 +54,7 @@ class _Tried:
         self.found = [PromptCandidate(text=search.text, score=search.mean(search.text))]
 
     def mean(self, text: str) -> float:
-        """The mean of a text over the tasks of the search. Raises _Stopped."""
+        """Return the mean of a text over the tasks of the search. Raises _Stopped."""
         target = self._search.text if text == self._base else text
         for each in self.found:
             if each.text == target:
@@ -69,8 +69,10 @@ class _Tried:
         return score
 
     def ask(self, prompt: str) -> str:
-        """The model's answer; what comes of it is made of the best text so far, as COPRO shows it
-        the attempts. Raises _Stopped.
+        """Return the model's answer.
+
+        A resulting text has the best text so far as its parent, since COPRO shows the model its
+        attempts. Raises _Stopped.
         """
         places = range(len(self.found))
         self._shown = max(places, key=lambda place: (self.found[place].score, -place))
@@ -81,13 +83,13 @@ class _Tried:
 
 
 class _Engine:
-    """What DSPy's model asks: `propose`."""
+    """Engine of DSPy's model: it calls `propose`."""
 
     def __init__(self, tried: _Tried) -> None:
         self._tried = tried
 
     def complete(self, request: Any) -> Any:
-        """The answer to all that is said in a request."""
+        """Return the answer to all messages of a request."""
         system = request.system or ""
         first = system if isinstance(system, str) else "".join(each.text for each in system)
         parts = [first, *(each.text or "" for each in request.messages)]
@@ -101,48 +103,48 @@ class _Engine:
         )
 
     def stream(self, request: Any) -> Iterator[Any]:
-        """The same, as events."""
+        """Yield the answer as events."""
         yield from response_to_events(self.complete(request))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 class _Model(dspy.LM):  # type: ignore[misc,unused-ignore]  # it has no types
-    """Shows no history: COPRO has it printed to stdout."""
+    """Model without a history, which COPRO would print to stdout."""
 
     def inspect_history(self, *given: Any, **named: Any) -> str:
-        """Nothing: what was asked stands on record."""
+        """Return an empty text: requests are on record."""
         del given, named
         return ""
 
 
 class _Program(dspy.Module):  # type: ignore[misc,unused-ignore]  # it has no types
-    """What COPRO works on: the instructions of its one predictor are the prompt's text."""
+    """Program that COPRO optimises: the instructions of its one predictor are the prompt's text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.prompt = dspy.Predict(dspy.Signature("tasks -> score", text))
 
     def forward(self, tasks: _Tried) -> Any:
-        """How the text does on all tasks."""
+        """Return the text's result over all tasks."""
         return dspy.Prediction(score=tasks.mean(self.prompt.signature.instructions))
 
 
 def _bare(text: str) -> str:
-    """A text as COPRO gives it."""
+    """Strip a text that COPRO proposes."""
     return text.strip('"').strip()
 
 
 def search(*, breadth: int = BREADTH, depth: int = DEPTH) -> Searcher:
-    """DSPy's search.
+    """Return DSPy's search.
 
     Args:
-        breadth: Instructions that it tries in a round, two or more.
+        breadth: Instructions tried per round, two or more.
         depth: Rounds.
 
     Raises:
-        BadValue: For a breadth or depth that is none; when it runs, where the budget takes no
+        BadValue: The breadth or depth is invalid; when it runs, the budget suffices for no
             candidate.
     """
     if breadth < 2 or depth < 1:  # noqa: PLR2004 -- as COPRO has it

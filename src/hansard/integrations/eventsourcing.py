@@ -1,9 +1,11 @@
-"""The eventsourcing library's persistence module: set PERSISTENCE_MODULE to this module's name.
+"""Persistence module of the eventsourcing library; set PERSISTENCE_MODULE to this module's name.
 
-For programs that do not open a record themselves. The factory of each application opens one by the
+For programs that do not open a record themselves. Each application's factory opens one by the
 application's environment, which the library fills from the process's: HANSARD_WORKSPACE,
-HANSARD_DATA_DIR, HANSARD_NATS_URL and the other settings; closing the application closes it. What
-applications can do on a record, and what UNDECLARED=store means: `hansard.state.recorder.native`.
+HANSARD_DATA_DIR, HANSARD_NATS_URL and the other settings; closing the application closes the
+record.
+
+The features of applications on a record, and UNDECLARED=store: `hansard.state.recorder.native`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from hansard.state.recorder import native
 
 
 class Factory(native.NativeFactory):
-    """Recorders over the log of a record of its own."""
+    """Factory of recorders over the log of a record of its own."""
 
     def __init__(self, env: MutableMapping[str, str]) -> None:
         self._record = opened(settings.load(env))
@@ -28,5 +30,5 @@ class Factory(native.NativeFactory):
             raise
 
     def close(self) -> None:
-        """Close the record; its recorders raise InterfaceError from now on."""
+        """Close the record; its recorders then raise InterfaceError."""
         self._record.close()

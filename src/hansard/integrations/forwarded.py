@@ -1,4 +1,4 @@
-"""Tools of others: what runs them is elsewhere, and their arguments may have any names."""
+"""Tools that are run elsewhere; their arguments may have any names."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hansard.agents.steps.tools import ToolSpec
 
 
 class ForwardedTool(ToolSpec, frozen=True, kw_only=True):
-    """A tool that somebody else runs."""
+    """Tool that another program runs."""
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """As they are, all by name."""
+        """Return the arguments by name, unchanged."""
         del args
         return dict(kwargs)
 
     def passed(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """All by name."""
+        """Return the arguments by name."""
         return (), dict(arguments)

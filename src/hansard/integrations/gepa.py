@@ -3,8 +3,9 @@
     from hansard.integrations import gepa
     record.optimize("rag", tasks, evaluate=..., propose=..., search=gepa.search(seed=7))
 
-What GEPA evaluates and proposes are the steps of the optimisation's run, so it needs no folder of
-its own to be resumed: with the same seed it asks the same, and is answered from the record.
+GEPA's evaluations and proposals are the steps of the optimisation's run, so it needs no folder of
+its own to be resumed: with the same seed it makes the same requests, which are answered from the
+record.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 
 COMPONENT = "prompt"
-"""What GEPA calls the one text that it works on."""
+"""GEPA's name of the one text that it optimises."""
 
 MINIBATCH = 3
-"""Tasks that a proposal is made from, where nothing else is said."""
+"""Default number of tasks per proposal."""
 
 
 class _Adapter:
-    """Has a search's tasks evaluated."""
+    """Adapter that evaluates a search's tasks."""
 
     def __init__(self, search: PromptSearch) -> None:
         self._search = search
@@ -39,7 +40,7 @@ class _Adapter:
         candidate: dict[str, str],
         capture_traces: bool = False,  # noqa: FBT001, FBT002 -- as GEPA has it
     ) -> EvaluationBatch[Any, Any]:
-        """The scores of a candidate on some tasks."""
+        """Return the scores of a candidate on some tasks."""
         scores = [self._search.evaluate(candidate[COMPONENT], task) for task in batch]
         traces: list[Any] = [
             {"task": task, "score": score} for task, score in zip(batch, scores, strict=True)
@@ -54,7 +55,7 @@ class _Adapter:
         reflective_dataset: Mapping[str, Sequence[Mapping[str, Any]]],
         components_to_update: list[str],
     ) -> dict[str, str]:
-        """Another text. GEPA goes on where this raises, so that is kept for who called it."""
+        """Return a new text. GEPA continues after an error, so the error is kept for the caller."""
         shown = [each["task"] for name in components_to_update for each in reflective_dataset[name]]
         try:
             return {COMPONENT: self._search.propose(candidate[COMPONENT], shown)}
@@ -63,7 +64,7 @@ class _Adapter:
             raise
 
     def ended(self, gepa_state: Any) -> bool:  # noqa: ARG002 -- as GEPA calls it
-        """Whether GEPA is to stop, since a proposal could not be had."""
+        """Return whether GEPA must stop, because a proposal failed."""
         return self.failed is not None
 
     def make_reflective_dataset(
@@ -72,27 +73,27 @@ class _Adapter:
         eval_batch: EvaluationBatch[Any, Any],
         components_to_update: list[str],
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Which tasks a proposal is made from."""
+        """Return the tasks that a proposal is made from."""
         return {name: eval_batch.trajectories or [] for name in components_to_update}
 
 
 class _Silent:
-    """Logs nothing: what is asked stands on record."""
+    """Logger that drops everything: requests are on record."""
 
     def log(self, message: str) -> None:
-        """Take note of nothing."""
+        """Drop the message."""
 
 
 def search(*, seed: int = 0, minibatch: int = MINIBATCH, **options: Any) -> Searcher:
-    """GEPA's search.
+    """Return GEPA's search.
 
     Args:
-        seed: What it draws by: the same one asks the same.
+        seed: Seed of its random choices; the same one makes the same requests.
         minibatch: Tasks that a proposal is made from.
-        **options: Further ones of `gepa.optimize`, such as `use_merge=True`.
+        **options: Further options of `gepa.optimize`, such as `use_merge=True`.
 
     Raises:
-        BadValue: When it runs, where the budget takes no candidate.
+        BadValue: When it runs, the budget suffices for no candidate.
     """
 
     def searched(work: PromptSearch) -> list[PromptCandidate]:

@@ -183,7 +183,7 @@ BAD: dict[bytes, str] = {
     b"[]": "a batch",
     b"7": "no object",
     b'{"jsonrpc":"1.0","id":1,"method":"ping"}': "not '2.0'",
-    b'{"jsonrpc":"2.0","id":true,"method":"ping"}': "neither a text nor a whole number",
+    b'{"jsonrpc":"2.0","id":true,"method":"ping"}': "neither a string nor an integer",
     b'{"jsonrpc":"2.0","id":1,"method":7}': "no text",
     b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}': "no object",
     b'{"jsonrpc":"2.0","id":1}': "neither a request nor an answer",

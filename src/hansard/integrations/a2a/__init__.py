@@ -1,6 +1,6 @@
-"""Agent to agent: what a program asks of another agent over A2A, and what one is asked.
+"""Agent2Agent: requests of a program to another agent, and requests that an agent receives.
 
-It may touch sessions, and the A2A SDK (`pip install 'hansard[a2a]'`), of which public parts alone.
-`client` records what is sent and what comes back, `server` what an agent is asked and answers;
-`messages` are the protocol's messages as values of the record.
+Uses sessions, and only the public parts of the A2A SDK (`pip install 'hansard[a2a]'`). `client`
+records the requests sent and their answers, `server` the requests received and their answers;
+`messages` converts the protocol's messages to values of the record.
 """

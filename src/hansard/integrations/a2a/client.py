@@ -1,10 +1,10 @@
-"""A client of another agent whose requests are steps.
+"""Client of another agent whose requests are steps.
 
-Sending a message is a step with an effect: its updates are the step's items, each on record before
-the program gets it. Where one was cut off, the agent is asked for the task that it made of that
-message, which carries the call's key; if it has none of it, that is no proof, and the call is in
-doubt. What only reads is a step that may run again. The ids that a program draws for its messages
-are new each time, and no part of what a call is found again by.
+Sending a message is a step with an effect: its updates are the step's items, each recorded before
+the program gets it. If the connection broke, the client looks for the agent's task of that message,
+which carries the call's key; if there is none, that proves nothing, and the call is in doubt. A
+read is a step that may run again. The ids that a program draws for its messages differ each time
+and are no part of the call's key.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from hansard.integrations.a2a.server import KEY, mark, marked, plain, proto
 from hansard.integrations.forwarded import ForwardedTool
 
 PAGES_MAX, PAGE_TASKS = 20, 100
-"""Of the agent's tasks that are looked through for one that was cut off, the newest first."""
+"""Most pages, and tasks per page, searched for a task whose connection broke, newest first."""
 
 REFUSED_MIN, FAILED_MIN = 400, 500
-"""Statuses of HTTP by which a server says that it did nothing."""
+"""Smallest HTTP status by which a server reports that it did nothing."""
 
 ERRORS = tuple(
     each
@@ -65,7 +65,7 @@ ERRORS = tuple(
     for each in vars(module).values()
     if isinstance(each, type) and issubclass(each, agent_errors.A2AError)
 )
-"""What an agent may answer, and the SDK's client say: a replay raises it as it was."""
+"""Errors of an agent and of the SDK's client; a replay raises them unchanged."""
 
 P = TypeVar("P", bound=Proto)
 
@@ -78,16 +78,18 @@ async def recorded(
     config: ClientConfig | None = None,
     interceptors: Sequence[ClientCallInterceptor] = (),
 ) -> RecordedClient:
-    """A client of the agent at a URL, whose card is a step, too, so that a replay asks nobody.
+    """Connect a recorded client to the agent at a URL.
+
+    Its card is read in a step, so that a replay makes no request.
 
     Args:
-        session: In which the requests are steps.
-        url: Where its card is; it is no part of what a call is found again by.
-        agent: What the other agent is called on record.
-        config: As the SDK takes it.
-        interceptors: As the SDK takes them.
+        session: The session in which requests are steps.
+        url: The address of the card; it is no part of the key of a call.
+        agent: The other agent's name on record.
+        config: The SDK's configuration.
+        interceptors: The SDK's interceptors.
 
-    Raises BadName, and as the SDK's resolver of cards.
+    Raises BadName, and the errors of the SDK's resolver of cards.
     """
 
     async def agent_card(_: Proto, *, context: ClientCallContext | None) -> AgentCard:
@@ -103,13 +105,15 @@ async def recorded(
 
 
 class RecordedClient(Client):
-    """Another agent, asked in a session: a client of the SDK like the one that it is made of."""
+    """Client of another agent in a session; it wraps a client of the SDK."""
 
     def __init__(self, client: Client, session: AsyncCommonSession, agent: str) -> None:
-        """Args:
-            client: What asks; it is closed with this.
-            session: In which the requests are steps.
-            agent: What the other agent is called on record.
+        """Wrap a client of the SDK.
+
+        Args:
+            client: The SDK's client; it is closed with this one.
+            session: The session in which requests are steps.
+            agent: The other agent's name on record.
 
         Raises BadName.
         """
@@ -121,8 +125,10 @@ class RecordedClient(Client):
     async def send_message(
         self, request: SendMessageRequest, *, context: ClientCallContext | None = None
     ) -> AsyncIterator[StreamResponse]:
-        """Send a message, and take what comes of it. Raises as the SDK's, and as a call of a tool:
-        InDoubt where nobody can tell whether it was taken up.
+        """Send a message and yield its updates.
+
+        Raises the errors of the SDK and of a tool call: InDoubt if it is unknown whether the agent
+        accepted it.
         """
 
         async def forward(key: str, **_: Any) -> Any:
@@ -149,7 +155,7 @@ class RecordedClient(Client):
         self, request: SendMessageRequest, context: ClientCallContext | None
     ) -> Callable[..., Any]:
         async def ask_for_its_task(key: str, **_: Any) -> Happened | None:
-            """Look for the task of a message by its key. Nothing found is no proof."""
+            """Look for the task of a message by its key; its absence proves nothing."""
             asked = ListTasksRequest(
                 tenant=request.tenant,
                 context_id=request.message.context_id,
@@ -172,7 +178,7 @@ class RecordedClient(Client):
     async def subscribe(
         self, request: SubscribeToTaskRequest, *, context: ClientCallContext | None = None
     ) -> AsyncIterator[StreamResponse]:
-        """Follow a task on; what came is on record."""
+        """Follow a task; its updates are recorded."""
 
         async def forward(**_: Any) -> Any:
             async for found in self._client.subscribe(request, context=context):
@@ -187,13 +193,13 @@ class RecordedClient(Client):
     async def get_task(
         self, request: GetTaskRequest, *, context: ClientCallContext | None = None
     ) -> Task:
-        """As the SDK's."""
+        """Return a task, as the SDK does."""
         return await self._step(self._client.get_task, request, context, Effects.PURE, Task)
 
     async def list_tasks(
         self, request: ListTasksRequest, *, context: ClientCallContext | None = None
     ) -> ListTasksResponse:
-        """As the SDK's."""
+        """List tasks, as the SDK does."""
         return await self._step(
             self._client.list_tasks, request, context, Effects.PURE, ListTasksResponse
         )
@@ -201,7 +207,7 @@ class RecordedClient(Client):
     async def cancel_task(
         self, request: CancelTaskRequest, *, context: ClientCallContext | None = None
     ) -> Task:
-        """As the SDK's. What was cut off may be said again."""
+        """Cancel a task, as the SDK does; a broken request may be sent again."""
         return await self._step(
             self._client.cancel_task, request, context, Effects.IDEMPOTENT, Task
         )
@@ -209,7 +215,7 @@ class RecordedClient(Client):
     async def create_task_push_notification_config(
         self, request: TaskPushNotificationConfig, *, context: ClientCallContext | None = None
     ) -> TaskPushNotificationConfig:
-        """As the SDK's."""
+        """Create a push notification configuration, as the SDK does."""
         return await self._step(
             self._client.create_task_push_notification_config,
             request,
@@ -224,7 +230,7 @@ class RecordedClient(Client):
         *,
         context: ClientCallContext | None = None,
     ) -> TaskPushNotificationConfig:
-        """As the SDK's."""
+        """Return a push notification configuration, as the SDK does."""
         return await self._step(
             self._client.get_task_push_notification_config,
             request,
@@ -239,7 +245,7 @@ class RecordedClient(Client):
         *,
         context: ClientCallContext | None = None,
     ) -> ListTaskPushNotificationConfigsResponse:
-        """As the SDK's."""
+        """List push notification configurations, as the SDK does."""
         return await self._step(
             self._client.list_task_push_notification_configs,
             request,
@@ -254,7 +260,7 @@ class RecordedClient(Client):
         *,
         context: ClientCallContext | None = None,
     ) -> None:
-        """As the SDK's."""
+        """Delete a push notification configuration, as the SDK does."""
         ask = self._client.delete_task_push_notification_config
         await _called(self._session, self._agent, ask, request, context, Effects.IDEMPOTENT)
 
@@ -265,7 +271,7 @@ class RecordedClient(Client):
         context: ClientCallContext | None = None,
         signature_verifier: Callable[[AgentCard], None] | None = None,
     ) -> AgentCard:
-        """As the SDK's; a card that is on record was verified when it came."""
+        """Return the extended card; a recorded one was verified when it was read."""
 
         async def call(
             request: GetExtendedAgentCardRequest, *, context: ClientCallContext | None
@@ -278,7 +284,7 @@ class RecordedClient(Client):
         return await self._step(call, request, context, Effects.PURE, AgentCard)
 
     async def add_interceptor(self, interceptor: ClientCallInterceptor) -> None:
-        """As the SDK's: it sees what is sent, not what is answered from the record."""
+        """Add an interceptor of the SDK; it sees requests sent, not answers from the record."""
         await self._client.add_interceptor(interceptor)
 
     async def close(self) -> None:
@@ -305,7 +311,7 @@ async def _called(
     context: ClientCallContext | None,
     effects: Effects,
 ) -> Any:
-    """What a request comes to, as JSON, from the record or by the agent."""
+    """Return a request's answer as JSON, from the record or from the agent."""
 
     async def forward(**_: Any) -> Any:
         try:
@@ -335,7 +341,7 @@ def _spec(
 
 
 def _client_error(error: A2AClientError) -> Exception:
-    """An error of the SDK's client, or NotDone where the request surely never was one."""
+    """Return an error of the SDK's client, or NotDone if the request surely was not sent."""
     cause = error.__cause__
     unreached = isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout)
     refused = (

@@ -1,8 +1,8 @@
-"""An agent that others ask over A2A: what each task was asked and told is a run of the record.
+"""Server of an agent: the requests and answers of each task are a run of the record.
 
-Whatever the SDK serves it by (JSON-RPC, REST, gRPC), an executor gets a message and tells events.
-Both are steps of the run, and so is what the executor does with tools meanwhile; an event is on
-record before its client gets it.
+Over any transport of the SDK (JSON-RPC, REST, gRPC), an executor gets a message and emits events.
+Both are steps of the run, and so are the executor's tool calls; an event is recorded before its
+client gets it.
 """
 
 from __future__ import annotations
@@ -24,52 +24,53 @@ from hansard.client.session import AsyncSession
 from hansard.domain.steps import Effects
 from hansard.integrations.forwarded import ForwardedTool
 
-# A2A's messages as values of the record: their JSON, as the protocol itself writes it.
+# A2A's messages as values of the record: their JSON as the protocol defines it.
 
 RUN, KEY = "hansard/run", "hansard/key"
-"""In the metadata of a message: the run of who sent it, and the key of that call."""
+"""Key in a message's metadata: the sender's run, and the key of that call."""
 
 P = TypeVar("P", bound=Proto)
 
 
 def plain(message: Proto) -> dict[str, Any]:
-    """A message as JSON has it; fields that are not set are left out."""
+    """Return a message as JSON, without unset fields."""
     found: dict[str, Any] = MessageToDict(message)
     return found
 
 
 def proto(value: Any, kind: type[P]) -> P:
-    """The message of a kind that JSON tells of. A field that this SDK does not know is left out."""
+    """Build a message of a kind from JSON; fields unknown to this SDK are dropped."""
     message: P = kind()
     ParseDict(value, message, ignore_unknown_fields=True)
     return message
 
 
 def marked(message: Message, run: str, key: str) -> None:
-    """Say in a message of which call it is."""
+    """Add the call's key to a message."""
     message.metadata.update({RUN: run, KEY: key})
 
 
 def mark(message: Message, name: str) -> str:
-    """What a message says of the call that it is of; empty for nothing."""
+    """Return a field of the sender's call in a message; empty if it has none."""
     text = plain(message).get("metadata", {}).get(name)
     return text if isinstance(text, str) else ""
 
 
 TASK_LABEL, CONTEXT_LABEL = "a2a_task", "a2a_context"
 CALLER_LABEL, CALL_LABEL = "a2a_caller_run", "a2a_caller_key"
-"""A run's labels: the task that it is of, its context, and who sent it: the run, and the key of the
-step there. What a sender says of itself is its word.
+"""Labels of a run: its task, its context, and the sender: the run, and the key of the step there.
+The sender's claims are not verified.
 """
 
 
 PROGRAM = "hansard.integrations.a2a"
-"""What a run says that it is of."""
+"""Program of the runs."""
 
 
 class RecordedExecutor(AgentExecutor):
-    """An executor whose tasks are runs. The session of a task is the current one in it: tools that
-    `hansard.tool` declares are its steps.
+    """Executor whose tasks are runs.
+
+    The session of a task is current in it: tools declared with `hansard.tool` are its steps.
     """
 
     def __init__(
@@ -81,12 +82,14 @@ class RecordedExecutor(AgentExecutor):
         agent: str | None = None,
         role: str | None = None,
     ) -> None:
-        """Args:
-        executor: What does the work.
-        record: Where it is recorded; it is open as long as this is asked.
-        workflow: Of the runs.
-        agent: Who does the work.
-        role: In which role.
+        """Wrap an executor.
+
+        Args:
+            executor: The executor that does the work.
+            record: The record; it must stay open as long as the executor is used.
+            workflow: The workflow of the runs.
+            agent: The agent's name.
+            role: The agent's role.
         """
         self._executor = executor
         self._record = record
@@ -94,15 +97,16 @@ class RecordedExecutor(AgentExecutor):
         self._agent, self._role = agent, role
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Do the work of a message, in a run of its own. Raises as the executor, whose error is on
-        record, and as `record.run`.
+        """Execute a message in a run of its own.
+
+        Raises the executor's error, which is recorded, and as `record.run`.
         """
         async with self._run(context) as session:
             await _record_request(session, context)
             await self._executor.execute(context, _Recorded(event_queue, session))
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Have the work of a task called off; what is told of that is recorded in a run, too."""
+        """Cancel the work of a task; the resulting events are recorded in a run, too."""
         async with self._run(context) as session:
             await self._executor.cancel(context, _Recorded(event_queue, session))
 
@@ -117,14 +121,14 @@ class RecordedExecutor(AgentExecutor):
 
 
 class _Recorded(EventQueue):
-    """Puts events on record before it passes them on."""
+    """Event queue that records events before it passes them on."""
 
     def __init__(self, queue: EventQueue, session: AsyncSession) -> None:
         self._queue = queue
         self._session = session
 
     async def enqueue_event(self, event: Event) -> None:
-        """Tell an event."""
+        """Enqueue an event."""
 
         async def tell(**_: Any) -> None:
             await self._queue.enqueue_event(event)
@@ -134,7 +138,7 @@ class _Recorded(EventQueue):
 
 
 async def _record_request(session: AsyncSession, context: RequestContext) -> None:
-    """Put on record what an executor is asked."""
+    """Record the request of an executor."""
 
     async def take(**_: Any) -> dict[str, Any] | None:
         return None if context.message is None else plain(context.message)

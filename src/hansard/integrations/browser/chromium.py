@@ -1,4 +1,4 @@
-"""A page of chromium: the one of HANSARD_BROWSER, else the one on PATH, else playwright's own."""
+"""Pages of chromium: the browser of HANSARD_BROWSER, else that on PATH, else playwright's own."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from typing import Any
 from hansard.domain.errors import CallerError
 
 HEADLESS = "chromium-headless-shell"
-"""chromium without what windows take: half the work and more for a page that nobody sees. It is
-what playwright itself takes for one.
+"""Names of the headless build of chromium.
+
+It needs half the work or less for a page without a window, and is playwright's own choice.
 """
 
 PROGRAMS = ("chromium", "google-chrome", "chromium-browser", "google-chrome-stable")
 
 
 class NoBrowser(CallerError):
-    """There is no playwright, or no browser that it can start; nothing was done."""
+    """Error: playwright is missing, or it can start no browser; nothing was done."""
 
 
 def program(*, window: bool = False) -> str | None:
-    """The browser's program, with which a window can be opened if that is asked for; None for the
-    one that playwright installed.
+    """Return the browser's program; None for the one that playwright installed.
+
+    With `window`, it is one that can open a window.
     """
     setting = os.environ.get("HANSARD_BROWSER")
     names = PROGRAMS if window else (HEADLESS, *PROGRAMS)
@@ -33,11 +35,11 @@ def program(*, window: bool = False) -> str | None:
 
 @contextlib.asynccontextmanager
 async def page(*, window: bool = False, arguments: Sequence[str] = ()) -> AsyncGenerator[Any]:
-    """A page of a browser that is closed with the block, however it ends. Raises NoBrowser.
+    """Open a page of a browser that is closed at the end of the block. Raises NoBrowser.
 
     Args:
-        window: Whether a person is to see it, and use it; a Ctrl-C is then not the browser's.
-        arguments: What the browser is started with besides.
+        window: Whether a person sees and uses it; Ctrl-C then does not reach the browser.
+        arguments: Additional arguments of the browser.
     """
     try:
         from playwright.async_api import Error, async_playwright  # noqa: PLC0415 -- an extra, which only this command needs

@@ -1,13 +1,13 @@
-"""Between a client of one era of the protocol and a server of the other, where they share none.
+"""Bridge between a client and a server whose revisions of the protocol have no common version.
 
-Where both speak one, frames pass as they are, and this only looks on. A client of 2025-11-25 or
-before that a server of 2026-07-28 alone refuses (`initialize`) has its handshake answered from
-`server/discover`; a client that insists on 2026-07-28 before a server that does not know it has the
-handshake made for it. From then on what the eras write differently is rewritten: versions and
-capabilities in each request, the kinds of results, and what a server asks back, which the older era
-sends as requests of its own and the newer one as a result that is to be asked again.
+If both speak one version, frames pass unchanged, and the bridge only observes. A client of
+2025-11-25 or earlier, refused by a server of only 2026-07-28 (`initialize`), has its handshake
+answered from `server/discover`; for a client that insists on 2026-07-28 before an older server, the
+bridge makes the handshake. Afterwards it rewrites the differences: versions and capabilities in
+each request, the kinds of results, and the server's requests to the client, which the older era
+sends as requests and the newer one as a result after which the client repeats its request.
 
-Written after the two revisions' own texts. Not translated: subscriptions, and levels of a log.
+Written from the texts of the two revisions. Not translated: subscriptions, and log levels.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from hansard.integrations.mcp.upstream import QUESTIONS_MAX, Inbox, Replies, Ser
 _log = logger(__name__)
 
 NEW, OLD = "2026-07-28", "2025-11-25"
-"""The versions that are spoken where one has to be chosen."""
+"""Versions offered when the bridge has to choose one."""
 
 META = "io.modelcontextprotocol/"
-"""How the names of `_meta` begin that the newer era writes in each request."""
+"""Prefix of the names in `_meta` that the newer era writes in each request."""
 
 INFO, CAPABILITIES, SERVER_INFO = (
     f"{META}clientInfo",
@@ -49,16 +49,17 @@ INFO, CAPABILITIES, SERVER_INFO = (
 )
 
 ONLY_NEW = ("resultType", "ttlMs", "cacheScope")
-"""Fields of a result that the older era has not."""
+"""Fields of a result that the older era lacks."""
 
 PROBE_S = 10.0
-"""Seconds for a server to say of which era it is; one that says nothing is of the older."""
+"""Seconds for a server to report its era; one without an answer is of the older era."""
 
 SUSPENDED_MAX = 100
-"""Requests that wait for what their client is to answer; of more, the oldest is called off."""
+"""Most requests suspended for an answer of their client; for another one the oldest is cancelled.
+"""
 
 ROUNDS_MAX = 20
-"""How often a server may ask back in one request."""
+"""Most requests of a server to its client within one request."""
 
 CACHED = (
     "tools/list",
@@ -67,20 +68,21 @@ CACHED = (
     "resources/templates/list",
     "resources/read",
 )
-"""Results of which the newer era says how long they hold."""
+"""Methods whose results have a cache lifetime in the newer era."""
 
 PING = "ping"
 
 LOCAL = (PING, "logging/setLevel")
-"""Requests of the older era that ask a server of the newer one for nothing."""
+"""Requests of the older era that need no request to a server of the newer one."""
 
 OWN = "hansard-bridge"
-"""How the ids of requests begin that are made here."""
+"""Prefix of the ids of the bridge's own requests."""
 
 
 class _Open(msgspec.Struct, eq=False):
-    """A request that a server of the older era has; `asks` is what it asked back meanwhile, `put`
-    what of that is before the client.
+    """Open request at a server of the older era.
+
+    `asks` are the server's requests to the client meanwhile, `put` those passed to the client.
     """
 
     answer: asyncio.Task[Answer]
@@ -91,14 +93,14 @@ class _Open(msgspec.Struct, eq=False):
 
 
 class Bridge:
-    """A server as a client of either era asks it; `ask` and `next` are as those of `Upstream`."""
+    """Server seen by a client of either era; `ask` and `next` are as in `Upstream`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._heard = Inbox()
         self._replies = Replies(server)
         self._hearing = asyncio.ensure_future(self._hear())
-        self._translates: str | None = None  # to which era of the server's
+        self._translates: str | None = None  # the server's era
         self._settled = False
         self._settling = asyncio.Lock()
         self._client: dict[str, Any] = {}
@@ -110,32 +112,32 @@ class Bridge:
         self._ids: dict[Id, Id] = {}  # a client's request: its id at the server
 
     async def send(self, raw: bytes) -> None:
-        """Pass on what nobody answers. Raises ServerGone."""
+        """Pass on a frame without an answer. Raises ServerGone."""
         if self._is_plain:
             await self._server.send(raw)
             return
         frame = frames.read(raw)
         if isinstance(frame, Answer) and frame.id in self._asked_back:
             waiting = self._asked_back[frame.id]
-            if not waiting.done():  # a second answer is left out
+            if not waiting.done():  # a second answer is dropped
                 waiting.set_result(frame)
             return
         if self._translates == NEW:
             if isinstance(frame, Answer):
-                return  # too late, or to nothing: the newer era asks by results alone
+                return  # too late, or without a request: the newer era asks only by results
             if isinstance(frame, Request) and frame.method in LOCAL:
                 result = frames.result(frame.id, {})
                 await self._heard.put(Answer(result, frame.id, {}))
                 return
             if isinstance(frame, Notification) and frame.method != "notifications/cancelled":
-                return  # of the handshake, and of roots, which the newer era has not
+                return  # of the handshake, and of roots, which the newer era lacks
         if isinstance(frame, Notification) and frame.calls_off in self._ids:
             params = frame.params | {"requestId": self._ids.pop(frame.calls_off)}
             raw = frames.notification(frame.method, params)
         await self._server.send(raw)
 
     async def ask(self, id_: Id, raw: bytes) -> Answer:
-        """A request's answer, in the era that it was asked in. Raises ServerGone, NotDone."""
+        """Return a request's answer in the client's era. Raises ServerGone, NotDone."""
         if self._is_plain:
             return await self._server.ask(id_, raw)
         frame = frames.read(raw)
@@ -153,20 +155,20 @@ class Bridge:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether both are known to speak one era: then nothing of a frame is looked at."""
+        """True if both are known to speak one era: frames then pass unread."""
         return self._settled and self._translates is None
 
     async def next(self) -> Frame | None:
-        """What the server says that answers nothing; None once it has ended."""
+        """Return the server's next frame that is no answer; None once it has ended."""
         return await self._heard.next()
 
     async def flushed(self) -> None:
-        """Wait until `next` has given all that was said before."""
+        """Wait until `next` has returned everything received before."""
         await self._server.flushed()
         await self._heard.flushed()
 
     async def close(self) -> None:
-        """Leave it."""
+        """Disconnect from the server."""
         self._hearing.cancel()
         await asyncio.wait([self._hearing])
         for each in self._suspended.values():
@@ -180,31 +182,33 @@ class Bridge:
                 if self._translates == OLD and isinstance(frame, Request):
                     await self._hear_asked(frame)
                 elif isinstance(frame, Answer) and str(frame.id).startswith(OWN):
-                    _log.warning("the server answered a request twice: the first counts")
+                    _log.warning(
+                        "the server answered a request twice: the second answer is dropped"
+                    )
                 else:
                     await self._heard.put(frame)
         finally:
             self._heard.end()
 
     async def _hear_asked(self, frame: Request) -> None:
-        """Give what a server of the older era asks to a request of the client's that is open: of
-        which it is, no frame says.
+        """Assign a server's request to an open request of the client: no frame names it in the
+        older era.
         """
         opened = next(iter((*self._open, *self._suspended.values())), None)
         if frame.method == PING:
             await self._replies.put(frames.result(frame.id, {}))
         elif opened is None:
-            why = "its client answers what is asked within a request of its own, and none is open"
+            why = "its client accepts requests only during a request of its own, and none is open"
             await self._replies.refuse(frame, why)
         elif opened.asks.full():
-            await self._replies.refuse(frame, f"{QUESTIONS_MAX:,} questions wait for the client")
+            await self._replies.refuse(frame, f"{QUESTIONS_MAX:,} requests wait for the client")
         else:
             opened.asks.put_nowait(frame)
 
-    # Which era it is
+    # Detection of the era
 
     async def _first(self, frame: Request) -> Answer:
-        """The first request, by whose answer it is known whether the two share an era."""
+        """Answer the first request, which shows whether the two share an era."""
         answer = await self._server.ask(frame.id, frame.raw)
         if frame.method == INITIALIZE:
             self._settled = answer.error is None
@@ -224,7 +228,7 @@ class Bridge:
         return await self._to_old(frame)
 
     async def _of_a_new_server(self, frame: Request, refused: Answer) -> Answer:
-        """The handshake of a client whose server knows none."""
+        """Answer the handshake of a client whose server has none."""
         self._client = {
             INFO: frame.params.get("clientInfo", {}),
             CAPABILITIES: frame.params.get("capabilities", {}),
@@ -246,7 +250,7 @@ class Bridge:
         return Answer(frames.result(frame.id, result), frame.id, result)
 
     async def _discovered(self, meta: dict[str, Any]) -> dict[str, Any] | None:
-        """What a server of the newer era says of itself; None for one of the older."""
+        """Return the self-description of a server of the newer era; None for an older one."""
         answer = await self._own(DISCOVER, {"_meta": {**meta, VERSION_KEY: NEW}})
         result = None if answer is None else answer.result
         if isinstance(result, dict) and NEW in (result.get("supportedVersions") or ()):
@@ -254,7 +258,7 @@ class Bridge:
         return None
 
     async def _greet(self, meta: dict[str, Any]) -> None:
-        """The handshake, for a client that knows none."""
+        """Make the handshake for a client that has none."""
         self._translates = OLD
         _log.warning("client and server share no version: translated", client=NEW, server=OLD)
         params = {
@@ -265,12 +269,14 @@ class Bridge:
         answer = await self._own(INITIALIZE, params)
         if answer is None or answer.error is not None:
             why = "nothing" if answer is None else str(answer.error)
-            raise NotDone(f"the server shares no version with its client ({NEW}), and said {why}")
+            raise NotDone(
+                f"the server shares no version with its client ({NEW}); it answered {why}"
+            )
         self._server_info = (answer.result or {}).get("serverInfo")
         await self._server.send(frames.notification("notifications/initialized", {}))
 
     async def _own(self, method: str, params: dict[str, Any]) -> Answer | None:
-        """What a request of our own is answered; None for nothing in time."""
+        """Return the answer to a request of the bridge's own; None if there is none in time."""
         id_ = self._new_id()
         try:
             async with asyncio.timeout(PROBE_S):
@@ -283,8 +289,9 @@ class Bridge:
         return f"{OWN}-{self._number}"
 
     async def _ask(self, frame: Request, params: dict[str, Any]) -> Answer:
-        """Ask a client's request with other parameters, under an id that no request had before: a
-        late second answer to an earlier one is none to this.
+        """Send a client's request with other parameters, under a new id.
+
+        A late second answer to an earlier request is then not mistaken for its answer.
         """
         id_ = self._ids[frame.id] = self._new_id()
         try:
@@ -292,7 +299,9 @@ class Bridge:
         except (NotDone, ServerGone):
             self._ids.pop(frame.id, None)
             raise
-        self._ids.pop(frame.id, None)  # a cancelled one keeps its entry until the server is told
+        self._ids.pop(
+            frame.id, None
+        )  # a cancelled one keeps its entry until the server is notified
         return answer.under(frame.id)
 
     # A client of the older era, a server of the newer
@@ -311,10 +320,10 @@ class Bridge:
             given = [await self._put(each) for each in question.values()]
             params["inputResponses"] = dict(zip(question, given, strict=True))
             params["requestState"] = result.get("requestState")
-        raise NotDone(f"the server asked back more than {ROUNDS_MAX} times")
+        raise NotDone(f"the server sent more than {ROUNDS_MAX} requests to its client")
 
     async def _put(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Put a question of the server to the client."""
+        """Pass a request of the server to the client."""
         id_ = self._new_id()
         raw = frames.request(id_, question["method"], question.get("params", {}))
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -325,7 +334,7 @@ class Bridge:
         finally:
             del self._asked_back[id_]
         if answer.error is not None:
-            raise NotDone(f"the client did not answer what the server asked: {answer.error}")
+            raise NotDone(f"the client did not answer the server's request: {answer.error}")
         found: dict[str, Any] = answer.result
         return found
 
@@ -343,8 +352,10 @@ class Bridge:
     async def _until_asked(
         self, frame: Request, opened: _Open, answers: Sequence[bytes] = ()
     ) -> Answer:
-        """The server's answer, once it has these of what it asked before; or what it asks back
-        first, as a result that is asked again.
+        """Return the server's answer after these answers of the client.
+
+        If the server makes another request first, return a result after which the client repeats
+        its request.
         """
         self._open.append(opened)
         asking = asyncio.ensure_future(opened.asks.get())
@@ -363,7 +374,7 @@ class Bridge:
             late = [asking.result()] if asking.done() and not asking.cancelled() else []
             while not opened.asks.empty():
                 late.append(opened.asks.get_nowait())
-            for question in late:  # they were another's, or of nobody
+            for question in late:  # they belong to another request, or to none
                 await self._hear_asked(question)
             return _as_new(frame, opened.answer.result(), self._server_info)
         opened.put = [asking.result()]
@@ -384,12 +395,12 @@ class Bridge:
         return Answer(frames.result(frame.id, result), frame.id, result)
 
     async def _give_up(self, opened: _Open) -> None:
-        """Wait no longer for a client that did not come back with what its server asked."""
+        """Cancel a request whose client did not answer its server's request."""
         opened.answer.cancel()
         while not opened.asks.empty():
             opened.put.append(opened.asks.get_nowait())
         for question in opened.put:
-            await self._replies.refuse(question, "its client did not come back with an answer")
+            await self._replies.refuse(question, "its client sent no answer")
 
     async def _go_on(self, frame: Request, opened: _Open) -> Answer:
         given = frame.params.get("inputResponses")
@@ -415,7 +426,7 @@ def _says_its_kind(result: Any) -> bool:
 
 
 def _old_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Parameters without what only the newer era writes."""
+    """Return the parameters without fields of the newer era."""
     meta = _without(params["_meta"])
     only_new = ("_meta", "inputResponses", "requestState")
     result = {name: value for name, value in params.items() if name not in only_new}
@@ -423,7 +434,7 @@ def _old_params(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_old(frame: Request, answer: Answer) -> Answer:
-    """A result as the older era has it."""
+    """Convert a result to the older era."""
     if answer.error is not None or not isinstance(answer.result, dict):
         return answer
     result = {name: value for name, value in answer.result.items() if name not in ONLY_NEW}
@@ -434,7 +445,7 @@ def _as_old(frame: Request, answer: Answer) -> Answer:
 
 
 def _as_new(frame: Request, answer: Answer, server: Any) -> Answer:
-    """A result as the newer era has it; the id is that of who asks now."""
+    """Convert a result to the newer era, under the id of the current request."""
     if answer.error is not None:
         return answer.under(frame.id)
     result = dict(answer.result) if isinstance(answer.result, dict) else {}

@@ -22,7 +22,7 @@ from hansard.domain.steps import Effects
 from hansard.integrations.forwarded import ForwardedTool
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of a line; a longer one is refused."""
+"""Longest line in bytes; a longer one is refused."""
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -43,17 +43,17 @@ NOT_CALLED = {
     CAPABILITY_MISSING,
     VERSION_NOT_SUPPORTED,
 }
-"""Errors by which a server says that it did nothing."""
+"""Error codes by which a server reports that it did nothing."""
 
 SHOWN_CHARACTERS_MAX = 120
-"""Of a line that an error shows."""
+"""Most characters of a line in an error."""
 
 Id = int | str
-"""What a request is answered by."""
+"""Id of a request."""
 
 
 ID_HEAD_BYTES, ID_TAIL_BYTES = 64 * 1024, 1024
-"""Bytes at the start and at the end of an unreadable line in which its id is looked for."""
+"""Bytes at the start and at the end of an unreadable line that are searched for its id."""
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 _ID = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*[,}]')
@@ -61,11 +61,11 @@ _LAST_ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*}\s*\Z')
 
 
 class BadFrame(CallerError):
-    """A line that is no JSON-RPC frame.
+    """Error: a line is not a JSON-RPC frame.
 
     Attributes:
-        fact: What is wrong with it.
-        id: The id of its request, where it can be read.
+        fact: The reason.
+        id: The id of its request, if it can be read.
         is_answer: Whether it has an id and no method.
         code: The JSON-RPC error code.
     """
@@ -83,7 +83,7 @@ class BadFrame(CallerError):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is to be answered. `raw` are its bytes, without the line's end."""
+    """Request. `raw` are its bytes without the line's end."""
 
     raw: bytes
     id: Id
@@ -92,7 +92,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """What nobody answers."""
+    """Notification."""
 
     raw: bytes
     method: str
@@ -100,14 +100,16 @@ class Notification(msgspec.Struct, frozen=True):
 
     @property
     def calls_off(self) -> Id:
-        """The request that it says is not wanted any more; empty where it names none."""
+        """Id of the request that it cancels; empty if it names none."""
         named = self.params.get("requestId")
         return named if isinstance(named, int | str) and not isinstance(named, bool) else ""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a request came to: a result, or an error. `id` is None where the request had none that
-    could be read; `is_refused` where HTTP's status, too, says that nothing was done.
+    """Answer to a request: a result, or an error.
+
+    `id` is None if the request's id could not be read; `is_refused` is true if also the HTTP
+    status reports that nothing was done.
     """
 
     raw: bytes
@@ -131,12 +133,12 @@ def read(line: bytes, *, from_server: bool = False) -> Frame:
     """Parse a line as a frame. Raises BadFrame.
 
     `NaN` and `Infinity`, which are not JSON, are refused in a client's line. In a server's line
-    the call has been made: they stay in the parsed copy, and are `null` in `raw`.
+    the call has already been made: they stay in the parsed copy, and are `null` in `raw`.
     """
     message, raw = _parse(line.strip(), from_server=from_server)
     request, method, params = message.get("id"), message.get("method"), message.get("params", {})
     if isinstance(request, bool) or not isinstance(request, int | str | None):
-        raise BadFrame(f"id is {request!r:.40}, neither a text nor a whole number", raw)
+        raise BadFrame(f"id is {request!r:.40}, neither a string nor an integer", raw)
     if message.get("jsonrpc") != "2.0":
         raise BadFrame(f"jsonrpc is {message.get('jsonrpc')!r:.40}, not '2.0'", raw)
     if not isinstance(method, str | None):
@@ -156,27 +158,29 @@ def read(line: bytes, *, from_server: bool = False) -> Frame:
 
 
 def _parse(raw: bytes, *, from_server: bool) -> tuple[dict[str, Any], bytes]:
-    """Parse an object; its bytes, too, which change only where they hold NaN or Infinity."""
+    """Parse an object, and return its bytes, which change only if they hold NaN or Infinity."""
     try:
         message = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as bad:
         message, constant = _parse_leniently(raw, str(bad))
         if constant and not from_server:
-            fact = f"no JSON ({constant} is no JSON number)"
+            fact = f"not JSON ({constant} is no JSON number)"
             raise BadFrame(fact, raw, PARSE_ERROR) from None
         raw = _written(message) if constant and isinstance(message, dict) else raw
     except RecursionError:
         raise BadFrame("JSON that is nested too deeply", raw, PARSE_ERROR) from None
     if isinstance(message, list):
-        raise BadFrame("a batch, which MCP has no more since 2025-06-18", raw)
+        raise BadFrame("a batch, which MCP dropped in 2025-06-18", raw)
     if not isinstance(message, dict):
         raise BadFrame(f"JSON, but a {type(message).__name__} and no object", raw)
     return message, raw
 
 
 def _parse_leniently(raw: bytes, why: str) -> tuple[Any, str]:
-    """Parse what msgspec refuses but other JSON libraries write: lone surrogates, numbers beyond
-    a double, NaN and Infinity; the last of these two constants that was found. Raises BadFrame.
+    """Parse JSON that msgspec refuses but other libraries write.
+
+    Lone surrogates, numbers beyond a double, NaN and Infinity; also returns the last of these two
+    constants found. Raises BadFrame.
     """
     constants = [""]
 
@@ -197,8 +201,9 @@ def _parse_leniently(raw: bytes, why: str) -> tuple[Any, str]:
 
 
 def _identify(line: bytes) -> tuple[Id | None, bool]:
-    """Find the id in a line that may be no JSON, and whether the line names a method. Only the
-    first ID_HEAD_BYTES and the last ID_TAIL_BYTES are searched.
+    """Find the id in an invalid line, and whether the line names a method.
+
+    Only the first ID_HEAD_BYTES and the last ID_TAIL_BYTES are searched.
     """
     depth, found, has_method = 0, None, False
     for token in _TOKEN.finditer(line[:ID_HEAD_BYTES]):
@@ -221,22 +226,22 @@ def _identify(line: bytes) -> tuple[Id | None, bool]:
 
 
 def request(id_: Id, method: str, params: dict[str, Any]) -> bytes:
-    """A request's bytes."""
+    """Encode a request."""
     return _written({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
 
 
 def notification(method: str, params: dict[str, Any]) -> bytes:
-    """A notification's bytes."""
+    """Encode a notification."""
     return _written({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 def result(id_: Id | None, content: Any) -> bytes:
-    """An answer's bytes."""
+    """Encode a result."""
     return _written({"jsonrpc": "2.0", "id": id_, "result": content})
 
 
 def error(id_: Id | None, content: dict[str, Any]) -> bytes:
-    """The bytes of an answer that is an error."""
+    """Encode an error."""
     return _written({"jsonrpc": "2.0", "id": id_, "error": content})
 
 
@@ -251,7 +256,7 @@ def _written(message: dict[str, Any]) -> bytes:
 
 
 def _escaped(value: Any) -> bytes:
-    r"""JSON of a value with lone surrogates, each written as `\ud83d`."""
+    r"""Encode a value as JSON, with each lone surrogate as `\ud83d`."""
     if isinstance(value, str):
         return json.dumps(value).encode()
     if isinstance(value, dict):
@@ -266,7 +271,7 @@ def _escaped(value: Any) -> bytes:
 #
 # A tool call is a step of that tool, with its arguments by name. Lists, resources, prompts,
 # completions and the handshake are steps without effects, named `mcp:` and their method. `_meta`
-# belongs to the transport: it is passed on, and is not part of what a call is found by.
+# belongs to the transport: it is passed on, and is not part of a call's key.
 
 CALL = "tools/call"
 INITIALIZE = "initialize"
@@ -275,7 +280,7 @@ DISCOVER = "server/discover"
 READ_RESOURCE = "resources/read"
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-"""Of a request's `_meta`, since 2026-07-28."""
+"""Key in a request's `_meta`, since 2026-07-28."""
 
 STEP_METHODS = (
     INITIALIZE,
@@ -288,61 +293,61 @@ STEP_METHODS = (
     "prompts/get",
     "completion/complete",
 )
-"""Requests besides calls of tools that are steps."""
+"""Requests other than tool calls that are steps."""
 
 BY_VERSION = (INITIALIZE, DISCOVER)
-"""Of these only the protocol's version counts: who asks is another program in a replay."""
+"""Methods keyed only by the protocol's version: a replay has another client program."""
 
 REVERSE_METHODS = {"elicitation/create": "resource", "sampling/createMessage": "model"}
-"""What a server may ask of its client while it works, and the kinds of those steps: what a person
-or a model answered is on record.
+"""Requests of a server to its client, and the kinds of their steps; the answer of a person or a
+model is recorded.
 """
 
 PREFIX = "mcp:"
-"""Before a method, or before a field of a call that is none of the tool's arguments."""
+"""Prefix of a method, or of a field of a call that is not an argument of the tool."""
 
 ANY_ARGUMENTS = inspect.Signature()
-"""Of tools that are declared elsewhere: nothing is bound by it."""
+"""Signature of tools declared elsewhere; it binds nothing."""
 
 ERROR_CHARACTERS_MAX = 7_000
-"""Of a result that is an error: a longer one is recorded whole, as a result that says `isError`."""
+"""Most characters of an error result; a longer one is recorded as a result with `isError`."""
 
 ERROR_SHOWN_MAX = 300
-"""Of an error's text."""
+"""Most characters of an error's text."""
 
 
 class ToolErrorResult(Exception):
-    """A server answered that its tool failed: `isError`. Its argument is the whole result."""
+    """Error: the server reported a failed tool (`isError`). Its argument is the whole result."""
 
     def __str__(self) -> str:
-        """The text that the server gives a model."""
+        """Return the text that the server gives a model."""
         return _text(self.args[0])
 
 
 class ErrorAnswer(Exception):
-    """A server answered with an error of JSON-RPC: its argument is that error."""
+    """Error: the server answered with a JSON-RPC error, the argument."""
 
     def __str__(self) -> str:
-        """The code and the message."""
+        """Return the code and the message."""
         content = self.args[0]
         return f"{content.get('code')}: {content.get('message')}"[:ERROR_SHOWN_MAX]
 
 
 class NotCalled(ErrorAnswer):
-    """An error by which the server says that it did nothing: no such tool, no such arguments."""
+    """Error: the server reported that it did nothing: no such tool or arguments."""
 
 
 class HttpRefused(NotCalled):
-    """An error whose HTTP status says that nothing was done: the call may be made again."""
+    """Error: the HTTP status reports that nothing was done; the call may be repeated."""
 
 
 class StepRequest(msgspec.Struct, frozen=True):
-    """A request as a step.
+    """Request as a step.
 
     Attributes:
         tool: The name of the step's tool.
         kind: `tool` or `resource`.
-        arguments: By name.
+        arguments: The arguments by name.
     """
 
     tool: str
@@ -351,7 +356,7 @@ class StepRequest(msgspec.Struct, frozen=True):
 
 
 def step_of(request: Request) -> StepRequest | None:
-    """A request as a step; None for one that is none. Raises BadName for a tool's name."""
+    """Return a request as a step; None if it is none. Raises BadName for a tool's name."""
     method, params = request.method, request.params
     if method == CALL:
         given = params.get("arguments") or {}
@@ -372,7 +377,7 @@ def step_of(request: Request) -> StepRequest | None:
 
 
 def reverse_step_of(request: Request) -> StepRequest | None:
-    """A request of a server as a step; None for one that is none."""
+    """Return a request of a server as a step; None if it is none."""
     kind = REVERSE_METHODS.get(request.method)
     if kind is None:
         return None
@@ -389,7 +394,7 @@ def _version(params: dict[str, Any]) -> Any:
 def forwarded(
     step: StepRequest, effects: Effects, timeout_s: float, forward: Callable[..., Any]
 ) -> ForwardedTool:
-    """The tool of a step, which a function runs."""
+    """Return the tool of a step, run by a function."""
     return ForwardedTool(
         function=forward,
         name=step.tool,
@@ -416,8 +421,9 @@ def result_of(answer: Answer) -> Any:
 
 
 def refusal(request: Request, why: str) -> dict[str, Any]:
-    """The result of a call that was not made, as a model reads it. From 2026-07-28 on, whose
-    requests say their version, a result says that it is one.
+    """Return the result of a refused call, as a model reads it.
+
+    Since 2026-07-28, whose requests state their version, it names its result type.
     """
     content: dict[str, Any] = {"content": [{"type": "text", "text": why}], "isError": True}
     meta = request.params.get("_meta")
@@ -433,4 +439,4 @@ def _text(content: Any) -> str:
         for each in (content if isinstance(content, list) else [])
         if isinstance(each, dict) and isinstance(each.get("text"), str)
     ]
-    return ("\n".join(texts) or "the tool said that it failed, and no more")[:ERROR_SHOWN_MAX]
+    return ("\n".join(texts) or "the tool reported a failure without a text")[:ERROR_SHOWN_MAX]

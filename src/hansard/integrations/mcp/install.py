@@ -31,7 +31,7 @@ from hansard.domain.errors import BadValue, CallerError
 # ------------------------------------------------------------ JSON with comments
 
 _UNIT = "  "
-"""Of a file that has none of its own."""
+"""Indentation of a file without any."""
 
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
@@ -40,7 +40,7 @@ _decoder = json.JSONDecoder()
 
 
 class _Member(NamedTuple):
-    """A member of an object, by its places in the text."""
+    """Member of an object, by its places in the text."""
 
     key: str
     begin: int
@@ -175,16 +175,18 @@ def _unit(text: str) -> str:
 
 
 OWN = "hansard"
-"""The name of the entry for the record's own server."""
+"""Name of the entry for the record's own server."""
 
 INDENT = 2
-"""Of a file that is made."""
+"""Indentation of a new file."""
 
 
 class Client(msgspec.Struct, frozen=True):
-    """A client's file in a project and its user's own (from the home folder; {config} is where
-    programs keep settings), the field of its servers, whether an entry of a command and one of an
-    address has a type, how it writes a variable of the environment (None: it asks).
+    """Configuration files of a client.
+
+    The file in a project and the user's own (relative to the home folder; {config} is the folder of
+    settings), the field of its servers, whether an entry with a command or an address has a type,
+    and the syntax of an environment variable (None: the client prompts).
     """
 
     file: str
@@ -196,7 +198,7 @@ class Client(msgspec.Struct, frozen=True):
     takes_url: bool = True
 
     def path(self, folder: Path | None) -> Path:
-        """Return its file in a project's folder; without one its user's own. Raises BadValue."""
+        """Return its file in a project's folder, or the user's own without one. Raises BadValue."""
         if folder is not None and self.file:
             return folder / self.file
         config = {"darwin": "Library/Application Support", "win32": "AppData/Roaming"}
@@ -210,39 +212,35 @@ CLIENTS = {
         "", "mcpServers", "{config}/Claude/claude_desktop_config.json", takes_url=False
     ),
     "cursor": Client(
-        ".cursor/mcp.json",
-        "mcpServers",
-        ".cursor/mcp.json",
-        typed_url=False,
-        variable="${env:%s}",
+        ".cursor/mcp.json", "mcpServers", ".cursor/mcp.json", typed_url=False, variable="${env:%s}"
     ),
     "vscode": Client(".vscode/mcp.json", "servers", "{config}/Code/User/mcp.json", typed=True),
 }
 
 HTTP = "http"
-"""The type of an entry that is an address."""
+"""Type of an entry with an address."""
 
 STDIO, SSE = "stdio", "sse"
 
 SIGNS_IN = ("auth", "oauth", "headersHelper")
-"""By which a client signs in at a server by itself, which nobody does for the proxy's."""
+"""Fields by which a client logs in itself; the proxy cannot use such a login."""
 
 HEADER = "HANSARD_HEADER_"
-"""How variables begin that hold the headers of a server behind the proxy."""
+"""Prefix of the variables with the headers of a server behind the proxy."""
 
 INPUT = "hansard-token"
-"""Of what VS Code asks for."""
+"""Id of VS Code's prompt for the token."""
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client's file is to say.
+    """New content of a client's file.
 
     Attributes:
         path: The file.
-        name: Of which server.
-        entry: Its entry; None where it is taken out.
+        name: The server's name.
+        entry: Its entry; None if it is removed.
         text: The file's new text.
-        changes: Whether that is another text than it has.
+        changes: Whether the text differs from the current one.
     """
 
     path: str
@@ -252,9 +250,9 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     changes: bool
 
     def write(self) -> str:
-        """Replace the file as a whole, with its mode; its folder is made where it is missing.
+        """Replace the file atomically, keeping its mode; a missing folder is created.
 
-        Returns the path of a copy of the former file; empty where there was none.
+        Returns the path of a copy of the former file; empty if there was none.
         """
         path, backup = Path(self.path), ""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -269,7 +267,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoSuchServer(CallerError):
-    """A client's file has no server of that name."""
+    """Error: the client's file has no server of that name."""
 
     def __init__(self, path: Path, name: str, known: Sequence[str]) -> None:
         there = ", ".join(known) or "none"
@@ -286,8 +284,9 @@ def installed(
     command: Sequence[str],
     proxy: Sequence[str],
 ) -> Installed:
-    """The record's server added by its `command`; with a name, the `proxy` before that server.
-    Asked for twice it is the same. Raises BadValue, NoSuchServer.
+    """Add the record's server by its `command`; with a name, put the `proxy` before that server.
+
+    Idempotent. Raises BadValue, NoSuchServer.
     """
     path = client.path(folder)
     before, config = _read(path)
@@ -306,14 +305,15 @@ def installed(
 
 
 def installed_at(client: Client, folder: Path | None, url: str, token_env: str | None) -> Installed:
-    """The record's server added by its address, with the variable that holds its token. Raises
-    BadValue.
+    """Add the record's server by its address, with the variable that holds its token.
+
+    Raises BadValue.
     """
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
         raise BadValue("--url", f"{url!r:.80}", "give http://HOST:PORT/mcp, or https://")
     path = client.path(folder)
     if not client.takes_url:
-        fact, remedy = "its file names commands alone", "leave --url out, or add a connector in it"
+        fact, remedy = "its file names only commands", "leave --url out, or add a connector in it"
         raise BadValue("--url", fact, remedy)
     before, config = _read(path)
     servers = _servers(client, path, config)
@@ -329,8 +329,9 @@ def installed_at(client: Client, folder: Path | None, url: str, token_env: str |
 
 
 def taken_back(client: Client, folder: Path | None, name: str | None) -> Installed:
-    """The record's server taken out; with a name, the proxy taken from before that server. Raises
-    BadValue, NoSuchServer.
+    """Remove the record's server; with a name, remove the proxy from before that server.
+
+    Raises BadValue, NoSuchServer.
     """
     path = client.path(folder)
     before, config = _read(path)
@@ -354,7 +355,7 @@ def taken_back(client: Client, folder: Path | None, name: str | None) -> Install
 
 
 def _asks(config: dict[str, Any]) -> bool:
-    """Whether VS Code asks for the token already."""
+    """Return whether VS Code already prompts for the token."""
     inputs = config.get("inputs", [])
     return isinstance(inputs, list) and any(
         isinstance(each, dict) and each.get("id") == INPUT for each in inputs
@@ -364,8 +365,10 @@ def _asks(config: dict[str, Any]) -> bool:
 def _before_url(
     path: Path, name: str, entry: dict[str, Any], proxy: Sequence[str]
 ) -> dict[str, Any]:
-    """The proxy before a server at an address: what its headers hold goes by variables, which the
-    client fills in and no list of processes shows.
+    """Put the proxy before a server at an address.
+
+    The values of its headers are passed in variables, which the client sets and no list of
+    processes shows.
     """
     where, kind = f"{path}: {name}", entry.get("type", HTTP)
     if kind == SSE:
@@ -374,10 +377,12 @@ def _before_url(
             where, "it speaks the former HTTP+SSE transport, which the proxy does not", remedy
         )
     if kind not in (HTTP, "streamable-http"):
-        raise BadValue(where, f"its type is {kind!r:.40}", "the proxy asks servers of type http")
+        raise BadValue(
+            where, f"its type is {kind!r:.40}", "the proxy connects to servers of type http"
+        )
     by_itself = [each for each in SIGNS_IN if each in entry]
     if by_itself:
-        fact = f"its client signs in by {', '.join(by_itself)}, and the proxy does not"
+        fact = f"its client logs in by {', '.join(by_itself)}, and the proxy does not"
         raise BadValue(where, fact, "give it a token in headers, or leave it as it is")
     args, env = [*proxy[1:], "--url", entry["url"]], {}
     for header, value in _texts(where, "headers", entry.get("headers", {})).items():
@@ -393,12 +398,12 @@ def _before_url(
 
 def _texts(where: str, field: str, values: Any) -> dict[str, str]:
     if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
-        raise BadValue(where, f"its {field} are {values!r:.80}", "give texts by their names")
+        raise BadValue(where, f"its {field} are {values!r:.80}", "give strings by name")
     return values
 
 
 def _proxied_url(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """The entry of the server at an address behind the proxy; None where there is none."""
+    """Return the entry of the server at an address behind the proxy; None if there is none."""
     args = [str(each) for each in entry.get("args", [])]
     if "--url" not in args or "--" in args or not _mentions(args):
         return None
@@ -425,10 +430,10 @@ def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
     try:
         config = parse(text) if text.strip() else {}
     except ValueError as error:
-        fact = f"is no JSON ({error})"
-        raise BadValue(str(path), fact, "leave --write out, and add what is printed") from None
+        fact = f"is not JSON ({error})"
+        raise BadValue(str(path), fact, "leave --write out, and add the printed text") from None
     if not isinstance(config, dict):
-        raise BadValue(str(path), f"holds a {type(config).__name__}", "it is to hold an object")
+        raise BadValue(str(path), f"holds a {type(config).__name__}", "it must hold an object")
     return text, config
 
 
@@ -436,7 +441,7 @@ def _servers(client: Client, path: Path, config: dict[str, Any]) -> dict[str, An
     servers = config.setdefault(client.servers, {})
     if not isinstance(servers, dict):
         fact = f"{client.servers} is a {type(servers).__name__}"
-        raise BadValue(str(path), fact, "it is to hold servers by their names")
+        raise BadValue(str(path), fact, "it must hold servers by name")
     return servers
 
 
@@ -456,7 +461,7 @@ def _entry(path: Path, name: str, servers: dict[str, Any]) -> dict[str, Any]:
 
 
 def _proxied(entry: dict[str, Any]) -> list[str] | None:
-    """The command behind the proxy; None where there is none before it."""
+    """Return the command behind the proxy; None if there is no proxy."""
     args = [str(each) for each in entry.get("args", [])]
     if "--" not in args or not _mentions(args[: args.index("--")]):
         return None

@@ -1,8 +1,8 @@
 """Steps of a proxy's clients in one session, answered from the record or by the server.
 
-Rules decide what a tool may do and which calls are refused or need an approval. A call that waits
-for an approval asks its client where that offers elicitation; else the client gets progress, and
-is told to call again before it gives up.
+Rules decide the effects of tools, and which calls are refused or need an approval. For a call that
+waits for an approval, the client is prompted if it offers elicitation; otherwise it gets progress,
+and before its timeout a result that requests another call.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ Declared = Literal["pure", "idempotent", "once"]
 
 
 class GateRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which tools are refused, and about which somebody is asked first: patterns."""
+    """Patterns of tools that are refused, and of tools that need an approval."""
 
     deny: list[str] = []
     ask_first: list[str] = []
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file says: see docs/mcp.md.
+    """Rules of a file: see docs/mcp.md.
 
     Attributes:
-        trust_annotations: Whether `readOnlyHint` and `idempotentHint` of a tool are believed.
-        effects: By patterns of tools.
-        gate: Which calls are refused or asked about.
-        redact: Variables of the environment by the names that stand in their values' place.
+        trust_annotations: Whether `readOnlyHint` and `idempotentHint` of a tool are trusted.
+        effects: Effects by patterns of tools.
+        gate: Calls that are refused or need an approval.
+        redact: Environment variables whose values are redacted, by the names that replace them.
     """
 
     trust_annotations: bool = True
@@ -83,22 +83,24 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     redact: dict[str, str] = {}
 
     def rules(self) -> list[gates.GateRule]:
-        """Those of the gate."""
+        """Return the rules of the gate."""
         return [
             *(gates.deny(tool) for tool in self.gate.deny),
             *(gates.ask_first(tool) for tool in self.gate.ask_first),
         ]
 
     def denies(self, tool: str) -> bool:
-        """Return whether no call of a tool is let through."""
+        """Return whether every call of a tool is refused."""
         return any(tool_matches(pattern, tool) for pattern in self.gate.deny)
 
     def asks_first(self, tool: str) -> bool:
-        """Return whether a tool's calls may have to be approved."""
+        """Return whether a tool's calls may need an approval."""
         return any(tool_matches(pattern, tool) for pattern in self.gate.ask_first)
 
     def secrets(self) -> dict[str, str]:
-        """The values to keep out of the record. Raises BadValue for a variable that is not set."""
+        """Return the values to keep out of the record. Raises BadValue for a variable that is not
+        set.
+        """
         missing = [variable for variable in self.redact.values() if not os.environ.get(variable)]
         if missing:
             raise BadValue(
@@ -108,37 +110,37 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(path: Path) -> Rules:
-    """The rules of a file. Raises BadValue."""
+    """Read the rules of a file. Raises BadValue."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         found = msgspec.convert(content, Rules)
     except OSError as error:
         raise BadValue(str(path), f"cannot be read ({error.strerror})", "name a file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadValue(str(path), f"is no TOML ({error})", "see docs/mcp.md") from None
+        raise BadValue(str(path), f"is not TOML ({error})", "see docs/mcp.md") from None
     except msgspec.ValidationError as error:
         known = [*Rules.__struct_fields__, *GateRules.__struct_fields__]
         field = str(error).partition("field `")[2].partition("`")[0]
         like = nearest(field, known) if field else ""
-        raise BadValue(str(path), f"{error}", f"{like}see docs/mcp.md for all there is") from None
+        raise BadValue(str(path), f"{error}", f"{like}see docs/mcp.md for all fields") from None
     for pattern in (*found.effects, *found.gate.deny, *found.gate.ask_first):
         read(pattern, DOT, str(path))
     return found
 
 
 class ToolEffects:
-    """What each tool of a server does, as far as that is known: `learn` takes its lists in."""
+    """Known effects of a server's tools; `learn` adds its lists."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._annotated: dict[str, Effects] = {}
 
     def knows(self, tool: str) -> bool:
-        """Whether a server need not be asked what it says of a tool."""
+        """Return whether a tool's effects are known without its server's list."""
         return tool in self._annotated or self._named(tool) is not None or not self.asks
 
     def without_denied(self, answer: Frame) -> Answer | None:
-        """Return a list of tools without those that are denied; None where none of them is."""
+        """Return a list of tools without the refused ones; None if none is refused."""
         if not isinstance(answer, Answer) or not isinstance(answer.result, dict):
             return None
         tools = answer.result.get("tools")
@@ -156,11 +158,11 @@ class ToolEffects:
 
     @property
     def asks(self) -> bool:
-        """Whether what a server says of its tools counts."""
+        """True if the server's annotations count."""
         return self._rules.trust_annotations
 
     def learn(self, tools: object) -> dict[str, Effects]:
-        """Take in a list of tools as a server gave it; those that are new."""
+        """Add a server's list of tools; return the new ones."""
         new: dict[str, Effects] = {}
         for each in tools if isinstance(tools, list) else []:
             name = each.get("name") if isinstance(each, dict) else None
@@ -170,7 +172,7 @@ class ToolEffects:
         return new
 
     def of(self, tool: str) -> Effects:
-        """What a tool does: by the rules, else by its annotations, else `once`."""
+        """Return a tool's effects: by the rules, else by its annotations, else `once`."""
         if tool.startswith(PREFIX):
             return Effects.PURE
         named = self._named(tool)
@@ -188,7 +190,9 @@ class ToolEffects:
 
 
 def _annotated(annotations: Any) -> Effects:
-    """By MCP's ToolAnnotations, whose defaults are a tool that writes, and not idempotently."""
+    """Return the effects by MCP's ToolAnnotations; their defaults are a tool that writes and is not
+    idempotent.
+    """
     hints = annotations if isinstance(annotations, dict) else {}
     if hints.get("readOnlyHint") is True:
         return Effects.PURE
@@ -200,34 +204,34 @@ def _annotated(annotations: Any) -> Effects:
 _log = logger(__name__)
 
 ANSWER_S = 45.0
-"""Seconds after which a waiting client is told to call again; clients commonly wait for 60."""
+"""Seconds after which a waiting client must call again; clients commonly wait for 60."""
 
 FIRST_S, GROWTH, MOST_S = 1.0, 2, 5.0
-"""Seconds before the first notification of progress, by what the next pause grows, and its most."""
+"""First pause before a notification of progress, its increment, and its maximum, in seconds."""
 
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
-"""Of a request's `_meta`, since 2026-07-28."""
+"""Key in a request's `_meta`, since 2026-07-28."""
 
 STATE = "hansard-approval:"
-"""Before the approval's id in the state that a client of 2026-07-28 sends back."""
+"""Prefix of the approval's id in the state that a client of 2026-07-28 sends back."""
 
 INPUT = "hansard-approval"
-"""The name of the question in an `input_required` result."""
+"""Name of the question in an `input_required` result."""
 
 
 class ClientAnswer(msgspec.Struct, frozen=True):
-    """What a client gets: the answer's bytes, and whether they are the server's own of now."""
+    """Answer to a client: its bytes, and whether they are the server's own from now."""
 
     raw: bytes
     is_servers: bool
 
 
 class Client(Protocol):
-    """The client of a call, while the call is open."""
+    """Client of an open call."""
 
     @property
     def elicits(self) -> bool:
-        """Whether it can be asked by `elicitation/create`."""
+        """True if the client supports `elicitation/create`."""
         ...
 
     async def notify(self, raw: bytes) -> None:
@@ -240,7 +244,7 @@ class Client(Protocol):
 
 
 class _Waiting:
-    """A call that may have to be approved."""
+    """Call that may need an approval."""
 
     def __init__(self, step: StepRequest, tell: Callable[[Approval], None]) -> None:
         self.key = _key(step)
@@ -251,7 +255,7 @@ class _Waiting:
         self._tell = tell
 
     def report(self, approval: Approval) -> None:
-        """Take in the question, or its answer."""
+        """Note the approval's request or its answer."""
         if approval.given is ApprovalStatus.GRANTED:
             self.granted.set()
         elif approval.given is ApprovalStatus.PENDING and not self.question.done():
@@ -259,7 +263,7 @@ class _Waiting:
             self._tell(approval)
 
     async def decided(self, timeout_s: float) -> None:
-        """Wait until the call is answered; not longer than this for the approval."""
+        """Wait until the call is answered, or for this time for the approval."""
         granted = asyncio.ensure_future(self.granted.wait())
         try:
             either: set[asyncio.Future[Any]] = {self.task, granted}
@@ -271,13 +275,13 @@ class _Waiting:
 
 
 class ApprovalWaits:
-    """The calls of one session that wait for approvals.
+    """Calls of one session that wait for approvals.
 
     Args:
-        asks: Whether a tool's calls may have to be approved.
-        workspace: Where approvals are.
-        timeout_s: Seconds that a call may take.
-        tell: Is given each question that a call waits for, once.
+        asks: Function that returns whether a tool's calls may need an approval.
+        workspace: The workspace of the approvals.
+        timeout_s: The longest duration of a call, in seconds.
+        tell: Called once with each approval that a call waits for.
     """
 
     def __init__(
@@ -300,12 +304,12 @@ class ApprovalWaits:
         client: Client | None,
         run: Callable[[], Coroutine[Any, Any, ClientAnswer]],
     ) -> ClientAnswer:
-        """Answer a call with what `run` gives, or ask its client to call again."""
+        """Answer a call with the result of `run`, or request that its client calls again."""
         state = frame.params.get("requestState")
         is_retry = isinstance(state, str) and state.startswith(STATE)
         waiting = self._take(step, state if is_retry else None)
         if waiting is None and is_retry:
-            why = f"{step.tool} does not wait for an approval any more: call it again"
+            why = f"{step.tool} no longer waits for an approval: call it again"
             return ClientAnswer(frames.result(frame.id, refusal(frame, why)), is_servers=False)
         if waiting is None:
             waiting = _Waiting(step, self._tell)
@@ -322,14 +326,14 @@ class ApprovalWaits:
             raise
 
     async def close(self) -> None:
-        """Stop waiting: what was not granted has not been done."""
+        """Stop waiting: calls that were not granted have not run."""
         tasks = [each.task for each in self._left]
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _take(self, step: StepRequest, state: str | None) -> _Waiting | None:
-        """Take up a call whose client was told to call again."""
+        """Resume a call whose client calls again."""
         for each in self._left:
             if state is None:
                 is_same = each.key == _key(step)
@@ -377,7 +381,7 @@ class ApprovalWaits:
         await self._take_answer(waiting, answer.result)
 
     async def _take_answer(self, waiting: _Waiting, given: Any) -> None:
-        """Grant or deny by the result of an elicitation; one that was closed answers nothing."""
+        """Grant or deny by the result of an elicitation; a closed one answers nothing."""
         action = given.get("action") if isinstance(given, dict) else None
         content = given.get("content") if action == "accept" else None
         granted = isinstance(content, dict) and content.get("approve") is True
@@ -386,7 +390,7 @@ class ApprovalWaits:
         try:
             id_, why = waiting.question.result().id, "answered in the client"
             await approvals.answer(self._workspace, id_, granted=granted, because=why)
-        except HansardError as error:  # somebody answered before
+        except HansardError as error:  # it was answered before
             _log.info("the client's answer to an approval does not count", why=str(error))
         if granted:
             await waiting.decided(self._answer_s)
@@ -401,7 +405,7 @@ def _remedy(approval: Approval) -> str:
 
 
 def _addressed(answered: ClientAnswer, id_: Id) -> ClientAnswer:
-    """An answer under the id of the request that it is given to."""
+    """Return an answer under the id of its request."""
     frame = frames.read(answered.raw, from_server=True)
     if not isinstance(frame, Answer) or frame.id == id_:
         return answered
@@ -409,7 +413,7 @@ def _addressed(answered: ClientAnswer, id_: Id) -> ClientAnswer:
 
 
 def _elicits_by_result(frame: Request) -> bool:
-    """Whether a client of 2026-07-28 can be asked by an `input_required` result."""
+    """Return whether a client of 2026-07-28 accepts an `input_required` result."""
     meta = frame.params.get("_meta")
     if not isinstance(meta, dict) or VERSION_KEY not in meta:
         return False
@@ -417,7 +421,7 @@ def _elicits_by_result(frame: Request) -> bool:
 
 
 def offers_forms(capabilities: Any) -> bool:
-    """Return whether a client's capabilities offer elicitation by a form."""
+    """Return whether a client's capabilities include elicitation by a form."""
     offered = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
     return isinstance(offered, dict) and (not offered or "form" in offered)
 
@@ -433,7 +437,7 @@ def _question(approval: Approval) -> dict[str, Any]:
     approve = {
         "type": "boolean",
         "title": "Approve",
-        "description": f"Approval {approval.id}, asked for by the rule: {approval.asked.rule}",
+        "description": f"Approval {approval.id}, required by the rule: {approval.asked.rule}",
     }
     return {
         "message": f"May {approval.asked.tool} be called with {arguments:.2000}?",
@@ -473,28 +477,28 @@ async def _progress(frame: Request, approval: Approval, client: Client | None) -
             await client.notify(frames.notification("notifications/progress", progress))
 
 
-NO_SERVER = "a replay asks no server"
+NO_SERVER = "a replay calls no server"
 
 TURN_WAIT_S = 5.0
-"""Seconds that a call which is on record after others waits for those to be asked for."""
+"""Seconds that a call waits for the calls that precede it on record."""
 
 EMPTY = ("ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe")
-"""Requests that a replay answers with an empty result: they ask for nothing that is recorded."""
+"""Requests that a replay answers with an empty result: they ask for nothing recorded."""
 
 Ask = Callable[[Request], Awaitable[Answer]]
-"""Passes a request on, and waits for the server's answer. Raises ServerGone, and NotDone where it
+"""Function that passes a request on and waits for the answer. Raises ServerGone, and NotDone if it
 was never passed on.
 """
 
 
 class ProxyReport(msgspec.Struct):
-    """What a proxy did.
+    """Numbers of a proxy's steps.
 
     Attributes:
         steps: Requests that are steps.
-        from_record: Of them answered without the server.
-        failed: Of them answered by an error, now or on record.
-        refused: Of them not answered: blocked, in doubt, not on record.
+        from_record: Steps answered without the server.
+        failed: Steps answered by an error, now or on record.
+        refused: Steps not answered: blocked, in doubt, not on record.
     """
 
     steps: int = 0
@@ -504,10 +508,10 @@ class ProxyReport(msgspec.Struct):
 
 
 class Recording:
-    """The steps of one session, and what the server's tools do as far as that is known.
+    """Steps of one session, and the known effects of the server's tools.
 
-    Made inside the session's scope, which the work that `begin` starts is in, whoever starts it.
-    `in_any_order`: requests that are sent at once may arrive in another order than on record.
+    Create it inside the session's scope: work started by `begin` runs in that scope.
+    `in_any_order`: concurrent requests may arrive in another order than on record.
     """
 
     def __init__(
@@ -534,12 +538,12 @@ class Recording:
 
     @property
     def run(self) -> str:
-        """The run that the steps are in."""
+        """Run of the steps."""
         found: str = self._session.run
         return found
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Work as a task in the session's scope."""
+        """Start a task in the session's scope."""
         return asyncio.get_running_loop().create_task(work, context=self._context.copy())
 
     async def close(self) -> None:
@@ -550,7 +554,7 @@ class Recording:
     async def answer(
         self, frame: Request, step: StepRequest, ask: Ask | None, client: Client | None = None
     ) -> ClientAnswer:
-        """Answer a request, from the record or by the server (None: nothing is asked)."""
+        """Answer a request from the record or through the server (None in an offline replay)."""
         run = partial(self._answer, frame, step, ask)
         if self._approvals is None or frame.method != CALL or not self._approvals.asks(step.tool):
             return await run()
@@ -579,7 +583,7 @@ class Recording:
             answer = answers[0].raw if answers else frames.result(frame.id, content)
             self.report.from_record += not answers
             if ask is not None and frame.method == INITIALIZE and not answers:
-                await ask(frame)  # the server, too, must have been greeted
+                await ask(frame)  # the server needs a handshake as well
         except (ToolErrorResult, ErrorAnswer) as error:
             self.report.failed += 1
             self.report.from_record += not answers
@@ -589,7 +593,7 @@ class Recording:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr] # it runs in one
                 raise
             answer = self._refused(frame, "the call was cancelled")
-        except Exception as error:  # noqa: BLE001 -- whatever stops a call, its caller is told
+        except Exception as error:  # noqa: BLE001 -- the caller gets every error
             answer = self._refused(frame, str(error) or self._wordless(error))
         finally:
             self._answered.set()
@@ -602,9 +606,10 @@ class Recording:
         return ClientAnswer(raw, bool(answers))
 
     async def _in_turn(self, spec: ForwardedTool, step: StepRequest) -> None:
-        """Where requests arrive in any order: let those come first that a call is on record after.
-        It waits once in vain; then who asks is not who was recorded, and what is said is as of a
-        call that has no place there.
+        """Wait for the calls that precede a call on record, if requests arrive in any order.
+
+        It waits in vain only once; then the client is not the recorded one, and the call is treated
+        as one without a place on record.
         """
         engine = self._session.engine
         if not self._waits or not isinstance(engine, StepEngine):
@@ -620,7 +625,7 @@ class Recording:
                 self._answered.set()
 
     def _wordless(self, error: Exception) -> str:
-        """What an error says that has no words of its own."""
+        """Return a text for an error without a message."""
         if isinstance(error, TimeoutError):
             return f"no answer within {self._timeout_s:g} s, and it may have been done"
         return type(error).__name__
@@ -634,7 +639,7 @@ class Recording:
     async def answer_back(
         self, frame: Request, step: StepRequest, ask: Callable[[], Awaitable[Answer]]
     ) -> bytes:
-        """Answer what the server asks, from the record or by the client, whom `ask` asks."""
+        """Answer a request of the server from the record or through the client, called by `ask`."""
         came_raw: list[bytes] = []
 
         async def forward(**_: Any) -> Any:
@@ -647,19 +652,19 @@ class Recording:
             answer = frames.result(frame.id, await self._session.call(spec, (), step.arguments))
         except ErrorAnswer as error:
             answer = frames.error(frame.id, error.args[0])
-        except Exception as error:  # noqa: BLE001 -- whatever stops it, the server is told
+        except Exception as error:  # noqa: BLE001 -- the server gets every error
             answer = frames.error(frame.id, {"code": INTERNAL_ERROR, "message": str(error)})
         return came_raw[0] if came_raw else answer
 
-    # What its tools do
+    # Effects of its tools
 
     async def _learn(self, frame: Request, ask: Ask) -> None:
-        """Ask the server itself what its tools do, once, where the client has not asked."""
+        """List the server's tools once for their effects, if the client has not listed them."""
         if self._asked_tools is None:
             self._asked_tools = asyncio.ensure_future(self._ask_tools(frame, ask))
         learning = self._asked_tools
         if not await asyncio.shield(learning) and self._asked_tools is learning:
-            self._asked_tools = None  # the next call asks again
+            self._asked_tools = None  # the next call lists them again
 
     async def _ask_tools(self, frame: Request, ask: Ask) -> bool:
         meta = frame.params.get("_meta")
@@ -677,7 +682,7 @@ class Recording:
         except TooManyPages as error:
             _log.warning("not all of the server's tools are known", why=str(error))
         except Exception as error:  # noqa: BLE001 -- nothing was learned: its tools are `once`
-            _log.warning("what the server's tools do could not be asked", why=str(error))
+            _log.warning("the server's tools could not be listed", why=str(error))
             return False
         return True
 
@@ -689,7 +694,7 @@ class Recording:
 
 
 def unanswerable(frame: Request) -> bytes:
-    """What a client gets of a replay for a request that is no step."""
+    """Return the replay's answer to a request that is no step."""
     if frame.method in EMPTY:
         return frames.result(frame.id, {})
     message = (
@@ -700,7 +705,7 @@ def unanswerable(frame: Request) -> bytes:
 
 
 def summary(report: ProxyReport) -> str:
-    """What a proxy did, in a line."""
+    """Return a proxy's numbers in a line."""
     return (
         f"{counted(report.steps, 'step')}: {report.from_record} answered from the record, "
         f"{report.failed} with an error, {report.refused} refused, in doubt or not on record"

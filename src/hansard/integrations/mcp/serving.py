@@ -1,7 +1,7 @@
-"""A proxy in a run of a record: over stdin and stdout here, or over HTTP (`http`).
+"""Proxy in a run of a record: over stdin and stdout here, or over HTTP (`http`).
 
-Frames pass unchanged: a request as it came, its answer once that is on record. A call that is on
-record is answered from it, without the server, which a replay that only reads does not start.
+Frames pass unchanged: a request on arrival, its answer once it is on record. A recorded call is
+answered from the record without the server, which a read-only replay does not start.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ from hansard.integrations.mcp.upstream import (
 _log = logger(__name__)
 
 CANCELLED_WAIT_S = 2.0
-"""Seconds that a server has to answer what a client has cancelled; then it is in doubt."""
+"""Seconds that a server has to answer a cancelled call; then it is in doubt."""
 
 LEAVE_WAIT_S = 5.0
-"""Seconds for calls that are open when the client leaves; then they are in doubt."""
+"""Seconds for open calls when the client leaves; then they are in doubt."""
 
 Write = Callable[[bytes], Awaitable[None]]
-"""Writes a frame to the client, and waits while it has not read much. Raises ConnectionError where
-it has left.
+"""Function that writes a frame to the client, waiting while its buffer is full. Raises
+ConnectionError if it has left.
 """
 
 
 class Proxy:
-    """One client, one server, one session. `upstream` is None where nothing is asked."""
+    """Proxy of one client to one server in one session; `upstream` is None in an offline replay."""
 
     def __init__(self, recording: Recording, upstream: Server | None, write: Write) -> None:
         self._recording = recording
@@ -97,9 +97,7 @@ class Proxy:
         self.elicits = False
 
     async def serve(self, client: asyncio.StreamReader) -> None:
-        """Until the client leaves, or the server has ended; calls that are open then are waited
-        for a little.
-        """
+        """Serve until the client leaves or the server ends; open calls then get a short time."""
         reading = asyncio.ensure_future(self._client(Lines(client)))
         leaving = asyncio.ensure_future(self._left.wait())
         doing: set[asyncio.Future[Any]] = {reading, leaving}
@@ -118,10 +116,10 @@ class Proxy:
             if not each.cancelled() and (error := each.exception()) is not None:
                 raise error
 
-    # The client, as a call that waits for an approval sees it
+    # Interface of the client for a call that waits for an approval
 
     async def elicit(self, params: dict[str, Any]) -> Answer:
-        """Send `elicitation/create`, and wait for its answer; cancelled, the client is told."""
+        """Send `elicitation/create` and wait for its answer; a cancelled one is reported."""
         id_ = f"hansard-approval-{next(self._numbers)}"
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked_back[id_] = waiting
@@ -135,8 +133,9 @@ class Proxy:
             del self._asked_back[id_]
 
     async def notify(self, raw: bytes) -> None:
-        """Write a frame to the client, which waits where it does not read. One that has left is
-        told nothing: what comes of its calls is on record.
+        """Write a frame to the client, waiting if it does not read.
+
+        Nothing is sent to a client that has left: the results of its calls are on record.
         """
         try:
             await self._write(raw)
@@ -148,7 +147,7 @@ class Proxy:
         if waiting:
             await asyncio.wait(waiting, timeout=LEAVE_WAIT_S)
 
-    # What comes from either side
+    # Frames from both sides
 
     async def _client(self, lines: Lines) -> None:
         while True:
@@ -182,12 +181,14 @@ class Proxy:
     async def _said(self, upstream: Server, frame: Frame, replies: Replies) -> None:
         step = reverse_step_of(frame) if isinstance(frame, Request) else None
         if isinstance(frame, Answer) and frame.id in self._open:
-            # The first is being put on record; this one never is, so that nobody is given it.
-            _log.warning("the server answered a request twice: the first counts", id=frame.id)
+            # The first is being put on record; this one never is, so no client gets it.
+            _log.warning(
+                "the server answered a request twice: the second answer is dropped", id=frame.id
+            )
         elif step is None or not isinstance(frame, Request):
             await self.notify(frame.raw)
         elif len(self._others) >= QUESTIONS_MAX:
-            await replies.refuse(frame, f"{QUESTIONS_MAX:,} questions wait for the client")
+            await replies.refuse(frame, f"{QUESTIONS_MAX:,} requests wait for the client")
         else:
             task = self._recording.begin(self._step_back(upstream, frame, step))
             self._others.add(task)
@@ -195,11 +196,11 @@ class Proxy:
 
     async def _pass_on(self, frame: Frame) -> None:
         if self._upstream is not None:
-            with contextlib.suppress(ServerGone):  # its end is told to who waits for an answer
+            with contextlib.suppress(ServerGone):  # waiters for an answer get its end as an error
                 await self._upstream.send(frame.raw)
 
     async def _step_back(self, upstream: Server, frame: Request, step: StepRequest) -> None:
-        """Answer what the server asks, from the record or by the client."""
+        """Answer a request of the server from the record or through the client."""
 
         async def ask() -> Answer:
             waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -215,7 +216,7 @@ class Proxy:
             await upstream.send(answer)
 
     def _answered_back(self, frame: Frame) -> bool:
-        """Whether a frame answers what the server asked, of which a step waits."""
+        """Return whether a frame answers a request of the server that a step waits for."""
         waiting = self._asked_back.get(frame.id) if isinstance(frame, Answer) else None
         if waiting is None or waiting.done() or not isinstance(frame, Answer):
             return False
@@ -254,20 +255,20 @@ class Proxy:
             task.add_done_callback(lambda _: self._open.pop(frame.id, None))
 
     async def _step(self, frame: Request, step: StepRequest) -> None:
-        """Answer a request, from the record or by the server."""
+        """Answer a request from the record or through the server."""
         ask = None if self._upstream is None else partial(self._ask, self._upstream)
         found = await self._recording.answer(frame, step, ask, self)
         if self._upstream is not None and found.is_servers:
-            await self._upstream.flushed()  # what was said before it goes before it
+            await self._upstream.flushed()  # earlier frames go first
         await self.notify(found.raw)
 
     async def _ask(self, upstream: Server, frame: Request) -> Answer:
-        """The server's answer; where nobody waits for it any more the server is told."""
+        """Return the server's answer; if cancelled, the server is notified."""
         try:
             return await upstream.ask(frame.id, frame.raw)
         except asyncio.CancelledError:
             gone = {"requestId": frame.id, "reason": "the proxy waits no longer"}
-            with contextlib.suppress(ServerGone, TimeoutError):  # it may read nothing any more
+            with contextlib.suppress(ServerGone, TimeoutError):  # it may no longer read
                 async with asyncio.timeout(CANCELLED_WAIT_S):
                     await upstream.send(frames.notification("notifications/cancelled", gone))
             raise
@@ -276,40 +277,40 @@ class Proxy:
 # ------------------------------------------------------------ in a run
 
 NEW, LAST = "new", "last"
-"""For which run: one that begins, or the newest of the workflow."""
+"""Values for a run: a new one, or the newest of the workflow."""
 
 READS_ONLY = ("strict", "offline")
-"""Modes in which no server is started."""
+"""Modes that start no server."""
 
 SERVER_LABEL = "mcp_server"
-"""A run's label: the command that its server is started by, without its arguments, or its host."""
+"""Label of a run: its server's command without arguments, or its host."""
 
 TIMEOUT_S = 600.0
-"""Seconds that a call may take where nothing else is said."""
+"""Default longest duration of a call, in seconds."""
 
 
 NOTHING_DECLARED: Mapping[str, Declared] = MappingProxyType({})
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """What a proxy is to do.
+    """Configuration of a proxy.
 
     Attributes:
-        command: The server's, with its arguments.
-        url: Where a server is asked over HTTP instead.
-        headers: What goes with each request there, such as its token.
-        login: Who the proxy is there, where it logs in itself.
-        servers: Several servers by their names, in the place of one.
-        http: `[HOST:]PORT` where clients come in over HTTP; None for stdin and stdout.
-        hosts: Names that these may ask for, besides this machine's own.
+        command: The server's command with its arguments.
+        url: The address of a server over HTTP instead.
+        headers: Headers of each request there, such as its token.
+        login: The proxy's own login there.
+        servers: Several servers by name, instead of one.
+        http: `[HOST:]PORT` for clients over HTTP; None for stdin and stdout.
+        hosts: Host names that they may use, in addition to this machine's own.
         client_token: The bearer token that they must send, if any.
         run: A run's id, `new` or `last`.
-        mode: `live`, `resume`, `strict`, `offline`; None for what follows from the run.
-        workflow: Of a new run, and of which the last is looked for.
-        agent: Who the client is.
-        role: In which role.
-        rules: What its tools may do.
-        timeout_s: Seconds that a call may take.
+        mode: `live`, `resume`, `strict`, `offline`; None for the default of the run.
+        workflow: The workflow of a new run, and that of `last`.
+        agent: The client's agent name.
+        role: The client's role.
+        rules: The rules of its tools.
+        timeout_s: The longest duration of a call, in seconds.
     """
 
     command: Sequence[str] = ()
@@ -330,7 +331,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def server(self) -> str:
-        """The server's name, as a run's label has it."""
+        """Name of the server in a run's label."""
         if self.servers:
             return "+".join(self.servers)
         if self.url is not None:
@@ -338,7 +339,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         return PurePath(self.command[0]).name
 
     def check(self) -> None:
-        """Raise CallerError for what contradicts itself."""
+        """Raise CallerError for contradicting options."""
         given = [
             option
             for option, value in (
@@ -354,7 +355,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         if not given and self.mode not in READS_ONLY:
             raise ServerNotStarted("", "none was given")
         if self.run == NEW and self.mode not in (None, "live"):
-            message = f"--mode {self.mode} needs what is on record: name it, or give --run last"
+            message = f"--mode {self.mode} needs a recorded run: give --run ID or --run last"
             raise CallerError(message)
         if self.run != NEW and self.mode == "live":
             message = f"--mode live begins a run, and --run {self.run} names one: leave one out"
@@ -362,7 +363,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoSuchRun(CallerError):
-    """There is no run that could be the last."""
+    """Error: there is no run that could be the last."""
 
     def __init__(self, workflow: str) -> None:
         super().__init__(
@@ -372,7 +373,7 @@ class NoSuchRun(CallerError):
 
 
 async def which(record: Any, config: Serving) -> str | None:
-    """The run that is meant; None for a new one. Raises NoSuchRun."""
+    """Return the run to record in; None for a new one. Raises NoSuchRun."""
     if config.run == NEW:
         return None
     if config.run != LAST:
@@ -393,10 +394,13 @@ async def serve(
     listens: Callable[[str], None],
     waits: Callable[[Approval], None],
 ) -> None:
-    """Serve the client at stdin until it leaves or the server has ended; over HTTP until this is
-    cancelled. `began` is given the run, `learned` what the server's tools do, as that becomes
-    known, `listens` the URL of clients, `waits` each question that a call waits for. Raises as
-    `record.run`, and CallerError, ServerNotStarted, NoSuchRun.
+    """Serve the client at stdin until it leaves or the server ends; over HTTP until cancelled.
+
+    `began` is called with the run, `learned` with the effects of the server's tools as they
+    become known, `listens` with the URL for clients, `waits` with each approval that a call
+    waits for.
+
+    Raises as `record.run`, and CallerError, ServerNotStarted, NoSuchRun.
     """
     config.check()
     run = await which(record, config)
@@ -446,7 +450,7 @@ async def serve(
 
 
 def _demand_there(config: Serving) -> None:
-    """Raise ServerNotStarted for a command that is not there: clients would be told one by one."""
+    """Raise ServerNotStarted for a missing command, before each client gets the error."""
     commands = [config.command] if config.command else []
     commands += [each.argv for each in config.servers.values() if each.url is None]
     for argv in commands:
@@ -469,7 +473,7 @@ async def _over_pipes(
 
 
 async def _server(config: Serving) -> Server:
-    """Return who answers requests. Raises ServerNotStarted, BadValue, NotInstalled."""
+    """Return the server of requests. Raises ServerNotStarted, BadValue, NotInstalled."""
     if not config.servers:
         given = Declared(url=config.url, headers=dict(config.headers))
         return await _reached(given, config.command, config.login)
@@ -491,7 +495,7 @@ async def _reached(server: Declared, command: Sequence[str], login: Login | None
 
 
 def _http(option: str) -> Any:
-    """What speaks HTTP, which is of an extra. Raises NotInstalled."""
+    """Import the HTTP module, which belongs to an extra. Raises NotInstalled."""
     try:
         return importlib.import_module("hansard.integrations.mcp.http.proxy")
     except ModuleNotFoundError as error:
@@ -499,7 +503,7 @@ def _http(option: str) -> Any:
 
 
 class NotInstalled(CallerError):
-    """A package that speaks the protocol is not there."""
+    """Error: a package for the protocol is not installed."""
 
     def __init__(self, command: str, package: str) -> None:
         super().__init__(
@@ -509,12 +513,10 @@ class NotInstalled(CallerError):
 
 @asynccontextmanager
 async def _pipes() -> AsyncGenerator[tuple[asyncio.StreamReader, Write]]:
-    """Stdin to read, and how stdout is written to. Raises CallerError where they are files."""
+    """Open stdin for reading and stdout for writing. Raises CallerError if they are files."""
     for fd in (0, 1):
         if stat.S_ISREG(os.fstat(fd).st_mode):
-            message = (
-                "stdin or stdout is a file: an MCP client starts this command, and talks to it"
-            )
+            message = "stdin or stdout is a file: an MCP client starts this command over pipes"
             raise CallerError(message)
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=PIPE_BYTES_MAX)

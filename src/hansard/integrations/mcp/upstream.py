@@ -1,9 +1,8 @@
-"""Servers that the proxy asks: a process over its stdin and stdout, and several as one.
+"""Servers of the proxy: a process over its stdin and stdout, and several servers as one.
 
-A file as MCP clients have it (`mcpServers`) names several. Of an entry are read `command`, `args`
-and `env`, or `url` and `headers`; `${NAME}` in any of them is a variable of the environment.
-
-Long because one process and several of them answer through the same interface.
+A file in the form of MCP clients (`mcpServers`) names several. Of an entry, `command`, `args` and
+`env`, or `url` and `headers` are read; `${NAME}` in any of them is an environment variable. The
+module is long because one process and several of them share one interface.
 """
 
 from __future__ import annotations
@@ -40,14 +39,15 @@ from hansard.integrations.mcp.frames import (
 # ------------------------------------------------------------ declared servers
 
 BETWEEN = "__"
-"""Stands between a server's name and a tool's: models' providers take letters, digits, _ and -."""
+"""Separator of a server's name and a tool's; providers of models accept letters, digits, _ and -.
+"""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:_?[A-Za-z0-9-]){0,31}")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """A server: by its command, or by its URL."""
+    """Server given by its command or its URL."""
 
     command: str | None = None
     args: list[str] = []
@@ -57,18 +57,18 @@ class Declared(msgspec.Struct, frozen=True):
 
     @property
     def argv(self) -> list[str]:
-        """The whole command."""
+        """Command with its arguments."""
         return [self.command or "", *self.args]
 
 
 class Login(msgspec.Struct, frozen=True):
-    """A client that the proxy is to the server, by OAuth's client credentials.
+    """Login of the proxy at a server by OAuth's client credentials.
 
     Attributes:
-        client_id: Its id.
-        secret: Its secret.
-        issuer: The authorization server that gave them; they are sent nowhere else.
-        scope: Scopes to ask for; None for those that the server names.
+        client_id: The client's id.
+        secret: The client's secret.
+        issuer: The authorization server that issued them; they are sent nowhere else.
+        scope: Scopes to request; None for those that the server names.
     """
 
     client_id: str
@@ -83,7 +83,7 @@ class _File(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def load(path: Path) -> dict[str, Declared]:
-    """The servers of a file, by their names. Raises BadValue."""
+    """Read the servers of a file by name. Raises BadValue."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_File)
     except OSError as error:
@@ -99,16 +99,16 @@ def load(path: Path) -> dict[str, Declared]:
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header of a token."""
+    """Return the header of a bearer token."""
     return {"authorization": f"Bearer {token}"}
 
 
 def _filled_in(where: str, name: str, server: Declared) -> Declared:
     if _NAME.fullmatch(name) is None:
-        fact = "is no name that can stand before a tool's"
+        fact = "cannot be the prefix of a tool's name"
         raise BadValue(where, fact, "give up to 32 letters, digits, - and single _")
     if (server.command is None) == (server.url is None):
-        raise BadValue(where, "has not one of command and url", "give one of the two")
+        raise BadValue(where, "needs either command or url", "give one of the two")
 
     def filled(text: str) -> str:
         return _VARIABLE.sub(lambda found: _variable(where, found[1]), text)
@@ -134,34 +134,32 @@ _log = logger(__name__)
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 CLOSE_WAIT_S = 2.0
-"""Seconds that a server has to end once its stdin is closed, and again once it is asked to."""
+"""Seconds that a server has to end after its stdin is closed, and again after SIGTERM."""
 
 PIPE_BYTES_MAX = 1024 * 1024
-"""Bytes of a pipe that are read before anybody takes them, besides those of one line: at twice as
-many, who writes it waits.
+"""Bytes of a pipe that are buffered in addition to one line; at twice as many, the writer blocks.
 """
 
 INBOX_MAX, INBOX_BYTES_MAX = 1_000, 16 * 1024 * 1024
-"""Frames of a server that wait for its client to read, and their bytes: at either it is heard no
-further, so that it waits, too.
+"""Most frames, and bytes of frames, queued for a client; at either limit the server is not read
+further.
 """
 
 QUESTIONS_MAX = 1_000
-"""What a server asks its client that is not answered yet; of more it is told that nobody answers.
-"""
+"""Most open requests of a server to its client; more are refused."""
 
 REPLIES_MAX = 1_000
-"""Answers made here that a server has not read; then it is heard no further until it reads."""
+"""Most answers of the proxy that a server has not read; then it is not read further."""
 
 SIDE_REQUESTS_MAX = 1_000
-"""Requests that are no steps and not answered yet; more are answered by an error."""
+"""Most open requests that are no steps; more are answered by an error."""
 
 DISCARDED_BYTES = 64 * 1024
-"""Bytes that are read at once of a server that nobody hears any more."""
+"""Bytes read at once from a server whose output is discarded."""
 
 
 class ServerNotStarted(CallerError):
-    """The command after `--` cannot be run."""
+    """Error: the command after `--` cannot be run."""
 
     def __init__(self, command: str, why: str) -> None:
         super().__init__(f"{command!r} cannot be run ({why}): give the server's command after '--'")
@@ -169,21 +167,21 @@ class ServerNotStarted(CallerError):
 
 
 PAGES_MAX = 50
-"""Pages of a list that the proxy itself asks for."""
+"""Most pages of a list that the proxy itself requests."""
 
 
 class ServerGone(ConnectionError):
-    """The server's process has ended, or writes what is no protocol."""
+    """Error: the server's process has ended, or its output is not the protocol."""
 
 
 class TooManyPages(ServerGone):
-    """A server lists more than PAGES_MAX pages."""
+    """Error: a server's list has more than PAGES_MAX pages."""
 
 
 async def pages(
     frame: Request, ask: Callable[[Request], Awaitable[Answer]]
 ) -> AsyncGenerator[Answer]:
-    """Ask for a list from its first page to its last, or to the first answer that has no list.
+    """Read a list from its first page to its last, or to the first answer without a list.
 
     Later pages have ids of their own, so that no answer is taken for that of another page. Raises
     TooManyPages, and as `ask`.
@@ -202,13 +200,14 @@ async def pages(
 
 
 def tagged(id_: Id) -> str:
-    """Return an id as a text that says whether it was one."""
+    """Return an id as a text that keeps its type."""
     return f"s{id_}" if isinstance(id_, str) else f"n{id_}"
 
 
 class Lines:
-    """Reads lines of at most FRAME_BYTES_MAX, from a reader whose limit is PIPE_BYTES_MAX; what a
-    longer one holds is passed over. Who is cancelled in `next` has lost nothing.
+    """Reader of lines of at most FRAME_BYTES_MAX, on a reader with the limit PIPE_BYTES_MAX.
+
+    The rest of a longer line is skipped. A cancelled `next` loses nothing.
     """
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
@@ -217,7 +216,9 @@ class Lines:
         self._passed_over = False
 
     async def next(self) -> bytes | None:
-        """The next line that is not empty; None at the end. Raises BadFrame for a longer one."""
+        """Return the next line that is not empty; None at the end. Raises BadFrame for a longer
+        one.
+        """
         while True:
             is_end = False
             try:
@@ -242,7 +243,7 @@ class Lines:
                 return None
 
     def _take(self, part: bytes) -> None:
-        """Keep a part of a line, or of one that is too long how it begins."""
+        """Store a part of a line, or the beginning of one that is too long."""
         self._begun += part
         if len(self._begun) > FRAME_BYTES_MAX:
             self._passed_over = True
@@ -251,9 +252,7 @@ class Lines:
 
 
 class Inbox:
-    """What a server says until its client reads it, in order, and as much of it as its bounds say:
-    who puts more waits.
-    """
+    """Bounded queue of a server's frames for its client; `put` waits while it is full."""
 
     def __init__(self) -> None:
         self._frames: deque[Frame | asyncio.Event] = deque()
@@ -262,7 +261,7 @@ class Inbox:
         self._room, self._news = asyncio.Event(), asyncio.Event()
 
     async def put(self, frame: Frame) -> None:
-        """Put a frame once there is room for it; after the end it is left out."""
+        """Queue a frame once there is room; after the end it is dropped."""
         while self._is_full and not self._is_over:
             self._room.clear()
             await self._room.wait()
@@ -272,7 +271,7 @@ class Inbox:
             self._news.set()
 
     async def next(self) -> Frame | None:
-        """The oldest; None once there is none, and will be none."""
+        """Return the oldest frame; None once the queue has ended and is empty."""
         while True:
             while not self._frames:
                 if self._is_over:
@@ -296,7 +295,7 @@ class Inbox:
             self._is_awaited = False
 
     async def flushed(self) -> None:
-        """Wait until what was put before was taken, and who took it asks for more."""
+        """Wait until the frames queued before were taken and their reader asks for the next."""
         if not self._frames and (self._is_over or self._is_awaited):
             return
         passed = asyncio.Event()
@@ -305,7 +304,7 @@ class Inbox:
         await passed.wait()
 
     def end(self) -> None:
-        """Nothing more is put; what is there is read still."""
+        """End the queue; its frames can still be read."""
         self._is_over = True
         self._room.set()
         self._news.set()
@@ -316,30 +315,32 @@ class Inbox:
 
 
 class DroppingInbox(Inbox):
-    """For who asks a server and does not hear what else it says: that is left out."""
+    """Queue that drops every frame, for callers that only need answers."""
 
     async def put(self, frame: Frame) -> None:
-        """Leave it out."""
-        _log.debug("what a server said unasked is left out", bytes=len(frame.raw))
+        """Drop the frame."""
+        _log.debug("a frame of a server is dropped", bytes=len(frame.raw))
 
 
 class Server(Protocol):
-    """Who is asked, over whatever transport."""
+    """Server over any transport."""
 
     async def send(self, raw: bytes) -> None:
-        """Pass on what nobody answers. Raises ServerGone."""
+        """Pass on a frame without an answer. Raises ServerGone."""
         ...
 
     async def ask(self, id_: Id, raw: bytes) -> Answer:
-        """A request's answer. Raises ServerGone, and NotDone where it surely was not done."""
+        """Return a request's answer. Raises ServerGone, and NotDone if it surely was not done."""
         ...
 
     async def next(self) -> Frame | None:
-        """What is said that answers nothing; None once it has ended."""
+        """Return the next frame that is no answer; None once the server has ended."""
         ...
 
     async def flushed(self) -> None:
-        """Wait until `next` has given all that was said before, so that an answer comes after."""
+        """Wait until `next` has returned everything received before, so that an answer comes after
+        it.
+        """
         ...
 
     async def close(self) -> None:
@@ -348,8 +349,10 @@ class Server(Protocol):
 
 
 class SideRequests:
-    """Asks requests that are no steps: they may be answered late, or as long as somebody listens,
-    and hold nothing else up. What they come to, an error too, is put where a server is heard.
+    """Sends requests that are no steps.
+
+    They may be answered late, or stay open as long as a client listens, and block nothing else.
+    Their answers and errors are queued with the server's frames.
     """
 
     def __init__(self, server: Server, heard: Inbox) -> None:
@@ -358,7 +361,7 @@ class SideRequests:
         self._asking = set[asyncio.Task[None]]()
 
     async def ask(self, frame: Request) -> None:
-        """Begin to; of too many this one is refused."""
+        """Send a request in the background; refuse it if too many are open."""
         if len(self._asking) >= SIDE_REQUESTS_MAX:
             fact = f"{SIDE_REQUESTS_MAX:,} requests are open that are no calls, the limit"
             await self._failed(frame, f"{fact}: wait for answers, or cancel some")
@@ -368,7 +371,7 @@ class SideRequests:
         asking.add_done_callback(self._asking.discard)
 
     def close(self) -> None:
-        """Ask no longer."""
+        """Cancel all requests."""
         for each in self._asking:
             each.cancel()
 
@@ -386,8 +389,10 @@ class SideRequests:
 
 
 class Replies:
-    """What a server is answered here, while it is heard further: one that reads nothing until it
-    has said all would wait for its reader, and that one for it.
+    """Answers of the proxy to a server, sent while its output is read further.
+
+    A server that reads nothing until it has written everything would otherwise block the proxy, and
+    the proxy it.
     """
 
     def __init__(self, server: Server) -> None:
@@ -397,22 +402,22 @@ class Replies:
         self._refused = 0
 
     async def refuse(self, question: Request, why: str) -> None:
-        """Say that nobody answers what it asks. Waits where it reads none of many."""
+        """Refuse a request of the server; waits if many refusals are unread."""
         self._refused += 1
-        if self._refused == 1:  # the others are counted: there may be no end of them
-            _log.warning("what the server asks is not answered", method=question.method, why=why)
+        if self._refused == 1:  # the others are only counted: their number is unbounded
+            _log.warning("a request of the server is refused", method=question.method, why=why)
         await self.put(frames.error(question.id, {"code": frames.INTERNAL_ERROR, "message": why}))
 
     async def put(self, raw: bytes) -> None:
-        """Have this sent. Waits where it reads none of many."""
+        """Queue an answer; waits if many answers are unread."""
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
         await self._kept.put(raw)
 
     async def close(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         if self._refused > 1:
-            _log.warning("not all that the server asked was answered", refused=self._refused)
+            _log.warning("some requests of the server were refused", refused=self._refused)
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])
@@ -420,12 +425,14 @@ class Replies:
     async def _send(self) -> None:
         while True:
             raw = await self._kept.get()
-            with contextlib.suppress(ServerGone):  # its end is told to who waits for an answer
+            with contextlib.suppress(ServerGone):  # waiters for an answer get its end as an error
                 await self._server.send(raw)
 
 
 class Upstream:
-    """The process: `ask` it, and read what else it says with `next`. Made by `started`."""
+    """Process of a server: `ask` sends requests, `next` reads its other frames. Created by
+    `started`.
+    """
 
     def __init__(
         self,
@@ -444,7 +451,7 @@ class Upstream:
 
     @classmethod
     async def started(cls, command: Sequence[str], env: Mapping[str, str] = NOTHING) -> Self:
-        """Start it, with these variables besides our own. Raises ServerNotStarted."""
+        """Start the process with these additional variables. Raises ServerNotStarted."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -474,7 +481,7 @@ class Upstream:
             raise self._ended("it reads no more") from None
 
     async def ask(self, id_: Id, raw: bytes) -> Answer:
-        """Pass a request on, and wait for its answer. Raises ServerGone, and NotDone where it was
+        """Pass a request on, and wait for its answer. Raises ServerGone, and NotDone if it was
         never passed on.
         """
         if self._gone is not None:
@@ -489,8 +496,9 @@ class Upstream:
             del self._waiting[id_]
 
     async def next(self) -> Frame | None:
-        """What the server says that is no answer `ask` waits for; None once it has ended. A line
-        that is no frame is logged and left out, as a client would.
+        """Return the server's next frame that no `ask` waits for; None once it has ended.
+
+        A line that is no frame is logged and dropped, as a client would.
         """
         while True:
             try:
@@ -500,7 +508,7 @@ class Upstream:
                     return None
                 frame = frames.read(line, from_server=True)
             except BadFrame as bad:
-                _log.warning("the server wrote what is no frame: it is left out", why=str(bad))
+                _log.warning("the server wrote an invalid frame: it is dropped", why=str(bad))
                 open_ = None if bad.id is None else self._waiting.get(bad.id)
                 if open_ is not None and not open_.done():
                     fact = f"the server's answer is no frame ({bad.fact})"
@@ -513,11 +521,12 @@ class Upstream:
                 waiting.set_result(frame)
 
     async def flushed(self) -> None:
-        """Nothing is kept here: what was said before an answer, `next` has given before."""
+        """Do nothing: frames before an answer are returned by `next` before it."""
 
     async def close(self) -> None:
-        """End it as the protocol says: its stdin closed, then asked to, then killed. What it says
-        meanwhile is left out: it may wait for somebody to read it. Nobody may be in `next`.
+        """End the process as the protocol says: close its stdin, then SIGTERM, then SIGKILL.
+
+        Its output meanwhile is discarded, since it may block on it. No `next` may be running.
         """
         discarding = asyncio.create_task(self._discard())
         try:
@@ -550,7 +559,7 @@ class Upstream:
 
     def _ended(self, why: str) -> ServerGone:
         self._gone = self._gone or ServerGone(
-            f"the server {self._command[0]!r} has ended ({why}): what it wrote to stderr says more"
+            f"the server {self._command[0]!r} has ended ({why}): see its stderr"
         )
         return self._gone
 
@@ -568,7 +577,7 @@ LISTS = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
-"""Requests for a list, and the field of a result that has it."""
+"""Requests for a list, and the field of a result that holds it."""
 
 NAMED = (CALL, "prompts/get")
 """Requests that name a tool or a prompt."""
@@ -579,7 +588,7 @@ COMPLETE = "completion/complete"
 
 
 class McpMultiplexer:
-    """Servers by their names; `ask` and `next` are as those of one."""
+    """Several servers by name as one; `ask` and `next` are as those of one."""
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
         self._servers = dict(servers)
@@ -591,7 +600,7 @@ class McpMultiplexer:
         ]
 
     async def send(self, raw: bytes) -> None:
-        """Pass a frame on: an answer to who asked, else to all. Raises ServerGone."""
+        """Pass a frame on: an answer to its server, any other to all. Raises ServerGone."""
         frame = frames.read(raw)
         if isinstance(frame, Request):
             await self._beside.ask(frame)
@@ -607,11 +616,13 @@ class McpMultiplexer:
             raise lost[0]
 
     async def ask(self, id_: Id, raw: bytes) -> Answer:
-        """A request's answer, by whose it is, or by all. Raises ServerGone, NotDone."""
+        """Return a request's answer, by the server that owns its name, or by all. Raises
+        ServerGone, NotDone.
+        """
         del id_  # the frame has it
         frame = frames.read(raw)
         if not isinstance(frame, Request):
-            raise NotDone("this is no request")
+            raise NotDone("this is not a request")
         if frame.method in LISTS:
             return await self._listed(frame, LISTS[frame.method])
         if frame.method in {INITIALIZE, DISCOVER}:
@@ -627,16 +638,16 @@ class McpMultiplexer:
         return next(iter(answers.values()))
 
     async def next(self) -> Frame | None:
-        """What a server says that answers nothing; None once all have ended."""
+        """Return a server's next frame that is no answer; None once all have ended."""
         return await self._heard.next()
 
     async def flushed(self) -> None:
-        """Wait until `next` has given all that was said before."""
+        """Wait until `next` has returned everything received before."""
         await asyncio.gather(*(each.flushed() for each in self._servers.values()))
         await self._heard.flushed()
 
     async def close(self) -> None:
-        """Leave them all."""
+        """Disconnect from all servers."""
         self._beside.close()
         for task in self._hearing:
             task.cancel()
@@ -654,7 +665,7 @@ class McpMultiplexer:
             self._heard.end()
 
     async def _all(self, do: Any, among: Sequence[str] | None = None) -> dict[str, Any]:
-        """What each comes to, or its error."""
+        """Return each server's result or error."""
         names = list(self._servers) if among is None else list(among)
         found = await asyncio.gather(
             *(do(self._servers[name]) for name in names), return_exceptions=True
@@ -667,7 +678,7 @@ class McpMultiplexer:
     async def _answers(
         self, frame: Request, among: Sequence[str] | None = None
     ) -> dict[str, Answer]:
-        """What each answered that answered. Raises the first one's error where none did."""
+        """Return the answers of the servers that answered. Raises the first error if none did."""
         outcomes = await self._all(lambda server: server.ask(frame.id, frame.raw), among)
         answers = {name: each for name, each in outcomes.items() if isinstance(each, Answer)}
         for name, error in outcomes.items():
@@ -677,7 +688,7 @@ class McpMultiplexer:
                 _log.warning("a server did not answer", server=name, why=str(error))
         return answers
 
-    # The server that a request is of
+    # Routing of a request to its server
 
     async def _named(self, frame: Request, holder: dict[str, Any]) -> Answer:
         server, name = self._split(str(holder.get("name")))
@@ -700,17 +711,19 @@ class McpMultiplexer:
         return self._servers[prefix], own
 
     async def _addressed(self, frame: Request, uri: str) -> Answer:
-        """By the server that lists the address, else by the first that knows it."""
+        """Forward to the server that lists the address, else to the first that knows it."""
         known = self._of_resource.get(uri)
         among = [known] if known is not None else list(self._servers)
         answers = await self._answers(frame, among)
         good = [each for each in answers.values() if each.error is None]
         return good[0] if good else next(iter(answers.values()))
 
-    # What all of them are asked
+    # Requests to all servers
 
     async def _greeted(self, frame: Request) -> Answer:
-        """One greeting of all: what any of them can do, in a version that they all speak."""
+        """Return one greeting for all: the union of their capabilities, in a version that all
+        speak.
+        """
         answers = await self._answers(frame)
         for answer in answers.values():
             if answer.error is not None:
@@ -741,17 +754,17 @@ class McpMultiplexer:
         return Answer(frames.result(frame.id, result), frame.id, result)
 
     async def _listed(self, frame: Request, field: str) -> Answer:
-        """All pages of all of them, one after the other."""
+        """Return all pages of all servers, one after the other."""
         found = await self._all(lambda server: _pages(server, frame, field))
         result: dict[str, Any] = {}
         listed: list[Any] = []
         errors: list[Answer] = []
         for name, each in found.items():
             if isinstance(each, Answer):
-                errors.append(each)  # it has no such things
+                errors.append(each)  # it has no such list
                 continue
             if isinstance(each, BaseException):
-                _log.warning("a server did not list what it has", server=name, why=str(each))
+                _log.warning("a server did not answer a list request", server=name, why=str(each))
                 continue
             first, items = each
             result = result or {k: v for k, v in first.items() if k not in (field, "nextCursor")}
@@ -776,7 +789,7 @@ class McpMultiplexer:
 async def _pages(
     server: Server, frame: Request, field: str
 ) -> Answer | tuple[dict[str, Any], list[Any]]:
-    """Return the first page and the items of all pages, or an answer that is no list."""
+    """Return the first page and the items of all pages, or an answer without a list."""
     first: dict[str, Any] | None = None
     items: list[Any] = []
     async for answer in pages(frame, lambda page: server.ask(page.id, page.raw)):
@@ -798,7 +811,7 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
 def _common_version(results: Mapping[str, Mapping[str, Any]]) -> Any:
     versions = {name: each.get("protocolVersion") for name, each in results.items()}
     if len(set(versions.values())) > 1:
-        _log.warning("the servers speak different versions: the oldest is told", **versions)
+        _log.warning("the servers speak different versions: the oldest is used", **versions)
     return min(versions.values(), key=str)
 
 

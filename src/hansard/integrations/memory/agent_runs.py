@@ -1,8 +1,8 @@
-"""A folder as an agent: its files become its memory, then it runs, every action on record.
+"""Run a folder as an agent: its files become its memory, and every action is recorded.
 
-The first start brings the folder into the space `agent/NAME`; from then on that is what counts, as
-the agent may have learnt meanwhile. Where the folder says something else it is told, never brought
-in silently.
+The first start imports the folder into the space `agent/NAME`, which is the source of truth from
+then on, since the agent may learn. Later differences of the folder are reported, and never imported
+silently.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from hansard.domain.memory.paths import AGENTS, SKILLS, SUBAGENTS, TOOLS
 from hansard.integrations.mcp.recording import Rules, ToolEffects
 
 WORKFLOW = "agent"
-"""The workflow of these runs."""
+"""Workflow of these runs."""
 
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class AgentFailed(HansardError):
-    """What deepagents, or the model's SDK, raised; all until then is on record.
+    """Error: deepagents or the model's SDK raised; everything before is on record.
 
     Attributes:
-        run: The run that it happened in.
+        run: The run of the error.
     """
 
     def __init__(self, run: str, error: Exception) -> None:
@@ -52,13 +52,13 @@ class AgentFailed(HansardError):
 
 
 class FolderAgent(msgspec.Struct, frozen=True):
-    """An agent whose files stand in memory.
+    """Agent whose files are in memory.
 
     Attributes:
-        name: What it is called; its space is `agent/NAME`.
+        name: Its name; its space is `agent/NAME`.
         version: The version of its space.
-        brought: The paths that this start brought in, sorted.
-        differs: The paths where the folder says something else than memory, sorted.
+        brought: The paths that this start imported, sorted.
+        differs: The paths whose content differs between the folder and memory, sorted.
     """
 
     name: str
@@ -68,15 +68,15 @@ class FolderAgent(msgspec.Struct, frozen=True):
 
 
 class AgentRun(msgspec.Struct, frozen=True):
-    """What a run of an agent came to.
+    """Result of an agent's run.
 
     Attributes:
         run: The run.
         agent: The agent.
-        text: What it said last.
+        text: Its last message.
         tools: The tools of MCP servers that it had, sorted.
         subagents: The subagents that it had, sorted.
-        differs: The paths where the folder says something else than its memory.
+        differs: The paths whose content differs between the folder and memory.
     """
 
     run: str
@@ -88,7 +88,7 @@ class AgentRun(msgspec.Struct, frozen=True):
 
 
 async def brought(workspace: Workspace, folder: Path, by: str) -> FolderAgent:
-    """Bring an agent's folder into its space, where that holds nothing yet.
+    """Import an agent's folder into its space, if that is empty.
 
     Raises BadFolder, MemoryInvalid, BadValue, ExtraMissing.
     """
@@ -122,16 +122,16 @@ def _name(folder: Path, agent: bytes | Link | None) -> str:
             value = json.loads(agent)
         except ValueError as error:
             remedy = "see 'hansard memory validate' for where"
-            raise BadValue(harnesses.AGENT, f"it is no JSON ({error})", remedy) from error
+            raise BadValue(harnesses.AGENT, f"it is not JSON ({error})", remedy) from error
         text = str(value.get("name", "")) if isinstance(value, dict) else ""
     found = _NAME.sub("-", text or folder.resolve().name).strip("-")
     if not found:
-        raise BadValue(str(folder), "it has no name", f"say one in {harnesses.AGENT}")
+        raise BadValue(str(folder), "it has no name", f"give one in {harnesses.AGENT}")
     return found
 
 
 async def named_tools(workspace: Workspace, name: str) -> list[Tool]:
-    """The tools that its `tools.json` files name."""
+    """Return the tools that its `tools.json` files name."""
     files = (await workspace.memories.state(f"{AGENT}{name}")).files
     named = [file for path, file in files.items() if _names_tools(path)]
     await workspace.memories.load(named)
@@ -154,28 +154,27 @@ def run_folder(
     by: str = OS_USER,
     asks: bool = True,
 ) -> AgentRun:
-    """Have an agent that is a folder do what a prompt says, by deepagents.
+    """Run an agent from its folder on a prompt, by deepagents.
 
-    Given a run, it goes on with that: what is on record, a model's answers first of all, is not
-    asked for again.
+    Given a run, continue it: recorded calls, above all answers of models, are not repeated.
 
     Args:
-        record: The workspace's, of the sync client.
+        record: The workspace's record, of the sync client.
         folder: `AGENTS.md`, `agent.json`, `tools.json`, `skills/`, `subagents/`.
-        prompt: What is asked for.
-        run: The run to go on with; a new one if None.
-        model: As `provider:model`; what `agent.json` says if None.
-        rules: What tools do, and what is refused, as the MCP proxy has it.
-        by: Who says that the folder becomes memory.
-        asks: Whether a person is asked as `tools.json` and the policy of the agent's space say. If
-            False, nobody is, and the policy is set to `off`.
+        prompt: The task.
+        run: The run to continue; a new one if None.
+        model: As `provider:model`; the one of `agent.json` if None.
+        rules: Effects of tools, and refusals, as for the MCP proxy.
+        by: The author of the import of the folder.
+        asks: Whether calls need approval as `tools.json` and the policy of the agent's space
+            say. If False, none does, and the policy is set to `off`.
 
     Raises:
         ExtraMissing: deepagents is not installed, or what checks files.
         BadFolder, BadValue: It is no folder of an agent.
         MemoryInvalid: One of its files is not valid.
         AgentFailed: deepagents or the model's SDK raised; start it again with the run.
-        NeedsSettling: Somebody must say first what became of a step.
+        NeedsSettling: The outcome of a step must be settled first.
     """
     deep = imported(
         "hansard.integrations.memory.deep_agent", "hansard agent run", "deepagents", "agent"
@@ -187,7 +186,7 @@ def run_folder(
     request = dict.fromkeys(tool.name for tool in tools if tool.interrupt and asks)
     if not asks:
         record.memory(f"{AGENT}{agent.name}").set_policy(
-            "off", by=by, untrusted=["**"], because="a run that asks nobody"
+            "off", by=by, untrusted=["**"], because="a run without approvals"
         )
     interrupts = [gates.ask_first(name, name=f"interrupt_config {name}") for name in request]
     hosts = dict.fromkeys(write.host_of(tool.mcp_server_url) for tool in tools)

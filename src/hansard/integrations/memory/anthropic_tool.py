@@ -3,8 +3,9 @@
     tool = AsyncMemoryTool(session.memory)
     client.beta.messages.tool_runner(tools=[tool], ...)
 
-`/memories/AGENTS.md` of the tool is `AGENTS.md` of the agent's tree. What is refused is the tool's
-result, with file, line, rule and what is allowed. `MemoryTool` is the same for the sync client.
+`/memories/AGENTS.md` of the tool is `AGENTS.md` of the agent's tree. A refusal is the
+tool's result, with file, line, rule and what is allowed. `MemoryTool` is the same for the
+sync client.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ RANGE = 2
 """Ends of `view_range`; the second is -1 for the end of the file."""
 
 SNIPPET_LINES = 2
-"""Around a change, on each side."""
+"""Lines shown around a change, on each side."""
 
 DEPTH_SHOWN = 2
-"""Folders of a listing."""
+"""Levels of folders in a listing."""
 
 
 class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
-    """The tool, for a session of the async client."""
+    """Tool for a session of the async client."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
             raise ToolError(str(error)) from error
 
     async def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
-        """A file with its lines numbered, or what stands in a folder."""
+        """Return a file with numbered lines, or the entries of a folder."""
         path = _path(command.path)
         if path:
             try:
@@ -73,33 +74,33 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
                 return _viewed(command.path, text, command.view_range)
         paths = await self._memory.ls(path)
         if path and not paths:
-            raise ToolError(f"{command.path} is not there: view {ROOT} for what is")
+            raise ToolError(f"{command.path} does not exist: view {ROOT} for the files that do")
         within = f"{path}/" if path else ""
         names = [f"{ROOT}/{within}{name}" for name in listing(paths, within)]
         return "\n".join([f"Files and folders in {command.path}, two levels deep:", *names])
 
     async def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
-        """Have a file hold a text."""
+        """Write a file."""
         await self._memory.create(_file(command.path), command.file_text, because=self._because)
-        return f"{command.path} holds the text now"
+        return f"{command.path} is written"
 
     async def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
-        """Replace a part of a file, which must stand there once."""
+        """Replace a part of a file, which must occur exactly once."""
         path = _file(command.path)
         before = await self._memory.view(path)
         await self._memory.edit(path, command.old_str, command.new_str, because=self._because)
         places = lines.occurrences(before, command.old_str)[:1]
         after = lines.replaced(before, places, command.new_str)
         at = places[0][0] if places else 0
-        return f"{command.path} is edited; it reads there:\n{excerpt(after, at)}"
+        return f"{command.path} is edited; the lines around:\n{excerpt(after, at)}"
 
     async def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
-        """Insert a text behind a line."""
+        """Insert a text after a line."""
         path = _file(command.path)
         await self._memory.insert(
             path, command.insert_line, command.insert_text, because=self._because
         )
-        return f"{command.path} has the text behind line {command.insert_line}"
+        return f"{command.path} has the text after line {command.insert_line}"
 
     async def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
         """Delete a file, or a folder with all that is in it, as one change."""
@@ -123,16 +124,16 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
             async with self._memory.change(self._because) as change:
                 for each in paths:
                     change.rename(each, new + each.removeprefix(old))
-        return f"{command.old_path} is {command.new_path} now"
+        return f"{command.old_path} is renamed to {command.new_path}"
 
     async def clear_all_memory(self) -> str:
-        """Refused: what was learnt goes away file by file, each on record."""
-        raise ToolError("memory is not cleared at once: delete the files that are to go")
+        """Refuse to clear the memory: files are deleted one by one, each on record."""
+        raise ToolError("memory cannot be cleared at once: delete files one by one")
 
 
 def _path(path: str) -> str:
     if path != ROOT and not path.startswith(f"{ROOT}/"):
-        raise ToolError(f"{path!r} is no path of memory: give one under {ROOT}/")
+        raise ToolError(f"{path!r} is not a path of memory: give one under {ROOT}/")
     return path.removeprefix(ROOT).strip("/")
 
 
@@ -152,7 +153,7 @@ def _viewed(path: str, text: str, names: list[int] | None) -> str:
 
 
 class MemoryTool(BetaAbstractMemoryTool):
-    """The tool, for a session of the sync client: the methods of `AsyncMemoryTool`."""
+    """Tool for a session of the sync client: the methods of `AsyncMemoryTool`."""
 
     def __init__(
         self,
@@ -182,19 +183,19 @@ class MemoryTool(BetaAbstractMemoryTool):
 
 
 def numbered(lines: Iterable[str], first: int = 1) -> str:
-    """Lines with their numbers, as `cat -n` has them."""
+    """Return the lines with numbers, as `cat -n` does."""
     return "\n".join(f"{number:>6}\t{line}" for number, line in enumerate(lines, first))
 
 
 def excerpt(text: str, at: int) -> str:
-    """The lines around a character, numbered."""
+    """Return the lines around a character, numbered."""
     line = text.count("\n", 0, at)
     begin = max(line - SNIPPET_LINES, 0)
     return numbered(text.split("\n")[begin : line + SNIPPET_LINES + 1], begin + 1)
 
 
 def listing(paths: Iterable[str], within: str) -> list[str]:
-    """Files and folders under a folder, two levels deep; folders end with a slash."""
+    """List files and folders under a folder, two levels deep; folders end with a slash."""
     found: set[str] = set()
     for path in paths:
         parts = path.removeprefix(within).split("/")

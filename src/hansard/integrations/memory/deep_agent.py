@@ -1,8 +1,8 @@
-"""An agent that is a folder, run by deepagents: what its files name, and every action a step.
+"""Run an agent from its files by deepagents, every action as a step.
 
-The model is asked as a step, by its exact messages, so that a run that is gone on with pays for no
-answer twice; its files are read and written through a session's memory; a tool of an MCP server is
-a step whose effects are as the proxy has them, and what it gives is untrusted input.
+A model call is a step keyed by its exact messages, so that a resumed run pays for no answer twice;
+files are read and written through a session's memory; a call of an MCP server's tool is a step with
+the effects that the proxy uses, and its result is untrusted input.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from hansard.integrations.mcp.recording import ToolEffects
 T = TypeVar("T")
 
 LINES_MAX = 2_000
-"""Read at once where nothing else is asked for."""
+"""Default number of lines read at once."""
 
 _SPECIAL = frozenset(r"\.+*?()|[]{}^$")
 
 
 class MemoryBackend(BackendProtocol):
-    """Reads and writes the files that the agent sees; each call is a step."""
+    """Backend of the files that the agent sees; each call is a step."""
 
     def __init__(self, memory: Memory, *, because: str = "") -> None:
         self._memory = memory
         self._because = because
 
     def ls(self, path: str) -> LsResult:
-        """Files and folders directly in a folder."""
+        """List files and folders directly in a folder."""
         folder = _named(path)
         found = _tried(lambda: self._memory.ls(folder))
         if isinstance(found, str):
@@ -83,14 +83,14 @@ class MemoryBackend(BackendProtocol):
         return LsResult(entries=[entries[name] for name in sorted(entries)])
 
     def read(self, file_path: str, offset: int = 0, limit: int = LINES_MAX) -> ReadResult:
-        """Lines of a file."""
+        """Read lines of a file."""
         text = self._text(file_path)
         if isinstance(text, _Refused):
             return ReadResult(error=text.why)
         return slice_read_response({"content": text, "encoding": "utf-8"}, offset, limit)
 
     def write(self, file_path: str, content: str) -> WriteResult:
-        """Have a file hold a text."""
+        """Write a file."""
         refused = self._create(file_path, content)
         return WriteResult(error=refused.why) if refused else WriteResult(path=file_path)
 
@@ -101,7 +101,7 @@ class MemoryBackend(BackendProtocol):
         new_string: str,
         replace_all: bool = False,  # noqa: FBT001, FBT002 -- as the protocol has it
     ) -> EditResult:
-        """Replace a part of a file, or each one of many that are alike."""
+        """Replace the one occurrence of a text in a file, or all of them."""
         if not replace_all:
             refused = self._changed(
                 lambda: self._memory.edit(
@@ -117,7 +117,7 @@ class MemoryBackend(BackendProtocol):
         places = lines.occurrences(text, old_string) if old_string else []
         if not places:
             fact = f"{old_string!r:.120} occurs not at all"
-            return EditResult(error=f"{fact}: read it, and give a part of it")
+            return EditResult(error=f"{fact}: read the file, and give a text that it contains")
         refused = self._create(file_path, lines.replaced(text, places, new_string))
         if refused:
             return EditResult(error=refused.why)
@@ -146,7 +146,7 @@ class MemoryBackend(BackendProtocol):
         *,
         max_count: int | None = None,
     ) -> GrepResult:
-        """Lines that hold a text, which is no pattern."""
+        """Find lines that contain a literal text."""
         literal = "".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in pattern)
         found = _tried(lambda: self._memory.grep(literal, glob=_globbed(path, glob)))
         if isinstance(found, str):
@@ -156,25 +156,25 @@ class MemoryBackend(BackendProtocol):
         return GrepResult(matches=matches[:max_count], truncated=more)
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
-        """Files by a pattern, under a folder."""
+        """Find files under a folder by a pattern."""
         found = _tried(lambda: self._memory.glob(_globbed(path, pattern)))
         if isinstance(found, str):
             return GlobResult(error=found)
         return GlobResult(matches=[FileInfo(path=f"/{each}", is_dir=False) for each in found])
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Have several files hold what is given; each is told by itself."""
+        """Write several files; each has its own result."""
         found: list[FileUploadResponse] = []
         for path, content in files:
             try:
                 refused = self._create(path, content.decode())
             except UnicodeDecodeError:
-                refused = _Refused("it is no UTF-8: memory holds texts")
+                refused = _Refused("it is not UTF-8: memory holds only texts")
             found.append(FileUploadResponse(path=path, error=refused.why if refused else None))
         return found
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """The contents of several files."""
+        """Read several files."""
         found: list[FileDownloadResponse] = []
         for path in paths:
             text = self._text(path)
@@ -213,8 +213,9 @@ def _named(path: str) -> str:
 
 
 def _globbed(path: str | None, pattern: str | None) -> str:
-    """A pattern under a folder; one without a slash is for names at any depth, as deepagents has
-    it.
+    """Return a pattern under a folder.
+
+    A pattern without a slash matches names at any depth, as in deepagents.
     """
     if pattern is None:
         pattern = "**"
@@ -225,7 +226,7 @@ def _globbed(path: str | None, pattern: str | None) -> str:
 
 
 def _tried(do: Callable[[], T]) -> T | str:
-    """What is asked for, or why a model is not given it."""
+    """Return the result, or the error text for a model."""
     try:
         return do()
     except FOR_THE_MODEL as error:
@@ -233,28 +234,32 @@ def _tried(do: Callable[[], T]) -> T | str:
 
 
 STEPS_MAX = 1_000
-"""Most turns of deepagents' graph in one run: each is a model's answer or what comes of it."""
+"""Most turns of deepagents' graph in one run: each is a model's answer or the execution of its
+calls.
+"""
 
 OWN_TOOLS = frozenset(
     {"ls", "read_file", "write_file", "edit_file", "delete", "glob", "grep", "execute", "task"}
     | {"write_todos"}
 )
-"""Names of deepagents' own tools, which no other one may have."""
+"""Names of deepagents' own tools, which no other tool may have."""
 
 ASIDE = ("/large_tool_results/", "/conversation_history/")
-"""Where deepagents puts aside what is too long for a window: no memory, and gone with the run."""
+"""Folders in which deepagents stores texts too long for a window: not in memory, and lost after the
+run.
+"""
 
 MESSAGE_FIELDS = {"type", "content", "tool_calls", "tool_call_id", "name", "status"}
-"""What of a message is asked by. Its id is drawn again each time."""
+"""Fields of a message that are part of a call's key; its id is random."""
 
 
 class AgentAnswer(msgspec.Struct, frozen=True):
-    """What an agent came to.
+    """Result of an agent.
 
     Attributes:
         run: Its run.
-        agent: What it is called.
-        text: What it said last.
+        agent: Its name.
+        text: Its last message.
         tools: The tools of MCP servers that it had, sorted.
         subagents: The subagents that it had, sorted.
     """
@@ -267,17 +272,17 @@ class AgentAnswer(msgspec.Struct, frozen=True):
 
 
 def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffects) -> AgentAnswer:
-    """Have the agent whose files a session's memory holds do what a prompt says.
+    """Run the agent whose files are in a session's memory on a prompt.
 
     Args:
-        session: Of the sync client; what is on record of it is not done again.
-        prompt: What is asked for.
-        model: As `provider:model`; what its `agent.json` says if None.
-        effects: What tools do to the world.
+        session: The session, of the sync client; recorded calls are not repeated.
+        prompt: The task.
+        model: As `provider:model`; the one of its `agent.json` if None.
+        effects: The effects of tools.
 
     Raises:
-        BadValue: No model is named, or a tool is not had by its server.
-        ToolException: What deepagents raises for a model, as that raises it.
+        BadValue: No model is named, or a server lacks a named tool.
+        ToolException: deepagents' error for the model, raised unchanged.
     """
     texts = _read(session)
     named = model or texts.model
@@ -294,7 +299,7 @@ def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffec
 
     subagents = [_subagent(each, tools, model_of(each.model or named)) for each in texts.subagents]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what these packages will have changed one day
+        warnings.simplefilter("ignore")  # deprecations of these packages
         graph = create_deep_agent(
             model_of(named),
             [tools[tool.name] for tool in texts.tools],
@@ -308,10 +313,10 @@ def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffec
             ),
             name=session.agent,
         )
-        session.memory.news()  # what is there by now is in the prompt
+        session.memory.news()  # the current content is in the prompt
         session.message("user", prompt)
         question = {"messages": [{"role": "user", "content": prompt}]}
-        # One at a time, in the order that the model said, so that a replay meets the same calls.
+        # One at a time, in the order of the model's calls, so that a replay makes the same calls.
         ended = graph.invoke(question, {"max_concurrency": 1, "recursion_limit": STEPS_MAX})  # type: ignore[call-overload]  # the state's type is deepagents' own
     text = str(ended["messages"][-1].text)
     session.message("assistant", text)
@@ -325,7 +330,7 @@ def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffec
 
 
 def _read(session: Session) -> AgentFiles:
-    """What its files say, read as steps: a run that is gone on with has them as they were."""
+    """Read the agent's files in steps: a resumed run sees them as they were."""
     paths = session.memory.ls()
     texts = {path: session.memory.view(path) for path in paths if harnesses.is_said(path)}
     return harnesses.agent_in(texts, paths)
@@ -345,8 +350,9 @@ def _subagent(files: AgentFiles, tools: Mapping[str, BaseTool], model: BaseChatM
 
 
 class _News(AgentMiddleware):
-    """Tells the model of what others changed of its instructions and skills while it runs:
-    deepagents reads them once.
+    """Middleware that reports changes of instructions and skills by others to the model.
+
+    deepagents reads these files only once.
     """
 
     def __init__(self, session: Session) -> None:
@@ -354,7 +360,7 @@ class _News(AgentMiddleware):
         self._session = session
 
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        """A message before the model is asked, where there is news."""
+        """Return a message to add before a model call, if there is news."""
         del state, runtime
         own = self._session.agent
         news = [each for each in self._session.memory.news() if each.author != own]
@@ -364,7 +370,7 @@ class _News(AgentMiddleware):
             f"- {each.file}: {each.what}{f' by {each.author}' if each.author else ''}"
             for each in news
         )
-        text = f"Memory has changed meanwhile; read it again before you go by it:\n{words}"
+        text = f"Memory has changed; read these files again before you rely on them:\n{words}"
         return {"messages": [HumanMessage(text)]}
 
 
@@ -372,7 +378,7 @@ class _News(AgentMiddleware):
 
 
 def _recorded(model: BaseChatModel, name: str, session: Session) -> BaseChatModel:
-    """The same model, each of whose answers is a step: asked for once, and then on record."""
+    """Wrap a model so that each of its answers is a step: called once, and then on record."""
     kind = type(model)
 
     def generate(
@@ -411,7 +417,7 @@ def _plain(message: BaseMessage) -> dict[str, Any]:
 
 
 def _given(kwargs: Mapping[str, Any], stop: list[str] | None) -> dict[str, Any]:
-    """What else a model is asked with: the tools it may call, and settings."""
+    """Return the other inputs of a model call: its tools and settings."""
     given = {name: value for name, value in kwargs.items() if value is not None}
     plain: dict[str, Any] = msgspec.to_builtins({**given, "stop": stop or []}, enc_hook=str)
     return plain
@@ -421,7 +427,7 @@ def _given(kwargs: Mapping[str, Any], stop: list[str] | None) -> dict[str, Any]:
 
 
 def _tools(session: Session, named: list[Tool], effects: ToolEffects) -> dict[str, BaseTool]:
-    """The tools that are named, and no others of their servers. Raises BadValue."""
+    """Return the named tools, and no others of their servers. Raises BadValue."""
 
     @session.tool(effects="pure", kind="resource", name=tool_lists.LISTED, gives="untrusted")
     def listed(url: str) -> list[dict[str, Any]]:
@@ -435,7 +441,7 @@ def _tools(session: Session, named: list[Tool], effects: ToolEffects) -> dict[st
             if tool.mcp_server_url != url:
                 continue
             if tool.name in OWN_TOOLS:
-                remedy = "have its server name it otherwise: deepagents has one of that name"
+                remedy = "rename it in its server: deepagents has a tool of that name"
                 raise BadValue("tools.json", f"{tool.name!r} of {url}", remedy)
             if tool.name not in has:
                 some = ", ".join(sorted(has)[:10]) or "none"
@@ -469,7 +475,7 @@ def _tool(session: Session, url: str, fields: Mapping[str, Any], effects: ToolEf
 
 
 def _text(result: Mapping[str, Any]) -> str:
-    """What a tool's result says in words. Raises ToolException for one that says it failed."""
+    """Return the text of a tool's result. Raises ToolException for a failed one."""
     parts = [
         str(part.get("text", "")) if part.get("type") == "text" else f"({part.get('type')})"
         for part in result.get("content", [])

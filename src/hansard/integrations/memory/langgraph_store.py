@@ -1,11 +1,12 @@
-"""A session's memory as a store of LangGraph: an item is a file of JSON.
+"""Session memory as a store of LangGraph: an item is a JSON file.
 
     graph = builder.compile(store=SessionStore(session.memory))
 
 The item of namespace `("users", "ann")` and key `tone` is the file `store/users/ann/tone.json`;
-capitals, and what no path may hold, are escaped (`%41` for `A`), so that no two items are one file
-anywhere. Reading an item is a step, a search one for each item that it looks at. A query in words
-ranks nothing, as in LangGraph's own store without an index. Takes a session of the sync client.
+capitals and characters that no path may hold are escaped (`%41` for `A`), so that no two items
+share a file on any file system. Reading an item is a step, a search one step for each item that it
+reads. A query in words ranks nothing, as in LangGraph's own store without an index. For a session
+of the sync client.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Namespace = tuple[str, ...]
 
 
 class SessionStore(BaseStore):
-    """Reads and writes items as files of the agent's own memory."""
+    """Store of items as files of the agent's own memory."""
 
     __slots__ = ("_because", "_memory")
 
@@ -51,7 +52,7 @@ class SessionStore(BaseStore):
         self._because = because
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do operations in order; of several that put one item the last one counts."""
+        """Run operations in order; of several puts of one item the last one counts."""
         found: list[Result] = []
         puts: dict[tuple[Namespace, str], PutOp] = {}
         for op in ops:
@@ -72,11 +73,11 @@ class SessionStore(BaseStore):
         return found
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """The same, in a thread."""
+        """Run operations in a thread."""
         return await asyncio.to_thread(self.batch, list(ops))
 
     def _put(self, puts: Iterable[PutOp]) -> None:
-        """All items of a batch are one change."""
+        """Write all items of a batch as one change."""
         puts = list(puts)
         gone = any(op.value is None for op in puts)
         there = set(self._memory.ls(FOLDER)) if gone else set[str]()
@@ -138,7 +139,7 @@ class SessionStore(BaseStore):
 
 
 def path_of(namespace: Namespace, key: str) -> str:
-    """The file that an item is."""
+    """Return the file of an item."""
     return f"{_folder(namespace)}/{_escaped(key)}{SUFFIX}"
 
 
@@ -148,7 +149,9 @@ def _folder(namespace: Namespace) -> str:
 
 def _escaped(name: str) -> str:
     if not name:
-        raise BadValue("item", "a name of it is empty", "give each part of its namespace a name")
+        raise BadValue(
+            "item", "a part of its namespace is empty", "give each part of its namespace a name"
+        )
     return "".join(
         letter
         if _PLAIN.fullmatch(letter) and not (at == 0 and letter == ".")
@@ -166,7 +169,7 @@ def _text(value: Mapping[str, Any]) -> str:
         return f"{json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)}\n"
     except (TypeError, ValueError) as error:
         raise BadValue(
-            "item", f"its value is no JSON: {error}", "give texts, numbers, lists"
+            "item", f"its value is not JSON: {error}", "give texts, numbers, lists"
         ) from error
 
 

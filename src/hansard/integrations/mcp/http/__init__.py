@@ -1,4 +1,5 @@
 """MCP's streamable HTTP for the proxy.
 
-`server` is a server at a URL, `local` one over stdio, `proxy` the clients that connect to a port.
+`server` is a server at a URL, `local` one over stdio, `proxy` serves the clients that
+connect to a port.
 """

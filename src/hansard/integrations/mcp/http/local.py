@@ -39,39 +39,39 @@ from hansard.integrations.mcp.upstream import Replies, Server, ServerGone, Serve
 _log = logger(__name__)
 
 SESSIONS_MAX = 32
-"""Processes of sessions at once; for one more the session that was idle longest ends."""
+"""Most processes of sessions at once; for another one the session idle longest ends."""
 
 IDLE_S = 1_800.0
-"""After so many seconds without a request a session may be ended."""
+"""Seconds without a request after which a session may be ended."""
 
 QUEUED_MAX = 1_000
-"""Frames that wait for one client to read them."""
+"""Most frames queued for one client."""
 
 UNHEARD_MAX = 100
-"""Frames that are kept for a session's client that does not listen yet."""
+"""Most frames stored for a session's client that does not listen yet."""
 
 HEAD_S = 5.0
-"""So many seconds a response waits for what is to be its body; then it is a stream."""
+"""Seconds that a response waits for its body before it becomes a stream."""
 
 PROGRESS, CANCELLED = "notifications/progress", "notifications/cancelled"
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-"""By which the newer era says to which request a notification belongs."""
+"""Key with which the newer era links a notification to its request."""
 
 NO_SESSION, BUSY, CONFLICT = 404, 429, 409
-"""Statuses."""
+"""HTTP status codes."""
 
 OWN = "hansard-client-"
 """Prefix of the ids and progress tokens in the shared process."""
 
 Start = Callable[[], Awaitable[Server]]
-"""Starts a process, or several behind one door. Raises ServerNotStarted."""
+"""Function that starts a process, or several behind one interface. Raises ServerNotStarted."""
 
 
 class _Exchange:
-    """An open HTTP request: what is sent back on it, and its id and progress token in the process.
+    """Open HTTP request: the frames returned on it, and its id and progress token in the process.
 
-    `own_id` stands for both in a process that clients share.
+    In a process that clients share, `own_id` replaces both.
     """
 
     def __init__(self, frame: Request | None, own_id: str | None = None) -> None:
@@ -113,7 +113,7 @@ def _token(frame: Request) -> Id | None:
 
 
 class _Process:
-    """A process, and who asks it."""
+    """Process of a server, and its open requests."""
 
     def __init__(self, server: Server, *, is_shared: bool) -> None:
         self._server = server
@@ -129,11 +129,11 @@ class _Process:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for it, or listens to it."""
+        """True if no request and no listener is open."""
         return not self._open and self._listening is None
 
     async def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._hearing.cancel()
         await self._replies.close()
         for each in [*self._open.values()]:
@@ -143,13 +143,14 @@ class _Process:
         await self._server.close()
 
     async def send(self, frame: Frame) -> None:
-        """Pass on what nobody answers. Raises ServerGone."""
+        """Pass on a frame without an answer. Raises ServerGone."""
         self.used_s = time.monotonic()
         await self._server.send(frame.raw)
 
     async def ask(self, frame: Request, *, is_stateless: bool) -> httpx2.Response:
-        """A request's response: its answer as a body, or a stream that ends with it. Raises
-        ServerGone, NotDone.
+        """Return a request's response: its answer as a body, or a stream that ends with it.
+
+        Raises ServerGone, NotDone.
         """
         self.used_s = time.monotonic()
         exchange = self._begun(frame)
@@ -165,7 +166,7 @@ class _Process:
         return self._streaming(exchange, first)
 
     async def _first(self, exchange: _Exchange) -> Frame | None:
-        """What is said first; None where nothing is for long. Raises ServerGone, NotDone."""
+        """Return the first frame, None if none comes for HEAD_S. Raises ServerGone, NotDone."""
         try:
             async with asyncio.timeout(HEAD_S):
                 found = await exchange.outbox.get()
@@ -176,7 +177,7 @@ class _Process:
         return found
 
     def listen(self) -> httpx2.Response | None:
-        """The stream of what names no request; None while somebody has it."""
+        """Open the stream of frames that name no request; None while another client has it."""
         if self._listening is not None:
             return None
         exchange = self._listening = _Exchange(None)
@@ -203,14 +204,14 @@ class _Process:
             item = error
         finally:
             self._open.pop(exchange.id, None)
-        await exchange.outbox.put(item)  # never left out: a client that reads late waits for it
+        await exchange.outbox.put(item)  # never dropped: a client that reads late waits for it
 
     def _streaming(self, exchange: _Exchange, first: Frame | None) -> httpx2.Response:
         stream = _Stream(_events(exchange, first), lambda: self._end(exchange))
         return httpx2.Response(200, headers={"content-type": EVENTS}, stream=stream)
 
     async def _end(self, exchange: _Exchange) -> None:
-        """Nobody reads it any more: where the process works at it still, it is told."""
+        """Close an exchange; cancel its request if the process still works at it."""
         if self._listening is exchange:
             self._listening = None
         if exchange.work is None or exchange.work.done():
@@ -219,11 +220,11 @@ class _Process:
         exchange.work.cancel()
         if not is_open:
             return
-        gone = {"requestId": exchange.id, "reason": "nobody waits for it any longer"}
+        gone = {"requestId": exchange.id, "reason": "the client no longer waits for it"}
         with contextlib.suppress(ServerGone):
             await self._server.send(frames.notification(CANCELLED, gone))
 
-    # What the process says
+    # Frames of the process
 
     async def _hear(self) -> None:
         while (found := await self._server.next()) is not None:
@@ -242,7 +243,7 @@ class _Process:
         to = self._of(found)
         if to is None:
             if self._is_shared:
-                _log.info("what the server said names none who asks: it is left out")
+                _log.info("a notification names no open request: it is dropped")
             else:
                 self._unheard.append(found)
             return
@@ -264,20 +265,20 @@ class _Process:
         return next(iter(self._open.values()), self._listening)
 
     def _put(self, exchange: _Exchange, item: Frame | Exception) -> bool:
-        """Whether there was room for it."""
+        """Queue an item; return whether there was room for it."""
         try:
             exchange.outbox.put_nowait(item)
         except asyncio.QueueFull:
             exchange.left_out += 1
-            if exchange.left_out == 1:  # there may be thousands, of a client that has gone
-                message = "a client does not read what it is told: what finds no room is left out"
+            if exchange.left_out == 1:  # a client that left may have thousands
+                message = "a client does not read its stream: further notifications are dropped"
                 _log.warning(message, most=QUEUED_MAX)
             return False
         return True
 
 
 class LocalServers(httpx2.AsyncBaseTransport):
-    """The processes, as what carries the requests of an HTTP client."""
+    """Transport of HTTP requests to the processes."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -286,13 +287,13 @@ class LocalServers(httpx2.AsyncBaseTransport):
         self._starting = asyncio.Lock()
 
     async def aclose(self) -> None:
-        """End them all."""
+        """End all processes."""
         all_ = [*self._sessions.values(), *([] if self._shared is None else [self._shared])]
         self._sessions, self._shared = {}, None
         await asyncio.gather(*(each.close() for each in all_), return_exceptions=True)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """A request's response. Raises ServerGone, NotDone."""
+        """Return a request's response. Raises ServerGone, NotDone."""
         name = request.headers.get(SESSION, "")
         process = self._sessions.get(name)
         if process is not None and process.is_gone:
@@ -305,7 +306,7 @@ class LocalServers(httpx2.AsyncBaseTransport):
             frame = frames.read(await request.aread())
             return await self._posted(process, frame, is_stateless=is_stateless)
         if process is None:
-            return _refused(NOT_ALLOWED, "only a session has a stream of its own, and an end")
+            return _refused(NOT_ALLOWED, "only a session has a stream, and can be ended")
         if request.method == "DELETE":
             del self._sessions[name]
             await process.close()
@@ -328,7 +329,7 @@ class LocalServers(httpx2.AsyncBaseTransport):
 
     async def _greeted(self, frame: Request) -> httpx2.Response:
         if not await self._has_room():
-            message = f"{SESSIONS_MAX} sessions are open, the most that may be: end one"
+            message = f"{SESSIONS_MAX} sessions are open, the limit: end one"
             return _refused(BUSY, message)
         process = await self._begun(is_shared=False)
         name = uuid4().hex
@@ -343,7 +344,7 @@ class LocalServers(httpx2.AsyncBaseTransport):
         return response
 
     async def _has_room(self) -> bool:
-        """Sessions that nobody used for long end; of too many those that were idle longest."""
+        """End idle sessions; if there are too many, those idle longest."""
         now = time.monotonic()
         idle = sorted((each.used_s, name) for name, each in self._sessions.items() if each.is_idle)
         over = len(self._sessions) + 1 - SESSIONS_MAX
@@ -366,7 +367,7 @@ class LocalServers(httpx2.AsyncBaseTransport):
 
 
 async def _events(exchange: _Exchange, first: Frame | None) -> AsyncGenerator[bytes]:
-    """What is said on an exchange, as events, until its answer. Raises ServerGone, NotDone."""
+    """Yield the frames of an exchange as events, until its answer. Raises ServerGone, NotDone."""
     found: Frame | Exception | None = first
     while True:
         if found is None:
@@ -381,9 +382,7 @@ async def _events(exchange: _Exchange, first: Frame | None) -> AsyncGenerator[by
 
 
 class _Stream(httpx2.AsyncByteStream):
-    """The bytes of a response; `ended` is called where nobody reads them any more, also where
-    nobody began to.
-    """
+    """Byte stream of a response; `ended` is called when it is closed, also if it was never read."""
 
     def __init__(self, parts: AsyncGenerator[bytes], ended: Callable[[], Awaitable[None]]) -> None:
         self._parts = parts
@@ -394,7 +393,7 @@ class _Stream(httpx2.AsyncByteStream):
             yield part
 
     async def aclose(self) -> None:
-        """Read no more."""
+        """Close the stream."""
         await self._parts.aclose()
         await self._ended()
 

@@ -1,9 +1,9 @@
-"""The proxy for clients over streamable HTTP.
+"""Proxy for clients over streamable HTTP.
 
-Any number of clients share one proxy and one run. Each request is passed on as one of its own, with
-the protocol's session (`Mcp-Session-Id`), which is the server's. An answer waits until it is on
-record, wherever it arrives: as a body, on the stream of its own request, or, where that was cut
-off, on the stream that its client resumes.
+Any number of clients share one proxy and one run. Each request is passed on as a request of its
+own, with the protocol's session (`Mcp-Session-Id`), which is the server's. An answer is held until
+it is on record, wherever it arrives: as a body, on the stream of its own request, or, if that
+broke, on the stream that its client resumes.
 """
 
 from __future__ import annotations
@@ -87,19 +87,20 @@ from hansard.integrations.mcp.upstream import QUESTIONS_MAX, Login, ServerGone
 # ------------------------------------------------------------ replies
 
 EVENTS_MAX = 64
-"""Of a stream whose client does not read; then the server waits, too."""
+"""Most events queued for a client that does not read; then the server waits as well."""
 
 CLIENT_LEFT = 499
-"""A status that nobody reads."""
+"""HTTP status for a client that left; it is never read."""
 
 CLOSING = 503
-"""Of a request that nothing was said on when the proxy ended."""
+"""HTTP status of a request without any response when the proxy ends."""
 
 
 class Reply:
-    """What goes back on one HTTP request: a body, or a stream of events.
+    """Response to one HTTP request: a body, or a stream of events.
 
-    `head` and `stream` pass on how the server answers, `finish` gives the last frame either way.
+    `head` and `stream` pass on the server's response, `finish` gives the last frame in either
+    case.
     """
 
     def __init__(self, *, calls_off: bool) -> None:
@@ -114,11 +115,11 @@ class Reply:
         self._headers: list[tuple[str, str]] = [("content-type", "application/json")]
 
     def head(self, status: int, headers: list[tuple[str, str]]) -> None:
-        """How the server answers."""
+        """Set the server's status and headers."""
         self._status, self._headers = status, headers
 
     def stream(self) -> None:
-        """What follows are events."""
+        """Begin a stream of events."""
         if self._ready.done():
             return
         self._is_stream = True
@@ -127,19 +128,15 @@ class Reply:
         self._ready.set_result(response)
 
     async def put(self, event: ServerSentEvent) -> None:
-        """An event of the stream; nothing where nobody takes it any more."""
-        sent = Event(
-            data=event.data,
-            event=event.event,
-            id=event.id or None,
-            retry=event.retry,
-        )
+        """Queue an event of the stream; it is dropped if the client has left."""
+        sent = Event(data=event.data, event=event.event, id=event.id or None, retry=event.retry)
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._put.send(sent)
 
     async def finish(self, raw: bytes, status: int | None = None) -> None:
-        """The last frame: of a stream an event (of the id that is `last`), else the body; with a
-        status it is the proxy's own.
+        """Give the last frame: an event of a stream (with the id `last`), else the body.
+
+        With a status, it is the proxy's own response.
         """
         if self._is_stream:
             await self.put(ServerSentEvent(data=raw.decode(), id=self.last))
@@ -152,7 +149,7 @@ class Reply:
         self.close()
 
     def close(self) -> None:
-        """There is no more."""
+        """Close the response."""
         self._put.close()
         if not self._ready.done():
             self._ready.set_result(Response(status_code=CLOSING))
@@ -166,7 +163,7 @@ class Reply:
             response.headers.append(name, value)
 
     async def response(self, request: HttpRequest) -> Response:
-        """The response, once it is known what it is."""
+        """Return the response, once its kind is known."""
         leaving = asyncio.ensure_future(_left(request))
         try:
             either: set[asyncio.Future[Any]] = {self._ready, leaving}
@@ -186,7 +183,7 @@ class Reply:
             self._gone()
 
     def _gone(self) -> None:
-        """Nobody takes what comes any more."""
+        """Note that the client has left."""
         self.left.set()
         self._taken.close()
         if self.calls_off and self.work is not None:
@@ -201,21 +198,23 @@ async def _left(request: HttpRequest) -> None:
 _log = logger(__name__)
 
 REFUSE_S = 5.0
-"""Seconds that a server has to take that nobody answers its question."""
+"""Seconds that a server has to read the refusal of its request."""
 
 ELICITING_MAX = 10_000
-"""Sessions of which it is known that their client offers elicitation; the oldest is forgotten."""
+"""Most sessions remembered whose client offers elicitation; the oldest is dropped."""
 
 OF_A_CALL = ("mcp-name", "mcp-param-")
-"""How headers begin that only a request of its own has."""
+"""Prefixes of headers that belong to one request."""
 
 Key = tuple[str, Id]
-"""A session, and a request's id in it."""
+"""Session, and a request's id in it."""
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """Where a frame of a client came from: its headers, its session ("" for none), what goes back
-    on its request, the address that it was sent to, and whether its revision has no sessions.
+    """Origin of a client's frame.
+
+    Its headers, its session ("" for none), the response of its request, the address it was sent to,
+    and whether its revision has no sessions.
     """
 
     headers: Headers
@@ -233,7 +232,7 @@ def _source_of(request: HttpRequest, reply: Reply) -> _Source:
 
 
 class _ToClient:
-    """The client of a call over HTTP, for as long as the call waits for an approval."""
+    """Client of a call over HTTP, while the call waits for an approval."""
 
     def __init__(self, call: _Source, asked_back: dict[Key, Waiting], *, elicits: bool) -> None:
         self.elicits = elicits
@@ -264,12 +263,13 @@ class _ToClient:
 
 
 Waiting = asyncio.Future[tuple[Answer, _Source]]
-"""A client's answer that is waited for, and the request that brings it."""
+"""Expected answer of a client, and the request that brings it."""
 
 
 class _Call(msgspec.Struct, eq=False):
-    """A request that is open: its answer may come on another stream than its own. `refused` is the
-    body by which the server's HTTP refused it.
+    """Open request; its answer may arrive on another stream than its own.
+
+    `refused` is the body with which the server's HTTP refused it.
     """
 
     answer: asyncio.Future[Answer]
@@ -279,7 +279,9 @@ class _Call(msgspec.Struct, eq=False):
 
 
 class HttpProxy:
-    """Any number of clients, one server, one run. `server` is None where nothing is asked."""
+    """Proxy of any number of clients to one server in one run; `server` is None in an offline
+    replay.
+    """
 
     def __init__(self, recording: Recording, server: HttpServer | None) -> None:
         self._recording = recording
@@ -293,7 +295,7 @@ class HttpProxy:
         self._elicits: dict[str, None] = {}  # sessions whose client offers elicitation
 
     async def close(self) -> None:
-        """Calls that are open are waited for a little; then they are in doubt."""
+        """Close the proxy; open calls get a short time, then they are in doubt."""
         if self._steps:
             await asyncio.wait(self._steps, timeout=LEAVE_WAIT_S)
         tasks = [*self._tasks]
@@ -301,10 +303,10 @@ class HttpProxy:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # What clients send
+    # Frames of clients
 
     def post(self, request: HttpRequest, raw: bytes) -> Reply:
-        """A frame of a client."""
+        """Handle a frame of a client."""
         reply = Reply(calls_off=False)
         source = _source_of(request, reply)
         try:
@@ -319,7 +321,7 @@ class HttpProxy:
             self._begin(reply, self._refuse(id_, frames.INVALID_PARAMS, str(bad), source))
             return reply
         if isinstance(frame, Answer) and self._answered_back(frame, source):
-            return reply  # who waits for it passes it on
+            return reply  # its waiter passes it on
         if not isinstance(frame, Request) or step is None:
             reply.calls_off = isinstance(frame, Request)
             self._begin(reply, self._no_step(frame, source))
@@ -334,7 +336,7 @@ class HttpProxy:
         return reply
 
     def other(self, request: HttpRequest) -> Reply:
-        """A client that opens the stream of its session, or ends the session."""
+        """Handle a client that opens the stream of its session or ends the session."""
         reply = Reply(calls_off=request.method == "GET")
         source = _source_of(request, reply)
         if self._server is None:
@@ -373,13 +375,13 @@ class HttpProxy:
     def _called_off(self, key: Key) -> None:
         call = self._calls.get(key)
         if call is not None:
-            gone = ServerGone("its client called it off, and the server did not answer it any more")
+            gone = ServerGone("its client cancelled it, and the server did not answer")
             asyncio.get_running_loop().call_later(CANCELLED_WAIT_S, _fail, call, gone)
 
-    # A step
+    # Steps
 
     async def _step(self, frame: Request, step: StepRequest, source: _Source) -> None:
-        """Answer a request, from the record or by the server."""
+        """Answer a request from the record or through the server."""
         loop = asyncio.get_running_loop()
         call, key = _Call(loop.create_future(), loop.create_future()), (source.session, frame.id)
         if source.session:
@@ -402,14 +404,9 @@ class HttpProxy:
             call.recorded.cancel()
 
     async def _ask(
-        self,
-        server: HttpServer,
-        asked_: Request,
-        call: _Call,
-        source: _Source,
-        frame: Request,
+        self, server: HttpServer, asked_: Request, call: _Call, source: _Source, frame: Request
     ) -> Answer:
-        """The server's answer to a client's request, or to one of the proxy's own beside it."""
+        """Return the server's answer to a client's request, or to the proxy's own one for it."""
         if frame is not asked_:
             return await self._ask_aside(server, frame, source)
         async with server.request("POST", source.headers, frame.raw) as response:
@@ -428,7 +425,7 @@ class HttpProxy:
             source.reply.stream()
             answer = await self._on_stream(response, frame, call, source)
         if answer is None and source.session and call.resumable:
-            source.reply.close()  # its client goes on with another stream, by the last event's id
+            source.reply.close()  # its client continues on another stream, by the last event's id
             answer = await call.answer
         if answer is None:
             raise ServerGone(f"{server.shown} ended its stream before the answer")
@@ -437,8 +434,9 @@ class HttpProxy:
     async def _on_stream(
         self, response: httpx2.Response, frame: Request, call: _Call, source: _Source
     ) -> Answer | None:
-        """The answer on a request's own stream, or on another that has it first; None where the
-        stream ends before, or its client has left it to go on with it elsewhere.
+        """Return the answer on a request's own stream, or on another that has it first.
+
+        None if the stream ends before, or if its client left it to resume it elsewhere.
         """
         taking = asyncio.ensure_future(self._take(response, frame, call, source))
         leaving = asyncio.ensure_future(source.reply.left.wait())
@@ -476,7 +474,7 @@ class HttpProxy:
         return answer
 
     async def _ask_aside(self, server: HttpServer, frame: Request, source: _Source) -> Answer:
-        """The answer to a request of the proxy's own, in the client's name."""
+        """Return the answer to a request of the proxy's own in the client's name."""
         headers = [
             (name, frame.method if name == METHOD else value)
             for name, value in source.headers
@@ -490,12 +488,12 @@ class HttpProxy:
                     return found
         raise ServerGone(f"{server.shown} ended its stream before the answer")
 
-    # What the server sends
+    # Frames of the server
 
     async def _pass(
         self, server: HttpServer, method: str, raw: bytes | None, source: _Source
     ) -> None:
-        """Pass a request on that is no step, and what comes of it back."""
+        """Pass on a request that is no step, and return its answer."""
         try:
             async with server.request(method, source.headers, raw) as response:
                 _head(server, response, source)
@@ -518,8 +516,8 @@ class HttpProxy:
                 _fail(call, ServerGone("its client ended the session"))
 
     async def _say(self, event: ServerSentEvent, frame: Frame | None, source: _Source) -> None:
-        """Pass on what the server says on a stream: an answer once it is on record, a question as
-        a step.
+        """Pass on frames of the server's stream: an answer once it is on record, a request as a
+        step.
         """
         step = reverse_step_of(frame) if isinstance(frame, Request) else None
         if isinstance(frame, Request) and step is not None:
@@ -543,7 +541,7 @@ class HttpProxy:
     async def _step_back(
         self, frame: Request, step: StepRequest, event: ServerSentEvent, source: _Source
     ) -> None:
-        """Answer what the server asks, from the record or by the client."""
+        """Answer a request of the server from the record or through the client."""
         key = (source.session, frame.id)
         answers: list[_Source] = []
 
@@ -567,18 +565,18 @@ class HttpProxy:
                 await self._pass(self._server, "POST", raw, to)
 
     async def _refuse_back(self, frame: Request, source: _Source) -> None:
-        """Tell the server that nobody answers: too many of its questions are open."""
-        why = f"{QUESTIONS_MAX:,} questions wait for the client's answers"
+        """Refuse a request of the server: too many are open."""
+        why = f"{QUESTIONS_MAX:,} requests wait for the client's answers"
         self._refused_back += 1
-        if self._refused_back == 1:  # there may be no end of them
-            _log.warning("what the server asks is not answered", method=frame.method, why=why)
+        if self._refused_back == 1:  # their number is unbounded
+            _log.warning("a request of the server is refused", method=frame.method, why=why)
         error = {"code": frames.INTERNAL_ERROR, "message": why}
-        with contextlib.suppress(TimeoutError):  # it takes no answer, then
+        with contextlib.suppress(TimeoutError):  # then it accepts no answer
             async with asyncio.timeout(REFUSE_S):
                 await self._answer_back(frames.error(frame.id, error), _aside(source))
 
     def _answered_back(self, frame: Answer, source: _Source) -> bool:
-        """Whether a frame answers what the server asked, of which a step waits."""
+        """Return whether a frame answers a request of the server that a step waits for."""
         waiting = None if frame.id is None else self._asked_back.get((source.session, frame.id))
         if waiting is None or waiting.done():
             return False
@@ -587,12 +585,12 @@ class HttpProxy:
 
 
 def _aside(source: _Source) -> _Source:
-    """For what goes to the server in a client's name, of which the client is told nothing."""
+    """Return a source for requests in a client's name whose answers it does not get."""
     return msgspec.structs.replace(source, reply=Reply(calls_off=False))
 
 
 def _head(server: HttpServer, response: httpx2.Response, source: _Source) -> None:
-    """Pass on how the server answers."""
+    """Pass on the server's status and headers."""
     headers = passed_on(response.headers.multi_items())
     if server.metadata is not None:
         headers = server.metadata.addressed(response.status_code, headers, source.address)
@@ -605,7 +603,7 @@ def _fail(call: _Call, gone: ServerGone) -> None:
 
 
 def _status(raw: bytes, source: _Source) -> int:
-    """Of an answer that no response of a server carries."""
+    """Return the HTTP status of an answer without a response of a server."""
     found = frames.read(raw)
     code = found.error.get("code") if isinstance(found, Answer) and found.error else None
     return STATUSES.get(code or 0, 200) if source.is_stateless else 200
@@ -614,28 +612,28 @@ def _status(raw: bytes, source: _Source) -> int:
 # ------------------------------------------------------------ the listener
 
 PATH = "/mcp"
-"""Of the endpoint."""
+"""Path of the endpoint."""
 
-UNKNOWN = "no known token: send 'Authorization: Bearer TOKEN', that of its --token-file"
+UNKNOWN = "no known token: send 'Authorization: Bearer TOKEN', the one in --token-file"
 
 
 def server_at(url: str, headers: Mapping[str, str], login: Login | None = None) -> HttpUpstream:
-    """A server at a URL, for a client of pipes. Raises BadValue."""
+    """Create a server at a URL, for a client over stdio. Raises BadValue."""
     return HttpUpstream(HttpServer(url, headers, login=login))
 
 
 def local_server(start: Start, name: str) -> HttpServer:
-    """Processes of a server, for clients over HTTP. Its name stands in what they are told."""
+    """Create the processes of a server for clients over HTTP; errors show its name."""
     server = HttpServer("http://localhost/mcp", {}, LocalServers(start), of_many=True)
     server.shown = repr(name)
     return server
 
 
 def address(text: str, hosts: Sequence[str], client_token: str | None) -> Address:
-    """Where clients come in. Raises BadValue."""
+    """Parse the address for clients. Raises BadValue."""
     found = Address.of(text, hosts)
     if found.host not in LOCAL and client_token is None:
-        fact = f"at {found.host} other machines can ask, too"
+        fact = f"at {found.host} other machines can connect"
         raise BadValue("--http", fact, "give --token-file, whose token clients must send")
     return found
 
@@ -647,8 +645,9 @@ async def serve(
     recording: Callable[[], AbstractAsyncContextManager[Recording]],
     listens: Callable[[str], None],
 ) -> None:
-    """Serve clients over HTTP until this is cancelled, which is how the run ends, too: nothing went
-    wrong. `server` is None where nothing is asked. Raises BadValue.
+    """Serve clients over HTTP until cancelled, which ends the run as completed.
+
+    `server` is None in an offline replay. Raises BadValue.
     """
     try:
         async with recording() as found:
@@ -665,8 +664,9 @@ async def serve(
 def _endpoint(
     proxy: HttpProxy, metadata: ResourceMetadata | None, hosts: Sequence[str], token: str | None
 ) -> ASGIApp:
-    """The application: frames are posted to it, and streams are opened at it. A request is answered
-    that asks for a name of this machine or of `hosts`, and has the token, if one is asked for.
+    """Build the ASGI application that accepts posted frames and opens streams.
+
+    It answers requests for a name of this machine or of `hosts`, with the token if one is required.
     """
 
     async def describe(request: HttpRequest) -> Response:
@@ -705,7 +705,9 @@ def _endpoint(
 
 
 class _Door:
-    """Refuses requests by another name, from foreign pages, and without the token."""
+    """Middleware that refuses requests for other host names, from foreign pages, and without the
+    token.
+    """
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str], token: str | None) -> None:
         self._app = app

@@ -1,9 +1,8 @@
-"""A server at a URL, over MCP's streamable HTTP: its requests, streams and logins.
+"""Server at a URL over MCP's streamable HTTP: its requests, streams and logins.
 
-A request's answer is one JSON body, or an event on a stream (SSE) among others. Written after the
-transport's description in MCP's revisions 2025-06-18, 2025-11-25 and 2026-07-28.
-
-Long because an answer, its stream and its login are parts of one exchange over HTTP.
+A request's answer is one JSON body, or an event on a stream (SSE) among others. Written from the
+transport's description in MCP's revisions 2025-06-18, 2025-11-25 and 2026-07-28. The module is long
+because an answer, its stream and its login are parts of one exchange over HTTP.
 """
 
 from __future__ import annotations
@@ -63,27 +62,29 @@ if TYPE_CHECKING:
 # are, is imported once a server asks for authorization: that takes a second.
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
-"""Before the path of a resource: where its metadata is (RFC 9728, section 3.1)."""
+"""Prefix of the path of a resource's metadata (RFC 9728, section 3.1)."""
 
 CHALLENGES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-"""Statuses of an answer that may ask for authorization."""
+"""HTTP statuses of an answer that may ask for authorization."""
 
 METADATA_S = 10.0
-"""Seconds for a server to answer with its metadata."""
+"""Longest wait for a server's metadata, in seconds."""
 
 LEGACY_PATHS = ("/authorize", "/token", "/register")
-"""Endpoints of a server without any metadata, at its own origin (2025-03-26, "Fallbacks for Servers
-without Metadata Discovery"). A client looks for them at the proxy's.
+"""Endpoints of a server without metadata, at its own origin.
+
+2025-03-26, "Fallbacks for Servers without Metadata Discovery". A client looks for them at the
+proxy's address.
 """
 
 OF_A_TOKEN_REQUEST = ("accept", "authorization", "content-type")
-"""Headers that are passed on with a request to one of them."""
+"""Headers passed on with a request to one of them."""
 
 _LOCATION = re.compile(r'(\bresource_metadata=)(?:"([^"]*)"|([^\s,"]+))', re.IGNORECASE)
 
 
 class Fetch(Protocol):
-    """Requests another address than the server's, in no client's name; a body is posted."""
+    """Request to another address than the server's, in no client's name; a body is posted."""
 
     async def __call__(
         self, url: str, headers: Mapping[str, str] = ..., raw: bytes | None = ...
@@ -93,10 +94,10 @@ class Fetch(Protocol):
 
 
 class ResourceMetadata:
-    """The metadata of a server as a protected resource, for clients of the proxy's address."""
+    """Metadata of a server as a protected resource, for clients of the proxy's address."""
 
     def __init__(self, url: str, fetch: Fetch) -> None:
-        """`fetch` gives the status and the body of an address. Raises NotDone, ServerGone."""
+        """`fetch` returns the status and the body of an address. Raises NotDone, ServerGone."""
         self._url, self._fetch = url, fetch
         bare = httpx2.URL(url).copy_with(username=None, password=None, query=None, fragment=None)
         self._origin = str(bare.copy_with(path="/")).rstrip("/")
@@ -107,7 +108,7 @@ class ResourceMetadata:
     def addressed(
         self, status: int, headers: list[tuple[str, str]], own: httpx2.URL
     ) -> list[tuple[str, str]]:
-        """Return headers of an answer; a challenge names the metadata of the own address."""
+        """Return an answer's headers; a challenge names the metadata of the proxy's address."""
         if status not in CHALLENGES:
             return headers
         self._is_challenged = self._is_challenged or status == HTTPStatus.UNAUTHORIZED
@@ -125,9 +126,9 @@ class ResourceMetadata:
         return _LOCATION.sub(rf'\1"{at}"', value, count=1)
 
     async def read(self, own: str) -> tuple[int, bytes]:
-        """Return the status and the body for the proxy's own address.
+        """Return the status and the body for the proxy's address.
 
-        A server without metadata that wants authorization is of the revision 2025-03-26: its
+        A server that requires authorization without metadata is of the revision 2025-03-26: its
         authorization server is at its own origin.
         """
         await asyncio.to_thread(importlib.import_module, "mcp.client.auth")
@@ -152,7 +153,7 @@ class ResourceMetadata:
             metadata = {"authorization_servers": [self._origin]}
         resource = metadata.get("resource", self._url)
         if isinstance(resource, str) and check_resource_allowed(self._url, resource):
-            metadata["resource"] = own  # another one stays, and the client refuses it
+            metadata["resource"] = own  # another one is unchanged, and the client refuses it
         metadata.pop("signed_metadata", None)
         return HTTPStatus.OK, msgspec.json.encode(metadata)
 
@@ -162,7 +163,7 @@ class ResourceMetadata:
         """Return the status, the body and the location of the server's own endpoint.
 
         404 unless the server is known to have no metadata: a client then logs in at the
-        authorization server that the metadata names. `path` has the query.
+        authorization server that the metadata names. `path` includes the query.
         """
         at = self._origin + path
         if self._is_challenged and not self._has_none:  # a client of that revision reads none
@@ -188,7 +189,7 @@ def _object(raw: bytes) -> dict[str, Any] | None:
 
 
 class _Tokens:
-    """Keeps a token in memory, as the SDK's storage."""
+    """In-memory storage of a token for the SDK."""
 
     tokens: OAuthToken | None = None
 
@@ -202,18 +203,19 @@ class _Tokens:
         return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        del client_info  # it is given, not registered
+        del client_info  # it is configured, not registered
 
 
 class LoginAuth(httpx2.Auth):
-    """Authorizes requests with a token of the proxy's own, and gets one when the server asks.
+    """Authorization of requests with a token of the proxy's own, obtained when the server requires
+    one.
 
     The SDK's flow holds its lock until the answer to a request begins; here it runs only for a
-    request that was refused, so that a long call holds up no other.
+    request that was refused, so that a long call blocks no other.
     """
 
     def __init__(self, url: str, login: Login) -> None:
-        """Raises BadValue for an issuer that is no address."""
+        """Create the authorization. Raises BadValue if the issuer is not an address."""
         from mcp.client.auth import OAuthFlowError  # noqa: PLC0415 -- see the module
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider  # noqa: PLC0415 -- see above
 
@@ -236,7 +238,7 @@ class LoginAuth(httpx2.Auth):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send a request; once more with a new token where it is refused. Raises NotDone."""
+        """Send a request, and again with a new token if it is refused. Raises NotDone."""
         used = self._bearer
         if used is not None:
             request.headers["authorization"] = used
@@ -251,7 +253,7 @@ class LoginAuth(httpx2.Auth):
                     while (step := await flow.asend(response)) is not request:
                         response = yield step
                 except StopAsyncIteration:
-                    return  # it is not refused for want of a token
+                    return  # it is not refused for lack of a token
                 except self._failure as error:
                     raise NotDone(f"the login at {request.url.host} failed: {error}") from error
                 finally:
@@ -264,17 +266,20 @@ class LoginAuth(httpx2.Auth):
 _log = logger(__name__)
 
 CONNECT_S = 10.0
-"""Seconds to reach it; how long an answer may take is the caller's to say."""
+"""Longest wait for a connection, in seconds; the caller limits the wait for an answer."""
 
 KEPT_S = 1.0
-"""How long an idle connection is kept. Servers close theirs after 5 s (uvicorn, Node) or more: a
-call sent in that moment would be lost, and in doubt."""
+"""Seconds that an idle connection is kept.
+
+Servers close theirs after 5 s (uvicorn, Node) or more: a call sent at that moment would be lost,
+and in doubt.
+"""
 
 SESSION, VERSION, METHOD, NAME = "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name"
 """Headers of the transport, as HTTP/2 writes them."""
 
 UNAUTHORIZED = 401
-"""Status of a request without a valid token."""
+"""HTTP status of a request without a valid token."""
 
 _LOGIN = (
     ": it needs a login; give its token (--token-env) or credentials for the proxy (--client-id), "
@@ -282,7 +287,7 @@ _LOGIN = (
 )
 
 STATELESS_FROM = "2026-07-28"
-"""From this revision on a client that closes a request's stream calls the request off."""
+"""First revision in which a client cancels a request by closing its stream."""
 
 STATUSES = {
     frames.METHOD_NOT_FOUND: 404,
@@ -293,18 +298,18 @@ STATUSES = {
     frames.CAPABILITY_MISSING: 400,
     frames.VERSION_NOT_SUPPORTED: 400,
 }
-"""Of an error that no response of a server carries, since that revision."""
+"""HTTP statuses, since that revision, of errors without a response of a server."""
 
 ACCEPTED, BAD_REQUEST, NOT_ALLOWED, LOST = 202, 400, 405, 502
-"""Other statuses."""
+"""Other HTTP statuses."""
 
 JSON, EVENTS = "application/json", "text/event-stream"
 
 NO_SUCH_METHOD = (404, 405)
-"""Statuses of an address to which nothing is posted."""
+"""HTTP statuses of an address that accepts no posts."""
 
 REFUSED_MIN, FAILED_MIN = 400, 500
-"""From which status of HTTP on a server says that it did nothing, and that it failed."""
+"""Smallest HTTP status by which a server reports that it failed without doing anything."""
 
 OF_A_CONNECTION = {
     "accept-encoding",
@@ -325,22 +330,23 @@ OF_A_CONNECTION = {
     "transfer-encoding",
     "upgrade",
 }
-"""Headers that are not passed on: each connection has its own. (Whose page a request came from,
-`origin`, is looked at by who listens.)
+"""Headers of one connection, which are not passed on.
+
+The page that a request comes from, `origin`, is checked by the listener.
 """
 
 
 END_S = 0.02
-"""Seconds for a stream to end after its answer: only then is its connection used again."""
+"""Seconds for a stream to end after its answer; only then is its connection reused."""
 
 BROKEN_OFF = (httpx2.HTTPError, httpx2.StreamError, httpx2.SSEError, httpx2.InvalidURL)
-"""Errors of a connection, or of what is read from it."""
+"""Errors of a connection, or of reading from it."""
 
 Headers = list[tuple[str, str]]
 
 
 class Refused(NotDone):
-    """A server's status says that it did nothing, and its body is no answer: `raw` is that body."""
+    """Error: the server's status reports that it did nothing, and its body `raw` is no answer."""
 
     def __init__(self, fact: str, raw: bytes) -> None:
         super().__init__(fact)
@@ -348,7 +354,7 @@ class Refused(NotDone):
 
 
 class HttpServer:
-    """One server; `headers` go with each request, in the place of a client's own of those names."""
+    """Server at a URL; `headers` are sent with each request and replace a client's own."""
 
     def __init__(
         self,
@@ -359,9 +365,16 @@ class HttpServer:
         of_many: bool = False,
         login: Login | None = None,
     ) -> None:
-        """`carried_by`: what takes the requests there; else the network does. `of_many` clients: a
-        cookie that one is given goes with no other's request. `login`: who the proxy is there, in
-        the place of its clients. Raises BadValue for what is no address of a server.
+        """Create the client of a server.
+
+        Args:
+            url: Its address.
+            headers: Headers of each request.
+            carried_by: The transport of the requests; None for the network.
+            of_many: Whether several clients share it: then no cookie of one is sent for another.
+            login: The proxy's own login, instead of that of its clients.
+
+        Raises BadValue for an invalid address.
         """
         try:
             parsed = httpx2.URL(url)
@@ -382,15 +395,16 @@ class HttpServer:
         )
 
     async def close(self) -> None:
-        """End its connections."""
+        """Close its connections."""
         await self._http.aclose()
 
     @asynccontextmanager
     async def request(
         self, method: str, headers: Headers, raw: bytes | None = None
     ) -> AsyncGenerator[httpx2.Response]:
-        """A request's response, of which the status and headers are there. Raises ServerGone, also
-        while it is read; NotDone where the server was not reached.
+        """Open a request's response, with its status and headers.
+
+        Raises ServerGone, also while it is read; NotDone if the server was not reached.
         """
         own = {name for name, _ in self._own}
         passed = [each for each in passed_on(headers) if each[0].lower() not in own]
@@ -404,8 +418,9 @@ class HttpServer:
     async def fetched(
         self, url: str, headers: Mapping[str, str] = NOTHING, raw: bytes | None = None
     ) -> tuple[int, bytes]:
-        """Return the status and body of another address, without headers of this server's own; a
-        body is posted. Raises ServerGone, NotDone.
+        """Return the status and body of another address, without this server's own headers.
+
+        A body is posted. Raises ServerGone, NotDone.
         """
         method = "GET" if raw is None else "POST"
         with _lost(url):
@@ -414,7 +429,7 @@ class HttpServer:
                 return answer.status_code, await self.body(answer)
 
     async def body(self, answer: httpx2.Response) -> bytes:
-        """A body of at most FRAME_BYTES_MAX. Raises ServerGone for a longer one."""
+        """Return a body of at most FRAME_BYTES_MAX. Raises ServerGone for a longer one."""
         found = bytearray()
         async for part in answer.aiter_bytes():
             found += part
@@ -424,8 +439,10 @@ class HttpServer:
         return bytes(found)
 
     async def answer(self, answer: httpx2.Response, frame: Request) -> Answer:
-        """What a response that is no stream answers; the status may say that nothing was done.
-        Raises ServerGone where it says nothing of the request, and Refused where its status does.
+        """Return the answer of a response that is no stream.
+
+        Raises ServerGone if it does not answer the request, and Refused if its status reports that
+        nothing was done.
         """
         raw, status = await self.body(answer), answer.status_code
         is_refused = REFUSED_MIN <= status < FAILED_MIN
@@ -459,7 +476,7 @@ class HttpServer:
 
 @contextmanager
 def _lost(shown: str) -> Generator[None]:
-    """Raise errors of HTTP as NotDone or ServerGone."""
+    """Convert errors of HTTP to NotDone or ServerGone."""
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
@@ -470,9 +487,11 @@ def _lost(shown: str) -> Generator[None]:
 
 
 async def events(answer: httpx2.Response) -> AsyncGenerator[tuple[ServerSentEvent, Frame | None]]:
-    """The events of a stream, each with its frame; None for one that carries none (it says where a
-    client that is cut off goes on). An event whose data is no frame is logged and left out; raises
-    ServerGone where it answers a request.
+    """Yield the events of a stream, each with its frame.
+
+    The frame is None for an event without data, which gives the position to resume from. An event
+    with invalid data is logged and dropped. Raises ServerGone if the invalid event answers a
+    request.
     """
     async for event in EventSource(answer, max_event_size=FRAME_BYTES_MAX):
         if event.event != "message":
@@ -484,58 +503,59 @@ async def events(answer: httpx2.Response) -> AsyncGenerator[tuple[ServerSentEven
             if bad.is_answer:
                 fact = f"the server's answer is no frame ({bad.fact})"
                 raise ServerGone(f"{fact}: it may have been done") from None
-            _log.warning("the server sent what is no frame: it is left out", why=str(bad))
+            _log.warning("the server sent an invalid frame: it is dropped", why=str(bad))
         else:
             yield event, frame
 
 
 def kind(answer: httpx2.Response) -> str:
-    """What a response's body is, without parameters."""
+    """Return the media type of a response, without parameters."""
     content_type: str = answer.headers.get("content-type", "")
     return content_type.partition(";")[0].strip().lower()
 
 
 def is_stream(answer: httpx2.Response) -> bool:
-    """Whether a response is a stream of events."""
+    """Return whether a response is a stream of events."""
     return answer.status_code < REFUSED_MIN and kind(answer) == EVENTS
 
 
 def passed_on(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Headers without those of one connection."""
+    """Return the headers without those of one connection."""
     return [(name, value) for name, value in headers if name.lower() not in OF_A_CONNECTION]
 
 
 # ------------------------------------------------------------ for a client over stdio
 #
-# Each frame is a POST; what else the server sends comes on the streams of its answers, and on one
+# Each frame is a POST; its other frames arrive on the streams of its answers, and on one
 # that is opened for it. Headers (session, version, method, name) are read from a copy of the frame.
 
 SEND_S, CLOSE_S = 5.0, 2.0
-"""Seconds for the server to take what it need not answer, and to be told that its client leaves."""
+"""Seconds for the server to accept a frame without an answer, and to learn that its client leaves.
+"""
 
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""Which parameter a request's NAME header repeats, by its method."""
+"""Parameter that a request's NAME header repeats, by method."""
 
 INITIALIZED, CANCELLED = "notifications/initialized", "notifications/cancelled"
 
 NO_METHOD = "HTTP 405"
-"""The answer of a server that says nothing unasked."""
+"""HTTP status of a server without a stream of its own messages."""
 
 LAST_EVENT = "last-event-id"
-"""The header by which a stream is taken up where it broke off."""
+"""Header with which a stream is resumed."""
 
 RESUMES_MAX = 5
-"""So often in a row a stream is taken up again that tells nothing new."""
+"""Most consecutive resumes of a stream without a new event."""
 
 RESUME_S, RESUME_S_MAX = 1.0, 30.0
-"""Seconds before that where the server does not say how many, and the most that it may say."""
+"""Default and longest pause before a resume, in seconds."""
 
 _PLAIN = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 class _Reached(msgspec.Struct):
-    """How far a stream was heard: the id of its newest event, if any has one, and the seconds that
-    its server wants a client to wait before it takes it up again.
+    """Progress of a stream: the id of its newest event, if any, and the server's pause before a
+    resume, in seconds.
     """
 
     last: str = ""
@@ -543,7 +563,7 @@ class _Reached(msgspec.Struct):
 
 
 class HttpUpstream:
-    """A server at a URL; `ask` and `next` are as those of `Upstream`."""
+    """Server at a URL; `ask` and `next` are as in `Upstream`."""
 
     def __init__(self, server: HttpServer, heard: Inbox | None = None) -> None:
         self._server = server
@@ -557,21 +577,21 @@ class HttpUpstream:
         self._in_headers: dict[str, Any] | None = None  # schemas by their tools
 
     async def send(self, raw: bytes) -> None:
-        """Pass a frame on; what answers a request is told by `next`. Raises ServerGone."""
+        """Pass a frame on; `next` returns an answer to a request. Raises ServerGone."""
         frame = frames.read(raw)
         if isinstance(frame, Request):
             await self._beside.ask(frame)
             return
         if isinstance(frame, Notification) and frame.method == CANCELLED and self._is_new():
             post = self._posts.get(frame.calls_off)
-            if post is not None:  # its stream's end is how the server is told
+            if post is not None:  # the end of its stream notifies the server
                 post.cancel()
             return
         try:
             async with asyncio.timeout(SEND_S):
                 await self._post(frame)
         except TimeoutError:
-            fact = f"{self._server.shown} did not take what it was told within {SEND_S:g} s"
+            fact = f"{self._server.shown} did not accept a frame within {SEND_S:g} s"
             raise ServerGone(fact) from None
         except NotDone as error:
             raise ServerGone(str(error)) from error
@@ -579,8 +599,9 @@ class HttpUpstream:
             self._listening = asyncio.create_task(self._listen())
 
     async def ask(self, id_: Id, raw: bytes) -> Answer:
-        """Pass a request on, and wait for its answer. Raises ServerGone where it may have been
-        done, and NotDone where it surely was not.
+        """Pass a request on, and wait for its answer.
+
+        Raises ServerGone if it may have been done, NotDone if it surely was not.
         """
         if id_ in self._waiting:
             raise NotDone(f"a request with id {id_!r:.40} is still open: give each its own")
@@ -595,22 +616,23 @@ class HttpUpstream:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if waiting.done():
                 ended, _ = await asyncio.wait([post], timeout=END_S)
-                for each in ended:  # what broke off after the answer is no failure of the call
+                for each in ended:  # a break after the answer is no failure of the call
                     _ = each.cancelled() or each.exception()
                 self._greeted(frame, waiting.result())
                 return waiting.result()
             if post.cancelled():
-                raise ServerGone("the request was called off: nobody knows how far it came")
+                raise ServerGone("the request was cancelled: it may have been done")
             post.result()
-            fact = f"{self._server.shown} ended its answer without one"
+            fact = f"{self._server.shown} ended its stream without an answer"
             raise ServerGone(f"{fact}: it may have been done")
         finally:
             post.cancel()
             del self._waiting[id_], self._posts[id_]
 
     def _greeted(self, frame: Frame, answer: Answer) -> None:
-        """After the handshake of the older eras its version is said in each request; of a list of
-        tools is kept which arguments go in headers.
+        """Store the version of an older handshake, which each later request states.
+
+        From a list of tools, store which arguments go in headers.
         """
         if isinstance(frame, Request) and frame.method == LIST_TOOLS:
             self._learn(answer)
@@ -627,7 +649,7 @@ class HttpUpstream:
                 known[each["name"]] = each.get("inputSchema")
 
     def _parameters(self, tool: str, arguments: Any) -> dict[str, str]:
-        """Return the headers that repeat arguments of a call, where its tool declares them."""
+        """Return the headers that repeat arguments of a call, if its tool declares them."""
         schema = (self._in_headers or {}).get(tool)
         if not isinstance(arguments, dict) or "x-mcp-header" not in str(schema):
             return {}
@@ -638,8 +660,10 @@ class HttpUpstream:
         return inbound.mcp_param_headers(inbound.x_mcp_header_map(schema), arguments)
 
     async def _know_headers(self, frame: Request) -> None:
-        """Ask what its tools take, where no list of them has passed: a client that is answered from
-        the record has it from there. What is not known goes in no header.
+        """List the server's tools if no list of them has passed.
+
+        A client answered from the record has the list from there. Unknown arguments go in no
+        header.
         """
         if self._in_headers is not None:
             return
@@ -650,18 +674,18 @@ class HttpUpstream:
             async for _ in pages(listing, lambda page: self.ask(page.id, page.raw)):
                 pass  # `ask` keeps what the tools declare
         except (NotDone, ServerGone) as error:
-            _log.warning("which arguments go in headers is not known", why=str(error))
+            _log.warning("it is unknown which arguments go in headers", why=str(error))
 
     async def next(self) -> Frame | None:
-        """What the server says that is no answer `ask` waits for; None once this is closed."""
+        """Return the server's next frame that no `ask` waits for; None once this is closed."""
         return await self._heard.next()
 
     async def flushed(self) -> None:
-        """Wait until `next` has given all that was said before."""
+        """Wait until `next` has returned everything received before."""
         await self._heard.flushed()
 
     async def close(self) -> None:
-        """Leave: the session is ended, if there is one, and nothing is listened to any more."""
+        """End the session, if there is one, and stop listening."""
         self._beside.close()
         for task in (self._listening, *self._posts.values()):
             if task is not None:
@@ -697,8 +721,9 @@ class HttpUpstream:
         return [*headers.items()]
 
     async def _post(self, frame: Frame) -> None:
-        """Pass a frame on, and take what is answered; a stream that breaks off is taken up again
-        where its events have ids. Raises NotDone, ServerGone.
+        """Pass a frame on and handle its answer; a broken stream whose events have ids is resumed.
+
+        Raises NotDone, ServerGone.
         """
         reached = _Reached()
         try:
@@ -723,7 +748,7 @@ class HttpUpstream:
 
     async def _streamed(self, answer: httpx2.Response, reached: _Reached) -> None:
         async for event, frame in events(answer):
-            if not self._is_new():  # the newer era takes no stream up again
+            if not self._is_new():  # the newer era resumes no stream
                 reached.last = event.id or reached.last
             if event.retry is not None:
                 reached.wait_s = min(event.retry / 1000, RESUME_S_MAX)
@@ -731,13 +756,11 @@ class HttpUpstream:
                 await self._take(frame)
 
     async def _resume(self, reached: _Reached, id_: Id) -> None:
-        """Take a request's stream up where it broke off, until the answer has come. Raises
-        ServerGone.
-        """
+        """Resume a request's stream until the answer arrives. Raises ServerGone."""
         why, tries = "it ended", 0
         while (waiting := self._waiting.get(id_)) is not None and not waiting.done():
             if tries == RESUMES_MAX:
-                fact = f"{self._server.shown} broke off, and does not go on after {tries} tries"
+                fact = f"{self._server.shown} broke off, and did not resume after {tries} tries"
                 raise ServerGone(f"{fact} ({why}): it may have been done")
             await asyncio.sleep(reached.wait_s)
             before = reached.last
@@ -748,7 +771,7 @@ class HttpUpstream:
             tries = tries + 1 if reached.last == before else 0
 
     async def _listened(self, reached: _Reached) -> str:
-        """Open a stream, from where it was heard to, and take what is said; why it is over."""
+        """Open a stream from its last known event, and handle its events; return why it ended."""
         headers = dict(self._headers()) | {"accept": EVENTS}
         if reached.last:
             headers[LAST_EVENT] = reached.last
@@ -759,7 +782,7 @@ class HttpUpstream:
             return "it ended"
 
     async def _take(self, frame: Frame) -> None:
-        """Give a frame to who waits for it. A stream whose client does not read waits, too."""
+        """Deliver a frame; a stream whose client does not read waits as well."""
         waiting = None
         if isinstance(frame, Answer) and frame.id is not None:
             waiting = self._waiting.get(frame.id)
@@ -769,7 +792,7 @@ class HttpUpstream:
             waiting.set_result(frame)
 
     async def _listen(self) -> None:
-        """Take what the server says unasked; a stream that breaks off is taken up again."""
+        """Handle the server's own messages; a broken stream is resumed."""
         reached, why, tries = _Reached(), "", 0
         while tries < RESUMES_MAX:
             before = reached.last
@@ -781,18 +804,18 @@ class HttpUpstream:
                 return
             tries = tries + 1 if reached.last == before else 0
             await asyncio.sleep(reached.wait_s)
-        _log.warning("what the server says unasked is not heard any more", why=why)
+        _log.warning("the server's own messages are no longer received", why=why)
 
 
 def _version_of(frame: Frame | None) -> str | None:
-    """The version that a request of the newer era says."""
+    """Return the version that a request of the newer era states."""
     meta = frame.params.get("_meta") if isinstance(frame, Request | Notification) else None
     version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
     return version if isinstance(version, str) else None
 
 
 def _in_header(value: str) -> str:
-    """A value as a header may have it: as it is, or in Base64, marked."""
+    """Encode a value for a header: unchanged, or in Base64 with a mark."""
     if _PLAIN.fullmatch(value) and not value.startswith("=?base64?"):
         return value
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
@@ -801,18 +824,18 @@ def _in_header(value: str) -> str:
 # ------------------------------------------------------------ single requests
 
 PROTOCOL = "2025-11-25"
-"""What is spoken with it; one that speaks another says so."""
+"""Version offered to a server; the server states if it speaks another one."""
 
 ASK_S = 120.0
-"""Seconds that a server may take for an answer."""
+"""Longest wait for an answer, in seconds."""
 
 
 class McpError(Exception):
-    """A server answered with an error: nothing more is known of what it did."""
+    """Error: the server answered with an error; the effect of the call is unknown."""
 
 
 async def tools_of(url: str) -> list[dict[str, Any]]:
-    """The tools that a server has, as it lists them. Raises NotDone, ServerGone, McpError."""
+    """Return a server's tools. Raises NotDone, ServerGone, McpError."""
     found: list[dict[str, Any]] = []
     listing = Request(b"", "tools", LIST_TOOLS)
     async with asyncio.timeout(ASK_S):
@@ -826,12 +849,14 @@ async def tools_of(url: str) -> list[dict[str, Any]]:
 
 
 async def call_tool(url: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The result of a tool's call. Raises NotDone where it surely was not made; ServerGone."""
+    """Call a tool and return its result. Raises NotDone if the call surely was not made;
+    ServerGone.
+    """
     try:
         async with asyncio.timeout(ASK_S):
             upstream = await _greeted(url)
     except (ServerGone, McpError, TimeoutError) as error:
-        raise NotDone(f"{url} cannot be asked: {error}") from error
+        raise NotDone(f"{url} cannot be reached: {error}") from error
     try:
         async with asyncio.timeout(ASK_S):
             return await _request(upstream, CALL, {"name": tool, "arguments": arguments})
