@@ -128,7 +128,7 @@ async def test_clocks_that_disagree_do_not_change_the_order(view: Open, pages: P
     assert await _places(seen) == [0, 0, 0, 10_000, 4_000, 4_000, 5_000]
     note = await seen.text("#axis-note")
     assert "1 event states an earlier time than the event before." in note
-    assert "1 event has no time, and stands with the event before." in note
+    assert "1 event has no time, and is placed at the event before." in note
     await seen.page.keyboard.press("Home")
     for _ in range(4):
         await seen.page.keyboard.press("ArrowRight")

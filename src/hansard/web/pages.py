@@ -111,7 +111,7 @@ def run_page(page: Page) -> bytes:
 
 def decision_page(facts: Told, position: int) -> bytes:
     """Return the page of a decision, without a script: long parts are collapsed."""
-    return _page("decision.html", asset("why.css"), told=facts, position=position)
+    return _page("decision.html", asset("why.css"), facts=facts, position=position)
 
 
 class Tasks(msgspec.Struct, frozen=True):

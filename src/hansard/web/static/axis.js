@@ -1,36 +1,36 @@
-// Where events stand on the axis: by their order, or by their time. The order is the record's; a time
-// is what was stated, and may be equal, missing, or earlier than that of the event before.
+// Places of events on the axis: by order, or by time. The order is the record's; a time is only stated,
+// and may be equal to that of the previous event, missing, or earlier.
 
-const UNITS = 10_000; // of the slider on the time axis
-const BREAK_SHARE = 0.04; // of the axis, for a gap that is not drawn at its length
+const UNITS = 10_000; // steps of the slider on the time axis
+const BREAK_SHARE = 0.04; // share of the axis for a shortened gap
 const BREAKS_MAX = 8;
-const BREAK_OF_REST = 0.25; // a gap is long from such a part of all shorter ones on,
-const BREAK_OF_USUAL = 10; // and from so many times the middle one on
+const BREAK_OF_REST = 0.25; // a gap is long from this share of all shorter ones on,
+const BREAK_OF_USUAL = 10; // and from this multiple of the median
 
 let byTime = false;
 
-// An event's time, us since 1970: what its source claims or the log it was copied from says, else the
-// log's; null where nobody knows.
+// An event's time, us since 1970: as claimed by its source or by the log it was copied from, else the
+// log's; null if unknown.
 function timeStated(number) {
-  const told = page.events.when[number];
-  return told === undefined ? eventTime(number) : told;
+  const facts = page.events.when[number];
+  return facts === undefined ? eventTime(number) : facts;
 }
 
-// Whether an event's time is before that of the event before it, and by how much (us).
+// How much earlier an event's time is than that of the previous event (us), else 0.
 function backBy(number) {
   const [now, before] = number ? [timeStated(number), timeStated(number - 1)] : [null, null];
   return now === null || before === null ? 0 : Math.max(0, before - now);
 }
 
 const axis = (() => {
-  const times = new Float64Array(EVENTS); // of the axis: an event without one has that before it
+  const times = new Float64Array(EVENTS); // on the axis: an event without a time has the previous one's
   let known = numbers.map(timeStated).find((time) => time !== null) ?? null;
   const isTimed = known !== null;
   let [unknown, back] = [0, 0];
   for (let number = 0; number < EVENTS; number++) {
-    const told = timeStated(number);
-    if (told === null) unknown++;
-    else known = told;
+    const facts = timeStated(number);
+    if (facts === null) unknown++;
+    else known = facts;
     times[number] = known ?? 0;
     if (backBy(number)) back++;
   }
@@ -40,7 +40,7 @@ const axis = (() => {
   const sizes = gaps.map((gap) => gap.size).sort((a, b) => b - a);
   const usual = sizes[sizes.length >> 1] ?? 0;
   let rest = sizes.reduce((sum, size) => sum + size, 0);
-  let least = Infinity; // of the long gaps
+  let least = Infinity; // size of the smallest long gap
   for (const size of sizes.slice(0, BREAKS_MAX)) {
     rest -= size;
     if (size <= BREAK_OF_REST * rest || size <= BREAK_OF_USUAL * usual) break;
@@ -63,10 +63,10 @@ const axis = (() => {
   return { times, order, points, gaps, long, isLong, shares, unknown, back, isTimed };
 })();
 
-// Where an event stands, from 0 to 1.
+// Place of an event, from 0 to 1.
 const shareOf = (number) => (byTime ? axis.shares[number] : EVENTS > 1 ? number / (EVENTS - 1) : 0);
 
-// The event nearest to a place on the time axis; of several there the last.
+// The event nearest to a place on the time axis; the last of several.
 function nearestByTime(share) {
   const { order, shares } = axis;
   let [low, high] = [0, EVENTS];
@@ -83,17 +83,17 @@ function nearestByTime(share) {
   return order[last];
 }
 
-// ---------------------------------------------------------------- ticks and gaps, in words
+// ---------------------------------------------------------------- ticks and text
 
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500].map((ms) => ms * 1e3).concat(
   [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000, 31_536_000].map((s) => s * 1e6),
 );
 const TICKS_MAX = 6;
-const LABEL_WIDTH = 86; // px that a label takes: nearer ones are left out
-const FIRST_WIDTH = 190; // the same of the first, which begins where it stands and has the day
+const LABEL_WIDTH = 86; // px of a label: nearer ones are omitted
+const FIRST_WIDTH = 190; // the same for the first, which is left-aligned and includes the day
 
-// Round times with their places on an axis of so many px: the beginning, and each step where something
-// is drawn.
+// Round times with their places on an axis of a width in px: the beginning, and each step with events
+// nearby.
 function ticks(width) {
   const { points, gaps, isLong } = axis;
   const drawn = gaps.filter((gap) => !isLong.has(gap));
@@ -114,17 +114,17 @@ function ticks(width) {
   return { step, found };
 }
 
-// A time on the axis: the day where it is another than before, and no more digits than steps have.
+// A time on the axis: with the day if it changes, and only as many digits as the steps have.
 function tickText(time, before, step) {
-  const told = moment(time);
-  const day = before === null || moment(before).slice(0, 10) !== told.slice(0, 10) ? told.slice(0, 11) : "";
-  if (step >= 86_400e6) return told.slice(0, 10);
-  return day + told.slice(11, step < 1e6 || before === null ? 23 : 19);
+  const facts = moment(time);
+  const day = before === null || moment(before).slice(0, 10) !== facts.slice(0, 10) ? facts.slice(0, 11) : "";
+  if (step >= 86_400e6) return facts.slice(0, 10);
+  return day + facts.slice(11, step < 1e6 || before === null ? 23 : 19);
 }
 
 const gapText = (gap) => duration(gap.size / 1000);
 
-// What the axis says, in a sentence or two.
+// Description of the axis, in a sentence or two.
 function axisText() {
   const claimed = numbers.some((number) => claimOf(number) !== undefined);
   const copied = numbers.some((number) => more(number).origin);
@@ -136,6 +136,6 @@ function axisText() {
     parts.push(`${plural(long.length, "long gap is", "long gaps are")} shortened: ${list}.`);
   }
   if (back) parts.push(`${plural(back, "event states", "events state")} an earlier time than the event before.`);
-  if (unknown) parts.push(`${plural(unknown, "event has", "events have")} no time, and ${unknown === 1 ? "stands" : "stand"} with the event before.`);
+  if (unknown) parts.push(`${plural(unknown, "event has", "events have")} no time, and ${unknown === 1 ? "is" : "are"} placed at the event before.`);
   return parts.join(" ");
 }

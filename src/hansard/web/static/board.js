@@ -1,9 +1,9 @@
-// The board and the tasks at the point, what its event changed marked in words.
+// The board and the tasks at the point; changes of its event are marked in words.
 
-const KEYS_SHOWN = 50; // of a list shown at once; what the event changed is always shown
+const KEYS_SHOWN = 50; // rows of a list shown at once; changed ones are always shown
 
-// The list in a panel: its first rows and those that the event changed, the rest at a click. A row
-// whose last change is the same, and its rest of a lease, is the same element as before.
+// The list in a panel: its first rows and those that the event changed, the rest on a click. A row with
+// the same last change and the same remaining lease keeps its element.
 function rowList(make, signOf) {
   const box = el("div", { class: "list" });
   const kept = keeper();
@@ -27,14 +27,14 @@ function rowList(make, signOf) {
   };
 }
 
-// What the event at the point did to a row, in a word; else nothing.
+// The change of a row by the event at the point, in a word; else nothing.
 function hereChip(row, point) {
   if (row.at !== point) return null;
   const word = row.gone || (row.isNew ? "new" : "changed");
   return el("span", { class: "chip here", "data-here": word }, `${word} here`);
 }
 
-// A folded row: its chips stand in the line, the rest is made when it is opened.
+// A folded row: its chips are in the line, the rest is built when it is opened.
 function foldedRow(row, point, key, { label, gist, chips, make }) {
   const made = folded(label, gist, make, { key });
   const line = made.firstElementChild;
@@ -78,11 +78,11 @@ function keyRow(row, point) {
   return made;
 }
 
-// Names, of which the file holds the first; a number at the end says how many more there are.
+// Names, of which the file holds the first; a number at the end counts the others.
 function namesText(names) {
   const more = typeof names.at(-1) === "number" ? names.at(-1) : 0;
-  const told = more ? names.slice(0, -1) : names;
-  return told.map((name) => inLine(name)).join(", ") + (more ? ` and ${count(more)} more` : "");
+  const facts = more ? names.slice(0, -1) : names;
+  return facts.map((name) => inLine(name)).join(", ") + (more ? ` and ${count(more)} more` : "");
 }
 
 const leaseText = (left) => (left === null ? null : `lease left ${duration(left * 1000)}`);
@@ -125,7 +125,7 @@ function taskRow(row, point) {
 const boardList = rowList(keyRow, () => "");
 const taskList = rowList(taskRow, (row, point) => (row.gone ? "" : (leaseLeft(row.now, point) ?? "")));
 
-// A list in its panel, and in its tab how many there are.
+// A list in its panel, and its length in the tab.
 function showRows(id, rows, point, list, none) {
   const there = rows.filter((row) => row && (!row.gone || row.at === point));
   const size = there.filter((row) => !row.gone).length;

@@ -1,6 +1,6 @@
-// The event at the point, with the step that it is part of, as far as it had come.
+// The event at the point, with its step up to that event.
 
-const EVENT_BUTTONS = 12; // of a step shown; of a long stream the ones between are left out
+const EVENT_BUTTONS = 12; // buttons shown of a step; those in the middle of a long stream are omitted
 
 const goTo = (number, label, kind = "link") =>
   el("button", { type: "button", class: kind, onclick: () => setPoint(number) }, label);
@@ -42,59 +42,59 @@ function errorNode(error, find) {
   return parts;
 }
 
-// What a fork answered an effect with that it withheld.
+// Result that a fork gave in place of a withheld effect.
 const WITHHELD = {
   outcome: "answered with an outcome on record",
   shadow: "answered by the tool's shadow",
   refused: "refused, nothing answered for it",
 };
 
-// What came of a step up to the point, event by event.
+// Outcome of a step up to the point, event by event.
 function outcomeNodes(item, point, find) {
   const out = [];
   let yielded = [];
   for (const number of item.events.slice(1)) {
     if (number > point) break;
-    const told = fields(number);
+    const facts = fields(number);
     switch (typeOf(number)) {
       case "step.attempted.v1":
         yielded = [];
-        out.push(el("h3", null, `Attempt ${told.attempt} failed`));
-        out.push(...errorNode(told.error, find));
+        out.push(el("h3", null, `Attempt ${facts.attempt} failed`));
+        out.push(...errorNode(facts.error, find));
         break;
       case "step.yielded.v1":
-        yielded = yielded.concat(told.items ?? []);
+        yielded = yielded.concat(facts.items ?? []);
         break;
       case "step.completed.v1":
-        if (!yielded.length) out.push(payload("result", told.result ?? null, { open: true, find }));
-        if (told.closed) out.push(el("p", { class: "dim" }, "its reader stopped early"));
-        if (told.reused) out.push(el("p", { class: "dim" }, `the outcome of step ${told.reused}`));
-        if (told.reused_from) {
-          const { run, agent, step } = told.reused_from;
+        if (!yielded.length) out.push(payload("result", facts.result ?? null, { open: true, find }));
+        if (facts.closed) out.push(el("p", { class: "dim" }, "its reader stopped early"));
+        if (facts.reused) out.push(el("p", { class: "dim" }, `the outcome of step ${facts.reused}`));
+        if (facts.reused_from) {
+          const { run, agent, step } = facts.reused_from;
           const named = ["the answer of ", rec(agent), `#${step} of run `, rec(run), ": nothing ran here"];
           out.push(el("p", { class: "dim" }, ...named));
         }
-        if (told.usage) out.push(payload("usage", told.usage, { find }));
+        if (facts.usage) out.push(payload("usage", facts.usage, { find }));
         break;
       case "step.failed.v1":
       case "step.in_doubt.v1":
         out.push(el("h3", null, typeOf(number) === "step.failed.v1" ? "Failed" : "In doubt"));
-        out.push(...errorNode(told.error, find));
+        out.push(...errorNode(facts.error, find));
         break;
       case "step.blocked.v1":
-        out.push(el("h3", null, "Blocked by rule ", rec(told.rule)), textBlock(told.reason, find));
+        out.push(el("h3", null, "Blocked by rule ", rec(facts.rule)), textBlock(facts.reason, find));
         break;
       case "step.withheld.v1":
-        out.push(el("h3", null, `Withheld in this fork: ${WITHHELD[told.how]}`));
-        if (told.would) out.push(el("p", null, "It would have done: ", rec(told.would)));
+        out.push(el("h3", null, `Withheld in this fork: ${WITHHELD[facts.how]}`));
+        if (facts.would) out.push(el("p", null, "It would have done: ", rec(facts.would)));
         break;
       case "step.settled.v1":
-        out.push(el("h3", null, `Settled: ${told.verdict.replaceAll("_", " ")}, by `, rec(told.by)));
-        if (told.because) out.push(textBlock(told.because, find));
-        if (told.result !== undefined) out.push(payload("result", told.result, { open: true, find }));
+        out.push(el("h3", null, `Settled: ${facts.verdict.replaceAll("_", " ")}, by `, rec(facts.by)));
+        if (facts.because) out.push(textBlock(facts.because, find));
+        if (facts.result !== undefined) out.push(payload("result", facts.result, { open: true, find }));
         break;
       default:
-        out.push(payload(typeOf(number), { ...told }, { open: true, find }));
+        out.push(payload(typeOf(number), { ...facts }, { open: true, find }));
     }
   }
   if (yielded.length) out.push(payload(plural(yielded.length, "item"), yielded, { open: true, find }));
@@ -105,44 +105,44 @@ function outcomeNodes(item, point, find) {
 }
 
 function stepNodes(item, point, find) {
-  const told = item.step;
+  const facts = item.step;
   const inside = item.children.filter((child) => child.at <= point).length;
   return [
     el("div", { class: "what" }, rec(titleOf(item), "name"), statusPill(statusAt(item, point))),
     eventButtons(item, point),
     pairs([
-      ["step", `${item.agent.name}#${told.step}`],
-      ["effects", told.effects],
-      ["kind", told.kind === "tool" ? null : told.kind],
-      ["inside", item.parent && stepButtons(item, [told.parent])],
+      ["step", `${item.agent.name}#${facts.step}`],
+      ["effects", facts.effects],
+      ["kind", facts.kind === "tool" ? null : facts.kind],
+      ["inside", item.parent && stepButtons(item, [facts.parent])],
       ["holds", inside ? plural(inside, "part") : null],
-      ["after", stepButtons(item, told.after ?? [])],
+      ["after", stepButtons(item, facts.after ?? [])],
       ["branch", item.branch.join(" / ")],
       ["took", duration(took(item, point))],
-      ["key", told.key],
-      ["prompts", told.prompts?.map((use) => `${use.prompt}@${use.version}${use.alias ? ` (${use.alias})` : ""}`).join(", ")],
+      ["key", facts.key],
+      ["prompts", facts.prompts?.map((use) => `${use.prompt}@${use.version}${use.alias ? ` (${use.alias})` : ""}`).join(", ")],
     ]),
-    payload("arguments", told.arguments ?? {}, { open: true, find, where: { agent: item.agent } }),
+    payload("arguments", facts.arguments ?? {}, { open: true, find, where: { agent: item.agent } }),
     ...outcomeNodes(item, point, find),
   ];
 }
 
-function messageNodes(told, find) {
-  const content = told.content ?? told.summary ?? null;
-  const of = told.stands_for ? `summary of ${plural(told.stands_for.length, "message")}, which stay on record` : "";
+function messageNodes(facts, find) {
+  const content = facts.content ?? facts.summary ?? null;
+  const of = facts.stands_for ? `summary of ${plural(facts.stands_for.length, "message")}, which stay on record` : "";
   return [
-    el("div", { class: "what" }, rec(told.role, "name"), el("span", { class: "dim" }, told.tokens ? plural(told.tokens, "token") : "", of ? ` ${of}` : "")),
+    el("div", { class: "what" }, rec(facts.role, "name"), el("span", { class: "dim" }, facts.tokens ? plural(facts.tokens, "token") : "", of ? ` ${of}` : "")),
     typeof content === "string" ? textBlock(content, find) : payload("content", content, { open: true, find }),
-    told.fields ? payload("fields", told.fields, { open: true, find }) : null,
-    told.usage ? payload("usage", told.usage, { open: true, find }) : null,
+    facts.fields ? payload("fields", facts.fields, { open: true, find }) : null,
+    facts.usage ? payload("usage", facts.usage, { open: true, find }) : null,
   ];
 }
 
-function decisionNodes(told, find) {
-  const rows = (told.alternatives ?? []).map((given) =>
+function decisionNodes(facts, find) {
+  const rows = (facts.alternatives ?? []).map((given) =>
     el(
       "tr",
-      { class: given.id === told.selected ? "selected" : null },
+      { class: given.id === facts.selected ? "selected" : null },
       el("td", null, rec(given.id)),
       el("td", null, given.score === undefined ? "" : String(given.score)),
       el("td", null, rec(given.reason ?? ""), given.rejected_because ? rec(` rejected: ${given.rejected_because}`) : null),
@@ -150,46 +150,46 @@ function decisionNodes(told, find) {
   );
   const head = el("tr", null, ["alternative", "score", "reason"].map((name) => el("th", { scope: "col" }, name)));
   return [
-    el("div", { class: "what" }, rec(told.question, "name")),
+    el("div", { class: "what" }, rec(facts.question, "name")),
     pairs([
-      ["selected", told.selected],
-      ["threshold", told.threshold],
-      ["confidence", told.confidence],
-      ["made from", told.inputs && told.inputs.join(", ")],
+      ["selected", facts.selected],
+      ["threshold", facts.threshold],
+      ["confidence", facts.confidence],
+      ["made from", facts.inputs && facts.inputs.join(", ")],
     ]),
     rows.length ? el("div", { class: "wide" }, el("table", null, el("thead", null, head), el("tbody", null, rows))) : null,
-    told.because ? textBlock(told.because, find) : null,
+    facts.because ? textBlock(facts.because, find) : null,
   ];
 }
 
 function eventNodes(item, point, find) {
-  const told = fields(point);
+  const facts = fields(point);
   switch (item.kind) {
     case "step":
       return stepNodes(item, point, find);
     case "message":
-      return messageNodes(told, find);
+      return messageNodes(facts, find);
     case "decision":
-      return decisionNodes(told, find);
+      return decisionNodes(facts, find);
     case "checkpoint":
       return [
-        el("div", { class: "what" }, rec(told.name, "name")),
-        payload("data", told.data ?? null, { open: true, find }),
+        el("div", { class: "what" }, rec(facts.name, "name")),
+        payload("data", facts.data ?? null, { open: true, find }),
       ];
     default:
       return [
         el("div", { class: "what" }, rec(titleOf(item), "name")),
-        Object.keys(told).length ? valueNode({ ...told }, { name: "" }, find) : null,
+        Object.keys(facts).length ? valueNode({ ...facts }, { name: "" }, find) : null,
       ];
   }
 }
 
-// What stands around the event: where, when, by whom, under which ids.
+// Context of the event: place, time, author, ids.
 function envelope(point, find) {
   const row = rowOf[point];
   const { commits } = page;
   const apart = commits.clock[row];
-  const told = {
+  const facts = {
     event: page.events.id[point],
     type: typeOf(point),
     commit: commits.id[row],
@@ -203,9 +203,9 @@ function envelope(point, find) {
     ...more(point),
   };
   const step = items[itemOf[point]].step;
-  if (step) Object.assign(told, { call: step.call, fingerprint: step.fingerprint });
-  if (page.events.occurred_at[point]) told["occurred at (claimed)"] = page.events.occurred_at[point];
-  return payload("on record", told, { find });
+  if (step) Object.assign(facts, { call: step.call, fingerprint: step.fingerprint });
+  if (page.events.occurred_at[point]) facts["occurred at (claimed)"] = page.events.occurred_at[point];
+  return payload("on record", facts, { find });
 }
 
 function showEvent(point, find) {

@@ -6,7 +6,7 @@ const PHONE = matchMedia("(max-width: 899px)");
 
 let point = 0;
 let waiting = false; // for the next frame
-let find = ""; // what was searched, while the point is one of its matches
+let find = ""; // the searched text, while the point is one of its matches
 const thePoint = () => point;
 
 function setPoint(number, found = "") {
@@ -19,7 +19,7 @@ function setPoint(number, found = "") {
   }
 }
 
-// What the browser must know sizes for comes first or last, so that a move is laid out once.
+// Code that reads sizes runs first or last, so that a move causes one layout.
 function render() {
   waiting = false;
   look();
@@ -37,7 +37,7 @@ function render() {
   document.documentElement.dataset.point = String(point);
 }
 
-// The point in the address, so that a link leads to it. Browsers bound how often that may change.
+// The point in the address, for links. Browsers limit the rate of such changes.
 const ADDRESS_MS = 400;
 let addressTimer = 0;
 function noteInAddress() {
@@ -46,12 +46,12 @@ function noteInAddress() {
 }
 
 function fromAddress() {
-  const told = /^#at=(\d+)(?:\.(\d+))?$/.exec(location.hash);
-  if (!told) return null;
-  const row = upTo(position, Number(told[1])) - 1;
+  const facts = /^#at=(\d+)(?:\.(\d+))?$/.exec(location.hash);
+  if (!facts) return null;
+  const row = upTo(position, Number(facts[1])) - 1;
   if (row < 0) return 0;
-  const inside = told[2] !== undefined && position[row] === Number(told[1]);
-  return inside ? Math.min(firstOf[row] + Number(told[2]), lastOf(row)) : lastOf(row);
+  const inside = facts[2] !== undefined && position[row] === Number(facts[1]);
+  return inside ? Math.min(firstOf[row] + Number(facts[2]), lastOf(row)) : lastOf(row);
 }
 
 // ---------------------------------------------------------------- header
@@ -87,7 +87,7 @@ function showHead() {
   byId("about").open = !PHONE.matches;
 }
 
-// How many steps have a status at the end, as a button to the first of them.
+// Number of steps with a status at the end, as a button to the first of them.
 function troubleButton(status) {
   const found = troubled.filter((item) => statusAt(item, EVENTS - 1) === status);
   if (!found.length) return null;
@@ -97,18 +97,18 @@ function troubleButton(status) {
   return made;
 }
 
-// Where the page opens: at the first failure of a run that did not complete, else at the end.
+// Initial point of the page: the first failure of a run that did not complete, else the end.
 function openingPoint() {
   const isCompleted = lifeAt(EVENTS - 1).status === "completed";
   return isCompleted || !troubled.length ? EVENTS - 1 : Math.min(...troubled.map((item) => item.events.at(-1)));
 }
 
-// When a run was imported, and that this says nothing of when it happened.
+// Time of a run's import, with a note that its events may be older.
 function importText() {
   const first = numbers.find(isImported);
   if (first === undefined) return null;
-  const told = numbers.some((number) => claimOf(number) !== undefined);
-  const why = told ? "a missing time is one that the source does not give" : "its source gives no times";
+  const facts = numbers.some((number) => claimOf(number) !== undefined);
+  const why = facts ? "a missing time is one that the source does not give" : "its source gives no times";
   return `${moment(eventTime(first), true)}; ${why}`;
 }
 
@@ -117,12 +117,12 @@ function showKinds() {
   for (const [kind, name] of Object.entries(KINDS)) {
     if (!present.has(kind)) continue;
     const toggle = () => {
-      if (!wanted.delete(kind)) wanted.add(kind);
-      button.setAttribute("aria-pressed", String(wanted.has(kind)));
+      if (!shownKinds.delete(kind)) shownKinds.add(kind);
+      button.setAttribute("aria-pressed", String(shownKinds.has(kind)));
       chooseRows(point);
       showTrace(point);
     };
-    const button = el("button", { type: "button", class: "kind", "aria-pressed": String(wanted.has(kind)), onclick: toggle }, name);
+    const button = el("button", { type: "button", class: "kind", "aria-pressed": String(shownKinds.has(kind)), onclick: toggle }, name);
     button.style.setProperty("--mark", `var(--mark-${kind})`);
     byId("kinds").append(button);
   }
@@ -131,41 +131,40 @@ function showKinds() {
 // ---------------------------------------------------------------- search
 
 const SEARCH_MS = 120; // after the last key
-const ID_CHARACTERS = 8; // from so many on, ids and digests are searched too
+const ID_CHARACTERS = 8; // from this length on, ids and digests are searched too
 const DIGESTS = new Set(["call", "fingerprint", "digest", "scope", "head"]);
-const haystacks = []; // by event: what was said, and its ids
+const haystacks = []; // by event: its texts, and its ids
 let matches = [];
 let matchNow = -1;
-let searched = ""; // what the matches are of
+let searched = ""; // the text that the matches are for
 let searchTimer = 0;
 
-// Everything of an event, in small letters: what was said, and apart from it ids and digests, whose
-// letters are chance.
+// All of an event in lower case: its texts, and separately ids and digests, whose letters are random.
 function haystack(number) {
   return (haystacks[number] ??= (() => {
-    const said = [typeOf(number), versionName(number), page.events.occurred_at[number] ?? ""];
+    const texts = [typeOf(number), versionName(number), page.events.occurred_at[number] ?? ""];
     const ids = [page.events.id[number], page.commits.id[rowOf[number]]];
     for (const [name, value] of Object.entries(fields(number))) {
-      const parts = DIGESTS.has(name) ? ids : said;
+      const parts = DIGESTS.has(name) ? ids : texts;
       eachWord(value, (word) => void parts.push(word));
     }
-    return [said.join("\n").toLowerCase(), ids.join("\n").toLowerCase()];
+    return [texts.join("\n").toLowerCase(), ids.join("\n").toLowerCase()];
   })());
 }
 
-function isMatch(number, wantedText) {
-  const [said, ids] = haystack(number);
-  return said.includes(wantedText) || (wantedText.length >= ID_CHARACTERS && ids.includes(wantedText));
+function isMatch(number, searchText) {
+  const [texts, ids] = haystack(number);
+  return texts.includes(searchText) || (searchText.length >= ID_CHARACTERS && ids.includes(searchText));
 }
 
 function search() {
   clearTimeout(searchTimer);
-  const wantedText = (searched = query.value.trim().toLowerCase());
+  const searchText = (searched = query.value.trim().toLowerCase());
   matches = [];
   matchNow = -1;
-  if (wantedText) {
+  if (searchText) {
     for (let number = 0; number < EVENTS; number++) {
-      if (isMatch(number, wantedText)) matches.push(number);
+      if (isMatch(number, searchText)) matches.push(number);
     }
     const from = upTo(matches, point - 1);
     if (matches.length) return toMatch(from < matches.length ? from : 0);
@@ -182,13 +181,13 @@ function toMatch(index) {
 }
 
 function showFound() {
-  const asked = query.value.trim() !== "";
+  const hasQuery = query.value.trim() !== "";
   const none = matches.length === 0;
-  byId("found").textContent = !asked ? "" : none ? "no match" : `${count(matchNow + 1)} of ${count(matches.length)}`;
+  byId("found").textContent = !hasQuery ? "" : none ? "no match" : `${count(matchNow + 1)} of ${count(matches.length)}`;
   byId("previous").disabled = byId("next").disabled = none;
 }
 
-// Mark what was searched where it is in sight, and bring the first into view.
+// Mark the visible matches, and scroll to the first.
 function markFound() {
   if (!("highlights" in CSS)) return;
   CSS.highlights.delete("found");
@@ -212,10 +211,10 @@ function markFound() {
   box.scrollTop += seen.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 3;
 }
 
-// ---------------------------------------------------------------- what people do
+// ---------------------------------------------------------------- user actions
 
-// A panel is shown alone on a phone, and beside those of other groups on a desk: there its group's
-// tabs choose it, on a phone those of the page.
+// On a phone one panel is shown alone, selected by the page's tabs; on a desktop one of each group,
+// selected by the group's tabs.
 function showTab(name) {
   main.dataset.show = name;
   byId(name).closest(".group").dataset.show = name;
@@ -231,7 +230,7 @@ function showTab(name) {
   ({ trace: showTrace, state: showState, board: showBoard, tasks: showTasks, chat: showChat })[name]?.(point);
 }
 
-// Which panels are shown now, or about to be printed. The others are not made: they are when shown.
+// Panels that are shown now, or about to be printed. The others are built when they are shown.
 const PANELS = ["trace", "chat", "state", "board", "tasks"].map(byId);
 let inSight = new Set();
 const isInSight = (name) => inSight.has(name);
@@ -239,7 +238,7 @@ function look() {
   inSight = new Set(PANELS.filter((panel) => printing || panel.checkVisibility()).map((panel) => panel.id));
 }
 
-// In the tabs of a panel how many it lists, and what the event at the point did to them.
+// Tab text of a panel: the length of its list, and the change by the event at the point.
 const tabWords = new Map(); // by panel
 function tellTab(name, size, news) {
   const words = `${size} ${news}`;

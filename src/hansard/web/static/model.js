@@ -1,5 +1,5 @@
-// The run as recorded. Nothing is folded here: each event says what it made of the state, and the
-// state at a point is what the events up to it say.
+// The run as recorded. Nothing is folded here: each event holds its changes of the state, and the state
+// at a point is given by the events up to it.
 
 const page = JSON.parse(byId("data").textContent);
 if (page.format !== 2) throw new Error(`this page's data has format ${page.format}, not 2`);
@@ -34,35 +34,35 @@ const isParents = (number) => streamOf(number).run !== 0;
 const more = (number) => page.commits.more[rowOf[number]] ?? {};
 const address = (number) => `${position[rowOf[number]]}.${indexOf[number]}`;
 
-// An importer writes on behalf of somebody. What it wrote has the log's time of the import, which
-// says nothing of when it happened: that is what the source claims, or not known.
+// An importer writes on behalf of another author. Its events have the log's time of the import, not
+// the time they happened: that is claimed by the source, or unknown.
 const IMPORTER = "import";
 const isImported = (number) =>
   page.actors[page.commits.actor[rowOf[number]]] === IMPORTER && "on_behalf_of" in more(number);
 const claimOf = (number) => page.events.occurred_at[number];
 
 const numbers = [...Array(EVENTS).keys()];
-const START = eventTime(numbers.find((number) => !isImported(number)) ?? 0); // of what the log saw
+const START = eventTime(numbers.find((number) => !isImported(number)) ?? 0); // events written live
 const CUT = (() => {
   let number = 0;
   while (number < EVENTS && isParents(number)) number++;
   return number;
-})(); // how many events a fork took over from its parents
+})(); // number of events that a fork inherited from its parents
 
-// How a person names a version: as the command line's --at takes it.
+// Name of a version, as for --at on the command line.
 function versionName(number) {
   const stream = streamOf(number);
   return `${stream.agent ?? stream.name}@${versionOf(number)}`;
 }
 
-// Whether all of the commit, or of its transaction over several streams, has happened by then.
+// Whether the whole commit, or its transaction over several streams, ends at or before the point.
 function isWhole(number) {
   const row = rowOf[number];
   return number === lastOf(row) && page.commits.whole[row] === 0;
 }
 const lastOf = (row) => firstOf[row] + page.commits.events[row] - 1;
 
-// An event's fields by name; what is not told has its default.
+// An event's fields by name; omitted ones have their defaults.
 function fields(number) {
   const values = page.events.data[number];
   const names = TYPES[page.events.type[number]][1];
@@ -73,7 +73,7 @@ function fields(number) {
 
 const statusAfter = (number) => page.statuses[page.events.status[number]];
 
-// How many of some ascending numbers are at most a point.
+// Number of values, among ascending ones, that are at most a point.
 function upTo(numbers, point) {
   let [low, high] = [0, numbers.length];
   while (low < high) {
@@ -84,9 +84,9 @@ function upTo(numbers, point) {
   return low;
 }
 
-// ---------------------------------------------------------------- what the trace shows
+// ---------------------------------------------------------------- items of the trace
 
-// An item is a step with all of its events, or one other event. `at` is where it begins.
+// An item is a step with all of its events, or one other event. `at`: its first event.
 const KINDS = {
   step: "Steps",
   message: "Messages",
@@ -103,7 +103,7 @@ const KIND_OF = {
 };
 
 const items = [];
-const itemOf = new Int32Array(EVENTS); // the item that an event is of
+const itemOf = new Int32Array(EVENTS); // the item of an event
 const agents = new Map(); // by stream name
 
 function agentOf(stream) {
@@ -118,7 +118,7 @@ function agentOf(stream) {
       byNumber: new Map(),
       messages: [],
       compacted: false,
-      tokens: [null], // by how many messages; null where none says how many it has
+      tokens: [null], // by number of messages; null if no message gives its tokens
       checkpoints: [],
       decisions: [],
       changes: page.agents[stream.name] ?? [],
@@ -130,7 +130,7 @@ function agentOf(stream) {
 
 const COMPACTED = "context.compacted.v1";
 
-// What stands in a context window: a summary in the place of what it stands for.
+// Content of a context window: a summary in place of the messages that it replaces.
 function contextWindowOf(messages) {
   let window = [];
   for (const item of messages) {
@@ -147,7 +147,7 @@ function contextWindowOf(messages) {
   return window;
 }
 
-// What happened to an aggregate of the program's own, or to memory, stands under the step that did it.
+// Changes of the program's own aggregates and of memory are listed under the step that made them.
 const AGGREGATE = "aggregate.changed.v1";
 const BY_STEPS = new Set([AGGREGATE, "memory.changed.v1", "memory.rejected.v1"]);
 
@@ -169,37 +169,37 @@ function take(number) {
   const type = typeOf(number);
   const agent = stream.agent === undefined ? null : agentOf(stream);
   if (agent) agent.events.push(number);
-  const told = fields(number);
+  const facts = fields(number);
   let item;
   if (agent && type.startsWith("step.")) {
-    item = agent.byNumber.get(told.step);
+    item = agent.byNumber.get(facts.step);
     if (type === "step.requested.v1" || !item) {
-      item = begin(number, "step", agent, told);
-      item.parent = agent.byNumber.get(told.parent) ?? null;
-      agent.byNumber.set(told.step, item);
+      item = begin(number, "step", agent, facts);
+      item.parent = agent.byNumber.get(facts.parent) ?? null;
+      agent.byNumber.set(facts.step, item);
       agent.steps.push(item);
     }
   } else {
     item = begin(number, KIND_OF[type] ?? (stream.name === "life" ? "run" : "other"), agent);
     if (agent) {
-      const step = agent.byNumber.get(told.step);
-      // A message names the step before it: it stands beside that step, not in it.
+      const step = agent.byNumber.get(facts.step);
+      // A message names the previous step: it is listed beside that step, not inside it.
       item.parent = (item.kind === "message" ? step?.parent : step) ?? null;
       if (item.kind === "message") {
         agent.messages.push(item);
         agent.compacted ||= type === COMPACTED;
         const before = agent.tokens.at(-1);
-        agent.tokens.push(told.tokens === undefined || type === COMPACTED ? before : (before ?? 0) + told.tokens);
-      } else if (item.kind === "checkpoint") agent.checkpoints.push([item, told.name]);
+        agent.tokens.push(facts.tokens === undefined || type === COMPACTED ? before : (before ?? 0) + facts.tokens);
+      } else if (item.kind === "checkpoint") agent.checkpoints.push([item, facts.name]);
       else if (item.kind === "decision") agent.decisions.push(item);
-    } else if (BY_STEPS.has(type)) item.parent = saverOf(number)?.byNumber.get(told.step) ?? null;
+    } else if (BY_STEPS.has(type)) item.parent = saverOf(number)?.byNumber.get(facts.step) ?? null;
   }
   item.events.push(number);
   itemOf[number] = item.id;
 }
 for (let number = 0; number < EVENTS; number++) take(number);
 
-// The branches around a step: what of its scope is not its parent's body.
+// The branches around a step: the part of its scope outside of its parent's body.
 function branches(item) {
   const scope = item.step?.scope ?? "";
   const outer = item.parent?.step?.call;
@@ -207,7 +207,7 @@ function branches(item) {
   return own.split("/").filter((part) => part !== "");
 }
 
-// Items in the order of the tree: each after what it is part of, else in the order they began.
+// Items in the order of the tree: each after its parent, else in the order they began.
 const tree = (() => {
   const out = [];
   const roots = [];
@@ -224,7 +224,7 @@ const tree = (() => {
   return out;
 })();
 
-// The newest event of an item at a point; -1 where it had not begun.
+// The newest event of an item at a point; -1 if it had not begun.
 const newest = (item, point) => item.events[upTo(item.events, point) - 1] ?? -1;
 
 // A step's status at a point.
@@ -233,7 +233,7 @@ function statusAt(item, point) {
   return number < 0 ? "later" : statusAfter(number);
 }
 
-// What changed up to a point, the newest value of each field.
+// Changes up to a point: the newest value of each field.
 function changed(changes, point) {
   const out = Object.create(null);
   for (const [number, values] of changes) {
@@ -243,18 +243,18 @@ function changed(changes, point) {
   return out;
 }
 
-// How long a step took, if its outcome says so.
+// Duration of a step, if its outcome has it.
 function took(item, point) {
   for (let i = upTo(item.events, point) - 1; i > 0; i--) {
-    const told = fields(item.events[i]);
-    if (told.duration_ms) return told.duration_ms;
+    const facts = fields(item.events[i]);
+    if (facts.duration_ms) return facts.duration_ms;
   }
   return null;
 }
 
 const OPEN = new Set(["requested", "in_doubt"]);
 
-// The steps that ended badly or whose outcome is not known at the end of the run, by status.
+// Steps that failed or whose outcome is unknown at the end of the run, by status.
 const TROUBLES = ["failed", "blocked", "in_doubt"];
 const troubled = items.filter((item) => item.step && TROUBLES.includes(statusAt(item, EVENTS - 1)));
 
@@ -289,7 +289,7 @@ function agentAt(agent, point) {
   };
 }
 
-// How many of some items, in order, have begun by a point.
+// Number of items, in order, that have begun at a point.
 function upToItems(list, point) {
   let [low, high] = [0, list.length];
   while (low < high) {

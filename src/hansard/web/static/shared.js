@@ -1,33 +1,33 @@
-// The run's board and tasks at a point. Nothing is folded here: the file says what each event changed
-// of which key or task, and what stands at a point is what was changed up to it.
+// The run's board and tasks at a point. Nothing is folded here: the file holds each event's changes of
+// a key or task, and the state at a point is given by the changes up to it.
 
-// A row a key or task, by its number: `now` are its fields, `at` the event that changed it last,
-// `gone` why it is not there any more. The next point changes the rows: nobody may keep them.
+// One row per key or task, by its number. `now`: its fields; `at`: the event that changed it last;
+// `gone`: the reason of its removal. Rows are changed in place by the next point: do not keep them.
 function replay(names, changes, change) {
   let rows = [];
-  let next = 0; // the first change that is not in the rows
+  let next = 0; // the first change not applied to the rows
   return (point) => {
     if (next && changes[next - 1][0] > point) [rows, next] = [[], 0];
     for (; next < changes.length && changes[next][0] <= point; next++) {
-      const [number, name, told] = changes[next];
+      const [number, name, facts] = changes[next];
       const row = (rows[name] ??= { name: names[name], gone: "not yet", now: null });
       const isNew = row.gone !== "";
       row.at = number;
       row.isNew = isNew;
-      row.gone = told.gone ?? "";
+      row.gone = facts.gone ?? "";
       if (row.gone) continue;
       if (isNew) row.now = Object.create(null);
-      change(row.now, told, number, isNew || "kind" in told);
+      change(row.now, facts, number, isNew || "kind" in facts);
     }
     return rows;
   };
 }
 
-// What a key holds after a change. What grows is one list or object, which is added to; so it is
-// never one of the file's own.
-function keyChange(now, { value: [what, given], ...told }, number, isFresh) {
-  Object.assign(now, told);
-  if (told.version) now.written = number;
+// Content of a key after a change. Growing content is one list or object that is appended to, so it is
+// always a copy of the file's own.
+function keyChange(now, { value: [what, given], ...facts }, number, isFresh) {
+  Object.assign(now, facts);
+  if (facts.version) now.written = number;
   if (isFresh) now.value = now.kind === "union" ? Object.create(null) : [];
   if (what === "of") now.value = fields(given ?? number).value ?? null;
   else if (what === "is" && now.kind === "union") now.value = Object.assign(Object.create(null), given);
@@ -41,17 +41,17 @@ function keyChange(now, { value: [what, given], ...told }, number, isFresh) {
 
 const TASK_VALUES = ["what", "given", "result"];
 
-// How a task stands after a change; its values are those of the events that gave them.
-function taskChange(now, told, number) {
-  for (const [name, value] of Object.entries(told)) {
+// State of a task after a change; its values are those of the events that set them.
+function taskChange(now, facts, number) {
+  for (const [name, value] of Object.entries(facts)) {
     now[name] = TASK_VALUES.includes(name) ? (fields(number)[name] ?? null) : value;
   }
 }
 
-// Keys by their names, tasks as they were added.
+// Keys sorted by name, tasks in the order they were added.
 const boardAt = replay(page.shared.keys, page.shared.board, keyChange);
 const tasksAt = replay(page.shared.names, page.shared.tasks, taskChange);
 
-// How long a task's lease still is at a point, in seconds; null where nobody has it.
+// Seconds left of a task's lease at a point; null if it is not claimed.
 const leaseLeft = (now, point) =>
   now.status === "claimed" ? (now.expires - eventTime(point)) / 1e6 : null;

@@ -1,12 +1,12 @@
 // The state at the point: the run's life, its agents, and one agent in full.
 
-const LISTED = 30; // of a list shown at once, the newest
+const LISTED = 30; // newest items of a list shown at once
 
 let chosenAgent = null; // a stream's name; null follows the point
 
 const field = (name, value) => el("span", { "data-field": name }, value);
 
-// The newest items of a list, a button for what is before them, each item made when it is shown.
+// The newest items of a list, and a button for earlier ones; each item is built when it is shown.
 function newestOf(list, make, box = el("div", { class: "list" }), newest = list.slice(-LISTED).map(make)) {
   let from = Math.max(0, list.length - LISTED);
   hold(box, newest);
@@ -48,9 +48,9 @@ const assignment = (given) =>
     .join(", ");
 
 function scoreChips(scores) {
-  const told = Object.entries(scores ?? {});
-  if (!told.length) return null;
-  return el("span", { class: "chips" }, told.map(([name, value]) => el("span", { class: "chip" }, rec(name), ` ${value}`)));
+  const facts = Object.entries(scores ?? {});
+  if (!facts.length) return null;
+  return el("span", { class: "chips" }, facts.map(([name, value]) => el("span", { class: "chip" }, rec(name), ` ${value}`)));
 }
 
 function agentRow(key, agent, state, isChosen) {
@@ -84,13 +84,13 @@ function agentRow(key, agent, state, isChosen) {
 }
 
 function messageFold(item) {
-  const told = fields(item.at);
+  const facts = fields(item.at);
   const make = () => [
     goTo(item.at, `to ${address(item.at)}`),
-    ...messageNodes(told, "").slice(1).filter(Boolean),
+    ...messageNodes(facts, "").slice(1).filter(Boolean),
   ];
-  const made = folded(told.role, firstWords(told), make);
-  made.classList.add("message", `role-${["user", "assistant", "tool", "system"].includes(told.role) ? told.role : "other"}`);
+  const made = folded(facts.role, firstWords(facts), make);
+  made.classList.add("message", `role-${["user", "assistant", "tool", "system"].includes(facts.role) ? facts.role : "other"}`);
   return made;
 }
 
@@ -98,20 +98,20 @@ function agentNodes(agent, state) {
   const stepLine = (item) =>
     el("div", { class: "line" }, goTo(item.at, `#${item.step.step} ${inLine(titleOf(item))}`), el("span", { class: "gist" }, rec(gistOf(item))), statusPill(statusAt(item, thePoint())));
   const checkpoint = (item) => {
-    const told = fields(item.at);
-    const make = () => [goTo(item.at, `to ${address(item.at)}`), valueNode(told.data ?? null)];
-    return folded(told.name, preview(told.data ?? null), make);
+    const facts = fields(item.at);
+    const make = () => [goTo(item.at, `to ${address(item.at)}`), valueNode(facts.data ?? null)];
+    return folded(facts.name, preview(facts.data ?? null), make);
   };
   const decision = (item) => {
-    const told = fields(item.at);
-    const make = () => [goTo(item.at, `to ${address(item.at)}`), ...decisionNodes(told, "").slice(1).filter(Boolean)];
-    return folded(told.question, `→ ${told.selected}`, make);
+    const facts = fields(item.at);
+    const make = () => [goTo(item.at, `to ${address(item.at)}`), ...decisionNodes(facts, "").slice(1).filter(Boolean)];
+    return folded(facts.question, `→ ${facts.selected}`, make);
   };
   const section = (name, size, node, id) =>
     size ? el("section", { "data-list": id }, el("h3", null, name, " ", el("span", { class: "dim" }, count(size))), node) : null;
   const { open, checkpoints, decisions, messages } = state;
-  const said = agent.messages.slice(0, messages);
-  const standing = agent.compacted ? contextWindowOf(said) : said;
+  const listed = agent.messages.slice(0, messages);
+  const standing = agent.compacted ? contextWindowOf(listed) : listed;
   return [
     section("Open steps", open.length, newestOf(open, stepLine), "open"),
     section("Checkpoints", checkpoints.length, newestOf(checkpoints, checkpoint), "checkpoints"),
@@ -120,7 +120,7 @@ function agentNodes(agent, state) {
   ].filter(Boolean);
 }
 
-// The agent to show in full: the chosen one, else the one of the event, else the first that began.
+// The agent to show in full: the selected one, else that of the event, else the first that began.
 function agentInView(point, states) {
   const here = items[itemOf[point]].agent;
   const key = [...states.keys()].find((name) => agents.get(name) === here);

@@ -1,8 +1,8 @@
-// Elements and texts. Recorded text is shown, never obeyed: it becomes text nodes and nothing else.
+// Elements and texts. Recorded text is never interpreted: it only becomes text nodes.
 
 const byId = (id) => document.getElementById(id);
 
-// An element with attributes and children; a child that is a text becomes a text node.
+// An element with attributes and children; a string child becomes a text node.
 function el(tag, attributes, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
@@ -17,11 +17,11 @@ function el(tag, attributes, ...children) {
   return made;
 }
 
-// Make an element hold just these children, touching only those that are not where they belong: one
-// that stays keeps its layout, and the focus where it had it.
+// Replace an element's children, moving only those in another place: an unmoved child keeps its layout
+// and its focus.
 function hold(box, nodes) {
-  const wanted = new Set(nodes);
-  for (const child of [...box.childNodes]) if (!wanted.has(child)) child.remove();
+  const kept = new Set(nodes);
+  for (const child of [...box.childNodes]) if (!kept.has(child)) child.remove();
   let next = box.firstChild;
   for (const node of nodes) {
     if (node === next) next = next.nextSibling;
@@ -29,8 +29,8 @@ function hold(box, nodes) {
   }
 }
 
-// Elements of a list by key, made again where the sign of what they show is another. A list that is
-// not shown at a point must forget its elements: what they were made of goes on without them.
+// Elements of a list by key, built again when the sign of their content changes. A list that is not
+// shown at a point must forget its elements, as their content changes meanwhile.
 function keeper() {
   let kept = new Map();
   return {
@@ -50,17 +50,17 @@ function keeper() {
   };
 }
 
-// What does not print, and what would turn the direction of what follows.
+// Unprintable characters, and those that change the direction of the following text.
 const UNSEEN =
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]|\r(?!\n)/g;
 const escaped = (char) => "\\u" + char.charCodeAt(0).toString(16).padStart(4, "0");
 const shown = (text) => text.replace(UNSEEN, escaped);
 const inLine = (text) => shown(text).replace(/\s+/g, " ");
 
-// A recorded text as an element of its own, so that its direction ends with it.
+// A recorded text as a separate element, to limit the effect of its direction.
 const rec = (text, kind = "") => el("bdi", { class: ("rec " + kind).trim() }, inLine(String(text)));
 
-const inThousands = new Intl.NumberFormat("en-US"); // made once: asking for one takes long
+const inThousands = new Intl.NumberFormat("en-US"); // created once, as this is slow
 const count = (number) => inThousands.format(number);
 const plural = (number, one, many = one + "s") => `${count(number)} ${number === 1 ? one : many}`;
 
@@ -91,7 +91,7 @@ function moment(us, toSecond = false) {
   return day + iso.slice(11, 23) + String(us % 1000).padStart(3, "0") + "Z";
 }
 
-// A value in one line of at most so many characters, without ever writing out all of a large one.
+// A value in one line of a limited length, without formatting all of a large one.
 const PREVIEW_CHARACTERS = 140;
 function preview(value, most = PREVIEW_CHARACTERS) {
   let out = "";

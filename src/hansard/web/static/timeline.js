@@ -1,8 +1,8 @@
-// The slider and what it lies over: a lane an agent, a mark an event.
+// The slider and the lanes under it: one lane per agent, one mark per event.
 
-const LANES = 8; // more agents than that share the last lane
+const LANES = 8; // further agents share the last lane
 const LANE_HEIGHT = 11;
-const THUMB = 15; // the slider's thumb is so wide, and its middle is the point
+const THUMB = 15; // px width of the slider's thumb, whose middle is the point
 
 const slider = byId("slider");
 const canvas = byId("lanes");
@@ -19,9 +19,9 @@ const lanes = Math.max(1, Math.min(LANES, laneOf.size));
 
 const BAD = new Set(["failed", "blocked", "in_doubt"]);
 const MARKS = ["other", "message", "step", "run", "checkpoint", "decision", "bad"];
-const MARK_HEIGHTS = [4, 5, 8, 9, 7, 6, 9]; // of LANE_HEIGHT: what a mark is shows without its color
+const MARK_HEIGHTS = [4, 5, 8, 9, 7, 6, 9]; // of LANE_HEIGHT: the kind of a mark is visible without its color
 
-// What an event's mark is; of several on one spot the later of MARKS is seen.
+// The mark of an event; of several in one place the later one of MARKS is visible.
 function markOf(number) {
   if (BAD.has(statusAfter(number))) return 6;
   return Math.max(0, MARKS.indexOf(items[itemOf[number]].kind));
@@ -73,7 +73,7 @@ function drawLanes() {
   }
 }
 
-// The gaps that are not drawn at their length: hatched, between two lines.
+// Shortened gaps: hatched, between two lines.
 function drawGaps(pen, span, height, color) {
   for (const gap of axis.long) {
     const [from, to] = [gap.share, gap.end].map((share) => THUMB / 2 + share * span);
@@ -90,7 +90,7 @@ function drawGaps(pen, span, height, color) {
   }
 }
 
-// Times along the time axis, and how long its gaps are.
+// Times along the time axis, and the lengths of its gaps.
 function drawAxis() {
   const box = byId("axis");
   box.hidden = !byTime;
@@ -152,9 +152,9 @@ function spokenTime(point) {
   return isImported(point) ? "" : `, ${moment(eventTime(point), true)}`;
 }
 
-// Where the point is, in words.
+// Description of the point.
 function showWhere(point) {
-  const told = [
+  const facts = [
     el("strong", { class: "mono" }, address(point)),
     el("span", { class: "mono" }, rec(versionName(point))),
     isImported(point) ? null : el("time", { class: "mono" }, moment(eventTime(point))),
@@ -163,19 +163,19 @@ function showWhere(point) {
   ];
   const claimed = claimOf(point);
   const { origin } = more(point);
-  if (isParents(point)) told.push(el("span", { class: "chip parents" }, "before the fork"));
-  if (claimed) told.push(el("span", { class: "claim" }, "occurred at ", rec(claimed), ", says the source"));
+  if (isParents(point)) facts.push(el("span", { class: "chip parents" }, "before the fork"));
+  if (claimed) facts.push(el("span", { class: "claim" }, "occurred at ", rec(claimed), ", says the source"));
   if (origin) {
     const from = `position ${origin.position} of log ${origin.log}, ${String(origin.at).slice(0, 19)}Z`;
-    told.push(el("span", { class: "claim" }, "copied from ", rec(from)));
+    facts.push(el("span", { class: "claim" }, "copied from ", rec(from)));
   }
   const back = backBy(point);
-  if (back) told.push(el("span", { class: "claim" }, `its time is ${duration(back / 1000)} earlier than that of the event before`));
+  if (back) facts.push(el("span", { class: "claim" }, `its time is ${duration(back / 1000)} earlier than that of the event before`));
   if (!isWhole(point)) {
     const what = point === lastOf(rowOf[point]) ? "transaction" : "commit";
-    told.push(el("span", { class: "claim" }, `inside a ${what}, which is on record whole`));
+    facts.push(el("span", { class: "claim" }, `inside a ${what}, which is on record whole`));
   }
-  byId("where").replaceChildren(...told.filter(Boolean));
+  byId("where").replaceChildren(...facts.filter(Boolean));
   slider.setAttribute(
     "aria-valuetext",
     `event ${point + 1} of ${EVENTS}: ${inLine(headline(point))}; position ${address(point)}, ` +

@@ -1,64 +1,64 @@
-// The trace: steps in each other, with branches, attempts and time; facts where they were stated.
-// Only the rows in sight are elements.
+// The trace: nested steps with branches, attempts and times; facts at the place they were recorded.
+// Only visible rows have elements.
 
 const ROW_HEIGHT = 30; // px, as in the style
-const ROWS_AROUND = 6; // beyond the edge of what is in sight
-const PRINTED_ROWS = 3_000; // a printout holds no more
+const ROWS_AROUND = 6; // beyond the visible area
+const PRINTED_ROWS = 3_000; // limit of a printout
 
 const treeBox = byId("tree");
 const rowsBox = byId("rows");
 const collapsed = new Set();
-const wanted = new Set(Object.keys(KINDS).filter((kind) => kind !== "other"));
+const shownKinds = new Set(Object.keys(KINDS).filter((kind) => kind !== "other"));
 let shownItems = [];
 let hideLater = false;
 
 const GLYPHS = { step: "ƒ", message: "❝", decision: "◆", checkpoint: "⚑", run: "●", other: "·" };
 
-// What an item is called.
+// Name of an item.
 function titleOf(item) {
-  const told = item.step ?? fields(item.at);
+  const facts = item.step ?? fields(item.at);
   switch (item.kind) {
     case "step":
-      return told.tool ?? "step";
+      return facts.tool ?? "step";
     case "message":
-      return told.role ?? "message";
+      return facts.role ?? "message";
     case "decision":
-      return told.question ?? "decision";
+      return facts.question ?? "decision";
     case "checkpoint":
-      return told.name ?? "checkpoint";
+      return facts.name ?? "checkpoint";
     default:
-      if (typeOf(item.at) === AGGREGATE) return told.event;
+      if (typeOf(item.at) === AGGREGATE) return facts.event;
       return typeOf(item.at).replace(/\.v\d+$/, "").replaceAll(/[._]/g, " ");
   }
 }
 
-// The first words of a message, whichever form its provider gives it; without words, what it calls.
-function firstWords(told) {
-  const content = unblobbed(told.content ?? told.summary ?? null);
+// The first words of a message in any provider's format; without words, the calls in it.
+function firstWords(facts) {
+  const content = unblobbed(facts.content ?? facts.summary ?? null);
   const parts = Array.isArray(content) ? content : [content];
   const texts = parts.map((part) => part?.text ?? part).filter((text) => typeof text === "string" && text.trim());
   if (texts.length) return preview(texts.map((text) => text.slice(0, PREVIEW_CHARACTERS)).join(" "));
-  const others = unblobbed(told.fields ?? null);
+  const others = unblobbed(facts.fields ?? null);
   const calls = [...parts, ...(Array.isArray(others?.tool_calls) ? others.tool_calls : [])];
   const names = calls.map((call) => call?.function?.name ?? call?.name).filter((name) => typeof name === "string");
   return names.length ? preview(`calls ${names.join(", ")}`) : preview(content || others);
 }
 
-// What is in it, in one line.
+// Content of an item, in one line.
 function gistOf(item) {
-  const told = item.step ?? fields(item.at);
+  const facts = item.step ?? fields(item.at);
   switch (item.kind) {
     case "step":
-      return preview(told.arguments ?? {});
+      return preview(facts.arguments ?? {});
     case "message":
-      return firstWords(told);
+      return firstWords(facts);
     case "decision":
-      return `→ ${told.selected ?? ""}`;
+      return `→ ${facts.selected ?? ""}`;
     case "checkpoint":
-      return preview(told.data ?? null);
+      return preview(facts.data ?? null);
     default:
-      if (typeOf(item.at) === AGGREGATE) return `${told.aggregate} ${preview(told.state)}`;
-      return preview({ ...told });
+      if (typeOf(item.at) === AGGREGATE) return `${facts.aggregate} ${preview(facts.state)}`;
+      return preview({ ...facts });
   }
 }
 
@@ -70,14 +70,14 @@ function headline(number) {
   return item.kind === "run" || item.kind === "other" ? titleOf(item) : `${item.kind} ${titleOf(item)}`;
 }
 
-// The rows to show at a point: of the wanted kinds, not in a closed step, not hidden as later.
+// The rows to show at a point: of the selected kinds, not in a closed step, not hidden as later.
 function chooseRows(point) {
   let closed = Infinity; // rows deeper than this are inside a closed step
   shownItems = tree.filter((item) => {
     if (item.depth <= closed) closed = Infinity;
     if (closed !== Infinity) return false;
     if (collapsed.has(item.id)) closed = item.depth;
-    return wanted.has(item.kind) && !(hideLater && item.at > point);
+    return shownKinds.has(item.kind) && !(hideLater && item.at > point);
   });
   rowsBox.style.height = `${shownItems.length * ROW_HEIGHT}px`;
 }
@@ -128,7 +128,7 @@ function rowNode(index, point, current) {
   return node;
 }
 
-// When an item began: by what its source claims, where it does, else by the log.
+// Begin of an item: as claimed by its source, else by the log.
 function whenNode(item) {
   const claimed = claimOf(item.at);
   if (claimed === undefined) return el("span", { class: "when" }, sinceStart(item.at));
@@ -150,9 +150,9 @@ function stepMarks(item, point) {
   ].filter(Boolean);
 }
 
-let drawn = ""; // what is drawn now, so that scrolling inside it costs nothing
+let drawn = ""; // the rows drawn now, so that scrolling within them costs nothing
 
-let printing = false; // then every row stays an element
+let printing = false; // if true, every row keeps an element
 
 function drawRows(point, force = true, { top, height } = treePlace()) {
   if (printing) return;
@@ -177,15 +177,15 @@ function fillRows(from, to, point) {
 
 const treePlace = () => ({ top: treeBox.scrollTop, height: treeBox.clientHeight });
 
-// Show the trace at a point, the point's row in sight; `place` is how it is scrolled now.
+// Show the trace at a point, with the point's row visible; `place`: its current scroll position.
 function showTrace(point, place = treePlace()) {
   if (!isInSight("trace")) return;
   if (hideLater || !shownItems.length) chooseRows(point);
   const { top: stood, height } = place;
   const y = rowOfItem(items[itemOf[point]]) * ROW_HEIGHT;
   const isSeen = y < 0 || (y >= stood && y + ROW_HEIGHT <= stood + height);
-  const wantedTop = isSeen ? stood : y - height / 2;
-  const top = Math.max(0, Math.min(wantedTop, shownItems.length * ROW_HEIGHT - height));
+  const targetTop = isSeen ? stood : y - height / 2;
+  const top = Math.max(0, Math.min(targetTop, shownItems.length * ROW_HEIGHT - height));
   drawRows(point, true, { top, height });
   if (top !== stood) treeBox.scrollTop = top;
 }

@@ -1,15 +1,15 @@
-// Recorded values, folded. What is inside is made when it is opened; what is large comes in parts.
+// Recorded values, folded. Content is built when it is opened; large content in parts.
 
-const TEXT_CHARACTERS = 20_000; // of a text shown at once; the rest on request
+const TEXT_CHARACTERS = 20_000; // of a text shown at once; the rest on a click
 const ENTRIES = 100; // of a list or an object shown at once
 
-const opened = new Map(); // what the reader opened or closed, by label: kept while the point moves
+const opened = new Map(); // values that the reader opened or closed, by label: kept while the point moves
 
 const isBlob = (value) => typeof value?.$blob?.sha256 === "string";
 const hasBlob = (value) => isBlob(value) && Object.hasOwn(page.blobs, value.$blob.sha256);
 const unblobbed = (value) => (hasBlob(value) ? page.blobs[value.$blob.sha256] : value);
 
-// Every text, key and number inside a value, blobs included, to a function that says when to stop.
+// Pass every text, key and number inside a value, with blobs, to a function that returns when to stop.
 function eachWord(value, visit) {
   const waiting = [value];
   while (waiting.length) {
@@ -29,19 +29,19 @@ function eachWord(value, visit) {
 const holds = (value, find) =>
   find !== "" && eachWord(value, (word) => word.toLowerCase().includes(find));
 
-// A list that was told as an earlier step's and what was added; null where a part is not here.
+// A list recorded as an earlier step's list plus items; null if a part is missing.
 function wholeList(agent, value, name) {
-  const told = [];
+  const facts = [];
   const seen = new Set();
   let at = value;
   while (at?.$append) {
-    if (seen.has(at.$append.to)) return null; // a circle, which no writer of ours makes
+    if (seen.has(at.$append.to)) return null; // a cycle, which none of our writers makes
     seen.add(at.$append.to);
-    told.push(at.$append);
+    facts.push(at.$append);
     at = agent.byNumber.get(at.$append.to)?.step?.arguments?.[name];
   }
   let list = unblobbed(at);
-  for (const { count: kept, items: added } of told.reverse()) {
+  for (const { count: kept, items: added } of facts.reverse()) {
     const rest = unblobbed(added);
     if (!Array.isArray(list) || !Array.isArray(rest)) return null;
     list = list.slice(0, kept).concat(rest);
@@ -49,8 +49,8 @@ function wholeList(agent, value, name) {
   return Array.isArray(list) ? list : null;
 }
 
-// A text in blocks that are laid out when they come into sight, cut at line ends where there are
-// some: a browser takes minutes over one line of millions of characters.
+// A text in blocks that are laid out when they become visible, cut at line ends where possible: a
+// browser needs minutes for one line of millions of characters.
 function* blocks(text, from, to) {
   for (let start = from; start < to; ) {
     const end = Math.min(to, start + TEXT_CHARACTERS);
@@ -77,7 +77,7 @@ function textBlock(text, find = "") {
   return el("div", null, pre, button);
 }
 
-// A folded value. `make` gives what is inside when it is first opened.
+// A folded value. `make` builds its content when it is first opened.
 function folded(label, summary, make, { open = false, key = null } = {}) {
   const details = el("details", { class: "fold" });
   const isOpen = (key === null ? undefined : opened.get(key)) ?? open;
@@ -96,7 +96,7 @@ function folded(label, summary, make, { open = false, key = null } = {}) {
   return details;
 }
 
-// A value as elements. `where` says whose it is: the agent, and the name of the argument.
+// A value as elements. `where`: its agent, and the name of the argument.
 function valueNode(value, where = {}, find = "", depth = 0) {
   if (typeof value === "string") {
     return value.length > 80 || value.includes("\n")
@@ -111,31 +111,31 @@ function valueNode(value, where = {}, find = "", depth = 0) {
   return entriesNode(value, where, find, depth);
 }
 
-function blobNode(told, where, find, depth) {
-  const line = el("p", { class: "dim" }, `blob, ${count(told.size ?? 0)} bytes, SHA-256 `);
-  line.append(rec(told.sha256, "mono"));
-  if (Object.hasOwn(page.blobs, told.sha256)) {
-    return el("div", null, line, valueNode(page.blobs[told.sha256], where, find, depth));
+function blobNode(facts, where, find, depth) {
+  const line = el("p", { class: "dim" }, `blob, ${count(facts.size ?? 0)} bytes, SHA-256 `);
+  line.append(rec(facts.sha256, "mono"));
+  if (Object.hasOwn(page.blobs, facts.sha256)) {
+    return el("div", null, line, valueNode(page.blobs[facts.sha256], where, find, depth));
   }
-  const why = page.absent[told.sha256] ?? "its reference is not one of ours";
+  const why = page.absent[facts.sha256] ?? "its reference is not one of ours";
   line.append(`; it is not in this file: ${why}`);
   return line;
 }
 
 function appendedNode(value, where, find, depth) {
-  const told = value.$append;
+  const facts = value.$append;
   const before = () => {
     const list = where.agent ? wholeList(where.agent, value, where.name) : null;
     if (!list) return el("p", { class: "dim" }, "the list it extends is not in this file");
-    return valueNode(list.slice(0, told.count), where, "", depth + 1);
+    return valueNode(list.slice(0, facts.count), where, "", depth + 1);
   };
-  const added = unblobbed(told.items);
+  const added = unblobbed(facts.items);
   return el(
     "div",
     { class: "entries" },
-    folded(plural(told.count, "item"), `as in step ${told.to}`, before),
+    folded(plural(facts.count, "item"), `as in step ${facts.to}`, before),
     el("p", { class: "dim" }, `and ${plural(Array.isArray(added) ? added.length : 0, "more item")}`),
-    valueNode(told.items, where, find, depth + 1),
+    valueNode(facts.items, where, find, depth + 1),
   );
 }
 
@@ -195,7 +195,7 @@ function payload(label, value, { open = false, find = "", where = {} } = {}) {
   return folded(label, preview(value), make, { open: open || found, key: found ? null : label });
 }
 
-// Names and values, one under the other; what is not there is left out.
+// Names and values, one per row, without missing ones.
 function pairs(rows, kind = "facts") {
   const list = el("dl", { class: kind });
   for (const [name, value] of rows) {
