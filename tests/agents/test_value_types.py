@@ -191,10 +191,10 @@ class Unfit(NamedTuple):
 
 
 NEVER = [
-    Unfit(Odd, "no type that can be recorded"),
-    Unfit(list[Odd], "no type that can be recorded"),
-    Unfit(Odd | socket.socket, "no type that can be recorded"),
-    Unfit(socket.socket, "no type that can be recorded"),
+    Unfit(Odd, "not a recordable type"),
+    Unfit(list[Odd], "not a recordable type"),
+    Unfit(Odd | socket.socket, "not a recordable type"),
+    Unfit(socket.socket, "not a recordable type"),
     Unfit(io.TextIOWrapper, "an open file"),
     Unfit(typing.IO[str], "an open file"),
     Unfit(typing.TextIO, "an open file"),
@@ -202,11 +202,11 @@ NEVER = [
     Unfit(AsyncIterator[int], "make the tool a generator function"),
     Unfit(Callable[[], int], "is code"),
     Unfit(type[int], "is code"),
-    Unfit(complex, "no type that can be recorded"),
-    Unfit(Annotated[dict[str, Odd], "x"], "no type that can be recorded"),
+    Unfit(complex, "not a recordable type"),
+    Unfit(Annotated[dict[str, Odd], "x"], "not a recordable type"),
     Unfit(dataclasses.make_dataclass("Holder", [("odd", Odd)]), "its field 'odd'"),
     Unfit(NamedDict, "its field 'odd'"),
-    Unfit(type("Text", (str,), {}), "no type that can be recorded"),
+    Unfit(type("Text", (str,), {}), "not a recordable type"),
 ]
 
 
@@ -373,9 +373,9 @@ async def test_secrets_are_taken_out_of_fields(lab: Lab):
 @pytest.mark.parametrize(
     ("cls", "options", "why"),
     [
-        (1, {"tag": "a.v1"}, "is no class"),
+        (1, {"tag": "a.v1"}, "is not a class"),
         (Odd, {"tag": "a.v1", "encode": id}, "give both"),
-        (Odd, {"tag": "a.v1"}, "no dataclass"),
+        (Odd, {"tag": "a.v1"}, "not a dataclass"),
         (Odd, {"tag": "a.v1", "encode": id, "decode": id}, "no __eq__"),
         (Line, {"tag": "Line"}, "a version"),
         (Line, {"tag": "numpy.line.v1"}, "does not begin with"),

@@ -67,7 +67,7 @@ async def test_nobody_answers_in_time(lab: Lab):
     async with lab.connect() as record:
         async with record.run(run="r", gate=SOON) as session:
             began = time.monotonic()
-            with pytest.raises(hansard.Blocked, match=r"'soon' .*nobody answered within 0.3 s"):
+            with pytest.raises(hansard.Blocked, match=r"'soon' .*no answer within 0.3 s"):
                 await sender(session, sent)("bob")
             assert time.monotonic() - began >= 0.3
         [first] = await questions(record)

@@ -33,7 +33,7 @@ def test_a_tool_takes_so_much_and_no_more(record, pair):
 
     post("hello")
     read_secret(ada)
-    with pytest.raises(hansard.Blocked, match="post takes 'internal' at most; ask for a declass"):
+    with pytest.raises(hansard.Blocked, match="post takes 'internal' at most; ask an approver"):
         post("the plan")
     assert sent == ["hello"]
     assert blocked(record, "ada") == [("post", "label")]

@@ -109,7 +109,7 @@ async def test_an_agent_that_died_leaves_it_in_doubt(setup: Setup, command: Comm
         assert "A2AClientError" in error
     gone, error = await said(setup, url, "die")
     assert gone == []
-    assert "asking the world raised" in error
+    assert "its reconcile function raised" in error
     assert "Network communication error" in error
     step = next(
         each

@@ -111,11 +111,11 @@ class JointWrite(ABC):
         """Return the in-flight appends that the last decision depends on."""
         return ()
 
-    def _expect(self, ticket: Ticket) -> bool:  # noqa: ARG002 -- most writes go by what is stored alone
+    def _expect(self, ticket: Ticket) -> bool:  # noqa: ARG002 -- most writes depend only on stored commits
         """Return whether others may decide before this ticket's append is acknowledged."""
         return False
 
-    def _sent(self) -> None:  # noqa: B027 -- most writes keep nothing of what they sent
+    def _sent(self) -> None:  # noqa: B027 -- most writes keep no state of what they sent
         """Handle that the last decision is stored."""
 
     async def __call__(self, joined: Joined) -> Stored:
@@ -296,7 +296,7 @@ class JointSteps:
             value = yield from read()
             plain = value
             scrub = engine.settings.scrub
-            if scrub is not None:  # somebody else's value may hold a secret of this session
+            if scrub is not None:  # another agent's value may hold a secret of this session
                 plain = yield from engine.outcomes.fetch(references.resolve(value))
                 plain = values.plain(values.revive(plain), call.spec.name, scrub)
             took = (time.perf_counter() - begin) * 1_000

@@ -35,11 +35,13 @@ def by_label(*, local: Tool[P, R], cloud: Tool[P, R], name: str = "") -> Tool[P,
     given: list[tuple[str, Any]] = [("local", local), ("cloud", cloud)]
     for role, each in given:
         if not isinstance(each, Tool):
-            message = f"{role}={each!r:.80} is no tool: declare it with @hansard.tool(kind='model')"
+            message = (
+                f"{role}={each!r:.80} is not a tool: declare it with @hansard.tool(kind='model')"
+            )
             raise ToolError(message)
     if not cloud.spec.takes:
         message = (
-            f"cloud={cloud.spec.name!r} takes whatever it is told: declare it with takes=, such as "
+            f"cloud={cloud.spec.name!r} takes data of any label: declare it with takes=, such as "
             "takes='internal'"
         )
         raise ToolError(message)
@@ -47,8 +49,8 @@ def by_label(*, local: Tool[P, R], cloud: Tool[P, R], name: str = "") -> Tool[P,
         cloud.spec.signature.parameters.keys()
     ):
         message = (
-            f"{local.spec.name} and {cloud.spec.name} are not called alike: give both the same "
-            "parameters, and make both plain functions or both coroutines"
+            f"{local.spec.name} and {cloud.spec.name} have different signatures: give both the "
+            "same parameters, and make both plain functions or both coroutines"
         )
         raise ToolError(message)
     if cloud.spec.is_stream:

@@ -358,7 +358,7 @@ def of_returns(annotation: Any) -> Any:
     except (TypeError, ValueError):
         return None
     except NameError:
-        return simple  # a record names what is not there yet
+        return simple  # a forward reference of a record
     return simple
 
 
@@ -380,7 +380,7 @@ def check_settled(value: Any, annotation: Any) -> None:
     """Raise BadValue for a settled result that does not match its tool's annotation."""
     try:
         msgspec.convert(value, annotation, dec_hook=_instance)
-    except TypeError:  # a class that isinstance() does not take
+    except TypeError:  # a class that isinstance() rejects
         return
     except msgspec.ValidationError as error:
         fact, _, path = str(error).partition(" - at `$")
@@ -476,7 +476,7 @@ def _cannot_class(cls: type, *, result: bool, seen: tuple[Any, ...]) -> str:
         return next((f"its field {name!r}: {why}" for name, why in whys if why), "")
     if cls in _PLAIN or issubclass(cls, _PLAIN if not result else PurePath | Enum | bool):
         return ""
-    return f"{cls.__module__}.{cls.__qualname__} is no type that can be recorded"
+    return f"{cls.__module__}.{cls.__qualname__} is not a recordable type"
 
 
 def _is_open(cls: type) -> bool:
@@ -496,7 +496,7 @@ def _annotated(cls: Any) -> dict[str, Any]:
         return {}
     try:
         found = typing.get_type_hints(cls)
-    except Exception:  # noqa: BLE001 -- an annotation is an expression: it may raise anything
+    except Exception:  # noqa: BLE001 -- an annotation is an expression, which may raise anything
         return {}
     if is_dataclass(cls):
         names = {field.name for field in dataclass_fields(cls)}
@@ -519,8 +519,8 @@ def from_plain(plain: Plain, annotation: Any) -> Any:
     except msgspec.ValidationError as error:
         fact, _, path = str(error).partition(" - at `$")
         raise BadValue(f"result{path.rstrip('`')}", fact, CHANGED) from error
-    except (TypeError, AttributeError) as error:  # of the classes' own code
-        fact = f"making it again raised {type(error).__name__}: {error}"
+    except (TypeError, AttributeError) as error:  # raised by the classes' own code
+        fact = f"restoring it raised {type(error).__name__}: {error}"
         raise BadValue("result", fact[:500], CHANGED) from error
     for where, name in _gone(value, made, "result"):
         fact = f"its class has no field {name!r}, which was recorded"
@@ -595,7 +595,7 @@ def _made(cls: Any, value: Any) -> Any:
                 message = f"its field {name!r} has no default and was not recorded"
                 raise msgspec.ValidationError(message)
         return made
-    message = f"a {type(value).__name__} is no {_shown(cls)}"
+    message = f"a {type(value).__name__} is not a {_shown(cls)}"
     raise msgspec.ValidationError(message)
 
 
@@ -634,7 +634,7 @@ def value_type(
     such an argument before count as other calls, as after a change of `version=`. Raises BadValue.
     """
     if not isinstance(cls, type):
-        raise BadValue("value_type", f"{cls!r:.80} is no class", "give the class of the values")
+        raise BadValue("value_type", f"{cls!r:.80} is not a class", "give the class of the values")
     if not isinstance(tag, str) or tag.startswith(RESERVED):
         remedy = f"give a text that does not begin with {', '.join(RESERVED)}"
         raise BadValue("value_type", f"tag={tag!r:.80}", remedy)
@@ -642,11 +642,11 @@ def value_type(
         raise BadValue("value_type", f"one of encode= and decode= of {tag!r}", "give both, or none")
     if encode is None or decode is None:
         if not is_record(cls) or not _has_fields(cls):
-            fact = f"{cls.__qualname__} is no dataclass, Struct or pydantic model"
+            fact = f"{cls.__qualname__} is not a dataclass, Struct or pydantic model"
             raise BadValue("value_type", fact, "give encode= and decode=")
         encode, decode = _fields, lambda data: converted(data, cls)
     if same is None and vars(object)["__eq__"] is cls.__eq__:
-        fact = f"{cls.__qualname__} has no __eq__: what comes back cannot be compared"
+        fact = f"{cls.__qualname__} has no __eq__: the restored value cannot be compared"
         raise BadValue("value_type", fact, "give the class one, or same=")
     value_types.register(
         ValueType(cls=cls, tag=tag, encode=encode, decode=decode, same=same, older=older or {})

@@ -61,7 +61,7 @@ from hansard.domain.values import Plain
 #   name (`aliases=`). A call whose key is not on record is looked up with each set of arguments
 #   that calls of its tool were recorded with.
 # - Rivals: a recorded effect that no call of this session matched is a rival of a new effect in the
-#   same scope. The new call stops until somebody decides.
+#   same scope. The new call stops until a person or policy decides.
 
 Place = tuple[str, tuple[int, ...]]
 """A scope's path, and the steps whose results it has seen last."""
@@ -188,7 +188,7 @@ class EarlierCalls:
         """Return whether a new call may be a recorded effect in another form."""
         spec, state, effect, at = call.spec, self._ledger.state, recorded.effect, recorded.at
         if recorded.child:
-            if recorded.child in self._ledger.live:  # it may still follow there
+            if recorded.child in self._ledger.live:  # it may still be called there
                 return False
             if _SPAWNED.sub(r"\g<around>", recorded.child) in self._concurrent:
                 return False
@@ -204,7 +204,7 @@ class EarlierCalls:
             return True
         if any(number not in self._ledger.handed for number in at.after):
             return True
-        # Calls side by side come in any order: an equal call may still follow.
+        # Concurrent calls have no fixed order: an equal call may still follow.
         names = _names(effect)
         if same:
             return not spec.takes_all(names)
@@ -358,7 +358,7 @@ class DoubtSettler:
             answer, _ = yield Body(ask, (), request, scope, call.spec.timeout_s)
         except Exception as error:
             unknown = doubt(self.outcomes.address, step)
-            unknown.add_note(f"asking the world raised {type(error).__name__}: {error}")
+            unknown.add_note(f"its reconcile function raised {type(error).__name__}: {error}")
             raise unknown from error
         return (yield from self._believe(call, step, answer, _named("reconcile", ask)))
 
@@ -369,12 +369,12 @@ class DoubtSettler:
         commands: list[Any] = []
         result = old.result
         if MARK in bytes(result) and self._is_parents(old):
-            # It may refer to what the parent recorded after the cut, which is not of this stream.
+            # It may refer to events that the parent recorded after the cut, outside this stream.
             plain = yield from self.outcomes.fetch(self._parent.result(old))
             packed = yield from self.outcomes.packed_result(call, plain)
             yield from self.outcomes.put(packed.blobs)
             result = packed.raw
-        # A stream settled as `happened` is what was said of it, not its items before the cut.
+        # A stream settled as `happened` has the settled result, not its items before the cut.
         streamed = old.streamed and old.verdict is not Verdict.HAPPENED
         if streamed:
             commands += [
@@ -463,5 +463,5 @@ def _because(error: NeedsSettling, why: str) -> NeedsSettling:
 
 
 def _named(kind: str, function: object) -> str:
-    """Name the settler of a step: the person that a policy asked, else the policy."""
+    """Name the settler of a step: the person consulted by a policy, else the policy."""
     return getattr(function, "answered_by", "") or f"{kind}:{name_of(function)}"

@@ -134,7 +134,7 @@ class StepEngine(Gated):
         parts = [spec.name, spec.version, spec.kind, *spec.aliases]
         where = "name, version or kind of a tool"
         if values.plain(parts, where, self.settings.scrub) != parts:
-            raise BadValue(where, "it holds a secret or a lone surrogate", "leave that out of it")
+            raise BadValue(where, "it holds a secret or a lone surrogate", "remove that")
         self._checked.add(spec.name)
         state = self.ledger.state
         before = [state.tools[name] for name in spec.names if name in state.tools]
@@ -239,7 +239,7 @@ class StepEngine(Gated):
             if step.verdict is Verdict.HAPPENED and spec.settles is not None:
                 check_settled(value, spec.settles)
         except BadValue as error:
-            if step.inexact:  # it was never what the annotation says
+            if step.inexact:  # an inexact result need not match
                 return values.revive(plain)
             raise ResultMismatch(self.outcomes.address, step, error) from error
         return value
@@ -247,7 +247,7 @@ class StepEngine(Gated):
     def _given(self, spec: ToolSpec, value: Any) -> Any:
         if spec.gives:
             declared = self.ledger.state.tools.get(spec.name)
-            if declared is None or declared.gives != spec.gives:  # not as when this was recorded
+            if declared is None or declared.gives != spec.gives:  # changed since this was recorded
                 self.ledger.shown(parse(spec.gives))
         return value
 
@@ -302,7 +302,7 @@ class StepEngine(Gated):
         plain = yield from self.outcomes.fetch(self.outcomes.reader.result(step))
         return self._given(call.spec, self._made_again(call.spec, step, plain))
 
-    # Plan: what is to be done about a call. A returned step is the answer; None means run.
+    # Plan a call: a returned step is the answer, None means run.
 
     def plan(self, call: Call) -> Flow[Step | None]:
         """Return the step that answers a call, or None to run it."""
@@ -360,7 +360,7 @@ class StepEngine(Gated):
         if call.effects is Effects.IDEMPOTENT or (old.status is StepStatus.FAILED and old.safe):
             return None
         if old.is_open:
-            # Its outcome is put where the call stands now, so that the next replay finds it there.
+            # The outcome is recorded at the call's present place, where the next replay finds it.
             by_world = call.effects is Effects.RECONCILE
             ask = self.doubts.ask_world if by_world else self.doubts.settle
             settled = yield from ask(call, old)
@@ -530,7 +530,7 @@ class StepEngine(Gated):
             self.ledger, place.call, place.fingerprint, place.after, call.number, place.other
         )
         scope.nests = call.effects is Effects.COMPOSITE
-        if call.step is None:  # its scope waits for it; and what it calls is on record nowhere else
+        if call.step is None:  # its scope waits for it, and its calls are recorded nowhere else
             scope.blocked = place.scope
         scope.inherit(place.scope.beside)
         if call.veil is not None:

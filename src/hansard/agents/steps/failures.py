@@ -161,7 +161,7 @@ def _state(error: BaseException) -> dict[str, Any]:
     """
     state: dict[str, Any] = {}
     for name, field in _fields(type(error)).items():
-        with contextlib.suppress(AttributeError):  # of a slot that was not filled
+        with contextlib.suppress(AttributeError):  # raised for an empty slot
             state[name] = field.__get__(error)
     return state | {k: v for k, v in vars(error).items() if k not in ("__notes__", TRANSFERRED)}
 
@@ -197,8 +197,8 @@ def _given(error: BaseException) -> list[Any]:
 def _safe_text(error: BaseException, scrub: Scrub | None) -> str:
     try:
         text = str(error)
-    except Exception as broken:  # noqa: BLE001 -- whatever its __str__ raises, the error is recorded
-        text = f"(its text cannot be had: {type(broken).__name__})"
+    except Exception as broken:  # noqa: BLE001 -- the error is recorded even if its __str__ raises
+        text = f"(its text is unavailable: {type(broken).__name__})"
     return recordable(text, scrub)
 
 
@@ -259,7 +259,7 @@ def _made(
         error = _bare(cls, [*arguments, members] if members else arguments, None)
         if error is not None:
             _set_state(error, attributes)
-    except Exception:  # noqa: BLE001 -- of classes that are others now: it is raised in part
+    except Exception:  # noqa: BLE001 -- the class has changed: the error is restored in part
         return None
     return error
 
@@ -316,7 +316,7 @@ def _partial(
         fields = {"type_name": recorded.type, "message": recorded.message, "lost": recorded.lost}
         vars(error).update(fields)
         _set_state(error, attributes)
-    except Exception:  # noqa: BLE001 -- a class may refuse to have subclasses, or to be made so
+    except Exception:  # noqa: BLE001 -- a class may forbid subclasses, or this construction
         return None
     return error
 
@@ -327,7 +327,7 @@ def _partial_class(cls: Any) -> type[BaseException]:
         return str(vars(self)["message"])
 
     def lost(self: Any, name: str) -> Any:
-        message = f"{cls.__qualname__}.{name} is not recorded: it could not be, or was too large"
+        message = f"{cls.__qualname__}.{name} is not recorded: it was not recordable, or too large"
         raise AttributeError(message, name=name, obj=self)
 
     about = {
@@ -382,7 +382,7 @@ def _visible(function: Any, name: str) -> list[Any]:
 
 def _is_full(cell: Any) -> bool:
     try:
-        cell.cell_contents  # noqa: B018 -- of a name that is not bound yet this raises
+        cell.cell_contents  # noqa: B018 -- raises for a name that is not bound yet
     except ValueError:
         return False
     return True

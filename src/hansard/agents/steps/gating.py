@@ -38,7 +38,7 @@ from hansard.domain.values import Plain, recordable
 from hansard.state.boards import Boards
 from hansard.state.replay import States
 
-# A session asks for a person's word on a call, and waits for it. See
+# A session requests approval of a call, and waits for the answer. See
 # `hansard.agents.policy.approvals`.
 
 _watcher: ContextVar[Callable[[Approval], None] | None] = ContextVar("watcher", default=None)
@@ -110,7 +110,7 @@ class Asking:
             fingerprint = digest(b"basis", fingerprint.encode(), basis.mark.encode())
         stream = self._outcomes.stream
         return packed.blobs, ApprovalRequested(
-            approval=ids.marked(self._clock.new_id(), stream.run),  # `find` goes by it
+            approval=ids.marked(self._clock.new_id(), stream.run),  # `find` needs the mark
             agent=stream.agent,
             role=stream.role,
             step=call.number,
@@ -129,7 +129,7 @@ def refusal(found: Approval) -> str:
         why = f": {found.because}" if found.because else ""
         return f"{found.by!r} denied it (approval {found.id}){why}"
     waited_s = found.asked.timeout_ms / 1_000
-    return f"nobody answered within {waited_s:,g} s (approval {found.id}); it is asked again"
+    return f"no answer within {waited_s:,g} s (approval {found.id}); it is requested again"
 
 
 K = TypeVar("K")
@@ -183,7 +183,7 @@ class Gated:
                     yield from self.release(call, held)
                     yield from self.blocked(call, error.rule, error.reason)
                 except STOPPED as error:
-                    # An interruption does not stop the write; after any other error there is none.
+                    # An interruption does not stop the write; after other errors there is none.
                     stored = [*held, rule] if isinstance(error, INTERRUPTIONS) else held
                     yield from self.called_off(call, stored, error)
                     raise
@@ -330,8 +330,8 @@ def demand_taken(gated: Gated, call: Call) -> Flow[None]:
         yield from gated.blocked(
             call,
             RULE,
-            f"this agent was shown what is labelled {str(label)!r}, and {call.spec.name} takes "
-            f"{takes!r} at most; ask for a declassification by somebody who may approve",
+            f"this agent has seen data labelled {str(label)!r}, and {call.spec.name} takes "
+            f"{takes!r} at most; ask an approver for a declassification",
         )
 
 

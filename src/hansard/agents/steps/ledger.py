@@ -182,7 +182,7 @@ class Ledger(OpenCalls):
             self._index(step)
         for noted in state.facts:
             self._follow(noted.fact)
-            # A step that a fact names was begun, though it never got on record.
+            # A step that a fact names was started, even if it was never recorded.
             self._next = max(self._next, getattr(noted.fact, "step", None) or 0)
 
     @property
@@ -366,7 +366,7 @@ class Ledger(OpenCalls):
             return tuple(join for _, join in found)
 
     def recorded_call(self, call: str) -> Step | None:
-        """Return the newest step with a call key, whatever came before it."""
+        """Return the newest step with a call key, regardless of the steps before it."""
         with self.lock:
             number = self._by_call.get(call)
             return self.state.steps[number] if number is not None else None
@@ -503,13 +503,13 @@ class Ledger(OpenCalls):
             try:
                 self._decide(writer, commands, events)
                 done = self._pending() if events and wait else None
-            finally:  # what is folded is written, whatever the next event's error
+            finally:  # folded events are written even if a later one raises
                 try:
                     if events:
                         done = self._put(writer, events, done)
                 except HansardError:
                     raise
-                except BaseException:  # of a signal handler, in the middle of the hand-over
+                except BaseException:  # from a signal handler, during the hand-over
                     label = self.label.stored
                     writer.post(lambda: writer.put_again(events, label))
                     raise

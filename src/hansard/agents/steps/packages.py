@@ -66,7 +66,7 @@ def _check_dtype(dtype: Any) -> None:
 def _encode_array(array: Any) -> dict[str, Any]:
     _check_dtype(array.dtype)
     fields = {"dtype": array.dtype.str, "shape": list(array.shape)}
-    if array.dtype.kind == "U":  # as texts, so that they can be read and searched for secrets
+    if array.dtype.kind == "U":  # as texts, which can be read and searched for secrets
         return {**fields, "items": array.ravel().tolist()}
     return {**fields, "bytes": array.tobytes()}
 
@@ -190,7 +190,7 @@ def _encode_frame(frame: Any) -> dict[str, Any]:
         raise BadValue("pandas", fact, "clear frame.attrs: they are not recorded")
     table = _arrow().Table.from_pandas(frame, nthreads=1)
     fields = json.loads(table.schema.metadata[b"pandas"])
-    for name in ("creator", "pandas_version"):  # equal frames are equal, whatever wrote them
+    for name in ("creator", "pandas_version"):  # so that equal frames give equal bytes
         fields.pop(name, None)
     metadata = {b"pandas": json.dumps(fields, sort_keys=True).encode()}
     return {
@@ -307,7 +307,7 @@ def _of_pandas(cls: type, pandas: Any) -> ValueType | None:
     return ValueType(cls=cls, **fields)
 
 
-# ---------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------- lookups
 
 _OF: dict[str, Callable[[type, Any], ValueType | None]] = {
     "numpy": _of_numpy,

@@ -49,9 +49,9 @@ from hansard.domain.values import TOO_LARGE, Plain, Scrub, same
 
 # ---------------------------------------- references to earlier texts
 #
-# A prompt that grows, slides or is filled into a template is mostly text that is on record already.
-# The recorded form is `hansard.domain.payload.parts`. Texts are shared within the stream of one
-# agent only: who may see a step of an agent may see all that it contains.
+# A prompt that grows, slides or is filled into a template is mostly text that is already recorded.
+# The recorded form is `hansard.domain.payload.parts`. Texts are shared only within the stream of
+# one agent: a reader who may see a step of an agent may see all that it contains.
 #
 # The beginning and the end are compared with the last text. In between, anchors are looked up: the
 # 32 characters after places that depend on the text there alone (content-defined chunking, as in
@@ -562,13 +562,13 @@ def _check_survives(value: object, plain: Plain, convert: Any, *, exactly: bool 
         survives = same(back, value, exactly=exactly)
     except BadValue:
         raise
-    except Exception as error:  # of the classes' own code
-        fact = f"making it again, or comparing it, raised {type(error).__name__}: {error}"
+    except Exception as error:  # raised by the classes' own code
+        fact = f"restoring or comparing it raised {type(error).__name__}: {error}"
         raise BadValue("result", fact[:500], "correct the class, or return plain values") from error
     if not survives:
         raise BadValue(
             "result",
-            f"a {type(value).__name__} that would come back as {back!r:.80}",
+            f"a {type(value).__name__} that would be restored as {back!r:.80}",
             "return plain values, annotate the return type with the record (dataclass, Struct, "
             "pydantic model), or register its class with hansard.value_type(cls, tag=...)",
         )

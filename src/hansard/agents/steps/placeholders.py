@@ -18,7 +18,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.paths import leaves
 from hansard.domain.values import Secret, fields_of_record, plain
 
-# Values made again with some of what is in them replaced; what does not change stays the same.
+# Copies of values with some parts replaced; unchanged parts are the same objects.
 
 Path = tuple[Any, ...]
 """Keys, indexes and field names from the outside in; for a dict key itself, None at the end."""
@@ -69,7 +69,7 @@ def _record(value: Any, leaf: Leaf, path: Path) -> Any:
     return made
 
 
-# Secrets given back to a live call that needs one.
+# Secrets for live calls.
 
 SecretProvider = Mapping[str, str] | Callable[[str], str | None]
 
@@ -153,7 +153,7 @@ def declared(value: object, where: str) -> Placeholders | None:
     made = Placeholders() if value is True else value
     if not isinstance(made, Placeholders):
         raise BadValue(where, f"{value!r:.80}", "give True, or hansard.Placeholders(...)")
-    made.detectors  # noqa: B018 -- raises what is wrong with it where it is declared
+    made.detectors  # noqa: B018 -- raises for a wrong declaration at once
     return made
 
 
@@ -195,7 +195,7 @@ class Masker:
             for path, text in leaves(plain(value, name)):
                 if isinstance(text, str) and text not in self._seen and self._finds(text):
                     where = ".".join((name, *path))[:80]
-                    fact = f"{where} holds a value inside of a {type(value).__name__}"
+                    fact = f"{where} holds a value inside a {type(value).__name__}"
                     remedy = "give plain values: texts, lists, dicts, and records of them"
                     raise BadValue(f"the arguments of {self._tool}", fact, remedy)
         if len(self._session) + len(self.known) <= KNOWN_MAX:

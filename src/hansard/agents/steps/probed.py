@@ -5,8 +5,7 @@ The value is swapped in the answer of the call that returned it, whenever the pr
 call again with the same arguments. A model call that the parent recorded is answered from the
 record: the same call with the same arguments, or, in a run with the full chain, with the same
 fingerprint. All other such calls run only if the probe may run them; otherwise a failure is
-recorded, so that a program that continues without the answer can be told apart from one that had
-it.
+recorded, so that a program that continues without the answer is distinct from one that had it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from hansard.domain.payload.parts import WholeSteps
 from hansard.domain.run import Swap, with_bodies
 from hansard.domain.steps import Step, StepFailed, StepStatus
 
-# A replay beside its record, step by step: what is equal, what is missing, what came besides.
+# Comparison of a replay with its record, step by step: equal, missing and additional calls.
 
 EQUAL_LINES_MAX = 2
 """Matching calls that are shown before and after each difference."""
@@ -124,7 +123,7 @@ class Probed:
 
     def plan(self, call: Call) -> Flow[Step | None]:
         """Return the step that answers the call, or None to run it. Raises NotAnswered."""
-        if call.step is not None:  # a refusal of before: what it was refused for stands in the fork
+        if call.step is not None:  # an earlier refusal, recorded in the fork
             self._ledger.advance(call.place.scope, call.step)
             raise raised(call.step, call.spec)
         if self._swap is not None and _is_swapped(call, self._swap):
@@ -146,7 +145,7 @@ class Probed:
         old = yield from self._recorded(call, swap)
         if old is None:
             agent = self._outcomes.stream.agent
-            why = f"it gives {swap.path}, and the run's record has no such call of {agent!r}"
+            why = f"it returns {swap.path}, and the run's record has no such call by {agent!r}"
             return (yield from self._refuse(call, why))
         plain = yield from self._outcomes.fetch(self._parent.result(old))
         try:

@@ -288,7 +288,7 @@ class StepRecorder:
         made = Shared()
         if self.ledger.state.steps:
             yield from self._remember(made)
-        if self._shared is None:  # another call may have come first
+        if self._shared is None:  # another call may have been first
             self._shared = made
         return self._shared
 
@@ -360,7 +360,7 @@ class StepRecorder:
         if inexact and self.warns:
             message = (
                 f"step {self.stream.agent}#{step} ({tool}): its result is not recorded exactly, "
-                f"and a resume or replay gives what is: {inexact}"
+                f"and a resume or replay returns the recorded part: {inexact}"
             )
             warnings.warn(message, errors.ResultInexact, stacklevel=2)
 
@@ -377,7 +377,7 @@ class StepRecorder:
         """
         try:
             packed = yield from self.packed_result(call, found.plain)
-        except BadValue as error:  # larger than any value may be
+        except BadValue as error:  # larger than the limit
             found = payloads.Result(f"<{call.spec.name}: {error.fact}>", str(error))
             packed = yield from self.packed_result(call, found.plain)
         blobs = packed.blobs

@@ -4,8 +4,8 @@ All checks of a call that runs are made before: permit, labels, rules, approvals
 whose answer cannot be used, for any reason, runs without notice: a role gets no hint of what it may
 not see. If two runs reach a key at the same time, both run, and one of them offers its answer.
 
-A kill before the outcome is stored leaves the call unanswered; a kill between the outcome of a call
-that ran and its offer leaves it recorded but not offered, and later runs run it again.
+A kill before the outcome is stored leaves the call unanswered; a kill between an outcome and its
+offer leaves it recorded but not offered, and later runs run the call again.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Reuser:
         known = self._stale
         if stale is not None and stale.commit.last_version > known.version:
             news = await log.read(reuse.STALE, after=known.version)
-            with contextlib.suppress(RecordError):  # of a newer version: then all may be stale
+            with contextlib.suppress(RecordError):  # from a newer version: then all may be stale
                 known = reuse.fold(known, revive_all(stored.commit for stored in news))
             if known.version > self._stale.version:
                 self._stale = known
@@ -130,7 +130,7 @@ class Reuser:
         """Return the newest offered answer, if it may be used."""
         try:
             offered = revive(newest.commit.events[-1])
-        except RecordError:  # of a newer version
+        except RecordError:  # from a newer version
             return None
         if not isinstance(offered, AnswerOffered) or not self._is_of(call, looked, offered):
             return None
@@ -146,7 +146,7 @@ class Reuser:
             reader = payloads.Reader(lambda: found.state)
             arguments = yield from self._gated.outcomes.fetch(reader.arguments(found.step))
             plain = yield from self._gated.outcomes.fetch(reader.result(found.step))
-        except (NotFound, RecordError):  # a blob of it was erased, or it is damaged
+        except (NotFound, RecordError):  # a blob was erased or is damaged
             return None
         text = canonical(plain)
         if canonical(arguments) != call.canonical or digest(text) != found.step.digest:
@@ -155,7 +155,7 @@ class Reuser:
             return None
         try:
             value = from_plain(plain, call.spec.returns)
-        except Exception:  # noqa: BLE001 -- a class of the program's own that is another one now
+        except Exception:  # noqa: BLE001 -- one of the program's classes has changed
             return None
         source = AnswerSource(
             run=offered.run,

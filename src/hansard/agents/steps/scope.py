@@ -25,11 +25,11 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.redaction import Redaction, check_names
 from hansard.domain.steps import JOIN_TIMES_MAX, Join
 
-# Refuse secrets in the names that public methods take, and keep them out of their errors.
+# Reject secrets in the names that public methods take, and keep them out of their errors.
 #
-# A text that is only read is recorded with the secret replaced; a name is part of an address, and
-# is refused. Whatever a method takes is a name unless it is one of `TEXTS`: a new argument is
-# refused until it is known to be a text.
+# A text is recorded with the secret replaced; a name is part of an address, and is rejected. Every
+# argument of a method is a name unless it is one of `TEXTS`, so that a new argument is checked as a
+# name by default.
 
 TEXTS = frozenset(
     {
@@ -63,7 +63,7 @@ def guard_secrets(called: str) -> Callable[[type[C]], type[C]]:
 
 def errors_without_secrets(guarded: Any) -> contextlib.AbstractContextManager[None]:
     """Remove the secrets of a guarded object from the errors that are raised inside."""
-    redaction: Redaction | None = guarded._redaction  # noqa: SLF001 -- of the class that it guards
+    redaction: Redaction | None = guarded._redaction  # noqa: SLF001 -- an attribute of the guarded class
     return contextlib.nullcontext() if redaction is None else redaction.in_errors()
 
 
@@ -99,7 +99,7 @@ def _check(
 ) -> None:
     try:
         bound = signature.bind(*args, **kwargs).arguments
-    except TypeError:  # the method raises it itself, as it does without secrets
+    except TypeError:  # the method itself raises it
         return
     named: dict[str, object] = {}
     for name, value in bound.items():
@@ -271,7 +271,7 @@ class Scope:
         for child in children:
             self.session.live.discard(child.path)
             self.beside += child.beside[child.begun :]
-            if child.apart:  # its chain does not lead on, and yet its results are there
+            if child.apart:  # its chain does not continue here, but its results exist
                 self.beside += [step for step in child.after if step not in self.after]
         chained = [child for child in children if not child.apart]
         if children and not chained:

@@ -88,7 +88,7 @@ class StreamCall:
         found = payloads.plain_result(value, spec.returns, self.engine.settings.scrub)
         try:
             packed = payloads.pack(found.plain, "item")
-        except BadValue as error:  # larger than any value may be
+        except BadValue as error:  # larger than the limit
             found = payloads.Result(f"<{spec.name}: {error.fact}>", str(error))
             packed = payloads.pack(found.plain, "item")
         if found.inexact and not self.inexact:
@@ -100,12 +100,12 @@ class StreamCall:
         self.digests.append(digest(canonical(found.plain)))
         try:
             yield from self.engine.outcomes.record(Tell(event))
-        except SessionEnded:  # it is not on record, nor handed on
+        except SessionEnded:  # neither recorded nor delivered
             self.count -= 1
             self.digests.pop()
             raise
         if self.is_old and bytes(packed.raw) != bytes(self._had[self.count - 1]):
-            raise self._diverged(f"item {self.count} is another one than before")
+            raise self._diverged(f"item {self.count} differs from the recorded one")
 
     @property
     def is_old(self) -> bool:
@@ -114,7 +114,7 @@ class StreamCall:
 
     def _diverged(self, now: str) -> Diverged:
         step = self.engine.ledger.state.steps[self.call.number]
-        why = "gave its reader other items than it would be given now"
+        why = "delivered other items to its reader than it would now"
         return Diverged(self.engine.outcomes.address, step, now, why)
 
     def end(self, *, closed: bool) -> Flow[None]:
@@ -145,7 +145,7 @@ class StreamCall:
 
     def failed(self, error: BaseException) -> Flow[NoReturn]:
         """Record an error and raise it."""
-        if isinstance(error, SessionEnded) and self.engine.ledger.ended:  # for its reader, the end
+        if isinstance(error, SessionEnded) and self.engine.ledger.ended:  # the end, for its reader
             yield from self.end(closed=True)
             raise error
         self.call.attempt = self.call.spec.attempts
@@ -194,7 +194,7 @@ class StreamCall:
         """
         if not step.closed or step.verdict is Verdict.REUSE:
             return False
-        now = f"its reader, who stopped after {counted(len(step.items), 'item')}, wants more"
+        now = f"its reader, who stopped after {counted(len(step.items), 'item')}, continues"
         if self.engine.settings.mode.reads_only:
             mode = self.engine.settings.mode.value
             self.engine.ledger.missed.append(f"{step.tool}: {now}")

@@ -41,7 +41,7 @@ DOUBTFUL: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError, EOFE
 
 
 NOTHING_HAPPENED: tuple[type[Exception], ...] = (NotDone, ConnectionRefusedError)
-"""Default of `safe_errors=`: errors that a tool with a single effect raises before the effect.
+"""Value for `safe_errors=`: errors that a tool with a single effect raises before the effect.
 
 Either the tool raises `NotDone`, or no server listens at the address (`ConnectionRefusedError`).
 Wrong arguments need no mention: such a call raises TypeError before anything of it is recorded. A
@@ -347,7 +347,7 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
 def _aliases(names: object, tool: str) -> tuple[str, ...]:
     """Check a tool's earlier names. Raises ToolError, BadName."""
     if not isinstance(names, list | tuple):
-        message = f"aliases={names!r:.80} of {tool}: give a list of the names that it had before"
+        message = f"aliases={names!r:.80} of {tool}: give a list of its earlier names"
         raise ToolError(message)
     return tuple(ids.name("tool", each) for each in names)
 
