@@ -448,7 +448,7 @@ def test_params_that_do_not_fit_the_runs_are_refused(record: Record):
         ({"r1": {"what": "Alan"}}, r"params\['r1'\].*what.*where"),
         ({"r1": {}}, r"params\['r1'\].*no slot"),
         ({"r1": {"what": "Ulm", "where": "Alan"}}, r"params\['r1'\].*another order"),
-        ({"r2": good["r1"]}, r"params\['r2'\].*not learned from"),
+        ({"r2": good["r1"]}, r"params\['r2'\].*not among the runs"),
         ({"r1": {"what": "Ulm", "where": "Ulm"}}, r"params\['r1'\].*'Ulm'.*what and where"),
         ({"r1": {"what": "Alan", "where": 3}}, r"params\['where'\].*3"),
     )

@@ -64,18 +64,12 @@ def script(cache: ActionCache, form: ScriptFormat, module: str = "") -> bytes:
     Raises BadValue for content that the format cannot express.
     """
     if module and not _IDENTIFIER.fullmatch(module):
-        raise BadValue(
-            "module", f"{module!r:.80} is not a module name", "give it as `package.module`"
-        )
+        raise BadValue("module", f"{module!r:.80} is no module name", "give it as `package.module`")
     tools = sorted({each.method or "" for each in cache.actions if each.action_type == TOOL})
     if form is ScriptFormat.PYTHON and any(each.action_type != TOOL for each in cache.actions):
         raise BadValue("python", "the cache has actions of a page", "use playwright-py")
     if tools and (not module or form is ScriptFormat.PLAYWRIGHT_TS):
-        remedy = (
-            "use another format"
-            if module
-            else "give the module that they are imported from: module="
-        )
+        remedy = "use another format" if module else "give module=, their module"
         raise BadValue(form.value, f"the cache calls tools ({', '.join(tools)[:100]})", remedy)
     for name in tools:
         if not _IDENTIFIER.fullmatch(name) or "." in name:

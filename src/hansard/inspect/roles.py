@@ -501,9 +501,7 @@ async def _author(workspace: Workspace, run: str, stored: Stored) -> tuple[str, 
     life: RunState = await workspace.states.life(run)
     if actor not in life.roster:
         known = ", ".join(sorted(life.roster)) or "none"
-        message = (
-            f"{actor!r} is not an agent of run {run}: give an event of one of its agents: {known}"
-        )
+        message = f"{actor!r} is not an agent of run {run}: give an event of an agent: {known}"
         raise Refused(message)
     return actor, life.roster[actor]
 

@@ -119,9 +119,7 @@ def by_tables(reader: Reader, run: str) -> WhatLeft:
     Raises NotFound.
     """
     if not reader.rows("FROM runs WHERE run = $1 LIMIT 1", [run]):
-        raise NotFound(
-            f"run {run!r:.80}", "give the id of a run of which the role is shown an event"
-        )
+        raise NotFound(f"run {run!r:.80}", "give a run of which the role is shown an event")
     rows = [dict(each) for each in reader.rows(_CALLS, [run])]
     for row in rows:
         for name in ("arguments", "result"):

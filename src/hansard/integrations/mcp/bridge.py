@@ -182,9 +182,7 @@ class Bridge:
                 if self._translates == OLD and isinstance(frame, Request):
                     await self._hear_asked(frame)
                 elif isinstance(frame, Answer) and str(frame.id).startswith(OWN):
-                    _log.warning(
-                        "the server answered a request twice: the second answer is dropped"
-                    )
+                    _log.warning("the server answered twice: the second answer is dropped")
                 else:
                     await self._heard.put(frame)
         finally:
@@ -268,10 +266,8 @@ class Bridge:
         }
         answer = await self._own(INITIALIZE, params)
         if answer is None or answer.error is not None:
-            why = "nothing" if answer is None else str(answer.error)
-            raise NotDone(
-                f"the server shares no version with its client ({NEW}); it answered {why}"
-            )
+            why = "no answer" if answer is None else str(answer.error)
+            raise NotDone(f"the server shares no version with its client ({NEW}): {why}")
         self._server_info = (answer.result or {}).get("serverInfo")
         await self._server.send(frames.notification("notifications/initialized", {}))
 
@@ -299,9 +295,7 @@ class Bridge:
         except (NotDone, ServerGone):
             self._ids.pop(frame.id, None)
             raise
-        self._ids.pop(
-            frame.id, None
-        )  # a cancelled one keeps its entry until the server is notified
+        self._ids.pop(frame.id, None)  # a cancelled one stays until the server knows
         return answer.under(frame.id)
 
     # A client of the older era, a server of the newer
