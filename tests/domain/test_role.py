@@ -180,7 +180,7 @@ def mask(*kinds: str, fields: tuple[str, ...] = ("result",), sees=("step.*",), *
         (rule(kinds=("step.failed",), fields=("error.typ",)), "'error.typ' is no field"),
         (rule(kinds=("step.failed",), fields=("step.x",)), "'step.x' is no field"),
         (rule(kinds=("step.*",), fields=("result.**",)), "a path has all that is under it"),
-        (rule(kinds=("step.*",), fields=("fingerprint",)), "tells of other events"),
+        (rule(kinds=("step.*",), fields=("fingerprint",)), "reveals other events"),
         (rule(kinds=("step.completed",), fields=("digest",)), "a digest of 'result'"),
         (mask("step.don"), "kinds of mask 'm1': 'step.don' is no kind"),
         (mask(roles=()), "roles of mask 'm1': 0 patterns"),
@@ -241,7 +241,7 @@ def test_nothing_is_seen_that_no_rule_allows():
         assert not judge(rules, event).visible
     assert explain(None, event)[0].startswith("not seen: the role has no rules")
     assert explain(other, event) == [
-        "not seen: no rule matches, and what no rule allows is not seen",
+        "not seen: no rule matches, and only events that a rule allows are seen",
         "rule 'r1' does not match: roles: 'writer' is none of 'reader'",
     ]
 
@@ -304,7 +304,7 @@ def test_several_rules_show_their_fields_together():
         "rule 'no' does not match: kinds: step.completed.v1 is none of 'run.*'",
         "rule 'b' matches, too",
         "shown: step, result.x",
-        "not shown, since it tells of other events or fields: digest",
+        "not shown, since it reveals other events or fields: digest",
     ]
 
 

@@ -147,7 +147,7 @@ def test_a_key_that_is_written_unseen_is_refused_when_applied(sees, keys, lackin
     if lacking is None:
         role_check.check(rules)
         return
-    with pytest.raises(BadValue, match=f"keys of may: {lacking} .*seen whole"):
+    with pytest.raises(BadValue, match=f"keys of may: {lacking} .*not fully see"):
         role_check.check(rules)
 
 

@@ -76,7 +76,7 @@ def test_explain(call, record):
         "rule 'its own work' does not match: roles: 'analyzer' is none of 'writer'",
         f"{other} does not match: kinds: decision.made.v1 is none of 'agent.handed_off'",
         "shown: question, selected, because",
-        "not shown, since it tells of other events or fields: fingerprint",
+        "not shown, since it reveals other events or fields: fingerprint",
         "mask 'reasons in short': truncate to 80 because",
     ]
     by_id = call("roles", "explain", "researcher", event.id, "--json").lines
@@ -89,7 +89,7 @@ def test_explain(call, record):
     assert (joined["type"], joined["rule"]) == ("run.agent_joined.v1", "its own work")
     before = call("roles", "explain", "writer", event.id, "--at", "1", "--json").lines
     assert before[0]["why"] == [
-        "not seen: the role has no rules, and what no rule allows is not seen"
+        "not seen: the role has no rules, and only events that a rule allows are seen"
     ]
 
 

@@ -357,7 +357,7 @@ def test_the_same_task_again_changes_nothing():
         (TaskAdded(task="x", title="t", waits_for=("a",) * 1_001), "at most 1,000"),
         (claim(lease_ms=LEASE_MS_MIN - 1), "0.1 s to 604,800 s"),
         (claim(lease_ms=LEASE_MS_MAX + 1), "0.1 s to 604,800 s"),
-        (TaskHandedOff(task="a", number=1), "to nobody"),
+        (TaskHandedOff(task="a", number=1), "no receiver"),
     ],
 )
 def test_what_cannot_be_said_is_refused_with_its_bound(wanted, words):

@@ -1,6 +1,6 @@
-"""Roles: what each may see of events and do, judged by its rules alone.
+"""Roles: the events that each may see and the actions it may do, judged by its rules alone.
 
-Touches nothing but the rest of the domain: pure.
-Gives the events (`model`), the fold (`role`), rules as a file (`file`), what they must be
-(`check`), verdicts (`judge`, `authorize`, `assignment`) and what is shown (`view`, `state`).
+Pure: it imports only the rest of the domain. It defines the events and patterns (`model`), the
+fold, the rules as a file and their check (`check`), the fields of events (`fields`), verdicts
+(`judge`, `authorize`), and the served events and state (`view`).
 """

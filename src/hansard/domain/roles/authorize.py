@@ -1,11 +1,11 @@
-"""What a role may do, decided by its rules alone: purely, and deny by default.
+"""The permissions of a role, decided by its rules alone: pure, and deny by default.
 
-Whether a key may be read is decided here, too: it must be seen whole, whatever it holds. So no
-refusal says anything of what is on record. A key that is written must be one that is seen whole:
-its versions, conflicts and results tell of what others wrote.
+The reading of keys is decided here, too: a key must be fully visible, whatever it holds. So no
+refusal reveals the record. A written key must be fully visible as well: its versions, conflicts and
+results reveal other writes.
 
-What every role may do: begin, leave, declare tools, and record the steps of what it may do; extend
-and give back a task that it may claim; read the messages that are sent to it.
+Every role may begin, leave, declare tools, and record the steps of its permitted actions; extend
+and release a task that it may claim; read the messages that are sent to it.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from hansard.domain.roles.model import (
 )
 
 BOARD_KINDS = ("board.*",)
-"""The kinds of what is written to keys of shared state."""
+"""The kinds of writes to keys of shared state."""
 
 BUDGET_KINDS = ("budget.*",)
-"""The kinds of what is counted on a budget."""
+"""The kinds of a budget's counts."""
 
 AGGREGATE_KINDS = ("aggregate.changed",)
-"""The kinds of what happens to aggregates of a program's own."""
+"""The kinds of changes of a program's own aggregates."""
 
 MEMORY_KINDS = ("memory.changed",)
-"""The kinds of what happens to files of memory."""
+"""The kinds of changes of memory files."""
 
 _FREE = frozenset({"agent", "step", "tool", "view"})
-"""Families of kinds that follow from what is allowed otherwise."""
+"""Families of kinds that need no permission of their own."""
 
 _STATED = frozenset({"agent.handed_off.v1"})
 """Kinds of such a family that an agent states on its own."""
 
 _WITH_CLAIM = frozenset({"task.extended.v1", "task.released.v1"})
-"""What an agent may say of any task that it may claim."""
+"""Statements that an agent may make about any task that it may claim."""
 
 _CLAIM = "task.claimed.v1"
 
 
 class Trust(StrEnum):
-    """What a role is trusted with, or not."""
+    """A permission that is granted by name."""
 
     APPROVE = "approve"
     SETTLE = "settle"
@@ -64,9 +64,11 @@ class Trust(StrEnum):
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """Whether something is allowed. `rule` is the pattern that allows it; where none does,
-    `because` is what is lacking and `ask_for` what would allow it: a line of the table `where` of
-    the role in a file of roles (`may`, or a rule of its own in `sees`), else a word on what to do.
+    """The decision on an action.
+
+    `rule` is the pattern that allows it; where none does, `because` is the missing permission and
+    `ask_for` the remedy: a line of the table `where` of the role in a file of roles (`may`, or a
+    rule of its own in `sees`), else a sentence.
     """
 
     allowed: bool
@@ -77,108 +79,117 @@ class Permission(msgspec.Struct, frozen=True):
 
 
 def may_call(rules: RoleDefined | None, tool: str) -> Permission:
-    """Whether a role may call a tool, whatever its kind (a model, a resource)."""
+    """Decide whether a role may call a tool of any kind (also a model, a resource)."""
     given = rules.may.tools if rules is not None else ()
     found = next((text for text in given if tool and tool_matches(text, tool)), None)
-    return _told(rules, found, f"none of its tools is {tool!r}", f"tools = [{choices.text(tool)}]")
+    return _permission(
+        rules, found, f"none of its tools is {tool!r}", f"tools = [{choices.text(tool)}]"
+    )
 
 
 def may_state(rules: RoleDefined | None, tag: str) -> Permission:
-    """Whether a role may put an event of a kind on record."""
+    """Decide whether a role may record an event of a kind."""
     if rules is not None and tag.partition(".")[0] in _FREE and tag not in _STATED:
         return Permission(allowed=True, rule="every role")
     kinds = rules.may.kinds if rules is not None else ()
     target = (tag, _CLAIM) if tag in _WITH_CLAIM else (tag,)
     found = next((each for each in kinds for kind in target if kind_matches(each, kind)), None)
     name = unversioned(tag)
-    return _told(rules, found, f"none of its kinds is {name!r}", f"kinds = [{choices.text(name)}]")
+    return _permission(
+        rules, found, f"none of its kinds is {name!r}", f"kinds = [{choices.text(name)}]"
+    )
 
 
 def unversioned(tag: str) -> str:
-    """A kind as people write it in rules: without its version."""
+    """Return a kind as people write it in rules: without its version."""
     head, _, last = tag.rpartition(".")
     return head if is_version(last) else tag
 
 
 def may_write(rules: RoleDefined | None, key: str) -> Permission:
-    """Whether a role may write a key of shared state: one of its keys, and seen whole."""
+    """Decide whether a role may write a key of shared state: one of its keys, and fully visible."""
     found = _matching(rules.may.keys if rules is not None else (), SLASH, key)
     line = f"keys = [{choices.text(_exactly(key))}]"
-    named = _told(rules, found, f"none of its keys is {key!r:.200}", line)
+    named = _permission(rules, found, f"none of its keys is {key!r:.200}", line)
     return named if not named.allowed else sees_whole_key(rules, key)
 
 
 def may_count(rules: RoleDefined | None, key: str) -> Permission:
-    """Whether a role may have calls counted on the budget that stands under a key: whether one is
-    let through tells what all others have used, so it must see all of that.
+    """Decide whether a role may have calls counted on the budget under a key.
+
+    An admitted call reveals the use of all other agents, so the role must see all of that.
     """
     kinds = rules.may.kinds if rules is not None else ()
     states = all(any(kind_matches(each, tag) for each in kinds) for tag in kinds_of(BUDGET_KINDS))
     name = BUDGET_KINDS[0]
     line = f"kinds = [{choices.text(name)}]"
-    named = _told(rules, name if states else None, f"none of its kinds is {name!r}", line)
+    named = _permission(rules, name if states else None, f"none of its kinds is {name!r}", line)
     return named if not named.allowed else sees_whole_key(rules, key, BUDGET_KINDS)
 
 
 def sees_whole_key(
     rules: RoleDefined | None, key: str, kinds: tuple[str, ...] = BOARD_KINDS
 ) -> Permission:
-    """Whether a role sees all that is written to a key: so that it may read it."""
+    """Decide whether a role sees all writes to a key, so that it may read it."""
     masks = rules.masks if rules is not None else ()
     hiding = next((mask.name for mask in masks if _may_touch(mask, key, kinds)), None)
     lines = f"kinds = [{choices.text(kinds[0])}], keys = [{choices.text(_exactly(key))}]"
     if hiding is not None:
         fact = f"mask {hiding!r} may hide some of key {key!r:.200}"
-        return _told(
+        return _permission(
             rules, None, fact, f"keys in mask {hiding!r} that leave it out, or other kinds"
         )
     sees = rules.sees if rules is not None else ()
     found = next((rule.name for rule in sees if _shows_whole(rule, key, kinds)), None)
     fact = f"no rule of what it sees shows all of key {key!r:.200}"
-    return _told(rules, found, fact, lines, "sees")
+    return _permission(rules, found, fact, lines, "sees")
 
 
 def may_save(rules: RoleDefined | None, name: str) -> Permission:
-    """Whether a role may save aggregates of a name: it may state that they changed, and sees all of
-    them, since a lost race tells what others made happen.
+    """Decide whether a role may save aggregates of a name.
+
+    It must be allowed to record their changes, and see all of them, since a lost race reveals the
+    changes of others.
     """
     kinds = rules.may.kinds if rules is not None else ()
     tags = kinds_of(AGGREGATE_KINDS)
     states = all(any(kind_matches(each, tag) for each in kinds) for tag in tags)
     kind = AGGREGATE_KINDS[0]
     line = f"kinds = [{choices.text(kind)}]"
-    named = _told(rules, kind if states else None, f"none of its kinds is {kind!r}", line)
+    named = _permission(rules, kind if states else None, f"none of its kinds is {kind!r}", line)
     return named if not named.allowed else sees_whole_aggregate(rules, name)
 
 
 def sees_whole_aggregate(rules: RoleDefined | None, name: str) -> Permission:
-    """Whether a role sees all that happens to aggregates of a name: so that it may get them."""
+    """Decide whether a role sees all changes of aggregates of a name, so that it may get them."""
     masks = rules.masks if rules is not None else ()
     hiding = next((mask.name for mask in masks if _may_hide(mask, name)), None)
     if hiding is not None:
         fact = f"mask {hiding!r} may hide some of aggregates {name!r:.200}"
         ask_for = f"aggregates in mask {hiding!r} that leave them out, or other kinds"
-        return _told(rules, None, fact, ask_for)
+        return _permission(rules, None, fact, ask_for)
     sees = rules.sees if rules is not None else ()
     found = next((rule.name for rule in sees if _shows_aggregate(rule, name)), None)
     fact = f"no rule of what it sees shows all of aggregates {name!r:.200}"
     all_of = choices.text(f"{_exactly(name)}/*")
     lines = f"kinds = [{choices.text(AGGREGATE_KINDS[0])}], aggregates = [{all_of}]"
-    return _told(rules, found, fact, lines, "sees")
+    return _permission(rules, found, fact, lines, "sees")
 
 
 def may_change(rules: RoleDefined | None, file: str) -> Permission:
-    """Whether a role may change a file of memory, named behind its space: one of its paths, and
-    seen whole, since a lost race tells what others wrote.
+    """Decide whether a role may change a file of memory, named behind its space.
+
+    The file must match one of its paths, and be fully visible, since a lost race reveals the writes
+    of others.
     """
     found = _matching(rules.may.paths if rules is not None else (), SLASH, file)
     line = f"paths = [{choices.text(_exactly(file))}]"
-    named = _told(rules, found, f"none of its paths is {file!r:.200}", line)
+    named = _permission(rules, found, f"none of its paths is {file!r:.200}", line)
     return named if not named.allowed else sees_whole_file(rules, file)
 
 
 def sees_whole_file(rules: RoleDefined | None, file: str) -> Permission:
-    """Whether a role sees all that happens to a file of memory: so that it may view it."""
+    """Decide whether a role sees all changes of a file of memory, so that it may view it."""
     tags = kinds_of(MEMORY_KINDS)
     masks = rules.masks if rules is not None else ()
     hiding = next(
@@ -192,16 +203,16 @@ def sees_whole_file(rules: RoleDefined | None, file: str) -> Permission:
     )
     if hiding is not None:
         fact = f"mask {hiding!r} may hide some of file {file!r:.200}"
-        return _told(rules, None, fact, f"paths in mask {hiding!r} that leave it out")
+        return _permission(rules, None, fact, f"paths in mask {hiding!r} that leave it out")
     sees = rules.sees if rules is not None else ()
     found = next((rule.name for rule in sees if _shows_file(rule, file)), None)
     fact = f"no rule of what it sees shows all of file {file!r:.200}"
     lines = f"kinds = [{choices.text(MEMORY_KINDS[0])}], paths = [{choices.text(_exactly(file))}]"
-    return _told(rules, found, fact, lines, "sees")
+    return _permission(rules, found, fact, lines, "sees")
 
 
 def _shows_file(rule: RoleRule, file: str) -> bool:
-    """Whether a rule shows all that happens to a file of memory, whoever does it."""
+    """Return whether a rule shows all changes of a file of memory, by any author."""
     matchers = (rule.roles, rule.agents, rule.labels, rule.fields, rule.keys, rule.aggregates)
     if matchers != (None,) * 6:
         return False
@@ -214,29 +225,29 @@ def _shows_file(rule: RoleRule, file: str) -> bool:
 
 
 def may_be_trusted(rules: RoleDefined | None, trust: Trust) -> Permission:
-    """Whether a role may approve what a gate asks, settle doubts, or query in SQL."""
+    """Decide whether a role may answer approval requests, settle doubts, or query in SQL."""
     allowed = rules is not None and bool(getattr(rules.may, trust.value))
     name = trust.value
-    return _told(rules, name if allowed else None, f"it has no {name}", f"{name} = true")
+    return _permission(rules, name if allowed else None, f"it has no {name}", f"{name} = true")
 
 
 def may_view(rules: RoleDefined | None, role: str) -> Permission:
-    """Whether a role may be shown another role's view."""
+    """Decide whether a role may be shown another role's view."""
     found = _matching(rules.may.view if rules is not None else (), NONE, role)
     line = f"view = [{choices.text(_exactly(role))}]"
-    return _told(rules, found, f"it views no role {role!r:.80}", line)
+    return _permission(rules, found, f"it views no role {role!r:.80}", line)
 
 
 def is_cleared_for(rules: RoleDefined | None, clearance: str) -> bool:
-    """Whether a role is cleared for all that another clearance lets somebody see: else that one's
-    view may show more than it is ever shown.
+    """Return whether a role has at least another clearance: else that role's view may show more
+    than it is ever shown.
     """
     return rules is not None and label.level(clearance) <= label.level(rules.clearance)
 
 
 def sees_kinds(rules: RoleDefined | None, tags: Sequence[str], key: str, role: str) -> bool:
-    """Whether a role sees events of all of some kinds that agents of a role write to a key, by
-    rules that ask for nothing but kinds, keys and roles.
+    """Return whether a role sees events of all given kinds that agents of a role write to a key, by
+    rules that match on nothing but kinds, keys and roles.
     """
     rule_of = rules.sees if rules is not None else ()
     plain = [
@@ -256,8 +267,8 @@ def sees_kinds(rules: RoleDefined | None, tags: Sequence[str], key: str, role: s
 
 
 def lacking_keys(rules: RoleDefined) -> list[str]:
-    """Those of the keys a role may write of which none is seen whole, for certain: a key by name,
-    and every pattern where no rule shows any key whole.
+    """Return the writable keys of a role that are certainly not fully visible: a literal key, or
+    every pattern where no rule shows any key whole.
     """
     if not rules.may.keys:
         return []
@@ -270,13 +281,13 @@ def lacking_keys(rules: RoleDefined) -> list[str]:
 
 
 def may_claim(rules: RoleDefined | None, role: str, target: str) -> Permission:
-    """Whether a role's agent may claim tasks that are meant for a role: its own alone."""
+    """Decide whether a role's agent may claim tasks of a role: its own only."""
     found = role if role == target else None
     fact = f"it claims tasks of its own role, not of {target!r}"
-    return _told(rules, found, fact, f"an agent of role {target!r}", "")
+    return _permission(rules, found, fact, f"an agent of role {target!r}", "")
 
 
-def _told(
+def _permission(
     rules: RoleDefined | None, found: str | None, because: str, ask_for: str, where: str = "may"
 ) -> Permission:
     if rules is not None and found is not None:
@@ -294,7 +305,7 @@ def _takes_in(kinds: tuple[str, ...] | None, tag: str) -> bool:
 
 
 def _shows_whole(rule: RoleRule, key: str | None, kinds: tuple[str, ...] = BOARD_KINDS) -> bool:
-    """Whether a rule shows all of a key; None asks whether it may of any."""
+    """Return whether a rule shows all of a key; with None, whether it may for any key."""
     matchers = (rule.roles, rule.agents, rule.labels, rule.fields, rule.aggregates, rule.paths)
     if matchers != (None,) * 6:
         return False
@@ -304,7 +315,7 @@ def _shows_whole(rule: RoleRule, key: str | None, kinds: tuple[str, ...] = BOARD
 
 
 def _shows_aggregate(rule: RoleRule, name: str) -> bool:
-    """Whether a rule shows all that happens to aggregates of a name, whatever their events."""
+    """Return whether a rule shows all changes of aggregates of a name, for all their events."""
     if (rule.roles, rule.agents, rule.labels, rule.fields, rule.keys) != (None,) * 5:
         return False
     if rule.paths is not None:
@@ -316,7 +327,7 @@ def _shows_aggregate(rule: RoleRule, name: str) -> bool:
 
 
 def _is_all_of(pattern: str, name: str) -> bool:
-    """Whether a pattern takes in every event of aggregates of a name."""
+    """Return whether a pattern matches every event of aggregates of a name."""
     found = read(pattern, SLASH)
     anything = ("", "")
     if found.rest:
@@ -328,7 +339,7 @@ def _is_all_of(pattern: str, name: str) -> bool:
 
 
 def _may_hide(mask: Mask, name: str) -> bool:
-    """Whether a mask may hide some of what happens to aggregates of a name."""
+    """Return whether a mask may hide some changes of aggregates of a name."""
     if not any(_takes_in(mask.kinds, tag) for tag in kinds_of(AGGREGATE_KINDS)):
         return False
     if mask.keys is not None:
@@ -340,7 +351,9 @@ def _may_hide(mask: Mask, name: str) -> bool:
 
 
 def _may_touch(mask: Mask, key: str, kinds: tuple[str, ...]) -> bool:
-    """Whether a mask may hide some of a key: what only data could rule out counts."""
+    """Return whether a mask may hide some of a key; matchers that depend on the data count as a
+    match.
+    """
     if not any(_takes_in(mask.kinds, tag) for tag in kinds_of(kinds)):
         return False
     return mask.keys is None or any_matches(mask.keys, SLASH, key)
@@ -356,5 +369,5 @@ def _literal(text: str) -> str:
 
 
 def _exactly(key: str) -> str:
-    """A key as a pattern that matches it alone."""
+    """Return a key as a pattern that matches it alone."""
     return key.replace("\\", "\\\\").replace("*", "\\*")

@@ -1,4 +1,4 @@
-"""What a role's rules must be: what is broken is refused when it is applied, never when used.
+"""The check of a role's rules: broken rules are refused when they are applied, never when used.
 
 Roles as people write them: a TOML file of roles, and a role as such a file. Text in, text out.
 
@@ -12,7 +12,7 @@ Roles as people write them: a TOML file of roles, and a role as such a file. Tex
     [roles.researcher.may]
     tools = ["search_*"]
 
-Reading is strict: what is not known is an error that names what is.
+Reading is strict: an unknown name is an error that lists the known ones.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SEPARATORS = {
     "aggregates": SLASH,
     "paths": SLASH,
 }
-"""The matchers that are lists of patterns, and what separates segments in them."""
+"""The matchers that are lists of patterns, and the separators of their segments."""
 
 MAY_SEPARATORS = {"tools": DOT, "kinds": DOT, "keys": SLASH, "paths": SLASH, "view": NONE}
 
@@ -69,7 +69,7 @@ _NEAREST_MAX = 6
 
 
 def check(rules: RoleDefined) -> None:
-    """Raise BadValue or BadName for rules that are broken, with the rule's name and the remedy."""
+    """Check rules. Raises BadValue or BadName, with the rule's name and the remedy."""
     values.plain(rules.about, "about")
     label.level(rules.clearance)
     for kind, count in (("rules", len(rules.sees)), ("masks", len(rules.masks))):
@@ -103,7 +103,7 @@ def _check_rule(rule: RoleRule) -> None:
 
 
 def _check_matchers(where: str, rule: RoleRule | Mask) -> int:
-    """How many matchers are given, all of which are in order."""
+    """Check the matchers of a rule or mask, and return their number."""
     given = 0
     for name, separator in SEPARATORS.items():
         patterns = getattr(rule, name)
@@ -164,11 +164,11 @@ def _some(kinds: list[str]) -> str:
 
 
 def _check_shown(where: str, rule: RoleRule, paths: tuple[str, ...]) -> None:
-    """Refuse fields that no role but one of the whole record is ever shown."""
+    """Refuse fields that are shown only to a role that sees the whole record."""
     for tag in kinds_of(rule.kinds):
         for field in elsewhere(tag) & set(paths):
-            fact = f"{field!r} of {tag} tells of other events"
-            remedy = 'leave it out: it is shown to who sees all of kinds = ["**"], without masks'
+            fact = f"{field!r} of {tag} reveals other events"
+            remedy = 'leave it out: only a role with kinds = ["**"] and no masks sees it'
             raise BadValue(f"fields of {where}", fact, remedy)
         for field, source in DIGESTS.get(tag, {}).items():
             if field in paths and not is_whole(paths, source):
@@ -198,12 +198,12 @@ def _check_mask(mask: Mask, sees: tuple[RoleRule, ...]) -> None:
         if not any(_may_show(rule, tag, path) for rule in sees for tag in kinds):
             fact = f"no rule shows {path!r:.80} of {_some(kinds)}"
             raise BadValue(
-                f"fields of {where}", fact, "leave it out, or mend what it was meant for"
+                f"fields of {where}", fact, "leave it out, or correct its fields or kinds"
             )
 
 
 def _may_show(rule: RoleRule, tag: str, path: str) -> bool:
-    """Whether a rule shows something of the field that a path leads to."""
+    """Return whether a rule shows part of the field that a path leads to."""
     if tag not in kinds_of(rule.kinds) or not reached(tag, path):
         return False
     if rule.fields is None:
@@ -223,11 +223,11 @@ def _check_may(may: May) -> None:
 
 
 def _check_written(rules: RoleDefined) -> None:
-    """Refuse keys that are written but surely not seen whole: results and conflicts of a write tell
-    what stands there.
+    """Refuse keys that are writable but certainly not fully visible: results and conflicts of a
+    write reveal their content.
     """
     for text in authorize.lacking_keys(rules):
-        fact = f"{text!r:.80} is of keys that are not seen whole"
+        fact = f"{text!r:.80} names keys that the role does not fully see"
         remedy = (
             'add a rule of sees with these keys and nothing but kinds = ["board.*"], and no mask '
             "that touches them"
@@ -239,7 +239,9 @@ _ROLES = "roles"
 
 
 def parse(text: str, where: str = "roles") -> dict[str, RoleDefined]:
-    """The roles of a file by name, checked. Raises BadValue, BadName; errors begin with `where`."""
+    """Parse a file of roles, checked, by name. Raises BadValue, BadName; errors begin with
+    `where`.
+    """
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -258,7 +260,8 @@ def parse(text: str, where: str = "roles") -> dict[str, RoleDefined]:
 
 
 def rules(fields: Any, where: str = "the role") -> RoleDefined:
-    """A role's rules from plain tables: `{"sees": [{"name": ..., "kinds": [...]}], "may": {...}}`.
+    """Parse a role's rules from plain tables: `{"sees": [{"name": ..., "kinds": [...]}], "may":
+    {...}}`.
 
     Raises BadValue and BadName, which name the rule, the value and the remedy.
     """
@@ -300,7 +303,7 @@ def _known(fields: Any, cls: type[msgspec.Struct], where: str) -> dict[str, Any]
 
 
 def write(roles: Mapping[str, RoleDefined]) -> str:
-    """Roles as the text of a file that reads back as the same."""
+    """Write roles as the text of a file that reads back as the same."""
     return "\n".join(line for name, each in roles.items() for line in _role(name, each))
 
 
@@ -347,9 +350,9 @@ def _value(value: Any) -> str:
 
 # A role: what its agents may see and do, deny by default. One stream a role, which outlives runs.
 #
-# Its rules are replaced as a whole, so that what a role could see at a position is one event. The
-# events stand in `hansard.domain.roles.model`; what a set of rules must be is checked when it is
-# applied (`check`), so that judging (`judge`) and showing (`view`) never fail.
+# Its rules are replaced as a whole, so that one event decides the view of a role at a position. The
+# events are in `hansard.domain.roles.model`; rules are checked when they are applied (`check`), so
+# that judging (`judge`) and showing (`view`) never fail.
 
 
 class RoleState(msgspec.Struct):
@@ -361,12 +364,12 @@ class RoleState(msgspec.Struct):
 
 
 def initial() -> RoleState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return RoleState()
 
 
 def fold(state: RoleState, events: Iterable[Event]) -> RoleState:
-    """The state after more events; the given one is left as it is."""
+    """Return the state after more events; the given state is not changed."""
     state = msgspec.structs.replace(state)
     for each in events:
         state.version += 1
@@ -384,9 +387,9 @@ def fold(state: RoleState, events: Iterable[Event]) -> RoleState:
 
 
 def decide(state: RoleState, event: RoleEvent) -> Sequence[RoleEvent]:
-    """The events that stating one leads to; none where it is so already.
+    """Return the events of a statement; none where it changes nothing.
 
-    Raises Refused, and BadValue or BadName for rules that are broken.
+    Raises Refused, and BadValue or BadName for broken rules.
     """
     match event:
         case RoleDefined():

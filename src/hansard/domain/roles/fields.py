@@ -1,7 +1,7 @@
-"""Fields of events: which a path of a rule reaches, and which say more than themselves.
+"""Fields of events: those that a path of a rule reaches, and those that reveal other data.
 
 Paths are patterns of segments (`result.items.price`, `usage.*`); lists are passed through, so that
-a path reaches into every item. A path shows or masks all that is under it.
+a path reaches into every item. A path shows or masks everything under it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ELSEWHERE = frozenset(
         "turns_before",
     }
 )
-"""Fields of any kind that tell of other events: digests made of earlier results, versions and
-counts of what came before. Only a role that sees the whole record is shown them.
+"""Fields of any kind that reveal other events: digests derived from earlier results, versions and
+counts of earlier events. They are shown only to a role that sees the whole record.
 """
 
 _ELSEWHERE: Mapping[str, frozenset[str]] = {
@@ -69,7 +69,7 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
     "step.requested.v1": frozenset({"key"}),
     "view.served.v1": frozenset({"at", "digest", "events", "seen"}),
 }
-"""The same, where only one kind has such a field under that name."""
+"""Further such fields, where only one kind has a field of that name with this meaning."""
 
 DIGESTS: Mapping[str, Mapping[str, str]] = {
     "actions.saved.v1": {"digest": "cache"},
@@ -82,32 +82,33 @@ DIGESTS: Mapping[str, Mapping[str, str]] = {
     "step.failed.v1": {"digest": "error"},
     "step.settled.v1": {"digest": "result"},
 }
-"""Bare digests, and the field they are made of: shown only beside all of it."""
+"""Bare digests, and the field they are derived from: shown only together with all of it."""
 
 SIZES: Mapping[str, Mapping[str, str]] = {
     "step.completed.v1": {"usage": "result", "items": "result"},
     "step.failed.v1": {"usage": "error"},
     "message.added.v1": {"tokens": "content", "usage": "content"},
 }
-"""What tells how large another field is: hidden with it, unless a rule names it."""
+"""Fields that reveal the size of another field: hidden with it, unless a rule names them."""
 
 
 APART = frozenset({"access", "aggregate", "memory", "principal", "query", "reuse", "view"})
-"""Families of kinds that only a rule which names them shows, whatever else it takes in: what was
-served or answered is no part of what is served, so that reading does not feed itself; and who may
-log in, and who was refused, is for those alone who keep that. What a program's own aggregates hold
-is the program's business, and what an agent or a user has in memory theirs: who may see it is to be
-said. Of which runs an answer was offered to others tells of those runs.
+"""Families of kinds that only a rule which names them shows, never a wider pattern.
+
+Records of served views and answers are not part of what is served, so that reading does not feed
+itself; logins and refusals are for their administrators alone. The content of a program's own
+aggregates belongs to the program, and memory to its agent or user: access must be granted
+explicitly. A reuse offer reveals its source runs.
 """
 
 
 def known() -> Mapping[str, type[msgspec.Struct]]:
-    """Every event type by tag."""
+    """Return every event type by tag."""
     return REGISTRY
 
 
 def names_family(kinds: tuple[str, ...], tag: str) -> bool:
-    """Whether kinds name the family of a tag as such, where that is asked for."""
+    """Return whether kinds name the family of a tag explicitly, where that is required."""
     family = tag.partition(".")[0]
     return family not in APART or any(
         role_patterns.kind_matches(kind, tag) and kind.partition(".")[0] == family for kind in kinds
@@ -115,17 +116,17 @@ def names_family(kinds: tuple[str, ...], tag: str) -> bool:
 
 
 def elsewhere(tag: str) -> frozenset[str]:
-    """The fields of a kind that tell of other events."""
+    """Return the fields of a kind that reveal other events."""
     return ELSEWHERE | _ELSEWHERE.get(tag, frozenset())
 
 
 def top_matches(path: Pattern, field: str) -> bool:
-    """Whether a path begins with a field of the data."""
+    """Return whether a path begins with a field of the data."""
     return segment_matches(path.segments[0], field)
 
 
 def is_whole(paths: tuple[str, ...] | None, field: str) -> bool:
-    """Whether paths show all of a field."""
+    """Return whether paths show all of a field."""
     if paths is None:
         return True
     found = (read(path, DOT) for path in paths)
@@ -133,15 +134,16 @@ def is_whole(paths: tuple[str, ...] | None, field: str) -> bool:
 
 
 def touches(paths: tuple[str, ...], field: str) -> bool:
-    """Whether one of some paths leads to a field or into it."""
+    """Return whether one of some paths leads to a field or into it."""
     return any(top_matches(read(path, DOT), field) for path in paths)
 
 
 @lru_cache(maxsize=4_096)
 def reached(tag: str, path: str) -> tuple[inspect.Type, ...]:
-    """The types of what a path reaches in events of a known kind; () where there is no such field.
+    """Return the types that a path reaches in events of a known kind; () where there is no such
+    field.
 
-    A recorded payload (any JSON value) is reached by every path into it.
+    Every path into a recorded payload (any JSON value) reaches it.
     """
     return tuple(_reached(inspect.type_info(known()[tag]), read(path, DOT).segments))
 
@@ -178,12 +180,12 @@ _TEXTS = (
 
 
 def may_be_text(tag: str, path: str) -> bool:
-    """Whether what a path reaches can be a text, which is what can be cut."""
+    """Return whether a path can reach a text, which is the only value that can be cut."""
     return any(isinstance(found, _TEXTS) for found in reached(tag, path))
 
 
 def kinds_of(patterns: tuple[str, ...] | None) -> list[str]:
-    """The known kinds that some patterns take in; None takes in all."""
+    """Return the known kinds that match some patterns; None matches all."""
     return [
         tag
         for tag in sorted(known())

@@ -1,9 +1,9 @@
-"""May a role see an event, and which rule says so? Pure: rules and what is known of the event.
+"""The decision whether a role may see an event, and by which rule. Pure.
 
-Rules only allow. An event that no rule matches is not seen. Where several match, what is shown is
-the fields of all of them together; every mask that matches applies, whatever rule shows the event.
-What was served to roles (`view.*`) is matched only by rules whose `kinds` name it so. Above all
-rules stands the role's clearance: what is labelled higher is not seen.
+Rules only allow. An event that no rule matches is not seen. Where several match, the fields of all
+of them are shown; every mask that matches applies, whichever rule shows the event. Served views
+(`view.*`) are matched only by rules whose `kinds` name them explicitly. The role's clearance
+precedes all rules: an event with a higher label is not seen.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from hansard.domain.roles.model import (
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event is judged by; what is empty it does not have.
+    """The properties by which an event is judged; an empty one is absent.
 
-    `role` and `agent` are its author's: of an agent's stream its own, else of the agent that wrote
-    it, if the run's roster has it (a person's name is no agent's). `aggregate` is the declared name
-    and tag of what happened to an aggregate, `order/order-placed.v1`; `paths` are the files of
-    memory that changed, behind their space. `labels` are the run's,
-    `label` is its commit's. `fields` are the keys of its data; they decide nothing, `explain`
-    tells which are shown.
+    `role` and `agent` are its author's: those of an agent's stream, else those of the agent that
+    wrote it, if the run's roster has it (a person's name is no agent's). `aggregate` is the
+    declared name and tag of the change of an aggregate, `order/order-placed.v1`; `paths` are the
+    files of memory that changed, behind their space. `labels` are the run's, `label` is its
+    commit's. `fields` are the keys of its data; they decide nothing, `explain` lists the shown
+    ones.
     """
 
     tag: str
@@ -85,7 +85,7 @@ def facts(
     fields: tuple[str, ...] = (),
     label: Label | None = None,
 ) -> Facts:
-    """What an event is judged by, from where it stands. `roster` is agent to role; `labels` are
+    """Return the properties of an event from its stream. `roster` is agent to role; `labels` are
     kept, not copied; `label` is its commit's.
     """
     role, agent, key = "", "", ""
@@ -115,7 +115,7 @@ def facts(
 
 
 class _Declared(msgspec.Struct):
-    """What the data of a change of an aggregate says of what it is."""
+    """The fields of an aggregate's change that name it."""
 
     aggregate: str
     event: str
@@ -125,8 +125,8 @@ _declared = msgspec.json.Decoder(_Declared)
 
 
 def aggregate_of(stream: StreamId, data: bytes) -> str:
-    """The declared name and tag of what happened to an aggregate, `order/order-placed.v1`; nothing
-    for other events, and for data that does not say so.
+    """Return the declared name and tag of an aggregate's change, `order/order-placed.v1`; empty for
+    other events, and for data without them.
     """
     if type(stream) is not WorkspaceStream or stream.kind != KIND:
         return ""
@@ -143,7 +143,7 @@ class _File(msgspec.Struct):
 
 
 class _Changed(msgspec.Struct):
-    """What the data of an event of a space says of which files it is about."""
+    """The fields of a memory event that name its files."""
 
     files: list[_File] = []
     problems: list[_File] = []
@@ -153,8 +153,8 @@ _changed = msgspec.json.Decoder(_Changed)
 
 
 def files_of(stream: StreamId, data: bytes) -> tuple[str, ...]:
-    """The files of memory that an event is about, behind their space, `org/AGENTS.md`; none for
-    other events, and for data that does not say so.
+    """Return the files of memory that an event is about, behind their space, `org/AGENTS.md`; none
+    for other events, and for data without them.
     """
     if type(stream) is not WorkspaceStream or stream.kind != MEMORY:
         return ()
@@ -167,11 +167,12 @@ def files_of(stream: StreamId, data: bytes) -> tuple[str, ...]:
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether an event is seen, and what of it.
+    """The decision whether an event is seen, and its visible parts.
 
     `rule` is the first that matches, `rules` are all. `fields` are the paths shown, None is all;
-    `names` are the fields of the kind that may be shown at all: neither such as tell of others, nor
-    such as this version does not know. `whole` says that the role sees the whole record, as it is.
+    `names` are the fields of the kind that may be shown at all: neither those that reveal other
+    events, nor those that this version does not know. `whole` is true if the role sees the whole
+    record, as it is.
     """
 
     visible: bool
@@ -187,8 +188,8 @@ UNSEEN = Verdict(visible=False)
 
 
 def judge(rules: RoleDefined | None, facts: Facts) -> Verdict:
-    """What a role sees of an event. A role without rules sees nothing; a kind that this version
-    does not know is seen by nobody but who sees the whole record.
+    """Return a role's verdict on an event. A role without rules sees nothing; a kind that this
+    version does not know is seen only by a role that sees the whole record.
     """
     if rules is None or not cleared(rules, facts.label):
         return UNSEEN
@@ -207,14 +208,14 @@ def judge(rules: RoleDefined | None, facts: Facts) -> Verdict:
 
 
 def shows_whole(verdict: Verdict, field: str) -> bool:
-    """Whether all of a field is shown, as it is on record."""
+    """Return whether all of a field is shown, as it is on record."""
     if not verdict.visible or verdict.whole:
         return verdict.visible
     return field in verdict.names and _is_clear(field, verdict.fields, verdict.masks)
 
 
 def clearance(rules: RoleDefined) -> Confidentiality:
-    """A role's clearance; public for what is no level, which no check lets through."""
+    """Return a role's clearance; public for an invalid level, which no check accepts."""
     try:
         return level(rules.clearance)
     except BadValue:
@@ -222,13 +223,13 @@ def clearance(rules: RoleDefined) -> Confidentiality:
 
 
 def cleared(rules: RoleDefined, label: Label | None) -> bool:
-    """Whether a role's clearance lets it be told of what is labelled so."""
+    """Return whether a role's clearance permits a label."""
     return label is None or label.flows_to(clearance(rules))
 
 
 def sees_all(rules: RoleDefined) -> bool:
-    """Whether a role sees the whole record as it is: a rule of all kinds alone, no masks, and the
-    highest clearance.
+    """Return whether a role sees the whole record as it is: by a rule of all kinds alone, no masks,
+    and the highest clearance.
     """
     if rules.masks or clearance(rules) is not Confidentiality.SECRET:
         return False
@@ -245,7 +246,7 @@ def sees_all(rules: RoleDefined) -> bool:
 def _names(
     tag: str, found: list[RoleRule], fields: tuple[str, ...] | None, masks: tuple[Mask, ...]
 ) -> frozenset[str]:
-    """The known fields of a kind but those that tell of other events or of fields hidden here."""
+    """Return the known fields of a kind without those that reveal other events or hidden fields."""
     hidden = set(elsewhere(tag))
     for field, source in DIGESTS.get(tag, {}).items():
         if not _is_clear(source, fields, masks):
@@ -262,7 +263,9 @@ def _is_clear(source: str, fields: tuple[str, ...] | None, masks: tuple[Mask, ..
 
 
 def unmet_conditions(rule: RoleRule | Mask, facts: Facts) -> list[str]:
-    """What a rule or mask wants that an event does not have, in words; none where it matches."""
+    """Return the matchers of a rule or mask that an event does not meet, in words; none where it
+    matches.
+    """
     missing: list[str] = []
     has = {
         "roles": facts.role,
@@ -292,8 +295,8 @@ def unmet_conditions(rule: RoleRule | Mask, facts: Facts) -> list[str]:
 
 
 def _of_paths(rule: RoleRule | Mask, patterns: tuple[str, ...], paths: tuple[str, ...]) -> bool:
-    """Whether files are those of a rule: all of them, so that none that is hidden leaves a trace;
-    of a mask one is enough.
+    """Return whether files match a rule: all of them, so that a hidden one leaves no trace; for a
+    mask one is enough.
     """
     which = all if isinstance(rule, RoleRule) else any
     return bool(paths) and which(any_matches(patterns, SLASH, path) for path in paths)
@@ -304,12 +307,13 @@ def _listed(patterns: tuple[str, ...]) -> str:
 
 
 def explain(rules: RoleDefined | None, facts: Facts) -> list[str]:
-    """Why a role sees an event or not: what decided first, then each other rule in its order.
+    """Explain why a role sees an event or not: the deciding rule first, then each other rule in
+    order.
 
-    For those who may see the role's rules and the event's facts; not for the role itself.
+    For readers that may see the role's rules and the event's facts; not for the role itself.
     """
     if rules is None:
-        return ["not seen: the role has no rules, and what no rule allows is not seen"]
+        return ["not seen: the role has no rules, and only events that a rule allows are seen"]
     verdict = judge(rules, facts)
     lines = [_first(verdict, rules, facts)]
     for rule in rules.sees:
@@ -330,13 +334,11 @@ def _first(verdict: Verdict, rules: RoleDefined, facts: Facts) -> str:
         target = facts.label.confidentiality.value
         return (
             f"not seen: it is labelled {str(facts.label)!r}, and the role's clearance is "
-            f'{clearance(rules).value!r}; what would let it pass: clearance = "{target}"'
+            f'{clearance(rules).value!r}; to allow it: clearance = "{target}"'
         )
     if facts.tag not in known() and any(not unmet_conditions(rule, facts) for rule in rules.sees):
-        return (
-            f"not seen: {facts.tag} was written by a newer version, and what it holds is not known"
-        )
-    return "not seen: no rule matches, and what no rule allows is not seen"
+        return f"not seen: {facts.tag} was written by a newer version, and its fields are unknown"
+    return "not seen: no rule matches, and only events that a rule allows are seen"
 
 
 def _of_data(verdict: Verdict, facts: Facts) -> list[str]:
@@ -346,30 +348,29 @@ def _of_data(verdict: Verdict, facts: Facts) -> list[str]:
     lines = [f"shown: {shown}"]
     unshown = [field for field in facts.fields if field not in verdict.names]
     if unshown:
-        lines.append(f"not shown, since it tells of other events or fields: {', '.join(unshown)}")
+        lines.append(f"not shown, since it reveals other events or fields: {', '.join(unshown)}")
     for mask in verdict.masks:
         how = mask.how.value + (f" to {mask.characters}" if mask.characters is not None else "")
         lines.append(f"mask {mask.name!r}: {how} {', '.join(mask.fields)}")
     return lines
 
 
-# Whether a role may have a run placed in an experiment, read prompts, or read action caches or
-# experiences that the record keeps, decided by its rules alone: purely.
+# Permissions to have a run placed in an experiment, and to read prompts, action caches or
+# experiences that the record keeps, decided by a role's rules alone: pure.
 #
-# What arm a run gets, and whether it gets any, follows from the experiment's plan, whether it
-# stands, and what was said of the run: so whoever has a run placed must see all of these, and is
-# refused by its rules before an experiment is looked at. So there is one answer for an experiment
-# that the role does not see and for one that there is not.
+# The arm of a run follows from the experiment's plan, its stop, and the run's assignment: so a role
+# that has a run placed must see all of these, and is refused by its rules before the experiment is
+# read. So a hidden experiment and a missing one give the same answer.
 
 _PLAN = Facts(tag=ExperimentRegistered.tag, stream=WorkspaceStream(EXPERIMENT_KIND, ""))
 _STOP = Facts(tag=ExperimentStopped.tag, stream=WorkspaceStream(EXPERIMENT_KIND, ""))
-"""All experiments are judged alike: no rule tells one from another."""
+"""All experiments are judged alike: no rule distinguishes them."""
 
 _PROMPTS = tuple(
     Facts(tag=each.tag, stream=WorkspaceStream(prompt.KIND, ""))
     for each in (prompt.PromptVersionAdded, prompt.PromptAliased, prompt.PromptRetired)
 )
-"""So are all prompts."""
+"""The facts of all prompts, judged alike."""
 
 _ACTIONS = tuple(
     Facts(tag=each.tag, stream=WorkspaceStream(kept.KIND, ""))
@@ -380,34 +381,38 @@ _ACTIONS = tuple(
         kept.ActionsLookedAt,
     )
 )
-"""And all action caches."""
+"""The facts of all action caches, judged alike."""
 
 _EXPERIENCES = tuple(
     Facts(tag=each.tag, stream=WorkspaceStream(kept_experiences.KIND, ""))
     for each in get_args(kept_experiences.ExperienceEvent)
 )
-"""And all experiences."""
+"""The facts of all experiences, judged alike."""
 
 
 def may_be_placed(rules: RoleDefined | None, run: Facts, *, begins: bool) -> Permission:
-    """Whether a role may have a run placed, or be told that it has a place. `run` are the facts of
-    the run's `run.assigned`, whether or not it has one. begins: an experiment is asked.
+    """Decide whether a role may have a run placed, or read its place.
+
+    `run` are the facts of the run's `run.assigned`, even if it has none. begins: an experiment
+    assigns the run.
     """
     return _demanded(rules, (run, _PLAN, _STOP) if begins else (run,))
 
 
 def may_use_prompts(rules: RoleDefined | None) -> Permission:
-    """Whether a role may read prompts, and what their aliases name: it sees all of them whole."""
+    """Decide whether a role may read prompts, and the versions of their aliases: it sees all of
+    them whole.
+    """
     return _demanded(rules, _PROMPTS)
 
 
 def may_use_actions(rules: RoleDefined | None) -> Permission:
-    """Whether a role may read kept action caches: it sees all of them whole."""
+    """Decide whether a role may read kept action caches: it sees all of them whole."""
     return _demanded(rules, _ACTIONS)
 
 
 def may_use_experiences(rules: RoleDefined | None) -> Permission:
-    """Whether a role may read kept experiences: it sees all of them whole."""
+    """Decide whether a role may read kept experiences: it sees all of them whole."""
     return _demanded(rules, _EXPERIENCES)
 
 
@@ -429,14 +434,14 @@ def _demanded(rules: RoleDefined | None, needed: tuple[Facts, ...]) -> Permissio
 
 
 def sees_arm(rules: RoleDefined | None, run: Facts) -> bool:
-    """Whether a role sees which arm a run has."""
+    """Return whether a role sees the arm of a run."""
     verdict = judge(rules, run)
     hidden = any(touches(mask.fields, "arm") for mask in verdict.masks)
     return verdict.visible and is_whole(verdict.fields, "arm") and not hidden
 
 
 def sees_plan(rules: RoleDefined | None) -> bool:
-    """Whether a role sees what an arm stands for."""
+    """Return whether a role sees an experiment's plan."""
     return _sees_whole(rules, _PLAN)
 
 

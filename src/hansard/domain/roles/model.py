@@ -1,4 +1,4 @@
-"""A role's events: what it sees, what of that is masked, and what it may do. The storage format.
+"""A role's events: the events it sees, their masks, and its permissions. The storage format.
 
 A tag never changes its meaning, a field is only added with a default. Patterns are those of
 `hansard.domain.roles.model`.
@@ -20,16 +20,16 @@ from hansard.domain.events import Event, event
 # A pattern is split into segments at its separator, and so is the name. Segment by segment they
 # must agree, all of them:
 #
-# abc      itself, case included
+# abc      the same text, case included
 # *        any characters inside one segment, none included: `search_*`, `*.pdf`, `*`
 # **       as the last segment alone: the rest, one or more segments
 # \* \\    a star, a backslash; in a field a dot behind a backslash is part of the name
 #
-# Nothing else has a meaning of its own: `?`, `[` and `{` are themselves. So `findings/**` matches
+# Every other character is literal: also `?`, `[` and `{`. So `findings/**` matches
 # `findings/a` and `findings/a/b`, but neither `findings` nor `findings-old/a`.
 #
-# What separates: `.` in kinds, tools and fields, `/` in keys. Roles, agents and labels' values are
-# one segment whatever they hold, so there `*` reaches over everything.
+# Separators: `.` in kinds, tools and fields, `/` in keys. Roles, agents and labels' values are one
+# segment, whatever they contain, so there `*` matches everything.
 
 DOT, SLASH, NONE = ".", "/", ""
 """Separators: of kinds, tools and fields; of keys; of names that are one segment."""
@@ -42,8 +42,8 @@ _ESCAPE, _STAR = "\\", "*"
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """A pattern, read: of each segment the literal parts between its stars; `rest` says whether
-    one or more segments may follow.
+    """A parsed pattern: of each segment the literal parts between its stars; `rest` is true if one
+    or more segments may follow.
     """
 
     segments: tuple[tuple[str, ...], ...]
@@ -53,7 +53,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4_096)
 def read(text: str, separator: str, where: str = "pattern") -> Pattern:
-    """A pattern. Raises BadValue, which names `where` and what is wrong with it."""
+    """Parse a pattern. Raises BadValue, which names `where` and the fault."""
     try:
         ids.name("pattern", text)
     except BadName as error:
@@ -93,7 +93,7 @@ def read(text: str, separator: str, where: str = "pattern") -> Pattern:
 
 
 def matches(pattern: Pattern, name: str) -> bool:
-    """Whether a whole name is of a pattern. Linear in the name's length for each star."""
+    """Return whether a pattern matches a whole name. Linear in the name's length for each star."""
     given = name.split(pattern.separator) if pattern.separator else [name]
     target = pattern.segments
     if len(given) <= len(target) if pattern.rest else len(given) != len(target):
@@ -102,7 +102,9 @@ def matches(pattern: Pattern, name: str) -> bool:
 
 
 def segment_matches(parts: tuple[str, ...], segment: str) -> bool:
-    """Whether a segment is the literal parts in their order, with anything between them."""
+    """Return whether a segment consists of the literal parts in order, with anything between
+    them.
+    """
     if len(parts) == 1:
         return segment == parts[0]
     first, *middle, last = parts
@@ -120,23 +122,27 @@ def segment_matches(parts: tuple[str, ...], segment: str) -> bool:
 
 
 def any_matches(texts: tuple[str, ...], separator: str, name: str) -> bool:
-    """Whether a name is of one of some patterns."""
+    """Return whether one of some patterns matches a name."""
     return any(matches(read(text, separator), name) for text in texts)
 
 
 def tool_matches(text: str, tool: str) -> bool:
-    """Whether a pattern of tools takes in one: for the gate's rules and for what roles may."""
+    """Return whether a pattern of tools matches one: for the gate's rules and for roles'
+    permissions.
+    """
     return matches(read(text, DOT, "pattern of tools"), tool)
 
 
 def role_matches(text: str, role: str) -> bool:
-    """Whether a pattern of roles takes in one."""
+    """Return whether a pattern of roles matches one."""
     return matches(read(text, NONE, "pattern of roles"), role)
 
 
 def kind_matches(text: str, tag: str) -> bool:
-    """Whether a pattern of kinds takes in a tag. The version counts only where a pattern's last
-    segment is one: `step.*` and `step.completed` take in `step.completed.v1`.
+    """Return whether a pattern of kinds matches a tag.
+
+    The version is compared only where a pattern's last segment is one: `step.*` and
+    `step.completed` match `step.completed.v1`.
     """
     pattern = read(text, DOT)
     name, _, version = tag.rpartition(".")
@@ -147,13 +153,15 @@ def kind_matches(text: str, tag: str) -> bool:
 
 
 def is_version(segment: str) -> bool:
-    """Whether a tag's segment is its version: v1, v2 ..."""
+    """Return whether a tag's segment is its version: v1, v2 ..."""
     return segment[:1] == "v" and segment[1:].isascii() and segment[1:].isdigit()
 
 
 def behind_space(space: str, path: str) -> str:
-    """A file of memory as `paths` name it, behind its space: `org/AGENTS.md`. A slash in an owner's
-    name is `%2F` there, so that no agent's name reaches into the files of another.
+    """Return the name of a memory file in `paths`, behind its space: `org/AGENTS.md`.
+
+    A slash in an owner's name is `%2F` there, so that no agent's name reaches into the files of
+    another.
     """
     kind, slash, owner = space.partition("/")
     if "/" in owner:
@@ -166,18 +174,18 @@ KIND = "role"
 
 
 class RoleRule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Lets a role see events of which every matcher given holds.
+    """Lets a role see events that all of its given matchers match.
 
-    `kinds` are patterns of tags; `roles` and `agents` of who wrote it, `keys` of the key of shared
-    state that it changes, `labels` of the run's labels, by their names. What an event does not have
-    (a key, an author in a role, a label) matches nothing. `fields` are the paths of its data that
-    are shown; None shows all. `aggregates` are patterns of what happens to a program's own
-    aggregates: the name and the tag that it declared, `order/order-placed.v1`. `paths` are patterns
-    of files of memory behind the name of their space, `org/skills/**`: a change of several files is
-    seen where all of them match.
+    `kinds` are patterns of tags; `roles` and `agents` of the author, `keys` of the key of shared
+    state that it changes, `labels` of the run's labels, by their names. An absent property (no key,
+    no author in a role, no label) matches nothing. `fields` are the paths of its data that are
+    shown; None shows all. `aggregates` are patterns of changes of a program's own aggregates: the
+    declared name and tag, `order/order-placed.v1`. `paths` are patterns of files of memory behind
+    the name of their space, `org/skills/**`: a change of several files is seen where all of them
+    match.
 
     Attributes:
-        name: What `hansard roles explain` calls it.
+        name: Its name in `hansard roles explain`.
     """
 
     name: str
@@ -192,7 +200,7 @@ class RoleRule(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Masking(StrEnum):
-    """What becomes of a masked value. Of several for one value the first of these wins."""
+    """The form of a masked value. Of several masks for one value the first of these wins."""
 
     DROP = "drop"
     HASH = "hash"
@@ -200,20 +208,20 @@ class Masking(StrEnum):
 
 
 class Mask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which fields of which kinds are dropped, replaced by a keyed digest, or cut to so many
-    characters; where `roles` and the others are given, only of events that they match, too.
+    """Fields of kinds that are dropped, replaced by a keyed digest, or cut to a number of
+    characters; with `roles` and the other matchers, only in events that they match, too.
 
     Attributes:
-        name: What `hansard roles explain` calls it.
+        name: Its name in `hansard roles explain`.
         kinds: Patterns of tags.
         fields: Paths of their data.
-        how: What becomes of the value.
-        characters: How many are left, where it is cut.
-        agents: Patterns of who wrote it.
+        how: The form of the masked value.
+        characters: The number of characters left by a cut.
+        agents: Patterns of the author.
         keys: Patterns of the key that it changes.
         labels: Patterns of the run's labels, by their names.
-        aggregates: Patterns of an aggregate's name and the tag of what happens to it.
-        paths: Patterns of files of memory, behind their space: one of those changed matches.
+        aggregates: Patterns of an aggregate's name and the tag of its change.
+        paths: Patterns of files of memory, behind their space: one changed file must match.
     """
 
     name: str
@@ -230,18 +238,19 @@ class Mask(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class May(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a role may do: the tools it calls, the kinds and keys it writes (patterns), whether it
-    approves what a gate asks, settles doubts, and queries in SQL, and whose views it is shown.
+    """The permissions of a role: tools it may call, kinds and keys it may write (patterns), whether
+    it may answer approval requests, settle doubts, and query in SQL, and the roles whose views it
+    may see.
 
     Attributes:
         tools: Patterns of tools.
         kinds: Patterns of tags.
         keys: Patterns of keys.
-        paths: Patterns of files of memory that it changes, behind their space: `org/skills/**`.
-        approve: Whether it answers questions of a gate.
-        settle: Whether it settles doubts.
-        query: Whether it asks in SQL.
-        view: Patterns of other roles: it is shown what they are shown of a run.
+        paths: Patterns of files of memory that it may change, behind their space: `org/skills/**`.
+        approve: True if it may answer approval requests of a gate.
+        settle: True if it may settle doubts.
+        query: True if it may query in SQL.
+        view: Patterns of other roles: it may see their views of a run.
     """
 
     tools: tuple[str, ...] = ()
@@ -256,11 +265,11 @@ class May(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @event("role.defined.v1")
 class RoleDefined(Event, frozen=True, kw_only=True):
-    """The whole set of a role's rules from here on; it replaces the one before. `sees` are the
-    rules by which it is shown events, `masks` what is left out of these, `may` what it may do,
-    `about` a sentence for people. `clearance` is the
-    highest confidentiality that it is shown anything of (`hansard.domain.label`), whatever its
-    rules say; empty is public.
+    """The complete rules of a role from here on; they replace the previous ones.
+
+    `sees` are the rules by which it is shown events, `masks` the masks of these, `may` its
+    permissions, `about` a sentence for people. `clearance` is the highest confidentiality that it
+    is shown (`hansard.domain.label`), regardless of its rules; empty is public.
     """
 
     sees: tuple[RoleRule, ...] = ()

@@ -1,11 +1,11 @@
-"""What a role is shown: the events it may see, numbered for it alone, with nothing of the others.
+"""The view of a role: the events it may see, with numbers of its own, and no trace of the others.
 
-What is not shown leaves no trace: no gap in the numbers, no position, version or count. An agent's
-steps are numbered again as they come into sight, and references to what is not seen are left out.
+A hidden event leaves no gap in the numbers, no position, version or count. An agent's steps are
+numbered in the order in which the role sees them, and references to hidden events are left out.
 
 A hashed value becomes `{"$hash": "..."}`, HMAC-SHA-256 (RFC 2104) with the caller's key over its
-RFC 8785 form, its first 18 bytes in base64url; a cut text `{"$cut": "..."}`, whether or not
-anything was cut off; a dropped one is not there.
+RFC 8785 form, its first 18 bytes in base64url; a cut text `{"$cut": "..."}`, even if it was short
+enough; a dropped one is absent.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _encoder = msgspec.json.Encoder()
 def renumber(
     fields: dict[str, msgspec.Raw], steps: dict[int, int], seen: Container[str]
 ) -> dict[str, msgspec.Raw]:
-    """The fields of an agent's event that is seen, by the role's own numbers.
+    """Return the fields of a visible agent's event, with the role's own numbers.
 
-    `steps` maps the agent's numbers to the role's and takes in a step that comes into sight; `seen`
-    holds the ids of the events and commits that were seen by then, this one's own among them.
+    `steps` maps the agent's numbers to the role's and is extended by a newly visible step; `seen`
+    holds the ids of the events and commits that were visible so far, this one's own among them.
     """
     out = dict(fields)
     for name in REFERENCES:
@@ -59,7 +59,7 @@ def _own(name: str, value: Any, steps: dict[int, int], seen: Container[str]) -> 
             return steps.setdefault(value, len(steps) + 1)
         case (("parent" | "reused"), int()):
             return steps.get(value)
-        # An empty list is left out, as where there never was one.
+        # An empty list is left out, so that it looks like a field that was never set.
         case "after", list():
             return [steps[each] for each in value if type(each) is int and each in steps] or None
         case "inputs", list():
@@ -76,16 +76,16 @@ def _plain(raw: msgspec.Raw) -> Any:
 
 
 Remaining = tuple[tuple[str, ...], ...]
-"""The segments of a path that are still to go; () has arrived."""
+"""The segments of a path that remain; () is its end."""
 
 MISSING: Any = object()
-"""In place of a value that is not shown."""
+"""Replaces a value that is not shown."""
 
 _LISTS = frozenset({"$tuple", "$set", "$frozenset"})
 
 
 class Masked(msgspec.Struct, frozen=True):
-    """A value that masks arrived at."""
+    """A value that masks apply to."""
 
     value: Any
     masks: tuple[Mask, ...]
@@ -93,18 +93,20 @@ class Masked(msgspec.Struct, frozen=True):
 
 Masks = list[tuple[Remaining, Mask]]
 Apply = Callable[[Masked], Any]
-"""What becomes of a masked value; it may be MISSING."""
+"""Returns the form of a masked value; it may be MISSING."""
 
 
 def walk(value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
-    """What is shown of a plain value. What is masked inside goes first, then what is around it."""
+    """Return the visible part of a plain value. Masks of inner values apply before those of outer
+    ones.
+    """
     here = tuple(mask for rest, mask in masks if not rest)
     deeper = [(rest, mask) for rest, mask in masks if rest]
     if () in shows:
         shows = [()]
     match value:
         case {"$append": dict() as tail} if len(value) == 1:
-            # Which step's list it grew from, its count and its digest tell of another event.
+            # The extended step, the count and the digest reveal another event.
             items = walk(tail.get("items"), shows, deeper, apply)
             out = items if items is MISSING else {"$append": {"items": items}}
         case {"$value": {"tag": str(), "data": data} as tail} if len(value) == 1:
@@ -114,8 +116,8 @@ def walk(value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
             if whole and out is not MISSING:
                 out = apply(Masked(out, whole))
         case {"$parts": dict() as tail} if len(value) == 1:
-            # Too large to be put in full, damaged, or in a blob: no path goes into it, and what it
-            # refers to stands in other events.
+            # Too large to assemble, damaged, or in a blob: no path leads into it, and its ranges
+            # belong to other events.
             of = tail.get("of")
             own = [it for it in of if isinstance(it, str | dict)] if isinstance(of, list) else []
             shown = {"$parts": {"size": tail.get("size"), "of": own}}
@@ -145,8 +147,11 @@ def walk(value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
 
 
 def _through(data: Any, masks: Masks) -> tuple[Masks, tuple[Mask, ...]]:
-    """The masks that go on into a registered type's data, and those that mask the value whole: what
-    they mean has no name in the data, and may be anywhere in it (a frame's column in its bytes).
+    """Return the masks that apply inside a registered type's data, and those that mask the whole
+    value.
+
+    A path of the latter has no name in the data, and its value may be anywhere in it (a frame's
+    column in its bytes).
     """
     names = list(data) if isinstance(data, dict) else []
     into: Masks = []
@@ -164,7 +169,7 @@ def _there(items: list[Any]) -> list[Any]:
 
 
 def _or_missing(value: Any, shows: list[Remaining], *, empty: bool) -> Any:
-    """A container; where only some of it is asked for and nothing of that is there, nothing."""
+    """Return a container; MISSING where only parts of it are shown and none of them exist."""
     return MISSING if empty and shows != [()] else value
 
 
@@ -175,7 +180,7 @@ def _leaf(value: Any, shows: list[Remaining], deeper: Masks, apply: Apply) -> An
         return value
     masks = tuple(mask for _, mask in deeper)
     if any(mask.how is Masking.TRUNCATE for mask in masks) and isinstance(value, str):
-        return MISSING  # what a cut would leave is of another text than was meant
+        return MISSING  # the mask names a text inside; a cut would be of another text
     return apply(Masked(value, masks))
 
 
@@ -188,7 +193,7 @@ def _entry(name: str, value: Any, shows: list[Remaining], masks: Masks, apply: A
 
 
 def _pair(pair: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
-    """A map's key and value. A key that is no text or integer may be what any mask means."""
+    """Return a map's visible key and value. A key that is no text or integer may match any mask."""
     match pair:
         case [str() | int() as key, value] if not isinstance(key, bool):
             kept = _entry(str(key), value, shows, masks, apply)
@@ -206,9 +211,10 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True):
-    """An event before it is judged. `run` is the run that is looked at (a fork's events of its
-    parent are its own), empty for what outlives runs; `commit` the id of its commit; `sealed` says
-    that its data is encrypted.
+    """An event before it is judged.
+
+    `run` is the run that is read (a fork's events of its parent are its own), empty for events that
+    outlive runs; `commit` the id of its commit; `sealed` is true if its data is encrypted.
     """
 
     facts: Facts
@@ -222,17 +228,17 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An event as a role is shown it. `at` is its writer's clock.
+    """An event as a role sees it. `at` is its writer's clock.
 
     Attributes:
         type: Its tag.
         id: Its id.
-        run: The run; empty for what outlives runs.
+        run: The run; empty for an event that outlives runs.
         role: Its author's role.
         agent: Its author.
         key: The key of shared state that it changes; empty for none.
-        data: What of it is shown, as JSON.
-        occurred_at: When it happened, as an import claims.
+        data: The visible data, as JSON.
+        occurred_at: The time of the event, as an import claims.
     """
 
     type: str
@@ -247,7 +253,7 @@ class ShownEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """What was served: how many events, and the digest of their lines."""
+    """A served view: the number of its events, and the digest of its lines."""
 
     events: int
     digest: str
@@ -256,10 +262,10 @@ class Served(msgspec.Struct, frozen=True):
 def view(
     rules: RoleDefined | None, events: Iterable[Happened], key: bytes | None = None
 ) -> Iterator[tuple[int, ShownEvent]]:
-    """What a role is shown of events, in their order, with its own numbers: 1, 2, 3 ...
+    """Yield the events that a role sees, in their order, with its own numbers: 1, 2, 3 ...
 
-    key: of hashed values, 32 bytes or more; the same key gives equal values equal hashes.
-    Raises BadValue at once where a mask hashes and no such key is given.
+    key: of hashed values, 32 bytes or more; the same key gives equal values equal hashes. Raises
+    BadValue at once where a mask hashes and no such key is given.
     """
     return (line for line in each_judged(rules, events, key) if line is not None)
 
@@ -267,13 +273,13 @@ def view(
 def each_judged(
     rules: RoleDefined | None, events: Iterable[Happened], key: bytes | None = None
 ) -> Iterator[tuple[int, ShownEvent] | None]:
-    """As `view`, with None for each event that is not shown."""
+    """Yield as `view`, with None for each hidden event."""
     check_key(rules, key)
     return _view(rules, events, key)
 
 
 def check_key(rules: RoleDefined | None, key: bytes | None) -> None:
-    """Raise BadValue where a mask hashes and the key is not one."""
+    """Check that a key is given where a mask hashes. Raises BadValue."""
     if rules is None or all(mask.how is not Masking.HASH for mask in rules.masks):
         return
     if key is None or len(key) < KEY_BYTES_MIN:
@@ -320,19 +326,19 @@ def _view(
 
 
 class Serving:
-    """The count and the digest of a view's lines, one after the other."""
+    """The count and the digest of a view's lines, updated line by line."""
 
     def __init__(self) -> None:
         self.served = Served(0, "")
 
     def add(self, number: int, line: ShownEvent) -> None:
-        """The next line."""
+        """Add the next line."""
         running = self.served.digest.encode()
         self.served = Served(number, digest(running, b"%d" % number, _encoder.encode(line)))
 
 
 def served(lines: Iterable[tuple[int, ShownEvent]]) -> Served:
-    """The count and the digest of a view's lines; O(1) memory."""
+    """Return the count and the digest of a view's lines; O(1) memory."""
     serving = Serving()
     for number, line in lines:
         serving.add(number, line)
@@ -340,10 +346,10 @@ def served(lines: Iterable[tuple[int, ShownEvent]]) -> Served:
 
 
 def shown(verdict: Verdict, data: bytes, key: bytes | None = None) -> bytes:
-    """An event's data as a verdict shows it: JSON in, JSON out, fields in their order.
+    """Return an event's data as a verdict shows it: JSON in, JSON out, fields in their order.
 
-    What is shown whole keeps its exact bytes. Data that is no JSON object is shown as `{}`.
-    Raises BadValue where a mask hashes and no key is given, whatever the data.
+    Data that is shown whole keeps its exact bytes. Data that is no JSON object is shown as `{}`.
+    Raises BadValue where a mask hashes and no key is given, for any data.
     """
     if not verdict.visible:
         return b"{}"
@@ -355,18 +361,18 @@ def shown(verdict: Verdict, data: bytes, key: bytes | None = None) -> bytes:
 def shown_fields(
     verdict: Verdict, fields: Mapping[str, msgspec.Raw], key: bytes | None = None
 ) -> bytes:
-    """As `shown`, from the fields of what is seen, but not whole."""
+    """Return as `shown`, from the fields of an event that is not shown whole."""
     if key is None and any(mask.how is Masking.HASH for mask in verdict.masks):
         raise BadValue("key of hashed values", "none is given", "give one")
     return shown_so(ways(verdict), fields, key)
 
 
 FieldPlan = dict[str, tuple[list[Remaining], Masks]]
-"""By the name of a field that is shown: the paths into it that show, and those that mask."""
+"""The visible fields by name: the paths into each that are shown, and those that are masked."""
 
 
 def ways(verdict: Verdict) -> FieldPlan:
-    """How a verdict shows each field: for who shows many events by one verdict."""
+    """Return the plan by which a verdict shows each field: for many events with one verdict."""
     found: FieldPlan = {}
     for name in verdict.names:
         shows: list[Remaining] = [()]
@@ -380,7 +386,7 @@ def ways(verdict: Verdict) -> FieldPlan:
 
 
 def shown_so(found: FieldPlan, fields: Mapping[str, msgspec.Raw], key: bytes | None) -> bytes:
-    """As `shown_fields`, by ways that were looked up and a key that was checked."""
+    """Return as `shown_fields`, by a prepared plan and a checked key."""
     out: dict[str, Any] = {}
     for name, raw in fields.items():
         way = found.get(name)
@@ -393,7 +399,7 @@ def shown_so(found: FieldPlan, fields: Mapping[str, msgspec.Raw], key: bytes | N
 
 
 def data_fields(data: bytes) -> dict[str, msgspec.Raw]:
-    """The fields of an event's data; none where it is no JSON object."""
+    """Return the fields of an event's data; none where it is no JSON object."""
     try:
         return _fields.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -401,7 +407,7 @@ def data_fields(data: bytes) -> dict[str, msgspec.Raw]:
 
 
 def _field(shows: list[Remaining], masks: Masks, raw: msgspec.Raw, key: bytes | None) -> Any:
-    """One field's value as shown, or MISSING."""
+    """Return one field's visible value, or MISSING."""
     refers = b"$append" in bytes(raw) or b"$parts" in bytes(raw)
     if () in shows and not masks and not refers:
         return raw
@@ -413,13 +419,13 @@ def _field(shows: list[Remaining], masks: Masks, raw: msgspec.Raw, key: bytes | 
 
 
 def _under(paths: tuple[str, ...], name: str) -> list[Remaining]:
-    """What is left of the paths that begin with a field."""
+    """Return the rest of each path that begins with a field."""
     found = (read(path, DOT).segments for path in paths)
     return [segments[1:] for segments in found if segment_matches(segments[0], name)]
 
 
 def _masked(it: Masked, key: bytes | None) -> Any:
-    """A masked value, by the strictest of its masks."""
+    """Return the form of a masked value, by the strictest of its masks."""
     kinds = {mask.how for mask in it.masks}
     if Masking.DROP in kinds:
         return MISSING
@@ -432,14 +438,14 @@ def _masked(it: Masked, key: bytes | None) -> Any:
 
 
 class _Numbers:
-    """A role's own numbers of steps, and what of other events it has seen."""
+    """A role's own numbers of steps, and the ids it has seen."""
 
     def __init__(self) -> None:
         self._steps: dict[tuple[str, str], dict[int, int]] = {}
         self._seen: set[str] = set()
 
     def renumbered(self, event: Happened) -> dict[str, msgspec.Raw]:
-        """The data of an event that is seen, with references to what was seen before it alone."""
+        """Return the data of a visible event, with references to earlier visible events only."""
         self._seen.update((event.id, event.commit))
         value = data_fields(bytes(event.data))
         if not isinstance(event.facts.stream, AgentStream):
@@ -448,24 +454,24 @@ class _Numbers:
         return renumber(value, steps, self._seen)
 
 
-# The state and context as a role sees them: what follows from a view's lines, and nothing else.
+# The state and context as a role sees them: they follow from a view's lines alone.
 #
-# What is hidden from a role has no influence: a key is what its shown events come to, which need
-# not be what stands.
+# Hidden events have no influence: a key is the result of its visible events, which may differ from
+# its current value.
 
 Line = tuple[int, ShownEvent]
-"""An event as a role is shown it, with the role's own number."""
+"""An event as a role sees it, with the role's own number."""
 
 
 class ShownKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A key of shared state as far as a role was shown it. `is_whole` is False where an event of
-    it could not be folded, because part of it is hidden. `ttl_ms` counts from when it was put: only
-    the log knows whether it has expired.
+    """A key of shared state, from the events that a role sees. `is_whole` is False where an event
+    of it could not be folded, because part of it is hidden. `ttl_ms` counts from the put: only the
+    log knows whether it has expired.
 
     Attributes:
-        kind: What the key holds: `value`, `list` ...
-        value: What stands there.
-        agent: Who changed it last.
+        kind: The kind of the key: `value`, `list` ...
+        value: Its content.
+        agent: The agent that changed it last.
         role: That agent's role.
     """
 
@@ -478,13 +484,13 @@ class ShownKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ShownAgent(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """An agent as far as a role was shown it: its events and steps, and how it left.
+    """An agent, from the events that a role sees: counts of its events and steps, and its outcome.
 
     Attributes:
-        role: The agent's.
-        events: How many of its events are shown.
-        steps: How many of its steps are.
-        decisions: How many of its decisions are.
+        role: The agent's role.
+        events: The number of its visible events.
+        steps: The number of its visible steps.
+        decisions: The number of its visible decisions.
         outcome: How it left; None while it is at work.
     """
 
@@ -496,11 +502,11 @@ class ShownAgent(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class ShownState(Brief, msgspec.Struct, kw_only=True):
-    """What follows from a view's lines: of the run, its agents and keys by name, and the messages
-    of each agent in the provider's form (large contents by reference).
+    """The state that follows from a view's lines: of the run, its agents and keys by name, and the
+    messages of each agent in the provider's form (large contents by reference).
 
     Attributes:
-        run: Its status and what else of its life is shown.
+        run: Its status and the other visible facts of its life.
         agents: By name.
         board: Keys of shared state, by key.
         context: Each agent's messages, by its name.
@@ -523,7 +529,7 @@ _RUN_STATUS = {
 
 
 def state(lines: Iterable[Line]) -> ShownState:
-    """The state that follows from a view's lines, and from nothing else."""
+    """Return the state that follows from a view's lines alone."""
     folding = Folding()
     for _, line in lines:
         folding.add(line)
@@ -531,16 +537,16 @@ def state(lines: Iterable[Line]) -> ShownState:
 
 
 class Folding:
-    """The state that follows from a view's lines, one after the other."""
+    """The state that follows from a view's lines, updated line by line."""
 
     def __init__(self) -> None:
-        self._told = ShownState()
+        self._state = ShownState()
         self._keys: dict[str, BoardState] = {}
         self._broken: set[str] = set()
 
     def add(self, line: ShownEvent) -> None:
-        """The next line."""
-        facts = self._told
+        """Add the next line."""
+        facts = self._state
         data = msgspec.json.decode(line.data)
         data = data if isinstance(data, dict) else {}
         kind = line.type.rpartition(".")[0]
@@ -555,8 +561,8 @@ class Folding:
             _of_agent(facts, line, kind, data)
 
     def state(self) -> ShownState:
-        """What follows from all of them."""
-        facts = self._told
+        """Return the state after all lines."""
+        facts = self._state
         for key, found in self._keys.items():
             if found.kind is not None:
                 facts.board[key] = ShownKey(
@@ -570,8 +576,8 @@ class Folding:
         return facts
 
 
-def _of_agent(told: ShownState, line: ShownEvent, kind: str, data: dict[str, Any]) -> None:
-    found = told.agents.setdefault(line.agent, ShownAgent(role=line.role))
+def _of_agent(facts: ShownState, line: ShownEvent, kind: str, data: dict[str, Any]) -> None:
+    found = facts.agents.setdefault(line.agent, ShownAgent(role=line.role))
     found.events += 1
     step = data.get("step")
     if kind.startswith("step.") and type(step) is int:
@@ -585,18 +591,18 @@ def _of_agent(told: ShownState, line: ShownEvent, kind: str, data: dict[str, Any
         fields = data.get("fields")
         message: dict[str, Any] = {name: data[name] for name in ("role", "content") if name in data}
         message |= fields if isinstance(fields, dict) else {}
-        told.context.setdefault(line.agent, []).append(message)
+        facts.context.setdefault(line.agent, []).append(message)
 
 
 def _fold(line: ShownEvent, keys: dict[str, BoardState], broken: set[str]) -> None:
-    """Fold an event of a key, which the log let happen: what fails is what the role is not shown
-    of it, or before it.
+    """Fold an event of a key. A failure means that part of it, or an earlier event, is hidden from
+    the role: the log accepted the event.
     """
     found = keys.setdefault(line.key, BoardState())
     try:
         happened = msgspec.json.decode(line.data, type=REGISTRY[line.type])
         evolve(found, happened, By(line.agent, 0, line.id))
-        if isinstance(happened, ValuePut | KeyRemoved):  # whatever came before no longer counts
+        if isinstance(happened, ValuePut | KeyRemoved):  # earlier events have no effect any more
             broken.discard(line.key)
     except (msgspec.MsgspecError, HansardError, KeyError, TypeError, ValueError):
         broken.add(line.key)

@@ -1,6 +1,6 @@
-"""What the agents of a run do together: tasks, and messages between them.
+"""The cooperation of a run's agents: tasks, and messages between them.
 
-Touches nothing but the rest of the domain: pure.
-Gives events, state and decisions of tasks (`task`, `task_rules`), what each still waits for
-(`task_waits`), what a restricted role may know (`task_sight`), and messages (`mail`).
+Pure: it imports only the rest of the domain. It defines events and state of tasks (`task`), their
+decisions and dependencies (`task_rules`), the tasks that a restricted role may see (`task_sight`),
+and messages (`mail`).
 """

@@ -1,7 +1,7 @@
 """Messages between the agents of a run. One aggregate a run.
 
 The events are the storage format: a tag never changes its meaning, a field is only added with a
-default. Who sent a message is its commit's actor.
+default. The sender of a message is its commit's actor.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ class MailSent(Event, frozen=True, kw_only=True):
 
 
 def is_for(mail: MailSent, agent: str, role: str) -> bool:
-    """Whether an agent of a role is to get a message."""
+    """Return whether a message is for an agent of a role."""
     return mail.agent == agent or (bool(mail.role) and mail.role == role)

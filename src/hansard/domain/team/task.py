@@ -1,18 +1,18 @@
-"""The tasks of a team: who is to do what, after what, and who does it now. One aggregate a run.
+"""The tasks of a team: their assignees, dependencies and claims. One aggregate a run.
 
 Names, events, state, evolve; `decide` is in `hansard.domain.team.task_rules`. The events are the
-storage format: a tag never changes its meaning, a field is only added with a default. Who wrote an
-event is its commit's actor. Payloads (`what`, `given`, `result`) are plain JSON in the form of
+storage format: a tag never changes its meaning, a field is only added with a default. The writer of
+an event is its commit's actor. Payloads (`what`, `given`, `result`) are plain JSON in the form of
 `hansard.domain.values`, large ones a blob reference.
 
 All tasks of a run are one stream, so that a task is claimed by one agent alone and no two tasks can
 be added or handed on into a circle.
 
-A claim has a number: 1, 2, 3 ... for each task. What its agent says of the task later (extended,
-released, completed, failed, handed off) carries that number, and counts only while no other claim
-has followed. A lease given at log time T for L is over at every point whose log time is T + L or
+A claim has a number: 1, 2, 3 ... for each task. Later events of its agent about the task (extended,
+released, completed, failed, handed off) carry that number, and are valid only while no other claim
+has followed. A lease granted at log time T for L is over at every point whose log time is T + L or
 later: then another agent may claim the task. The log's time is that of the newest commit that the
-claimant had seen; no process's own clock counts.
+claimant had seen; no process's own clock is used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ KEY = "team tasks"
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands. What waits, is blocked or has a lease that ran out follows from more."""
+    """The stored status of a task. Waiting, blocked and expired are derived
+    (`task_rules.shown_status`).
+    """
 
     OPEN = "open"
     CLAIMED = "claimed"
@@ -46,15 +48,15 @@ class TaskStatus(StrEnum):
 
 @event("task.added.v1")
 class TaskAdded(Event, frozen=True, kw_only=True):
-    """Something is to be done: by an agent, by any agent of a role, or (neither given) by anybody;
-    after the tasks `waits_for`, and after all tasks of the roles `waits_for_roles`.
+    """A task was added for an agent, for any agent of a role, or (neither given) for any agent; it
+    waits for the tasks `waits_for`, and for all tasks of the roles `waits_for_roles`.
 
     Attributes:
         task: Its id.
-        title: What it is called.
-        what: What whoever claims it needs, as JSON in the form of `hansard.domain.values`.
-        role: Whose it is to do; empty for anybody's.
-        agent: Who is to do it; empty for anybody of the role.
+        title: Its title.
+        what: The claimant's input, as JSON in the form of `hansard.domain.values`.
+        role: The role it is for; empty for any.
+        agent: The agent it is for; empty for any agent of the role.
     """
 
     task: str
@@ -68,8 +70,8 @@ class TaskAdded(Event, frozen=True, kw_only=True):
 
 @event("task.claimed.v1")
 class TaskClaimed(Event, frozen=True, kw_only=True):
-    """An agent does the task from now on; `number` counts the task's claims from 1. `role` is the
-    one whose work it takes on, its own unless it said otherwise.
+    """An agent works on the task from now on; `number` counts the task's claims from 1. `role` is
+    the one whose work it takes on, by default its own.
     """
 
     task: str
@@ -81,7 +83,7 @@ class TaskClaimed(Event, frozen=True, kw_only=True):
 
 @event("task.extended.v1")
 class TaskExtended(Event, frozen=True, kw_only=True):
-    """The agent is still at it: the lease begins again."""
+    """The agent is still at work: the lease begins again."""
 
     task: str
     number: int
@@ -90,7 +92,7 @@ class TaskExtended(Event, frozen=True, kw_only=True):
 
 @event("task.released.v1")
 class TaskReleased(Event, frozen=True, kw_only=True):
-    """The agent does it no longer: another may claim it."""
+    """The agent gave the task up: another may claim it."""
 
     task: str
     number: int
@@ -108,7 +110,7 @@ class TaskCompleted(Event, frozen=True, kw_only=True):
 
 @event("task.failed.v1")
 class TaskFailed(Event, frozen=True, kw_only=True):
-    """The task could not be done; what waits for it is blocked."""
+    """The task could not be done; tasks that wait for it are blocked."""
 
     task: str
     number: int
@@ -117,7 +119,7 @@ class TaskFailed(Event, frozen=True, kw_only=True):
 
 @event("task.handed_off.v1")
 class TaskHandedOff(Event, frozen=True, kw_only=True):
-    """The task is another role's or agent's from now on; `given` is what the receiver needs."""
+    """The task belongs to another role or agent from now on; `given` is the receiver's input."""
 
     task: str
     number: int
@@ -129,9 +131,9 @@ class TaskHandedOff(Event, frozen=True, kw_only=True):
 
 @event("task.reopened.v1")
 class TaskReopened(Event, frozen=True, kw_only=True):
-    """A task that had failed is to be done after all: it may be claimed again, and what waits for
-    it is no longer blocked. `number` is that of the claim that it failed under. Whoever may say so
-    may be no agent of the run.
+    """A failed task is to be done after all: it may be claimed again, and tasks that wait for it
+    are no longer blocked. `number` is that of the claim that it failed under. Its author may be no
+    agent of the run.
     """
 
     task: str
@@ -140,23 +142,25 @@ class TaskReopened(Event, frozen=True, kw_only=True):
 
 
 ClaimCommand = TaskExtended | TaskReleased | TaskCompleted | TaskFailed | TaskHandedOff
-"""What only the agent that has claimed a task may say of it."""
+"""Events that only the agent that has claimed a task may write."""
 
 TaskEvent = TaskAdded | TaskClaimed | ClaimCommand | TaskReopened
 
 
 class TaskState(Brief, msgspec.Struct, frozen=True, kw_only=True):
-    """A task as folded so far. `added` is how it was added, `by` who added it; `role` and `agent`
-    are whose it is now. `holder` has claimed it (or, once it is over, had): `number` counts the
-    claims. `expires` is a log time in ns; `given` is of the last hand-off, `because` of that, the
-    last release or reopening. `changed` is the stream's version of its last event. `label` is the
-    join of the labels of the commits that what it says follows from; None is public and trusted.
+    """A task as folded so far.
+
+    `added` is its first event, `by` its author; `role` and `agent` are its current assignee.
+    `holder` has claimed it (or, once it is over, had): `number` counts the claims. `expires` is a
+    log time in ns; `given` is of the last hand-off, `because` of that, the last release or
+    reopening. `changed` is the stream's version of its last event. `label` is the join of the
+    labels of the commits that its content follows from; None is public and trusted.
 
     Attributes:
-        status: What has become of it.
+        status: Its status.
         holder_role: The holder's role.
-        result: What came of it, as JSON in the form of `hansard.domain.values`.
-        error: Why it failed.
+        result: Its result, as JSON in the form of `hansard.domain.values`.
+        error: The error of a failed task.
     """
 
     added: TaskAdded
@@ -177,16 +181,16 @@ class TaskState(Brief, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """What the task is known by in its run."""
+        """The task's id in its run."""
         return self.added.task
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody will do it any more."""
+        """True if it is done or failed."""
         return self.status in (TaskStatus.DONE, TaskStatus.FAILED)
 
     def held(self, now: int) -> bool:
-        """Whether somebody has it at a log time in ns, under a lease that is not over."""
+        """Return whether an agent holds it at a log time in ns, under a lease that is not over."""
         return self.status is TaskStatus.CLAIMED and now < self.expires
 
 
@@ -194,7 +198,7 @@ class TeamState(Brief, msgspec.Struct, kw_only=True):
     """The tasks of a run by id, in the order they were added.
 
     Attributes:
-        version: Of the stream that tasks stand in.
+        version: The version of the tasks' stream.
         tasks: By id.
     """
 
@@ -202,7 +206,7 @@ class TeamState(Brief, msgspec.Struct, kw_only=True):
     tasks: dict[str, TaskState] = msgspec.field(default_factory=dict)
 
     def copy(self) -> TeamState:
-        """A state that can be folded on without changing this one; O(tasks), shallow."""
+        """Return a copy that can be folded on without changing this one; O(tasks), shallow."""
         return TeamState(version=self.version, tasks=dict(self.tasks))
 
 
@@ -221,7 +225,7 @@ class ClaimLost(HansardError):
         if holder:
             current = f"is {status} by {holder!r} (claim {found})"
         text = (
-            f"task {task!r} {current}, so claim {number} of it counts no longer: "
+            f"task {task!r} {current}, so claim {number} of it is no longer valid: "
             "stop working on it, and claim another"
         )
         super().__init__(text, task, number, found, holder, status)
@@ -238,12 +242,12 @@ class ClaimLost(HansardError):
 
 
 def initial() -> TeamState:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return TeamState()
 
 
 def fold(state: TeamState, events: Iterable[Event], by: By = By()) -> TeamState:  # noqa: B008 -- By is frozen
-    """The state after more events of one commit; the given one is left as it is."""
+    """Return the state after more events of one commit; the given state is not changed."""
     state = state.copy()
     for each in events:
         evolve(state, each, by)
@@ -284,7 +288,7 @@ def evolve(state: TeamState, event: Event, by: By) -> None:
         ):
             before = found(state, event.task)
             label = join(before.label, by.label).stored
-            if isinstance(event, TaskExtended):  # it says nothing that anybody is shown
+            if isinstance(event, TaskExtended):  # an extension has no visible content
                 label = before.label
             task = change(before, changed=state.version, label=label)
             state.tasks[event.task] = _after(task, event, by)
@@ -333,7 +337,7 @@ def _after(task: TaskState, event: ClaimCommand | TaskReopened, by: By) -> TaskS
 
 
 def found(state: TeamState, task: str) -> TaskState:
-    """A task by id. Raises Refused."""
+    """Return a task by id. Raises Refused."""
     try:
         return state.tasks[task]
     except KeyError:
@@ -341,5 +345,5 @@ def found(state: TeamState, task: str) -> TaskState:
 
 
 def no_task(task: str) -> Refused:
-    """That a task is not there."""
+    """Return the error for an unknown task."""
     return Refused(f"there is no task {task!r} in this run: add it first, or see team.tasks()")

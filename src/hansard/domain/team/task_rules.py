@@ -1,6 +1,6 @@
-"""What may be said of a team's tasks after what was said.
+"""The decisions on a team's tasks, and the dependencies of each.
 
-`decide` says which events a command leads to, by the rules of `hansard.domain.team.task`.
+`decide` returns the events of a command, by the rules of `hansard.domain.team.task`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from hansard.domain.team.task import (
     found,
 )
 
-# What each of a team's tasks still waits for: of all at once, or kept as they change.
+# The unmet dependencies of a team's tasks: computed for all at once, or updated as they change.
 
 Node = tuple[str, str]
-"""What a task waits for: a task or a role, by name."""
+"""A dependency of a task: a task or a role, by name."""
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """What a task still waits for: tasks by id, roles as `role NAME`. Those in `failed` will never
-    be done, since they failed or are blocked themselves: the task is blocked.
+    """The unmet dependencies of a task: tasks by id, roles as `role NAME`. Those in `failed` will
+    never be done, since they failed or are blocked themselves: the task is blocked.
     """
 
     open: tuple[str, ...] = ()
@@ -48,37 +48,38 @@ class Waits(msgspec.Struct, frozen=True):
 
 
 def waits(state: TeamState) -> dict[str, Waits]:
-    """What each task that is not over waits for. O(tasks + what they wait for)."""
+    """Return the unmet dependencies of each task that is not over. O(tasks + dependencies)."""
     unmet = Unmet(state)
     return {task.id: unmet.of(task) for task in state.tasks.values() if not task.is_over}
 
 
 class Unmet:
-    """What the tasks of a state wait for. Whoever folds the state on says so with `moved`.
+    """The dependencies of a state's tasks. A caller that folds the state further reports it to
+    `moved`.
 
-    A role that has no task yet is waited for: its first may be on its way, and agents begin in no
-    order.
+    A role that has no task yet is waited for: its first may be about to be added, since agents
+    begin in no order.
     """
 
     def __init__(self, state: TeamState) -> None:
         self._tasks = state.tasks
         self._place: dict[str, int] = {}
         self._waiting: dict[Node, list[str]] = {}
-        """Who waits for a task or a role, those included that are over."""
+        """Tasks that wait for a task or a role, including those that are over."""
         self._of_role: Counter[str] = Counter()
         self._busy: Counter[str] = Counter()
-        """How many tasks of a role are not over."""
+        """The number of tasks of a role that are not over."""
         self._dead: set[str] = set()
-        """The tasks that failed, and those that wait for one that will never be done."""
+        """The failed tasks, and those that wait for one that will never be done."""
         self._dying: dict[str, set[str]] = {}
-        """The dead by their roles."""
+        """The dead tasks by their roles."""
         for task in self._tasks.values():
             self._enter(task)
             self._count(task, 1)
         self._bury()
 
     def of(self, task: TaskState) -> Waits:
-        """What a task that is not over waits for."""
+        """Return the unmet dependencies of a task that is not over."""
         added = task.added
         open_ = [name for name in added.waits_for if not self._tasks[name].is_over]
         failed = [name for name in added.waits_for if name in self._dead]
@@ -89,10 +90,10 @@ class Unmet:
         return Waits(tuple(dict.fromkeys(open_)), tuple(dict.fromkeys(failed)))
 
     def moved(self, before: TaskState | None, task: TaskState) -> set[str]:
-        """Take in how a task stands now (`before`: how it stood; None of one that was added). The
-        tasks of which something may be said otherwise now, itself among them.
+        """Update a changed task (`before`: its earlier state; None for an added one), and return
+        the tasks whose status may have changed, itself among them.
 
-        Costs what those are; O(tasks) where a task that had failed or was blocked moved.
+        Costs O(those tasks); O(tasks) where a task that had failed or was blocked changed.
         """
         found = {task.id}
         if before is None:
@@ -129,7 +130,7 @@ class Unmet:
         return self._busy[role] > 0 or not self._of_role[role]
 
     def _turned(self, before: TaskState | None, task: TaskState) -> set[str]:
-        """The tasks that are dead now and were not, or the other way about."""
+        """Return the tasks that became dead, or are dead no more."""
         if task.id in self._dead:
             if before is None or (before.status is task.status and before.role == task.role):
                 return set()
@@ -141,12 +142,12 @@ class Unmet:
         return set()
 
     def _bury(self) -> None:
-        """Find all the dead again."""
+        """Find all dead tasks again."""
         self._dead, self._dying = set(), {}
         self._spread([t.id for t in self._tasks.values() if t.status is TaskStatus.FAILED])
 
     def _spread(self, begin: Iterable[str]) -> set[str]:
-        """Those that died with some, which are among them."""
+        """Mark tasks dead, and return them with all tasks that are dead because of them."""
         found: set[str] = set()
         spread = list(begin)
         while spread:
@@ -165,7 +166,7 @@ class Unmet:
 
 
 TASKS_MAX = 10_000
-"""Most tasks of a run: every reader takes all of them."""
+"""Most tasks of a run: every reader reads all of them."""
 
 WAITS_MAX = 1_000
 """Most tasks and roles that one task waits for."""
@@ -176,12 +177,12 @@ LEASE_MS_MIN = 100
 """Shortest lease: far more than a commit takes on a local disk."""
 
 LEASE_MS_MAX = 7 * 24 * 3_600_000
-"""Longest lease: a week, after which what nobody heard of is surely dead."""
+"""Longest lease: a week; an agent that is silent for longer is taken for dead."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent wants a task: of its own, or of a role that it works for, and labelled no higher
-    than it is cleared for.
+    """Request for a task: of the agent's own, or of a role that it works for, and labelled no
+    higher than its clearance.
     """
 
     agent: str
@@ -191,7 +192,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reopen(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody wants a task that has failed to be done after all."""
+    """Request to do a failed task after all."""
 
     task: str
     because: str = ""
@@ -219,8 +220,8 @@ class Circle(Refused):
 
 
 def decide(state: TeamState, request: TaskCommand, now: int) -> Sequence[TaskEvent]:
-    """The events that a command leads to at a log time in ns; none where it is so already, or where
-    there is nothing to claim. A task that is added without an id is given the next free number.
+    """Return the events of a command at a log time in ns; none where it changes nothing, or where
+    there is nothing to claim. A task that is added without an id gets the next free number.
 
     Raises ClaimLost, Refused (a circle, an unknown task, another task of that id), BadValue.
     """
@@ -243,7 +244,7 @@ def decide(state: TeamState, request: TaskCommand, now: int) -> Sequence[TaskEve
             where = f"hand-off of task {request.task!r}"
             _check_whose(request.role, request.agent, where)
             if not request.role and not request.agent:
-                raise BadValue(where, "it is to nobody", "give role= or agent=")
+                raise BadValue(where, "it has no receiver", "give role= or agent=")
             added = found(state, request.task).added
             _check_circle(state, request.task, request.role, added)
             return (request,)
@@ -262,7 +263,9 @@ def _claimed(task: TaskState, command: Claim) -> TaskClaimed:
 
 
 def _reopened(state: TeamState, command: Reopen) -> Sequence[TaskEvent]:
-    """Raise Refused for a task that is done, and where tasks would now wait for each other."""
+    """Return the event of reopening a task. Raises Refused for a task that is done, and where tasks
+    would now wait for each other.
+    """
     task = found(state, command.task)
     if not task.is_over:
         return ()
@@ -277,7 +280,7 @@ def _reopened(state: TeamState, command: Reopen) -> Sequence[TaskEvent]:
 
 
 def _mine(state: TeamState, command: ClaimCommand) -> None:
-    """Raise ClaimLost where the claim that somebody goes by is not the one that stands."""
+    """Check that a claim is the current one. Raises ClaimLost."""
     task = found(state, command.task)
     if task.status is not TaskStatus.CLAIMED or task.number != command.number:
         status = task.status.value
@@ -346,14 +349,16 @@ def _check_added(state: TeamState, command: TaskAdded) -> None:
 
 
 def _check_circle(state: TeamState, task: str, role: str, added: TaskAdded) -> None:
-    """Raise Refused where a task of a role, waiting as it does, would wait for itself."""
+    """Check that a task of a role, with its dependencies, would not wait for itself. Raises
+    Refused.
+    """
     circle = _circle(state, task, role, added)
     if circle:
         raise Circle(task, circle)
 
 
 def _circle(state: TeamState, task: str, role: str, added: TaskAdded) -> list[str]:
-    """The way from a task back to itself, as words; none where there is none. O(tasks + waits).
+    """Return the way from a task back to itself, as words; empty for none. O(tasks + dependencies).
 
     A task waits for tasks and roles; a role for its tasks that are not over.
     """
@@ -411,7 +416,9 @@ def _way(
 
 
 def meant_for(task: TaskState, command: Claim) -> bool:
-    """Whether a task is the claimant's, its role's, or anybody's, and it may be told of it."""
+    """Return whether a task is the claimant's, its role's, or any agent's, and within its
+    clearance.
+    """
     if task.label is not None and not task.label.flows_to(command.cleared):
         return False
     if task.agent:
@@ -420,7 +427,7 @@ def meant_for(task: TaskState, command: Claim) -> bool:
 
 
 def claimable(state: TeamState, command: Claim, now: int) -> TaskState | None:
-    """The first task that an agent can claim at a log time in ns."""
+    """Return the first task that an agent can claim at a log time in ns."""
     unmet = waits(state)
     for task in state.tasks.values():
         free = not task.is_over and not task.held(now) and unmet[task.id] == Waits()
@@ -430,7 +437,7 @@ def claimable(state: TeamState, command: Claim, now: int) -> TaskState | None:
 
 
 def still_to_come(state: TeamState, command: Claim) -> bool:
-    """Whether some task may still be the claimant's: it is not over, nor blocked for good."""
+    """Return whether a task may become claimable: it is not over, and not blocked."""
     unmet = waits(state)
     return any(
         meant_for(task, command) and not unmet[task.id].failed
@@ -440,7 +447,9 @@ def still_to_come(state: TeamState, command: Claim) -> bool:
 
 
 def shown_status(task: TaskState, unmet: Waits | None, now: int) -> str:
-    """Where a task stands in one word: open, waiting, blocked, claimed, expired, done, failed."""
+    """Return the status of a task in one word: open, waiting, blocked, claimed, expired, done,
+    failed.
+    """
     if task.is_over or unmet is None:
         return task.status.value
     if task.status is TaskStatus.CLAIMED:

@@ -1,9 +1,9 @@
-"""What an agent of a restricted role may know of a team's tasks, and what it is told in errors.
+"""The tasks that an agent of a restricted role may see, and its errors.
 
-It sees the tasks that are meant for it, its role or anybody, those that it added or has claimed,
-and those of which its role's rules show all that is said. Of others nothing is told: not that they
-are there, whose they are, or how they stand. What a task that it sees waits for decides when it can
-be claimed, seen or not.
+It sees the tasks that are for it, its role or any agent, those that it added or has claimed, and
+those whose events its role's rules show completely. Nothing is revealed of the others: neither
+their existence nor their owner or status. The dependencies of a visible task decide when it can be
+claimed, whether they are visible or not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TASK_KINDS = ("task.*",)
 
 
 class TaskVisibility(msgspec.Struct, frozen=True):
-    """Whose sight it is: an agent, its role and that role's rules; `roster` is agent to role."""
+    """The reader: an agent, its role and that role's rules; `roster` is agent to role."""
 
     agent: str
     role: str
@@ -40,7 +40,7 @@ class TaskVisibility(msgspec.Struct, frozen=True):
     roster: Mapping[str, str]
 
     def sees(self, task: TaskState) -> bool:
-        """Whether the agent may know of a task."""
+        """Return whether the agent may see a task."""
         own = self.agent in (task.agent, task.by, task.holder)
         if own or (not task.agent and task.role in ("", self.role)):
             return True
@@ -51,15 +51,16 @@ class TaskVisibility(msgspec.Struct, frozen=True):
         return all(sees_kinds(self.rules, tags, KEY, each) for each in roles)
 
     def hidden(self, state: TeamState) -> set[str]:
-        """The tasks that it may not know of, by id."""
+        """Return the hidden tasks, by id."""
         return {task.id for task in state.tasks.values() if not self.sees(task)}
 
 
 def decide(
     sight: TaskVisibility, state: TeamState, request: TaskCommand, now: int
 ) -> Sequence[TaskEvent]:
-    """As `task_rules.decide`, but whatever is told follows from what the agent may know. A task
-    that is added without an id is called after the agent and how many it has added.
+    """Decide as `task_rules.decide`, with answers that follow from the visible tasks alone.
+
+    A task that is added without an id is named after the agent and the number of tasks it added.
     """
     hidden = sight.hidden(state)
     match request:
