@@ -95,7 +95,7 @@ async def test_one_too_many_is_told_when_to_ask_again():
     bench = Bench()
     for _ in range(BOUNDS.places_each + BOUNDS.waiting_each):
         await bench.ask("ada")
-    with pytest.raises(ServiceBusy, match="ask again in 7 s") as found:
+    with pytest.raises(ServiceBusy, match="retry in 7 s") as found:
         await (await bench.ask("ada"))
     assert found.value.retry_after_s == BOUNDS.retry_after_s
     await bench.ask("bob")

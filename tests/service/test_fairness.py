@@ -132,7 +132,7 @@ def test_endless_questions_of_one_stop_nobody(other: House) -> None:
         error = faults.ours(each.fault)
         assert isinstance(error, ServiceBusy)
         assert error.retry_after_s is not None
-        assert f"ask again in {error.retry_after_s:g} s" in str(error)
+        assert f"retry in {error.retry_after_s:g} s" in str(error)
 
 
 @pytest.mark.thorough(quick="service/test_arrivals.py::test_others_are_looked_at_in_turn")

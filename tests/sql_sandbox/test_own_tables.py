@@ -82,11 +82,11 @@ async def test_what_cannot_be_taken_says_why(lab: Lab):
         "is no name": {'a"; DROP': ROWS},
         "called alike": {"a": ROWS, "A": ROWS},
         "there are 17": {f"t{n}": ROWS for n in range(17)},
-        "is no table": {"mine": 3},
+        "is not a table": {"mine": 3},
         "not every row is a dict": {"mine": [1]},
         "the columns of 'mine' are none": {"mine": []},
         "the columns of 'mine' are a, A": {"mine": [{"a": 1, "A": 2}]},
-        "is not read": {"mine": "costs.xlsx"},
+        "is unknown": {"mine": "costs.xlsx"},
         "No such file": {"mine": "nowhere.csv"},
         "has no names": [ROWS],
     }

@@ -1,4 +1,4 @@
-"""Action caches and experiences of a record, and what went out of a run."""
+"""Action caches and experiences of a record, and the egress of a run."""
 
 from __future__ import annotations
 
@@ -57,19 +57,20 @@ class ActionCaches(Noun):
     async def keep_actions(
         self, name: Name, cache: ActionCache, *, because: Prose = "", by: By = OS_USER
     ) -> int:
-        """Keep an action cache in the record by a name, as its next version: that version's number.
-        One that says what the newest version says makes none. It has the label of the run that it
-        is of, where that is in this record.
+        """Keep an action cache in the record by a name, as its next version; return the version.
+
+        A cache equal to the newest version adds none. It gets the label of the run that it is of,
+        if that is in this record.
 
         Args:
             name: The name.
-            cache: What `actions` gave, or is in a file.
-            because: Why.
-            by: Who says so.
+            cache: The result of `actions`, or the content of a file.
+            because: The reason on record.
+            by: The author on record.
 
         Raises:
-            BadValue: It is none that can be replayed.
-            BadName: It is no name.
+            BadValue: The cache cannot be replayed.
+            BadName: The name is malformed.
         """
         label = await self._label_of_runs([checked(cache).run])
         found = await kept_caches.save(
@@ -79,27 +80,31 @@ class ActionCaches(Noun):
 
     @operation(needs=lambda _: (permits.actions(),), shows=ACTIONS)
     async def kept_actions(self, name: Name, version: int | None = None) -> ActionCache:
-        """An action cache that the record keeps, the newest version if none is named. Replayed with
-        `session.run_actions`, what a model finds elsewhere is its next version.
+        """Return a kept action cache, by default its newest version.
+
+        When it is replayed with `session.run_actions`, elements that a model finds elsewhere become
+        its next version.
 
         Raises:
             NotFound: There is no such cache, or its bytes were erased.
             Refused: There is no such version.
-            BadName: It is no name.
+            BadName: The name is malformed.
         """
         return await kept_caches.get(self._workspace, name, version)
 
     @operation(needs=_reads("action_caches"), takes=Takes.LONG)
     async def action_caches(self) -> KeptCaches:
-        """The action caches that the record keeps, and how many heals nobody has looked at: what
-        `hansard actions list` prints. Raises ProjectionError, Refused as `sql`.
+        """List the kept action caches, with the number of heals that nobody has reviewed.
+
+        It is the output of `hansard actions list`. Raises ProjectionError, Refused as `sql`.
         """
         return await self._read(kept_actions.caches, "action_caches")
 
     @operation(needs=_reads("actions_log"), takes=Takes.LONG)
     async def actions_log(self, name: Name) -> ActionsLog:
-        """The versions of an action cache: who changed what, when and why: what
-        `hansard actions log` prints.
+        """Return the versions of an action cache: who changed what, when and why.
+
+        It is the output of `hansard actions log`.
 
         Raises:
             NotFound: There is no such cache.
@@ -111,13 +116,13 @@ class ActionCaches(Noun):
     async def revert_actions(
         self, name: Name, to: int, *, because: Prose = "", by: By = OS_USER
     ) -> int:
-        """Have an earlier version of an action cache be the next one: that one's number.
+        """Add an earlier version of an action cache again as the next one; return its number.
 
         Args:
-            name: The cache's.
+            name: The cache's name.
             to: The version.
-            because: Why.
-            by: Who says so.
+            because: The reason on record.
+            by: The author on record.
 
         Raises:
             NotFound: There is no such cache.
@@ -130,14 +135,15 @@ class ActionCaches(Noun):
     async def look_at_actions(
         self, name: Name, version: int | None = None, *, because: Prose = "", by: By = OS_USER
     ) -> int:
-        """State that somebody looked at all versions of an action cache up to one, and lets them
-        stand: `hansard audit` asks for heals that nobody looked at. That version's number.
+        """Record that a person reviewed the versions of an action cache up to one; return it.
+
+        `hansard audit` lists heals that nobody has reviewed.
 
         Args:
-            name: The cache's.
-            version: The newest if none is named.
-            because: What was found.
-            by: Who looked.
+            name: The cache's name.
+            version: The version; by default the newest.
+            because: The finding.
+            by: The reviewer on record.
 
         Raises:
             NotFound: There is no such cache.
@@ -151,25 +157,26 @@ class Experiences(Noun):
     """Experiences, kept by name in versions."""
 
     async def kept_experience(self, name: Name, version: int | None = None) -> Experience:
-        """An experience that the record keeps, the newest version if none is named. Nothing of it
-        is run. `session.run_experience(name)` does it, where it may be used.
+        """Return a kept experience, by default its newest version. No code of it is run.
+
+        `session.run_experience(name)` replays it, if it may be used.
 
         Raises:
             NotFound: There is no such experience, or its bytes were erased.
             Refused: There is no such version.
-            BadName, BadValue: It is no name.
+            BadName, BadValue: The name is malformed.
         """
         found = await self._kept_experience(name, version)
         return found.experience
 
     @operation(needs=lambda _: (permits.experiences(),), shows=EXPERIENCES)
     async def _kept_experience(self, name: Name, version: int | None = None) -> KeptVersion:
-        """A version of an experience that is kept, with what it may be used for."""
+        """Return a version of a kept experience, with its permitted use."""
         return await kept_experiences.get(self._workspace, name, version)
 
     @operation(needs=lambda _: (trusts(Trust.QUERY, "experiences"),), takes=Takes.LONG)
     async def experiences(self) -> KeptExperiences:
-        """The experiences that the record keeps, by name: what `hansard experience list` prints.
+        """List the kept experiences, by name: the output of `hansard experience list`.
 
         Raises:
             ProjectionError, Refused: As `sql`.
@@ -178,8 +185,7 @@ class Experiences(Noun):
 
     @operation(needs=_logs, takes=Takes.LONG)
     async def experience_log(self, name: Name) -> ExperienceLog:
-        """What is on record of an experience, the oldest first: its versions, its replays, and what
-        was said of it.
+        """Return the history of an experience, oldest first: its versions, replays and statements.
 
         Raises:
             NotFound: There is no such experience.
@@ -197,18 +203,20 @@ class Experiences(Noun):
         limit: int = HITS_MAX,
         retired: bool = False,
     ) -> ExperienceHits:
-        """The experiences that fit a task, the best first, each with why: whether it is said like
-        theirs, its words, how sure it is that they succeed, what they cost.
+        """Find the experiences that fit a task, the best first.
+
+        Each has the reasons: similar wording, common words, the estimated rate of success, the
+        cost.
 
         Args:
             task: The task's text, or words of it.
-            tools: All of which it calls.
-            address: Where it is done: an address, or a host.
-            limit: So many at most.
-            retired: Whether those that are retired are found, too.
+            tools: Tools, all of which it must call.
+            address: The place of the task: an address, or a host.
+            limit: Most results.
+            retired: True to include retired ones.
 
         Raises:
-            BadValue: Nothing is asked for, or it cannot be taken.
+            BadValue: No criterion is given, or one is invalid.
             BadQuery: The text has no words.
             ProjectionError, Refused: As `sql`.
         """
@@ -219,7 +227,7 @@ class Experiences(Noun):
         return await self._read(reads, "find_experience", task, address)
 
     def _find(self, reader: Reader, query: found_experiences.ExperienceQuery) -> ExperienceHits:
-        """The experiences that fit. A search keeps nothing: no rank tells of another role's."""
+        """Search with a new index: one that is kept would rank by what other roles see."""
         from hansard.projections.search.files import FileWords  # noqa: PLC0415 -- takes sqlite
 
         with closing(found_experiences.ExperienceIndex(FileWords())) as index:
@@ -235,21 +243,22 @@ class Experiences(Noun):
         because: Prose = "",
         by: By = OS_USER,
     ) -> int:
-        """State that a person confirms the check functions of an experience: it may act with them,
-        as the next version, whose number this is. A heal is looked at so, too, and what is retired
-        or quarantined may be used again.
+        """Record that a person confirms an experience's check functions; return the new version.
+
+        It may then act with them. A heal counts as reviewed, and a retired or quarantined
+        experience may be used again.
 
         Args:
-            name: The experience's.
-            checks: Of those that are proposed, only these.
-            digest: Which version was looked at, or its digest's beginning; the newest if none is
-                named. What came in a bundle takes it.
-            because: What was found.
-            by: Who confirms it.
+            name: The experience's name.
+            checks: Only these of the proposed checks.
+            digest: The digest, or its beginning, of the version that was reviewed; by default the
+                newest. Required for one from a bundle.
+            because: The finding.
+            by: The confirming person on record.
 
         Raises:
             NotFound: There is no such experience.
-            BadValue: No proposed check has that name, or no digest is named where it must be.
+            BadValue: No proposed check has that name, or a required digest is missing.
             Refused: No version has that digest.
         """
         found = await kept_experiences.confirm(
@@ -264,13 +273,12 @@ class Experiences(Noun):
 
     @operation(needs=_confirms(ExperienceRetired.tag), shows=EXPERIENCES)
     async def retire_experience(self, name: Name, *, because: Prose = "", by: By = OS_USER) -> bool:
-        """State that an experience is not to be used any more, until a version is confirmed again;
-        whether that is new.
+        """Retire an experience until a version is confirmed again; return False if it already is.
 
         Args:
-            name: The experience's.
-            because: Why.
-            by: Who says so.
+            name: The experience's name.
+            because: The reason on record.
+            by: The author on record.
 
         Raises:
             NotFound: There is no such experience.
@@ -280,9 +288,10 @@ class Experiences(Noun):
 
     @operation(needs=lambda _: (trusts(Trust.QUERY, "what_left"),), takes=Takes.LONG)
     async def what_left(self, run: Name) -> list[SentOut]:
-        """All that went out of a run, in order: each call of a model, a page or a tool that was
-        made, with what it was given, as it is on record. A secret stands there by its name. In SQL
-        `model_inputs` has what went to models.
+        """Return all egress of a run, in order: each executed call of a model, a page or a tool.
+
+        Calls have their recorded arguments; a secret is replaced by its name. In SQL `model_inputs`
+        has the inputs of models.
 
         Raises:
             NotFound: There is no such run.

@@ -1,13 +1,13 @@
 """Declare an operation once: its request, wire form, checks and scrubbing follow from it.
 
-An operation of a record is an async method with `@operation`. Its parameters' annotations say how
-each goes over the wire; its request, result type and signature are derived when they are first
-used. An operation of a session is declared by its request (`hansard.operations.session`).
+An operation of a record is an async method with `@operation`. The annotations of its parameters
+define their wire form; its request, result type and signature are derived at first use. An
+operation of a session is declared by its request (`hansard.operations.session`).
 
-    Name            a text that others go by; it may hold no secret
-    Text            a text; one that is a secret altogether goes by the secret's name
-    Value, Data     a program's value, as it is recorded (`hansard.domain.values`); one with names
-    Prose, Exact    a text without secrets; one that may be no secret
+    Name            a text used as a name elsewhere; it may hold no secret
+    Text            a text; if it is entirely a secret, the secret's name is sent
+    Value, Data     a program's value, as recorded (`hansard.domain.values`); values by name
+    Prose, Exact    a text from which secrets are removed; one that may not be a secret
     Content         a program's value, as a parameter of a method
     Here            a parameter that only a trusted program has
 """
@@ -50,7 +50,7 @@ R = TypeVar("R", bound=Answer)
 N = TypeVar("N", bound="Noun")
 F = TypeVar("F", bound=Callable[..., Any])
 
-TRUSTED = "ask a trusted program, or whoever runs the workspace"
+TRUSTED = "have a trusted program or the workspace's operator do it"
 
 
 class SecretName(msgspec.Struct, frozen=True, tag_field="is", tag="secret"):
@@ -68,7 +68,7 @@ EMPTY_DATA = msgspec.Raw(b"{}")
 
 
 class Kind(Enum):
-    """How a field goes over the wire."""
+    """The wire form of a field."""
 
     NAME = "name"
     VALUE = "value"
@@ -79,7 +79,7 @@ class Kind(Enum):
 
 _KINDS: dict[Any, Kind] = {
     Name: Kind.NAME,
-    Optional[Name]: Kind.NAME,  # noqa: UP045 -- the type checker knows no `|` of an annotated one
+    Optional[Name]: Kind.NAME,  # noqa: UP045 -- the type checker rejects `|` here
     list[Name]: Kind.NAME,
     Value: Kind.VALUE,
     list[Value]: Kind.VALUES,
@@ -88,7 +88,7 @@ _KINDS: dict[Any, Kind] = {
 
 
 def kinds_of(request: type[Ask]) -> dict[str, Kind]:
-    """How each field of a request goes over the wire, in order."""
+    """Return the wire form of each field of a request, in order."""
     hints = get_type_hints(request, include_extras=True)
     return {each: _KINDS.get(hints[each], Kind.PLAIN) for each in request.__struct_fields__}
 
@@ -96,41 +96,49 @@ def kinds_of(request: type[Ask]) -> dict[str, Kind]:
 class Ask(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="op"
 ):
-    """A request of an operation. Its fields are in the order in which the operation takes them."""
+    """The request of an operation. Its fields are in the order of the operation's parameters."""
 
 
 class ChainKind(Enum):
-    """What an operation is in the chain of its agent's calls."""
+    """The position of an operation in the chain of its agent's calls."""
 
     STEP = "step"
-    """A step: while it is asked for, another call of the same scope overlaps with it."""
+    """A step: another call of the same scope during it overlaps with it."""
 
     FACT = "fact"
-    """What is stated where a call could be made."""
+    """A statement, made where a call could be made."""
 
     NONE = "none"
-    """It may be asked for anywhere."""
+    """Allowed anywhere."""
 
 
 class Takes(Enum):
-    """What answering takes: those of one kind wait for the same places."""
+    """The cost class of an operation: operations of one class share the same slots."""
 
     LITTLE = "little"
     RUN = "run"
     """A whole run is read."""
 
     LONG = "long"
-    """A core, for seconds."""
+    """A core is used for seconds."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One operation. Its `name` is `<group>.<method>`: the method of that name answers it.
 
-    needs: of a request, what the role needs for it. result: the type of what it comes to.
-    fields: those of its request, in order. shows: the kind of artifact that it names, begins: which
-    may begin with it. codecs: of an operation of a record, how its
-    parameters become those fields and come back. signature: how a restricted agent calls it, here:
-    with what only a trusted program has. attribute: the method that answers it.
+    Attributes:
+        request: The type of its request.
+        result: The type of its result.
+        needs: Returns the permissions that a request requires of the role.
+        place: Its position in the chain of calls.
+        takes: Its cost class.
+        fields: The wire forms of the request's fields, in order.
+        shows: The kind of artifact that it names.
+        begins: True if the artifact may begin with it.
+        codecs: For an operation of a record, the conversions between parameters and fields.
+        signature: The signature for a restricted agent.
+        here: The signature with the parameters that only a trusted program has.
+        attribute: The method that answers it.
     """
 
     name: str
@@ -149,21 +157,21 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        """What it is asked of: `record`, or the part of a session, or a block in one."""
+        """The object that has it: `record`, or a part of a session, or a block in one."""
         return self.name.partition(".")[0]
 
     @property
     def method(self) -> str:
-        """What it is called there."""
+        """The name of the method."""
         return self.name.partition(".")[2]
 
     @property
     def called(self) -> str:
-        """What messages call it: that of a session itself by its method alone."""
+        """The name in messages; for an operation of the session itself, its method alone."""
         return self.method if self.group in ("facts", "session") else self.name
 
     def asked(self, args: Sequence[Any], kwargs: Mapping[str, Any], scrub: Scrub | None) -> Ask:
-        """The request of a call, without secrets. Raises TypeError, BadValue, NotOffered."""
+        """Build the request of a call, without secrets. Raises TypeError, BadValue, NotOffered."""
         try:
             given = self.here.bind(None, *args, **kwargs).arguments
         except TypeError as error:
@@ -184,7 +192,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def answer(self, record: Any, request: Ask, actor: object) -> Any:
-        """What `record` answers to a request of `actor`. Raises BadValue, and what it raises."""
+        """Run a request of `actor` on `record`. Raises BadValue, and the operation's errors."""
         given = {
             name: codec.decode(getattr(request, name), f"{self.called}({name})")
             for name, codec in self.codecs.items()
@@ -202,8 +210,12 @@ def _same(value: Any, *_: object) -> Any:
 
 
 class Codec(msgspec.Struct, frozen=True):
-    """How a parameter goes over the wire: the type of its field, how a client encodes it (of the
-    value, its name and the redaction), how the service decodes it (of the value, and where).
+    """The wire form of a parameter.
+
+    Attributes:
+        wire: The type of its field.
+        encode: The client's conversion, of the value, its name and the redaction.
+        decode: The service's conversion, of the value and its place.
     """
 
     wire: Any
@@ -227,7 +239,7 @@ def _exact(value: Any, name: str, scrub: Scrub | None) -> str:
     text = values.plain(value, name, scrub)
     if isinstance(text, str):
         return text
-    fact = "it is no text, is a secret, or has a lone surrogate"
+    fact = "not a text, a secret, or with a lone surrogate"
     raise BadValue(name, fact, "give a text; a secret as a variable")
 
 
@@ -240,7 +252,7 @@ def _named(value: Any, name: str, scrub: Scrub | None) -> msgspec.Raw:
 
 
 def data_of(raw: msgspec.Raw, where: str) -> dict[str, Any]:
-    """A field's values by their names. Raises BadValue."""
+    """Return a field's values by their names. Raises BadValue."""
     found = values.load(raw)
     if type(found) is not dict:
         raise BadValue(where, f"{found!r:.80}", "give values by their names")
@@ -252,14 +264,14 @@ def _list(value: Any, *_: object) -> Any:
 
 
 def choice(kind: type[Enum]) -> Codec:
-    """One of an enumeration, or its value."""
+    """Return the codec of an enumeration, by member or value."""
     return Codec(kind, lambda value, name, _: chosen(kind, value, name))
 
 
 def event_point(at: object, *_: object) -> str | None:
-    """A point of a run that a role may name. Raises NotOffered."""
+    """Return a point of a run that a role may name. Raises NotOffered."""
     if at is not None and not isinstance(at, str):
-        raise NotOffered(f"view(at={at!r:.40})", "give the id of an event that it was shown")
+        raise NotOffered(f"view(at={at!r:.40})", "give the id of an event that the agent was shown")
     return at
 
 
@@ -279,7 +291,7 @@ Named = Annotated[Mapping[str, Any], Codec(Data, _named, data_of)]
 
 
 def _codec_of(hint: Any) -> Codec | None:
-    """How a parameter of a type goes over the wire; None for one that does not."""
+    """Return the codec of a parameter's type; None for a parameter that is not sent."""
     if get_origin(hint) is Annotated:
         for mark in get_args(hint)[1:]:
             if isinstance(mark, Codec):
@@ -295,7 +307,7 @@ def _codec_of(hint: Any) -> Codec | None:
 
 
 class _Declared(msgspec.Struct, frozen=True):
-    """What is stated of a method beside its signature."""
+    """The arguments of `operation` for a method."""
 
     method: Callable[..., Any]
     needs: Callable[[Any], tuple[Need, ...]]
@@ -305,7 +317,7 @@ class _Declared(msgspec.Struct, frozen=True):
 
 
 def free(_: Any) -> tuple[Need, ...]:
-    """Nothing is needed."""
+    """Return no permissions: none are required."""
     return ()
 
 
@@ -316,14 +328,14 @@ def operation(
     shows: ArtifactKind[Any] | None = None,
     begins: bool = False,
 ) -> Callable[[F], F]:
-    """Declare an async method as an operation of a record; it stays as it is.
+    """Declare an async method as an operation of a record; the method is unchanged.
 
     Args:
-        needs: Of a request, what the role of a restricted agent needs for it.
-        takes: What answering takes.
-        shows: The kind of the artifact that its request names: on record as shown before it is
-            answered, and not there for a role that is not cleared for it.
-        begins: The artifact may begin with it.
+        needs: Returns the permissions that a request requires of a restricted agent's role.
+        takes: The cost class.
+        shows: The kind of the artifact that a request names: it is recorded as shown before the
+            answer, and does not exist for a role without clearance for it.
+        begins: True if the artifact may begin with it.
     """
 
     def declare(method: F) -> F:
@@ -335,7 +347,7 @@ def operation(
 
 
 def of_record(*nouns: type[Noun]) -> dict[str, Operation]:
-    """The operations that nouns declare, by name."""
+    """Return the operations that nouns declare, by name."""
     kinds = dict.fromkeys(kind for noun in nouns for kind in noun.__mro__)
     methods = [each for kind in kinds for each in vars(kind).values()]
     found = [_derived(each.declared) for each in methods if hasattr(each, "declared")]
@@ -382,7 +394,7 @@ def _derived(declared: _Declared) -> Operation:
 
 
 def sent(cls: type[N]) -> type[N]:
-    """Have a class send each operation that it inherits, by its `_send`."""
+    """Decorate a class to send each operation that it inherits, by its `_send`."""
     for each in of_record(cls).values():
         setattr(cls, each.attribute, _sender(getattr(cls, each.attribute), each))
     return cls
@@ -401,20 +413,22 @@ def _sender(method: Any, operation: Operation) -> Any:
 
 
 class Noun:
-    """Operations on one kind of thing, each an async method. Who has them says over which workspace
-    and tables: a trusted program over all of it, the service over what a principal's role sees. A
-    restricted agent sends them (`sent`).
+    """Operations on one kind of thing, each an async method.
+
+    The class that inherits them supplies workspace and tables: a trusted program's record all of
+    it, the service's the part that a principal's role sees. A restricted agent's sends them
+    (`sent`).
     """
 
     _workspace: Workspace
 
     def _demand_own(self, method: str, by: str) -> None:
-        """Raise NotOffered where this one may not act in the name of another."""
+        """Raise NotOffered if the caller may not act in the name of another."""
 
     if TYPE_CHECKING:
 
         def _read(self, reads: Callable[[Reader], R], what: str, *words: object) -> Awaitable[R]:
-            """What one of our own reads finds in the tables; `what` is asked, of which `words`."""
+            """Run one of our own reads on the tables; `what` and `words` identify it on record."""
 
         def _ask(
             self,
@@ -423,7 +437,7 @@ class Noun:
             parameters: Sequence[object],
             tables: Mapping[str, Any] = NOTHING,
         ) -> Awaitable[SqlAnswer]:
-            """The answer of the tables to a statement."""
+            """Answer an SQL statement from the tables."""
 
         async def _label_of_runs(self, runs: Sequence[str]) -> Label | None:
-            """The label of what is learned from runs."""
+            """Return the label of data learned from runs."""

@@ -1,4 +1,4 @@
-"""Spaces of memory as a restricted agent has them: asked for by the space's name."""
+"""Memory spaces of a restricted agent, addressed by the space's name."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from hansard.operations.declare import By, Name, Noun, Point, Prose, free, opera
 
 
 class FileOp(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What becomes of a file in a change: `op` is create (text, link), edit (old, new), insert
-    (line, text), append (text), rename (to) or delete.
+    """A change of one file.
+
+    `op` is create (text, link), edit (old, new), insert (line, text), append (text), rename (to) or
+    delete.
     """
 
     op: str
@@ -32,7 +34,7 @@ class FileOp(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     to: str = ""
 
     def add_to(self, change: MemoryChange) -> None:
-        """Have a change do this. Raises BadValue."""
+        """Add this to a change. Raises BadValue."""
         match self.op:
             case "create":
                 change.create(self.path, self.text, link=self.link)
@@ -52,7 +54,7 @@ class FileOp(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 def changes(request: Any) -> tuple[Need, ...]:
-    """To change the files, where it says of which space; else the session finds it."""
+    """Return the permissions to change the files, if it names a space; else the session checks."""
     if not request.space:
         return ()
     ops = getattr(request, "ops", [request])
@@ -61,35 +63,36 @@ def changes(request: Any) -> tuple[Need, ...]:
 
 
 class Spaces(Noun):
-    """Spaces of memory: their files as a role sees them, and changes where nobody is to be asked.
-    What is shown is on record before.
+    """Memory spaces: their files as a role sees them, and changes that need no approval.
+
+    Shown files are recorded before they are returned.
     """
 
     _shown: Callable[[Label | None], Awaitable[None]]
-    """Puts on record that the role is shown what has a label."""
+    """Records that the role is shown data of a label."""
 
     if TYPE_CHECKING:
 
         async def _space(self, space: str) -> MemoryStore:
-            """A space as the role sees it."""
+            """Return a space as the role sees it."""
 
     @operation(needs=free)
     async def memory_entry(self, space: Name, path: Name, at: Point = None) -> MemoryEntry:
-        """A file. at: the id of a change that the role is shown, or a time."""
+        """Return a file, now or at `at`: the id of a change that the role was shown, or a time."""
         found = await (await self._space(space)).entry(path, at)
         await self._shown(label_of(found.label))
         return found
 
     @operation(needs=free)
     async def memory_entries(self, space: Name, at: Point = None) -> list[MemoryEntry]:
-        """All files that the role sees, by path."""
+        """Return all files that the role sees, by path."""
         found = await (await self._space(space)).entries(at)
         await self._shown(join(*(label_of(each.label) for each in found)).stored)
         return found
 
     @operation(needs=free)
     async def memory_history(self, space: Name, path: Name | None = None) -> list[MemoryVersion]:
-        """The versions of a file, or the changes of all that the role sees."""
+        """Return the versions of a file, or the changes of all that the role sees."""
         store = await self._space(space)
         await self._shown(await store.label())
         return await store.versions(path)
@@ -98,14 +101,14 @@ class Spaces(Noun):
     async def memory_diff(
         self, space: Name, path: Name | None, before: Point, after: Point = None
     ) -> str:
-        """What became of a file, or of all that the role sees, between two points."""
+        """Return the differences of a file, or of all that the role sees, between two points."""
         store = await self._space(space)
         await self._shown(await store.label())
         return await store.diff(path, before or "", after)
 
     @operation(needs=free)
     async def memory_blame(self, space: Name, path: Name) -> list[BlamedLine]:
-        """The change that brought each line of a file."""
+        """Return for each line of a file the change that added it."""
         store = await self._space(space)
         await self._shown(await store.label())
         return await store.blame(path)
@@ -124,7 +127,7 @@ class Spaces(Noun):
         store = await self._space(space)
         files = (await store.state()).files
         named = [files[path].label for op in ops for path in (op.path, op.to) if path in files]
-        await self._shown(join(*named).stored)  # what is said goes by how they stand
+        await self._shown(join(*named).stored)  # the response depends on their content
         change = MemoryChange()
         for each in ops:
             each.add_to(change)

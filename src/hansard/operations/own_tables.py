@@ -1,7 +1,7 @@
-"""Tables of an analyst's own, as Arrow: what a question in SQL is given beside the record's tables.
+"""An analyst's own tables, as Arrow, for use in one SQL query.
 
-They are read and converted here, in the process of whoever asks; the worker that answers is handed
-the bytes, and opens nothing. They take pyarrow, which has no types.
+They are read and converted in the caller's process; the worker that answers gets the bytes, and
+opens nothing. They need pyarrow, which has no type annotations.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ FORMS = (
 
 
 def as_arrow(tables: Mapping[str, Any], bytes_max: int = answer.BYTES_MAX) -> dict[str, bytes]:
-    """Tables by name, each as an Arrow IPC stream; a text or a path is a file's. Raises BadValue
-    for what is no table, no name, or more than `bytes_max` altogether, and NotInstalled.
+    """Convert tables to Arrow IPC streams, by name; a text or a path names a file.
+
+    Raises BadValue for an invalid table or name, or more than `bytes_max` bytes in all, and
+    NotInstalled.
     """
     if not ARROW:
-        raise NotInstalled("pyarrow", "a table of your own", "leave it out")
+        raise NotInstalled("pyarrow", "a table of your own", "omit tables=")
     if not isinstance(tables, Mapping):
         raise BadValue(answer.WHERE, f"{tables!r:.80} has no names", 'give tables={"name": frame}')
     answer.check(dict.fromkeys(tables, b""))
@@ -40,15 +42,15 @@ def as_arrow(tables: Mapping[str, Any], bytes_max: int = answer.BYTES_MAX) -> di
 
 
 def _bytes(name: str, frame: Any) -> bytes:
-    import pyarrow as pa  # noqa: PLC0415 -- for whoever has such a table
-    from pyarrow import ipc  # noqa: PLC0415 -- for whoever has such a table
+    import pyarrow as pa  # noqa: PLC0415 -- only for own tables
+    from pyarrow import ipc  # noqa: PLC0415 -- only for own tables
 
     try:
         table = _table(frame)
         names = [each.lower() for each in table.column_names]
         if not names or len(set(names)) < len(names):
             shown = ", ".join(table.column_names) or "none"
-            remedy = "give at least one, and each another name"
+            remedy = "give at least one, with unique names"
             raise BadValue(answer.WHERE, f"the columns of {name!r} are {shown:.200}", remedy)
         sink = pa.BufferOutputStream()
         with ipc.new_stream(sink, table.schema) as writer:
@@ -56,14 +58,14 @@ def _bytes(name: str, frame: Any) -> bytes:
     except (pa.ArrowException, OSError, UnicodeError, TypeError, ValueError) as error:
         if isinstance(error, BadValue):
             raise
-        fact = f"{name!r} is no table ({error!s:.300})"
+        fact = f"{name!r} is not a table ({error!s:.300})"
         raise BadValue(answer.WHERE, fact, f"give {FORMS}") from error
     return bytes(sink.getvalue())
 
 
 def _table(frame: Any) -> Any:
-    """A frame as a pyarrow.Table."""
-    import pyarrow as pa  # noqa: PLC0415 -- for whoever has such a table
+    """Convert a frame to a pyarrow.Table."""
+    import pyarrow as pa  # noqa: PLC0415 -- only for own tables
 
     match frame:
         case str() | os.PathLike():
@@ -85,8 +87,8 @@ def _table(frame: Any) -> Any:
 
 
 def _of_rows(rows: list[Any]) -> Any:
-    """A table of dicts; what a row lacks is NULL."""
-    import pyarrow as pa  # noqa: PLC0415 -- for whoever has such a table
+    """Build a table of dicts; missing keys are NULL."""
+    import pyarrow as pa  # noqa: PLC0415 -- only for own tables
 
     if not all(isinstance(row, Mapping) for row in rows):
         message = "not every row is a dict"
@@ -99,19 +101,19 @@ def _of_rows(rows: list[Any]) -> Any:
 
 
 def _parquet(path: Path) -> Any:
-    from pyarrow import parquet  # noqa: PLC0415 -- for this format alone
+    from pyarrow import parquet  # noqa: PLC0415 -- only for this format
 
     return parquet.read_table(path)
 
 
 def _csv(path: Path) -> Any:
-    from pyarrow import csv  # noqa: PLC0415 -- for this format alone
+    from pyarrow import csv  # noqa: PLC0415 -- only for this format
 
     return csv.read_csv(path)
 
 
 def _json(path: Path) -> Any:
-    """One list of objects, or one object a line."""
+    """Read one list of objects, or one object a line."""
     data = path.read_bytes()
     try:
         found = msgspec.json.decode(data)
@@ -121,8 +123,8 @@ def _json(path: Path) -> Any:
 
 
 def _arrow(path: Path) -> Any:
-    """An IPC stream, or an IPC file (Feather)."""
-    from pyarrow import ipc  # noqa: PLC0415 -- for this format alone
+    """Read an IPC stream, or an IPC file (Feather)."""
+    from pyarrow import ipc  # noqa: PLC0415 -- only for this format
 
     data = path.read_bytes()
     opened = ipc.open_file if data.startswith(b"ARROW1") else ipc.open_stream
@@ -138,16 +140,16 @@ READERS: dict[str, Callable[[Path], Any]] = {
     ".arrow": _arrow,
     ".feather": _arrow,
 }
-"""What reads a file, by how its name ends."""
+"""Readers of files, by extension."""
 
 
 def _read(path: Path) -> Any:
     reads = READERS.get(path.suffix.lower())
     if reads is None:
-        fact = f"{path.name!r} is not read"
-        raise BadValue(answer.WHERE, fact, f"name it {listed(READERS)}, as what it is")
+        fact = f"the format of {path.name!r} is unknown"
+        raise BadValue(answer.WHERE, fact, f"give a file with extension {listed(READERS)}")
     size = path.stat().st_size
     if size > answer.BYTES_MAX:
         fact = f"{path.name!r} has {size:,} bytes, the most is {answer.BYTES_MAX:,}"
-        raise BadValue(answer.WHERE, fact, "leave out columns and rows, or sum them up before")
+        raise BadValue(answer.WHERE, fact, "leave out columns and rows, or aggregate first")
     return reads(path)

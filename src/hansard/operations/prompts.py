@@ -52,15 +52,17 @@ from hansard.operations.declare import (
 from hansard.projections.reader import Reader
 
 Read = Callable[[Callable[[Reader], PromptEvidence]], Awaitable[PromptEvidence]]
-"""Has one of our own reads answered by the tables."""
+"""Runs one of our own reads on the tables."""
 
 PRODUCTION = "production"
-"""The alias that is moved where none is named."""
+"""The default alias."""
 
 
 class Promotion(msgspec.Struct, frozen=True):
-    """Which version an alias is to name, and what speaks for it: the verdict of an experiment, the
-    newest that has both versions if none is named, or `because`.
+    """The version that an alias shall name, and the reason.
+
+    The reason is the verdict of an experiment, by default the newest with both versions, or
+    `because`.
     """
 
     reference: str
@@ -71,14 +73,14 @@ class Promotion(msgspec.Struct, frozen=True):
 
 
 async def promoted(workspace: Workspace, read: Read, request: Promotion) -> PromptEvidence | None:
-    """Move the alias; what the experiment says, None where none was asked. The alias must name then
-    what it named when the experiment was asked.
+    """Move the alias; return the experiment's verdict, None without an experiment.
 
-    Raises Refused (no verdict *better*), PromptConflict, NotFound, BadName, BadValue.
+    The alias must still name the version that was compared. Raises Refused (no verdict *better*),
+    PromptConflict, NotFound, BadName, BadValue.
     """
     if request.because and request.experiment is not None:
         fact = f"{request.because!r:.80}, and experiment {request.experiment!r:.80}"
-        raise BadValue("because", fact, "give one of both: a reason, or whose verdict counts")
+        raise BadValue("because", fact, "give one of them")
     prompt_rules.check_alias(request.alias)
     found = await store.get(workspace, request.reference)
     state = (await versions.read(workspace, PROMPTS, found.name)).state
@@ -124,8 +126,9 @@ class Prompts(Noun):
 
     @operation(needs=lambda _: (permits.prompts(),), shows=PROMPTS)
     async def prompt(self, reference: str) -> Prompt:
-        """A version of a prompt: `.format(query=...)` gives its text, and a call that is given that
-        text has the version on record (docs/prompts.md).
+        """Return a version of a prompt (docs/prompts.md).
+
+        `.format(query=...)` fills in its text; a call with that text has the version on record.
 
         Args:
             reference: `rag@production` by an alias, `rag@3` by its number, `rag` for the newest
@@ -133,15 +136,16 @@ class Prompts(Noun):
 
         Raises:
             NotFound: There is no such prompt.
-            Refused: It has no such version or alias.
-            BadName: It is no reference.
+            Refused: The prompt has no such version or alias.
+            BadName: The reference is malformed.
         """
         return await store.get(self._workspace, reference)
 
     @operation(needs=lambda _: (permits.prompts(),))
     async def prompts(self) -> list[Prompt]:
-        """The prompts, by their names, each as its newest version that is not retired. Reads all
-        that is on record of prompts.
+        """List the prompts, by name, each in its newest version that is not retired.
+
+        Reads the streams of all prompts.
         """
         return await store.newest(self._workspace)
 
@@ -159,23 +163,24 @@ class Prompts(Noun):
         metrics: Here[Mapping[str, float]] = NOTHING,
         by: By = OS_USER,
     ) -> int:
-        """Add a version to a prompt, which begins with its first: its number, or that of the
-        version that says the same already.
+        """Add a version to a prompt, new or existing; return its number.
+
+        If an equal version exists, none is added, and that one's number is returned.
 
         Args:
             name: The prompt's name; without `@`.
-            text: The text; `{query}` is a variable, and `{{query}}` stands for itself, as any other
-                brace does. At most 64 KiB.
+            text: The text; `{query}` is a variable, and `{{query}}` is literal, as is any other
+                brace. At most 64 KiB.
             model: The model that it is meant for.
-            parameters: What else the model is given, by name.
-            parents: The versions that it is made of: the newest if not given, two for a merge.
+            parameters: Further parameters of the model, by name.
+            parents: The versions that it is derived from: by default the newest, two for a merge.
             feedback_applied: Feedback on its parents that it answers.
-            because: Why it is made.
-            metrics: What its source claims of it, by name.
-            by: Who adds it.
+            because: The reason on record.
+            metrics: Metrics that its source claims, by name.
+            by: The author on record.
 
         Raises:
-            BadName, BadValue: A name is not one; the text is empty, too long or a secret.
+            BadName, BadValue: A name is malformed; the text is empty, too long or a secret.
             Refused: There is no such parent.
         """
         if not isinstance(text, str) or not text.strip():  # type: ignore[redundant-expr]  # untyped callers
@@ -203,24 +208,25 @@ class Prompts(Noun):
         take_away: bool = False,
         by: By = OS_USER,
     ) -> bool:
-        """Have an alias name a version; False where it does already. What it named before stays on
-        record.
+        """Set an alias to a version; return False if it already names it.
+
+        The version that it named before stays on record.
 
         Args:
             reference: The version: `rag@3`.
             alias: The alias, such as `production`.
-            because: Why.
+            because: The reason on record.
             expected: The version that it names now, None for none: any other one is a conflict. By
-                default the version that it names when this is called.
-            take_away: Take the alias away instead; the reference is then its prompt.
-            by: Who moves it.
+                default the version at the time of the call.
+            take_away: Remove the alias instead; the reference is then its prompt.
+            by: The author on record.
 
         Raises:
-            PromptConflict: It was moved by somebody else meanwhile, or does not name what it is
-                `expected` to; the error has both versions.
-            Refused: The version is retired, or there is none.
+            PromptConflict: Another writer moved it first, or it does not name the `expected`
+                version; the error has both versions.
+            Refused: The version is retired, or does not exist.
             NotFound: There is no such prompt.
-            BadName: It is no alias, or no reference.
+            BadName: The alias or the reference is malformed.
         """
         move = Move(alias=alias, take_away=take_away, expected=expected, because=because)
         found = await store.move(self._workspace, reference, move, by=by)
@@ -236,19 +242,19 @@ class Prompts(Noun):
         run: Here[str] = "",
         by: By = OS_USER,
     ) -> int:
-        """Put on record what somebody said of a version of a prompt: that version's number.
+        """Record feedback on a version of a prompt; return that version's number.
 
         Args:
-            reference: Which one.
-            text: What was said: a rule's name, such as `too_verbose`, or a sentence.
-            rating: How satisfied they were, from 0 to 1.
-            run: The run that it was said of.
-            by: Who says so.
+            reference: The version.
+            text: The feedback: a rule's name, such as `too_verbose`, or a sentence.
+            rating: The satisfaction, from 0 to 1.
+            run: The run that the feedback is about.
+            by: The author on record.
 
         Raises:
             NotFound: There is no such prompt or run.
             Refused: There is no such version.
-            BadValue: The rating is no such number, or neither text nor rating is given.
+            BadValue: The rating is invalid, or neither text nor rating is given.
         """
         found = await store.feed_back(
             self._workspace, reference, text, rating=rating, run=run, by=by
@@ -257,29 +263,30 @@ class Prompts(Noun):
 
     @operation(needs=_states(PromptRetired.tag), shows=PROMPTS)
     async def retire_prompt(self, reference: str, *, because: Prose = "", by: By = OS_USER) -> bool:
-        """Have a version not be used any more: it can be read, and no alias may name it. False
-        where it is retired.
+        """Retire a version: it stays readable, and no alias may name it.
+
+        Return False if it is already retired.
 
         Args:
-            reference: Which one.
-            because: Why.
-            by: Who says so.
+            reference: The version.
+            because: The reason on record.
+            by: The author on record.
 
         Raises:
             Refused: An alias names it, or there is no such version.
             NotFound: There is no such prompt.
-            BadValue: No version is named.
+            BadValue: The reference names no version.
         """
         found = await store.retire(self._workspace, reference, because=because, by=by)
         return found.is_new
 
     @operation(needs=_reports, takes=Takes.LONG)
     async def prompt_report(self, name: str | None = None, *, alpha: float = 0.05) -> PromptReport:
-        """How the versions of a prompt did, or of all: what `hansard prompt report` prints.
+        """Report the results of a prompt's versions, or of all: as `hansard prompt report`.
 
         Args:
-            name: The prompt; all of them without one.
-            alpha: One less the confidence of the intervals.
+            name: The prompt; by default all.
+            alpha: One minus the confidence level of the intervals.
 
         Raises:
             NotFound: There is no such prompt.
@@ -299,20 +306,21 @@ class Prompts(Noun):
         because: Prose = "",
         by: By = OS_USER,
     ) -> PromptEvidence | None:
-        """Move an alias to a version that an experiment says is better than the one that the alias
-        names; what the experiment says, None where none was asked.
+        """Move an alias to a version that an experiment found better than the present one.
+
+        Return the experiment's verdict, None without an experiment.
 
         Args:
             reference: The version.
             alias: The alias.
-            experiment: Whose verdict counts: an experiment with both versions as prompts of arms;
-                the newest such without one.
-            because: Why it is moved without a verdict; with it no experiment is asked.
-            by: Who moves it.
+            experiment: The experiment whose verdict counts, with both versions as prompts of arms;
+                by default the newest such one.
+            because: The reason to move it without a verdict.
+            by: The author on record.
 
         Raises:
-            Refused: The verdict is another one than *better*, or nothing compares the two.
-            PromptConflict: The alias was moved by somebody else meanwhile.
+            Refused: The verdict is not *better*, or no experiment compares the two.
+            PromptConflict: Another writer moved the alias first.
             NotFound: There is no such prompt.
             BadValue: Both an experiment and `because` are given.
             ProjectionError: As `sql`.
@@ -335,7 +343,8 @@ class Prompts(Noun):
         because: str = "",
         by: str = OS_USER,
     ) -> Prompt:
-        """Add the version of a prompt that answers what was said of it; see `Record.evolve`.
+        """Add a version of a prompt that answers feedback; see `Record.evolve`.
+
         `using` may be a coroutine function.
         """
         self._demand_own("evolve", by)
@@ -349,7 +358,7 @@ class Prompts(Noun):
     async def _evolved(
         self, before: Prompt, after: Prompt, feedback: Sequence[str], because: str, by: str
     ) -> Prompt:
-        """The version that an evolved text is added as; the one before where it is the same."""
+        """Add an evolved text as a version and return it; the one before if it is the same."""
         version = await self.add_prompt(
             before.name,
             after.text,

@@ -1,4 +1,4 @@
-"""All operations that every record has, whoever asks."""
+"""The operations of every record, of trusted programs and restricted agents."""
 
 from __future__ import annotations
 
@@ -9,4 +9,7 @@ from hansard.operations.runs import Runs
 
 
 class RecordOperations(Queries, Runs, Prompts, ActionCaches, Experiences):
-    """The operations of a record: a trusted program's run here, a restricted agent's are sent."""
+    """The operations of a record.
+
+    A trusted program's run in its process; a restricted agent's are sent.
+    """

@@ -1,6 +1,7 @@
-"""What `record.compare` and `record.why` answer: the structs that the commands print, with the
-forms that a notebook and a terminal show. Both are made of the same blocks as the commands' tables
-(`hansard.inspect.comparison_parts`).
+"""The results of `record.compare`, `record.audit` and `record.why`.
+
+They are the structs that the commands print, with forms for a notebook and a terminal, built from
+the same blocks as the commands' tables (`hansard.inspect.comparison_parts`).
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ from hansard.projections.reader import Reader
 from hansard.projections.report import Question
 
 PLOTS = ("intervals", "pairs", "curves")
-"""Pictures that a comparison has of each metric."""
+"""Plots of each metric of a comparison."""
 
 SHOWN_ROWS = 50
 """Rows of one table that a notebook and `rich.print` show."""
 
 SHOWN_CHARACTERS = 200
-"""Of a text there."""
+"""Characters of a text that they show."""
 
 FOUND_MAX = 3
-"""Findings of one kind in one experiment there."""
+"""Findings of one kind in one experiment that they show."""
 
 S = TypeVar("S", bound=Answer)
 T = TypeVar("T")
 
 
 class AuditOptions(TypedDict, total=False):
-    """What `record.audit` may be asked, as `hansard audit` may be.
+    """Options of `record.audit`, as of `hansard audit`.
 
     Attributes:
-        flip: How far thresholds of decisions are moved; 0.01 if nothing is given.
+        flip: How far thresholds of decisions are moved; 0.01 by default.
         kinds: Only these topics or kinds of findings, or one.
-        experiment: Only what is found in this experiment.
-        severity: Only so bad or worse: `high`, `medium` or `low`.
+        experiment: Only findings in this experiment.
+        severity: Only this severity or worse: `high`, `medium` or `low`.
     """
 
     flip: float
@@ -57,7 +58,7 @@ class AuditOptions(TypedDict, total=False):
 
 
 class AuditQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked: of a run, `last` being the newest, or of all of the record."""
+    """The arguments of an audit: of a run, or `last` for the newest, or of the whole record."""
 
     run: str | None = None
     flip: Annotated[float, msgspec.Meta(ge=0)] = 0.01
@@ -67,7 +68,7 @@ class AuditQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @classmethod
     def of(cls, run: str | None, options: Mapping[str, Any]) -> Self:
-        """Raises BadOption, BadValue."""
+        """Build it from the arguments of `record.audit`. Raises BadOption, BadValue."""
         check_options("record.audit", options, AuditOptions.__annotations__)
         fields = {"run": run, **options}
         if isinstance(fields.get("kinds"), str):
@@ -75,24 +76,24 @@ class AuditQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return _converted("record.audit", "AuditOptions", fields, cls)
 
     def answer(self, reader: Reader) -> AuditReport:
-        """What is found. Raises NotFound, UnknownFilter."""
+        """Run the audit. Raises NotFound, UnknownFilter."""
         run = find_run_in(reader, self.run) if self.run is not None else None
         only = Only(kinds=self.kinds, experiment=self.experiment, severity=self.severity)
         return shown(audit(reader, run, self.flip, only), AuditReport)
 
 
 class CompareOptions(TypedDict, total=False):
-    """What `record.compare` may be asked beside the experiment, as `hansard compare` may be.
+    """Options of `record.compare` beside the experiment, as of `hansard compare`.
 
     Attributes:
         metric: Judge by this metric instead of the plan's.
-        baseline: Compare with this arm; the first one if it is not given.
-        by: Also for each value of this label of runs.
+        baseline: Compare with this arm; by default the first.
+        by: Also compare for each value of this label of runs.
         lower_is_better: Metrics, or one, of which less is better.
         higher_is_better: Metrics, or one, of which more is better.
-        missing: What a trial without a value counts as, in place of what the plan says: `failure`,
+        missing: How a trial without a value counts, instead of the plan's rule: `failure`,
             `excluded` or `worst-case`.
-        all_pairs: Each arm beside each other one, and a ranking, in `report.ranking`.
+        all_pairs: Compare each pair of arms, with a ranking in `report.ranking`.
     """
 
     metric: str | None
@@ -105,11 +106,11 @@ class CompareOptions(TypedDict, total=False):
 
 
 _FIELDS = {"lower_is_better": "lower", "higher_is_better": "higher"}
-"""Options that a question has under another name."""
+"""Options that `Question` has under another name."""
 
 
 def question_of(experiment: str, options: Mapping[str, Any]) -> Question:
-    """What is asked of an experiment. Raises BadOption, BadValue."""
+    """Build a comparison's arguments from those of `record.compare`. Raises BadOption, BadValue."""
     check_options("record.compare", options, CompareOptions.__annotations__)
     fields = {_FIELDS.get(name, name): value for name, value in options.items()}
     for name in _FIELDS.values():
@@ -120,41 +121,42 @@ def question_of(experiment: str, options: Mapping[str, Any]) -> Question:
 
 
 def _converted(method: str, options: str, fields: dict[str, Any], kind: type[T]) -> T:
-    """Options as what is asked. Raises BadValue."""
+    """Convert options to a question. Raises BadValue."""
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        remedy = f"see what hansard.{options} says of each"
+        remedy = f"see hansard.{options}"
         raise BadValue(method, str(error), remedy) from error
 
 
 class Shown(Brief):
-    """What a notebook and `rich.print` show whole."""
+    """A report that a notebook and `rich.print` show in full."""
 
     __slots__ = ()
 
     @abstractmethod
     def _blocks(self) -> Iterator[Block]:
-        """What it says to people."""
+        """Yield the blocks to show."""
 
     def _repr_html_(self) -> str:
         return "".join(_html(block) for block in self._blocks())
 
     def __rich__(self) -> Any:
-        """As texts and tables of rich."""
-        from rich.console import Group  # noqa: PLC0415 -- for whoever asks for it
+        """Return the texts and tables of rich."""
+        from rich.console import Group  # noqa: PLC0415 -- only for rich
 
         return Group(*(each for block in self._blocks() for each in _rich(block)))
 
 
 class ComparisonReport(Shown, Comparison, tag_field="kind", tag="comparison", kw_only=True):
-    """The arms of an experiment beside each other, as `hansard compare` has them. A notebook and
-    `rich.print` show all of it but the pictures; `lines()` gives it row by row.
+    """The comparison of the arms of an experiment, as of `hansard compare`.
+
+    A notebook and `rich.print` show all of it but the plots; `lines()` yields it row by row.
 
     Attributes:
         report: Its parts: `judged` and `beside` have a part for each metric, with its `arms`, its
             `comparisons` with the baseline and their verdicts, each a list of dicts, as
-            `pandas.DataFrame` takes them; `report.position` says as of when.
+            `pandas.DataFrame` takes them; `report.position` is the position of the log.
     """
 
     def df(self) -> Any:
@@ -195,7 +197,7 @@ class ComparisonReport(Shown, Comparison, tag_field="kind", tag="comparison", kw
 
         Without matplotlib it has no pictures.
         """
-        from hansard.web.pages import comparison_page, installed_draw  # noqa: PLC0415 -- only a page takes it
+        from hansard.web.pages import comparison_page, installed_draw  # noqa: PLC0415 -- only for a page
 
         return comparison_page(self.report, installed_draw()).decode()
 
@@ -213,14 +215,16 @@ class ComparisonReport(Shown, Comparison, tag_field="kind", tag="comparison", kw
 
 
 class AuditReport(Shown, Audit, tag_field="kind", tag="audit", kw_only=True):
-    """What is missing or odd, as `hansard audit` has it, worst first. A notebook and `rich.print`
-    show three of each kind in an experiment; `found` and `lines()` have all.
+    """The findings of an audit, as of `hansard audit`, worst first.
+
+    A notebook and `rich.print` show three of each kind in an experiment; `found` and `lines()` have
+    all.
 
     Attributes:
-        found: A dict a finding: its severity, topic, kind, experiment, run, the question that it
-            answers, the fact, where it stands (`address`), the command that shows it (`link`).
+        found: A dict per finding: its severity, topic, kind, experiment, run, the question that it
+            answers, the fact, its `address`, the command that shows it (`link`).
         flip: How far thresholds of decisions were moved.
-        summary: How much was found, and what was looked at and is silent.
+        summary: The number of findings, and the checks without any.
     """
 
     def _blocks(self) -> Iterator[Block]:
@@ -232,13 +236,13 @@ class AuditReport(Shown, Audit, tag_field="kind", tag="audit", kw_only=True):
 
 
 class DecisionReport(Shown, Explained, tag_field="kind", tag="explained", kw_only=True):
-    """Why something was decided, as `hansard why` has it.
+    """The explanation of a decision, as of `hansard why`.
 
     Attributes:
         decision: The decision's id.
-        position: As of when: the position of the log, or for a restricted agent the number of the
-            newest event that its role is shown.
-        rows: What is known of it, a dict a fact: its part, number, name, value, event, address, at.
+        position: The position of the log, or for a restricted agent the number of the newest event
+            that its role is shown.
+        rows: A dict per known fact: its part, number, name, value, event, address, at.
     """
 
     def _blocks(self) -> Iterator[Block]:
@@ -254,7 +258,8 @@ class DecisionList(Shown, Decisions, tag_field="kind", tag="decisions", kw_only=
     Attributes:
         run: The run's id.
         position: As `DecisionReport.position`.
-        rows: A dict a decision: its id, address, time, agent, question, what was selected, scores.
+        rows: A dict per decision: its id, address, time, agent, question, the selected alternative,
+            scores.
     """
 
     def _blocks(self) -> Iterator[Block]:
@@ -265,12 +270,12 @@ class DecisionList(Shown, Decisions, tag_field="kind", tag="decisions", kw_only=
 
 
 def shown(found: Answer, form: type[S]) -> S:
-    """An answer with those forms."""
+    """Convert an answer to a form that notebooks show."""
     return form(**{name: getattr(found, name) for name in found.__struct_fields__})
 
 
 def explained(found: Decisions | Explained) -> DecisionReport | DecisionList:
-    """The same of a decision, or of a run's."""
+    """Convert the explanation of a decision, or the list of a run's."""
     match found:
         case Explained():
             return shown(found, DecisionReport)
@@ -279,7 +284,7 @@ def explained(found: Decisions | Explained) -> DecisionReport | DecisionList:
 
 
 def _of_audit(made: Audit) -> Iterator[Block]:
-    """The findings by kind and experiment, then what was checked and what was not."""
+    """Yield the findings by kind and experiment, then the checks done and not done."""
     for group in made.groups():
         of = f" in {group.experiment}" if group.experiment else ""
         title = f"{group.severity}  {group.topic}{of}: {counted(len(group.found), 'finding')}"
@@ -310,7 +315,7 @@ def _cut(text: str) -> str:
 
 
 def _left_out(block: Table) -> str:
-    """What is not among the rows that are shown."""
+    """Return a note of the rows that are not shown."""
     more = len(block.rows) - SHOWN_ROWS
     beyond = f"and {counted(more, 'more row')}: lines() has all" if more > 0 else ""
     return "; ".join(filter(None, [block.left_out, beyond]))
@@ -356,8 +361,8 @@ def _html_cell(kind: str, text: str, *, left: bool) -> str:
 
 
 def _rich(block: Block) -> Iterator[Any]:
-    from rich.table import Table as RichTable  # noqa: PLC0415 -- for whoever asks for it
-    from rich.text import Text  # noqa: PLC0415 -- for whoever asks for it
+    from rich.table import Table as RichTable  # noqa: PLC0415 -- only for rich
+    from rich.text import Text  # noqa: PLC0415 -- only for rich
 
     match block:
         case Heading():

@@ -1,4 +1,4 @@
-"""What a person or a program says of runs: settled steps, answers to questions, ends."""
+"""Statements about runs: settled steps, approvals, ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _states(tag: str) -> Callable[[Any], tuple[Need, ...]]:
 
 
 class Runs(Noun):
-    """Runs: steps in doubt, open questions, failed tasks, ends, answers that are reused."""
+    """Runs: steps in doubt, approvals, failed tasks, ends, reusable answers."""
 
     @operation(needs=lambda request: (trusts(Trust.SETTLE, request.step),), takes=Takes.RUN)
     async def settle(
@@ -46,21 +46,22 @@ class Runs(Noun):
         by: By = OS_USER,
         because: Prose = "",
     ) -> None:
-        """Say what is true of a step in doubt, or that diverged. A session of the agent that is
-        still at work is fenced.
+        """Settle a step that is in doubt, or that diverged.
+
+        An open session of the agent is fenced.
 
         Args:
             run: The run.
             step: The step, as `agent#number` or the address of one of its events (`1234.2`).
-            verdict: What is true of it.
-            result: What it returned, where it happened.
-            by: Who says so.
-            because: Why.
+            verdict: The truth about the step.
+            result: The result of the step, if it happened.
+            by: The author on record.
+            because: The reason on record.
 
         Raises:
-            Refused: The step is not of a kind that can be settled so.
+            Refused: The step cannot be settled with this verdict.
             NotFound: There is no such run or step.
-            BadName, BadValue: `by` is no name, or `result` cannot be recorded.
+            BadName, BadValue: `by` is malformed, or `result` cannot be recorded.
         """
         await runs.settle(
             self._workspace, run, step, verdict, result=result, by=by, because=because
@@ -70,47 +71,49 @@ class Runs(Noun):
     async def finish(
         self, run: str, *, by: By = OS_USER, because: Prose = "", failed: Here[str | None] = None
     ) -> bool:
-        """End a run as completed, or as failed, also where agents have not left it. Return False
-        if it is so already.
+        """End a run as completed, or as failed, even if agents have not left it.
+
+        Return False if it already has that status.
 
         Args:
-            run: Its id.
-            by: Who says so.
-            because: Why it counts as completed.
+            run: The run's id.
+            by: The author on record.
+            because: The reason why it counts as completed.
             failed: The reason why the run counts as failed; None ends it as completed.
 
         Raises:
             NotFound: There is no such run.
-            Refused: It ended otherwise.
+            Refused: The run has ended with another status.
             BadValue: `failed` is empty, or `because` is given beside it.
         """
         return await runs.finish(self._workspace, run, by=by, because=because, failed=failed)
 
     @operation(needs=_states(RunCancelled.tag), takes=Takes.RUN)
     async def cancel(self, run: str, *, by: By = OS_USER, because: Prose = "") -> bool:
-        """Say that a run is cancelled; False where it is already. Who is at work is not stopped,
-        and goes on recording.
+        """Mark a run as cancelled; return False if it already is.
+
+        Agents at work are not stopped, and continue recording.
 
         Args:
-            run: Its id.
-            by: Who says so.
-            because: Why.
+            run: The run's id.
+            by: The author on record.
+            because: The reason on record.
 
         Raises:
             NotFound: There is no such run.
-            Refused: It ended otherwise.
+            Refused: The run has ended with another status.
         """
         return await runs.cancel(self._workspace, run, by=by, because=because)
 
     @operation(needs=_states(TaskReopened.tag), takes=Takes.RUN)
     async def reopen(self, run: str, task: str, *, by: By = OS_USER, because: Prose = "") -> bool:
-        """Have a task of a run that failed be done after all; False where it is not over.
+        """Reopen a failed task of a run; return False if the task has not ended.
 
         Args:
-            run: Its id.
+            run: The run's id.
             task: The task's id.
-            by: Who says so.
-            because: Why.
+            by: The author on record.
+            because: The reason on record.
 
         Raises:
             Refused: There is no such task, it is done, or tasks would wait for each other.
@@ -121,18 +124,18 @@ class Runs(Noun):
     async def approve(
         self, approval: str, *, by: By = OS_USER, because: Prose = "", role: Here[str | None] = None
     ) -> None:
-        """Grant what an agent asks.
+        """Grant an agent's request for approval.
 
         Args:
-            approval: The question's id, as `approvals()` or `hansard approvals` shows it.
-            by: Who says so: not the agent that asked, nor who acts for it.
-            because: Why.
+            approval: The request's id, as `approvals()` or `hansard approvals` shows it.
+            by: The approver on record: not the requesting agent, nor a principal that acts for it.
+            because: The reason on record.
             role: The role that `by` acts in; it must have `approve`.
 
         Raises:
-            Refused: It is answered already, its time is up, or `by` may not answer it.
-            NotFound: There is no such question.
-            RoleRefused: The role may not approve; that is on record.
+            Refused: The request is answered or expired, or `by` may not answer it.
+            NotFound: There is no such request.
+            RoleRefused: The role may not approve; the refusal is recorded.
         """
         await answer(
             self._workspace,
@@ -147,18 +150,18 @@ class Runs(Noun):
     async def deny(
         self, approval: str, *, by: By = OS_USER, because: Prose = "", role: Here[str | None] = None
     ) -> None:
-        """Deny what an agent asks.
+        """Deny an agent's request for approval.
 
         Args:
-            approval: The question's id, as `approvals()` or `hansard approvals` shows it.
-            by: Who says so: not the agent that asked, nor who acts for it.
-            because: Why.
+            approval: The request's id, as `approvals()` or `hansard approvals` shows it.
+            by: The approver on record: not the requesting agent, nor a principal that acts for it.
+            because: The reason on record.
             role: The role that `by` acts in; it must have `approve`.
 
         Raises:
-            Refused: It is answered already, its time is up, or `by` may not answer it.
-            NotFound: There is no such question.
-            RoleRefused: The role may not approve; that is on record.
+            Refused: The request is answered or expired, or `by` may not answer it.
+            NotFound: There is no such request.
+            RoleRefused: The role may not approve; the refusal is recorded.
         """
         await answer(
             self._workspace,
@@ -179,18 +182,20 @@ class Runs(Noun):
         because: Prose = "",
         by: By = OS_USER,
     ) -> None:
-        """Declare answers stale that later runs might be given by `reuse=`: those on record, and
-        those of calls that are under way. What was given already stays as it is.
+        """Declare answers stale, so that `reuse=` does not give them to later runs.
+
+        It covers recorded answers, and those of calls under way. Answers already reused stay as
+        they are.
 
         Args:
-            tool: Those of a tool, whatever its version.
-            run: Those of a run.
-            key: Those of one call (`hansard reuse list`).
-            because: Why.
-            by: Who says so.
+            tool: The answers of a tool, in any version.
+            run: The answers of a run.
+            key: The answers of one call (`hansard reuse list`).
+            because: The reason on record.
+            by: The author on record.
 
         Raises:
-            BadValue: Not exactly one of them is named.
+            BadValue: Not exactly one of tool, run and key is given.
         """
         report = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
         await reused.invalidate(self._workspace, report, by=by)

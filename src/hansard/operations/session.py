@@ -1,10 +1,10 @@
 """Operations of a session, each declared by its request; and all operations, by name.
 
-A declaration is a request (`Ask`, tagged by the operation's name), what it comes to, and what the
-role of who asks needs for it. The service makes its dispatcher from it, and a restricted client
-encodes its calls from it; nothing else says which fields there are.
+A declaration is a request (`Ask`, tagged by the operation's name), the type of its result, and the
+permissions that it requires of the caller's role. The service derives its dispatcher from it, and a
+restricted client encodes its calls from it; the fields are declared nowhere else.
 
-Long because the operations are one list, in the order in which the documents have them.
+Long because the operations are one list, in the order of the documentation.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ A = TypeVar("A", bound="type[Ask]")
 
 
 class Function(msgspec.Struct, frozen=True, tag_field="is", tag="function"):
-    """A function that the client runs when the service asks for it."""
+    """A function that the client runs when the service requests it."""
 
     name: str
 
@@ -80,7 +80,7 @@ class Raised(msgspec.Struct, frozen=True, tag_field="is", tag="error"):
 
 
 OPERATIONS: dict[str, Operation] = of_record(RecordOperations, Spaces)
-"""All of them, by name: of a record and of its sessions."""
+"""All operations by name, of a record and of its sessions."""
 
 
 def _states(tag: str) -> Callable[[Any], tuple[Need, ...]]:
@@ -120,12 +120,12 @@ def _operation(
     return declare
 
 
-# ------------------------------------------------------------ of a session
+# ------------------------------------------------------------ session
 
 
 @_operation(View, takes=Takes.RUN)
 class SessionView(Ask, frozen=True, tag="session.view"):
-    """What the role sees of the session's run: now, or at an event that it was shown."""
+    """The role's view of the session's run: now, or at an event that it was shown."""
 
     at: str | None = None
     key: bytes | None = None
@@ -148,12 +148,12 @@ class CheckpointData(Ask, frozen=True, tag="facts.checkpoint_data"):
 
 @_operation(statements.Checkpoint | None, place=ChainKind.NONE)
 class LatestCheckpoint(Ask, frozen=True, tag="facts.latest_checkpoint"):
-    """The newest checkpoint, of whatever name."""
+    """The newest checkpoint, of any name."""
 
 
 @_operation(needs=_states(DecisionMade.tag), place=ChainKind.FACT)
 class Decide(Ask, frozen=True, tag="facts.decide"):
-    """Record a decision: what was chosen, from what, and why."""
+    """Record a decision: the selected alternative, the others, and the reason."""
 
     question: Text
     selected: Text
@@ -176,7 +176,7 @@ class Message(Ask, frozen=True, tag="facts.message"):
 
 @_operation(needs=_states(ResourceAccessed.tag), place=ChainKind.FACT)
 class Resource(Ask, frozen=True, tag="facts.resource"):
-    """State that a resource was used."""
+    """Record the use of a resource."""
 
     uri: Text
     operation: Text
@@ -196,19 +196,19 @@ class Context(Ask, frozen=True, tag="facts.context"):
     """The context window in the provider's message form."""
 
 
-# ------------------------------------------------------------ of its board, and a transaction there
+# ------------------------------------------------------------ board and transactions
 
 
 @_operation(BoardEntry | None, needs=_reads)
 class BoardGet(Ask, frozen=True, tag="board.entry"):
-    """A key with all that is known of it."""
+    """Get a key with its value, version and author."""
 
     key: Name
 
 
 @_operation(list[str])
 class BoardKeys(Ask, frozen=True, tag="board.keys"):
-    """The keys that are there, of those that the role may read."""
+    """List the existing keys that the role may read."""
 
 
 class _Put(Ask, frozen=True):
@@ -221,14 +221,14 @@ class _Put(Ask, frozen=True):
 
 @_operation(int, needs=_writes)
 class BoardPut(_Put, frozen=True, tag="board.put"):
-    """Put a value; the key's new version."""
+    """Put a value; returns the key's new version."""
 
     resolve: str | Function | None = None
 
 
 @_operation(int, needs=_writes)
 class BoardAppend(Ask, frozen=True, tag="board.append"):
-    """Append an item to a list; its new length."""
+    """Append an item to a list; returns its new length."""
 
     key: Name
     item: Value
@@ -236,7 +236,7 @@ class BoardAppend(Ask, frozen=True, tag="board.append"):
 
 @_operation(int, needs=_writes)
 class BoardAdd(Ask, frozen=True, tag="board.add"):
-    """Add a whole number to a counter; what it then is."""
+    """Add a whole number to a counter; returns its new value."""
 
     key: Name
     amount: int = 1
@@ -244,17 +244,17 @@ class BoardAdd(Ask, frozen=True, tag="board.add"):
 
 @_operation(int, needs=_writes)
 class BoardInclude(BoardAppend, frozen=True, tag="board.include"):
-    """Have a set hold an item; its size."""
+    """Add an item to a set; returns its size."""
 
 
 @_operation(int, needs=_writes)
 class BoardDiscard(BoardAppend, frozen=True, tag="board.discard"):
-    """Have a set no longer hold an item; its size."""
+    """Remove an item from a set; returns its size."""
 
 
 @_operation(Any, needs=_writes)
 class BoardMerge(Ask, frozen=True, tag="board.merge"):
-    """Merge a value into what stands."""
+    """Merge a value into the present one."""
 
     key: Name
     merge: str
@@ -263,7 +263,7 @@ class BoardMerge(Ask, frozen=True, tag="board.merge"):
 
 @_operation(bool, needs=_writes)
 class BoardRemove(Ask, frozen=True, tag="board.remove"):
-    """Remove a key; whether it was there."""
+    """Remove a key; returns whether it existed."""
 
     key: Name
     expected: int | str | None = None
@@ -276,7 +276,7 @@ class BoardTransaction(Ask, frozen=True, tag="board.transaction"):
 
 @_operation(Any, needs=_reads)
 class TransactionGet(Ask, frozen=True, tag="transaction.get"):
-    """What a key holds, the transaction's own writes included."""
+    """Get a key's value, with the transaction's own writes."""
 
     key: Name
     default: Value = EMPTY
@@ -299,17 +299,17 @@ class TransactionAdd(BoardAdd, frozen=True, tag="transaction.add"):
 
 @_operation(needs=_writes)
 class TransactionInclude(BoardAppend, frozen=True, tag="transaction.include"):
-    """Have a set hold an item."""
+    """Add an item to a set."""
 
 
 @_operation(needs=_writes)
 class TransactionDiscard(BoardAppend, frozen=True, tag="transaction.discard"):
-    """Have a set no longer hold an item."""
+    """Remove an item from a set."""
 
 
 @_operation(needs=_writes)
 class TransactionMerge(BoardMerge, frozen=True, tag="transaction.merge"):
-    """Merge a value into what stands."""
+    """Merge a value into the present one."""
 
 
 @_operation(needs=_writes)
@@ -319,17 +319,17 @@ class TransactionRemove(BoardRemove, frozen=True, tag="transaction.remove"):
 
 @_operation()
 class TransactionRollBack(Ask, frozen=True, tag="transaction.roll_back"):
-    """End it and write nothing."""
+    """End the transaction without writing."""
 
     because: Text = ""
 
 
-# ------------------------------------------------------------ of its memory
+# ------------------------------------------------------------ memory
 
 
 @_operation(MemoryEntry)
 class MemoryEntryOf(Ask, frozen=True, tag="memory.entry"):
-    """A file of memory with its text, author and label. at: the id of a change, or a time."""
+    """Read a file of memory with its text, author and label. at: the id of a change, or a time."""
 
     path: Name
     space: Name | None = None
@@ -338,22 +338,23 @@ class MemoryEntryOf(Ask, frozen=True, tag="memory.entry"):
 
 @_operation(list[str])
 class MemoryLs(Ask, frozen=True, tag="memory.ls"):
-    """The paths of files of memory under a folder, sorted."""
+    """List the paths of files of memory under a folder, sorted."""
 
     folder: Name = ""
 
 
 @_operation(list[str])
 class MemoryGlob(Ask, frozen=True, tag="memory.glob"):
-    """The paths of files of memory that match a pattern such as `skills/**`, sorted."""
+    """List the paths of files of memory that match a pattern such as `skills/**`, sorted."""
 
     pattern: str
 
 
 @_operation(list[tuple[str, int, str]], takes=Takes.RUN)
 class MemoryGrep(Ask, frozen=True, tag="memory.grep"):
-    """The lines of memory that match a regular expression of RE2: path, line from 1, text. glob:
-    of files whose path matches it.
+    """Find the lines of memory that match a regular expression of RE2: path, line from 1, text.
+
+    glob: only files whose path matches it.
     """
 
     pattern: str
@@ -362,8 +363,10 @@ class MemoryGrep(Ask, frozen=True, tag="memory.grep"):
 
 @_operation(Found, takes=Takes.RUN)
 class MemorySearch(Ask, frozen=True, tag="memory.search"):
-    """The files of memory that fit a question by their words, the best first. glob: of files whose
-    path matches it. limit: so many at most. kind: of files of that kind: procedural or semantic.
+    """Search the files of memory by the words of a question, the best first.
+
+    glob: only files whose path matches it. limit: most results. kind: only files of that kind:
+    procedural or semantic.
     """
 
     question: str
@@ -374,7 +377,8 @@ class MemorySearch(Ask, frozen=True, tag="memory.search"):
 
 @_operation(str)
 class MemoryPrompt(Ask, frozen=True, tag="memory.prompt"):
-    """What of memory stands in the system prompt: all instructions, and which skills there are.
+    """The part of memory for the system prompt: all instructions, and the list of skills.
+
     budget: most characters.
     """
 
@@ -383,12 +387,12 @@ class MemoryPrompt(Ask, frozen=True, tag="memory.prompt"):
 
 @_operation(list[MemoryNews])
 class MemoryNewsOf(Ask, frozen=True, tag="memory.news"):
-    """What changed of the files that the prompt tells of, since it was asked or this was."""
+    """List changes of the files in the prompt, since the prompt or this was last called."""
 
 
 @_operation(list[MemoryVersion])
 class MemoryHistory(Ask, frozen=True, tag="memory.history"):
-    """The versions of a file of memory, the oldest first."""
+    """List the versions of a file of memory, the oldest first."""
 
     path: Name
     space: Name | None = None
@@ -401,7 +405,10 @@ class _Change(Ask, frozen=True, kw_only=True):
 
 @_operation(needs=changes)
 class MemoryCreate(_Change, frozen=True, tag="memory.create"):
-    """Have a file of memory hold a text. One that stands there must be as this session saw it."""
+    """Create or replace a file of memory.
+
+    An existing one must be unchanged since this session read it.
+    """
 
     path: Name
     text: str
@@ -411,7 +418,7 @@ class MemoryCreate(_Change, frozen=True, tag="memory.create"):
 
 @_operation(needs=changes)
 class MemoryEdit(_Change, frozen=True, tag="memory.edit"):
-    """Replace a part of a file of memory, which must stand there once."""
+    """Replace a part of a file of memory, which must occur exactly once."""
 
     path: Name
     old: str
@@ -421,7 +428,7 @@ class MemoryEdit(_Change, frozen=True, tag="memory.edit"):
 
 @_operation(needs=changes)
 class MemoryInsert(_Change, frozen=True, tag="memory.insert"):
-    """Insert a text behind a line of a file of memory (0: before the first)."""
+    """Insert a text after a line of a file of memory (0: before the first)."""
 
     path: Name
     line: int
@@ -446,7 +453,7 @@ class MemoryDelete(_Change, frozen=True, tag="memory.delete"):
 
 @_operation(needs=changes)
 class MemoryRemember(Ask, frozen=True, tag="memory.remember"):
-    """Add a line to a file of memory, by default the instructions: what is to hold from now on."""
+    """Add a line to a file of memory, by default the instructions, to apply from now on."""
 
     text: str
     path: Name = AGENTS
@@ -469,7 +476,7 @@ class MemoryRevert(_Change, frozen=True, tag="memory.revert"):
     change: Name
 
 
-# ------------------------------------------------------------ of its team
+# ------------------------------------------------------------ team
 
 
 @_operation(str, needs=_states(STATES["add"]))
@@ -492,21 +499,21 @@ def _claims(request: Any) -> tuple[Need, ...]:
 
 @_operation(Task | None, needs=_claims)
 class TeamClaim(Ask, frozen=True, tag="team.claim"):
-    """Claim the next task that this agent may do, or null where there is none."""
+    """Claim the next task that this agent may do; null if there is none."""
 
     role: Name | None = None
     lease_s: float = LEASE_S
     timeout_s: float | None = 0
 
 
-@_operation(Task | None, needs=lambda asked: (*_claims(asked), states(STATES["complete"])))
+@_operation(Task | None, needs=lambda request: (*_claims(request), states(STATES["complete"])))
 class TeamClaimed(TeamClaim, frozen=True, tag="team.claimed"):
-    """A block: a task is claimed, kept alive meanwhile, and ended with it."""
+    """A block: claims a task, keeps it alive meanwhile, and ends it with the block."""
 
 
 @_operation(needs=_states(STATES["extend"]))
 class TeamExtend(Ask, frozen=True, tag="team.extend"):
-    """Have a task's lease begin again."""
+    """Restart the lease of a task."""
 
     task: Claim
     lease_s: float = LEASE_S
@@ -549,7 +556,7 @@ class TeamHandOff(Ask, frozen=True, tag="team.hand_off"):
 
 @_operation(bool, needs=_states(STATES["reopen"]))
 class TeamReopen(Ask, frozen=True, tag="team.reopen"):
-    """Have a task that failed be done after all."""
+    """Reopen a failed task."""
 
     task: Name
     because: Text = ""
@@ -557,10 +564,10 @@ class TeamReopen(Ask, frozen=True, tag="team.reopen"):
 
 @_operation(list[TaskEntry])
 class TeamTasks(Ask, frozen=True, tag="team.tasks"):
-    """All tasks of the run that the role sees."""
+    """List all tasks of the run that the role sees."""
 
 
-@_operation(bool, needs=lambda asked: () if asked.key is None else (reads(asked.key),))
+@_operation(bool, needs=lambda request: () if request.key is None else (reads(request.key),))
 class TeamWaitFor(Ask, frozen=True, tag="team.wait_for"):
     """Wait until a key has a value, or a task is completed."""
 
@@ -571,7 +578,7 @@ class TeamWaitFor(Ask, frozen=True, tag="team.wait_for"):
 
 @_operation(int, needs=_states(MailSent.tag))
 class TeamSend(Ask, frozen=True, tag="team.send"):
-    """Send a message to an agent or a role; its number in the run."""
+    """Send a message to an agent or a role; returns its number in the run."""
 
     content: Value
     role: Name | None = None
@@ -580,15 +587,15 @@ class TeamSend(Ask, frozen=True, tag="team.send"):
 
 @_operation(list[Mail])
 class TeamInbox(Ask, frozen=True, tag="team.inbox"):
-    """The messages that this agent was not given yet."""
+    """List the messages that this agent has not received yet."""
 
 
-# ------------------------------------------------------------ of a loop
+# ------------------------------------------------------------ loops
 
 
 @_operation(list[Any], place=ChainKind.NONE)
 class LoopBegin(Ask, frozen=True, tag="loop.begin"):
-    """Begin a `resumable` loop, and find what was done before: its results."""
+    """Begin a `resumable` loop; returns the results of the items done before."""
 
     name: Name
     every: int
@@ -596,31 +603,31 @@ class LoopBegin(Ask, frozen=True, tag="loop.begin"):
 
 @_operation(str | None, place=ChainKind.FACT)
 class LoopSkips(Ask, frozen=True, tag="loop.skips"):
-    """Come to an item: the path of its scope, None where it was done before."""
+    """Begin an item; returns the path of its scope, null if it was done before."""
 
     item: Value
 
 
 @_operation(needs=_states(CheckpointSaved.tag), place=ChainKind.FACT)
 class LoopDone(Ask, frozen=True, tag="loop.done"):
-    """Say that the item is done; with the results that are to be kept with it."""
+    """Mark an item as done, and keep the results."""
 
     results: list[Value] = []
 
 
 @_operation(place=ChainKind.FACT)
 class LoopLeave(Ask, frozen=True, tag="loop.leave"):
-    """Leave the loop, in whatever way."""
+    """Leave the loop, completed or not."""
 
 
 @_operation(needs=_states(CheckpointSaved.tag), place=ChainKind.FACT)
 class LoopEnd(Ask, frozen=True, tag="loop.end"):
-    """Say that all items are done; with the results that are not kept yet."""
+    """Mark all items as done, and keep the remaining results."""
 
     results: list[Value] = []
 
 
-# ------------------------------------------------------------ from bytes
+# ------------------------------------------------------------ decoding
 
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {
     name: msgspec.json.Decoder(each.request) for name, each in OPERATIONS.items()
@@ -638,8 +645,9 @@ _tag = msgspec.json.Decoder(_Tagged)
 
 
 def read(raw: msgspec.Raw) -> tuple[Operation, Any]:
-    """A request, and the operation that it is of. Raises BadValue, which names the operation, the
-    field, what it holds, and what it is to hold.
+    """Decode a request; return it with its operation.
+
+    Raises BadValue, which names the operation, the field, its content, and the expected content.
     """
     try:
         name = _tag.decode(raw).op
@@ -647,7 +655,9 @@ def read(raw: msgspec.Raw) -> tuple[Operation, Any]:
         raise BadValue("request", f"{error!s:.200}", "give an operation by its name") from error
     operation = OPERATIONS.get(name)
     if operation is None:
-        raise BadValue("request", f"there is no operation {name!r:.80}", "see what is offered")
+        raise BadValue(
+            "request", f"there is no operation {name!r:.80}", "see the list of operations"
+        )
     try:
         return operation, _decoders[name].decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -655,13 +665,13 @@ def read(raw: msgspec.Raw) -> tuple[Operation, Any]:
 
 
 def _wrong(operation: Operation, raw: msgspec.Raw, text: str) -> BadValue:
-    """A request of another shape than the operation's."""
+    """Build the error for a request that does not fit the operation."""
     takes = f"{operation.called} takes {', '.join(operation.fields) or 'nothing'}"
     named, at = _NAMED.search(text), _AT.search(text)
     if at is None:
         if named is None:
             return BadValue(operation.called, text[:200], takes)
-        fact = "it is not given" if named[1] == "required" else "there is no such field"
+        fact = "missing" if named[1] == "required" else "unknown field"
         return BadValue(f"{operation.called}({named[2]:.80})", fact, takes)
     hint = get_type_hints(operation.request)[at[1]]
     remedy = text.partition(" - at ")[0]

@@ -1,5 +1,6 @@
-"""An answer in SQL as programs have it, in the forms that analysts use. pyarrow has no types, and
-is imported for those who ask for it.
+"""Results of SQL queries for programs, in the forms that analysts use.
+
+pyarrow has no type annotations, and is imported only when needed.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ SHOWN_ROWS = 20
 """Rows of an answer that a notebook and a terminal show."""
 
 SHOWN_CHARACTERS = 200
-"""Of a value there."""
+"""Characters of a value that they show."""
 
 
 class AnswerCut(UserWarning):
-    """A table was made of an answer that holds only its first rows.
+    """A table was made from a result that holds only the first rows.
 
     State: the answer is incomplete; nothing was written.
     Remedy: sum up in SQL, use LIMIT and OFFSET, or write all of it with 'hansard sql -o FILE'.
@@ -31,17 +32,17 @@ class AnswerCut(UserWarning):
 
 
 EXTRAS = {"pyarrow": "'hansard[arrow]'", "matplotlib": "'hansard[plots]'"}
-"""Packages that an extra of ours brings."""
+"""Extras of hansard by the package that they install."""
 
 
 class NotInstalled(CallerError):
-    """The form of an answer, or a table for a question, needs a package that is not installed.
+    """The form of a result, or a table for a query, needs a package that is not installed.
 
-    State: nothing was asked of the tables.
+    State: no query was run.
     Remedy: install the extra that the message names.
 
     Attributes:
-        package: Its name.
+        package: The package's name.
     """
 
     def __init__(self, package: str, form: str, instead: str = "take arrow() or rows") -> None:
@@ -53,19 +54,20 @@ class NotInstalled(CallerError):
 
 
 class SqlAnswer(Brief, msgspec.Struct, frozen=True):
-    """The rows that a question in SQL comes to. Values are plain: numbers, texts, booleans, times,
-    None, lists and dicts; bytes are hexadecimal.
-    `arrow()`, `df()` and `pl()` have DuckDB's types. A notebook shows it as a table, and so does
-    `rich.print`.
+    """The result of an SQL query, as plain values.
+
+    Values are numbers, texts, booleans, times, None, lists and dicts; bytes are hexadecimal.
+    `arrow()`, `df()` and `pl()` have DuckDB's types. A notebook and `rich.print` show it as a
+    table.
 
     Attributes:
-        columns: The columns' names, no two alike.
-        rows: A tuple a row, in the order of the columns.
-        position: Up to where the tables had been made: of the workspace's log, or for a restricted
-            agent the number of the newest event that its role is shown.
-        cut: `rows` or `bytes` where there were more than an answer holds; else None.
-        ipc: The same as an Arrow IPC stream; empty for a restricted agent, who is told the values,
-            and where pyarrow is not installed.
+        columns: The columns' names, which are unique.
+        rows: A tuple per row, in the order of the columns.
+        position: The position of the tables: in the workspace's log, or for a restricted agent the
+            number of the newest event that its role is shown.
+        cut: `rows` or `bytes` if that limit cut the result; else None.
+        ipc: The same as an Arrow IPC stream; empty for a restricted agent, which gets the values,
+            and without pyarrow.
     """
 
     columns: list[str]
@@ -75,24 +77,26 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
     ipc: bytes = b""
 
     def dicts(self) -> list[dict[str, Any]]:
-        """Each row by the names of its columns."""
+        """Return each row as a dict by column name."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def arrow(self) -> Any:
-        """As a `pyarrow.Table`, position and cut in its metadata. A restricted agent's types are
-        those that its values have. Warns with AnswerCut, as `df` and `pl` do. Raises NotInstalled.
+        """Return a `pyarrow.Table`, with position and cut in its metadata.
+
+        For a restricted agent the types are derived from the values. Warns with AnswerCut, as `df`
+        and `pl` do. Raises NotInstalled.
         """
         self._warn()
         return self._table("arrow()")
 
     def df(self) -> Any:
-        """As a `pandas.DataFrame`. Raises NotInstalled."""
+        """Return a `pandas.DataFrame`. Raises NotInstalled."""
         package("pandas", "df()")
         self._warn()
         return self._table("df()").to_pandas()
 
     def pl(self) -> Any:
-        """As a `polars.DataFrame`. Raises NotInstalled."""
+        """Return a `polars.DataFrame`. Raises NotInstalled."""
         polars = package("polars", "pl()")
         self._warn()
         return polars.from_arrow(self._table("pl()"))
@@ -100,7 +104,7 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
     def _table(self, form: str) -> Any:
         pa = package("pyarrow", form, "take rows")
         if self.ipc:
-            from pyarrow import ipc  # noqa: PLC0415 -- for whoever asks for it
+            from pyarrow import ipc  # noqa: PLC0415 -- only when needed
 
             return ipc.open_stream(self.ipc).read_all()
         values = zip(*self.rows, strict=True) if self.rows else [[] for _ in self.columns]
@@ -109,11 +113,11 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
         return pa.Table.from_arrays(arrays, names=self.columns).replace_schema_metadata(fields)
 
     def _warn(self) -> None:
-        """Say to whoever takes it as a table that it is not all there is."""
+        """Warn that a table is incomplete."""
         if self.cut is not None:
             warnings.warn(
                 f"the table has the first {counted(len(self.rows), 'row')}, and there are more "
-                "than an answer holds: sum up in SQL, ask with LIMIT and OFFSET, or write all of "
+                "than an answer holds: sum up in SQL, use LIMIT and OFFSET, or write all of "
                 "it with 'hansard sql -o FILE'",
                 AnswerCut,
                 stacklevel=3,
@@ -127,8 +131,8 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
             "cut": self.cut,
         }
 
-    def _said(self) -> str:
-        """What stands under it: how much it is, as of when, and whether there is more."""
+    def _caption(self) -> str:
+        """Return the caption: number of rows, position, and whether the result was cut."""
         shown = f", the first {SHOWN_ROWS:,} shown" if len(self.rows) > SHOWN_ROWS else ""
         more = ", and there are more than an answer holds" if self.cut is not None else ""
         return f"{counted(len(self.rows), 'row')}{shown}, as of position {self.position}{more}"
@@ -141,15 +145,15 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
         )
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-            f"<p>{html.escape(self._said())}</p>"
+            f"<p>{html.escape(self._caption())}</p>"
         )
 
     def __rich__(self) -> Any:
-        """As a table of rich."""
-        from rich.table import Table  # noqa: PLC0415 -- for whoever asks for it
-        from rich.text import Text  # noqa: PLC0415 -- for whoever asks for it
+        """Return a table of rich."""
+        from rich.table import Table  # noqa: PLC0415 -- only when needed
+        from rich.text import Text  # noqa: PLC0415 -- only when needed
 
-        made = Table(caption=self._said())
+        made = Table(caption=self._caption())
         for name in self.columns:
             made.add_column(Text(plain_text(name)))
         for row in self.rows[:SHOWN_ROWS]:
@@ -158,7 +162,7 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
 
 
 def package(name: str, form: str, instead: str = "take arrow() or rows") -> Any:
-    """A package that is not among our own. Raises NotInstalled."""
+    """Import an optional package. Raises NotInstalled."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -168,6 +172,6 @@ def package(name: str, form: str, instead: str = "take arrow() or rows") -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A value as people are shown it."""
+    """Return a value as text for people."""
     text = "" if value is None else str(value)
     return f"{text[:SHOWN_CHARACTERS]}…" if len(text) > SHOWN_CHARACTERS else text

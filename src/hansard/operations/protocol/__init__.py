@@ -1,6 +1,5 @@
-"""What a restricted agent's client and the service say to each other.
+"""The protocol between a restricted agent's client and the service.
 
-Touches no connection: forms, errors and what stays in the client's program.
-Gives the forms (`wire`, `shapes`), errors (`errors`, `faults`) and programs (`program`,
-`remote_call`).
+Opens no connection. Contains messages (`wire`, `shapes`), errors (`errors`, `faults`) and callbacks
+of a client (`remote_call`).
 """

@@ -1,14 +1,14 @@
-"""What can go wrong between a restricted agent and the service, told apart by who must act.
+"""Errors between a restricted agent and the service, by who must act.
 
     CallerError
-    └── NotOffered          the caller: what only a trusted program may do
+    └── NotOffered          the caller: an operation of trusted programs
     BusError
-    ├── AccessRefused       the caller: the service does not know these credentials (any more)
-    ├── ServiceBusy         the caller: more at once than a principal may have
-    ├── ServiceGone         the world: no answer; what was asked may have happened
-    └── ServiceFailed       the world: the service met an error that is not for the client's eyes
+    ├── AccessRefused       the caller: the service does not accept these credentials
+    ├── ServiceBusy         the caller: more requests at once than a principal may have
+    ├── ServiceGone         the world: no answer; the request may have been done
+    └── ServiceFailed       the world: the service met an error that the client may not see
 
-Those of the bus leave a step as it is: nothing is recorded of them, the run stops here.
+Those of the bus record nothing of a step: the run stops here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NotOffered(CallerError):
     Remedy: use the alternative that the message names, or let a trusted program do it.
 
     Attributes:
-        what: What was asked.
+        what: The operation.
     """
 
     def __init__(self, what: str, remedy: str) -> None:
@@ -42,7 +42,7 @@ class AccessRefused(BusError):
     def __init__(self) -> None:
         super().__init__(
             "the service refused these credentials: they may have expired or been revoked; "
-            "ask who gave them for new ones (hansard credentials ROLE)"
+            "get new ones (hansard credentials ROLE)"
         )
 
 
@@ -53,13 +53,13 @@ class ServiceBusy(BusError):
     Remedy: wait `retry_after_s` seconds; if that is None, end a session.
 
     Attributes:
-        limit: The most.
+        limit: The most allowed.
     """
 
     def __init__(self, what: str, limit: int, retry_after_s: float | None = None) -> None:
-        remedy = "end some" if retry_after_s is None else f"ask again in {retry_after_s:g} s"
+        remedy = "end some" if retry_after_s is None else f"retry in {retry_after_s:g} s"
         super().__init__(
-            f"this principal has {limit:,} {what}, the most it may, and nothing was done: {remedy}"
+            f"this principal has {limit:,} {what}, the most allowed; nothing was done: {remedy}"
         )
         self.limit = limit
         self.retry_after_s = retry_after_s
@@ -72,18 +72,17 @@ class ServiceGone(BusError):
     Remedy: start `hansard up`, and open the run again (`run=ID`): the record shows what was done.
 
     Attributes:
-        why: What is known of it.
-        taken: Whether the service may have taken what was asked. It has not where it knows the
-            session no more, as of a role whose rules have changed since.
+        why: The known reason.
+        taken: True if the service may have received the request. It has not if it no longer knows
+            the session, as after a change of the role's rules.
     """
 
     def __init__(self, why: str, *, taken: bool = True) -> None:
         super().__init__(
-            f"the service did not answer ({why}): what was asked may have happened or not; "
-            "see that 'hansard up' runs, then resume the run"
+            f"the service did not answer ({why}): the request may or may not have been done; "
+            "check that 'hansard up' runs, then resume the run"
             if taken
-            else f"the session is over ({why}): what was asked was not done; resume the run, and "
-            "ask again"
+            else f"the session is over ({why}): the request was not done; resume the run, and retry"
         )
         self.why = why
         self.taken = taken
@@ -98,6 +97,6 @@ class ServiceFailed(BusError):
 
     def __init__(self, kind: str = "an error") -> None:
         super().__init__(
-            f"the service met {kind} of its own: what it was is in its log, for who runs "
-            "'hansard up'; resume the run when it is mended"
+            f"the service met {kind} of its own: see the log of 'hansard up'; resume the run when "
+            "it is fixed"
         )

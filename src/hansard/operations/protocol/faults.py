@@ -1,9 +1,10 @@
-"""Errors over the wire, both ways: a program's own, and ours.
+"""Errors over the wire, both ways: those of programs, and those of hansard.
 
-An error of a program crosses as what is recorded of it, with what its tool says of the effect; the
-service raises one of the same name. An error of ours crosses by its class, and is raised as that
-class, unless its text may tell of what the role does not see: then as `ServiceFailed`. Which class
-it is says a code, one of a list: no peer can have a module imported or another class made.
+An error of a program is sent as it is recorded, with what its tool declares about the effect; the
+service raises one of the same name. An error of hansard is sent as the code of its class, and
+raised as that class, unless its text may reveal what the role does not see: then as
+`ServiceFailed`. Codes are a fixed list, so that no peer can import a module or create another
+class.
 """
 
 from __future__ import annotations
@@ -74,14 +75,14 @@ from hansard.projections.errors import (
 )
 
 TEXT_LENGTH_MAX = 200_000
-"""Most characters of an error's text that cross: far more than are recorded."""
+"""Most characters of an error's text that are sent: far more than are recorded."""
 
 NAME_LENGTH_MAX = 200
 _KNOWN = "hansard_known"
 _NOT_SAID = "could not be recorded"
 _RECORDED = re.compile(r"recorded at step (\d+) \(")
 _TYPED: dict[str, Any] = {"step": Step, "stream": StreamId}
-"""Attributes of our errors that are no plain values."""
+"""Attributes of our errors that are not plain values."""
 
 CODES: dict[str, type[HansardError]] = {
     cls.__name__: cls
@@ -138,13 +139,13 @@ CODES: dict[str, type[HansardError]] = {
         ViewDiffers,
     )
 }
-"""Ours that cross as they are, by their codes: what they say is of the agent's own doing, or judged
-by its role. One that is not here crosses as the nearest of its bases that is.
+"""Errors that are sent as they are, by code: their text is about the agent's own actions, or
+restricted to its role. Another one is sent as its nearest base class in the list.
 """
 
 
 class ClientGone(BaseException):
-    """A client went away while it ran something: whether it ran to its end is not known."""
+    """A client disconnected while it ran a callback, which may or may not have completed."""
 
 
 class _Plain(Exception):
@@ -152,7 +153,7 @@ class _Plain(Exception):
 
 
 class Doubtful(Exception):
-    """What leaves open whether a tool's effect happened."""
+    """An error after which a tool's effect is in doubt."""
 
 
 class _Safe(NotDone):
@@ -185,10 +186,10 @@ _BASES: dict[str, type[BaseException]] = {
 
 
 def of_program(error: BaseException, spec: ToolSpec | None, scrub: Scrub | None) -> Fault:
-    """What the service is told of an error that a program raised."""
+    """Convert an error that a program raised to its message to the service."""
     failure_record = failure(error, scrub)
     message = failure_record.message
-    if len(message) > RECORDED_LENGTH_MAX:  # cut once, by the service, as a trusted session cuts it
+    if len(message) > RECORDED_LENGTH_MAX:  # the service cuts it, as a trusted session does
         whole = str(error)[:TEXT_LENGTH_MAX]
         scrubbed = scrub(whole) if scrub is not None else whole
         message = scrubbed if isinstance(scrubbed, str) else message
@@ -218,7 +219,7 @@ def _category(error: BaseException, spec: ToolSpec | None) -> str:
 
 
 def rebuilt(fault: Fault) -> BaseException:
-    """A program's error for the service's session: recorded, it is what the program raised.
+    """Rebuild a program's error for the service's session; it is recorded as the original would be.
 
     Raises BadValue.
     """
@@ -230,7 +231,7 @@ def rebuilt(fault: Fault) -> BaseException:
     if base is None or type(given) is not list or not names_fit:
         raise BadValue("error", f"a {fault.category!r:.40} of {fault.type!r:.40}", "give an error")
     about = {
-        "__module__": sys.intern(fault.module),  # left out of the record where it is the default
+        "__module__": sys.intern(fault.module),  # omitted from the record if it is the default
         "__qualname__": fault.type,
         "__str__": lambda _: fault.message,
     }
@@ -247,7 +248,7 @@ def rebuilt(fault: Fault) -> BaseException:
 
 
 def of_service(error: BaseException, steps: dict[int, Step]) -> Fault:
-    """What a client is told of an error that its operation raised. `steps` are its agent's."""
+    """Convert an error of an operation to its message to the client. `steps` are the agent's."""
     notes = notes_of(error)
     if isinstance(error, asyncio.CancelledError):
         return Fault(category="cancelled")
@@ -255,10 +256,10 @@ def of_service(error: BaseException, steps: dict[int, Step]) -> Fault:
     if recorded is not None:
         return recorded
     if isinstance(error, Conflict):
-        # the winner may be anybody's
+        # without the winner, which the role may not see
         error = Conflict(error.stream, error.version, None, error.tries)
     if isinstance(error, AppendUnknown):
-        why = "the service's disk takes nothing" if error.why else ""  # not where it is
+        why = "the service's disk takes nothing" if error.why else ""  # without the path
         unknown = error.stream, error.version, error.commit_id, error.waited_s, why
         error = AppendUnknown(*unknown)
     code = _code(error)
@@ -276,12 +277,12 @@ def of_service(error: BaseException, steps: dict[int, Step]) -> Fault:
 
 
 def _code(error: BaseException) -> str:
-    """The code of an error of ours that may be told; empty for any other."""
+    """Return the code of an error that may be sent; empty for any other."""
     return next((cls.__name__ for cls in type(error).mro() if CODES.get(cls.__name__) is cls), "")
 
 
 def notes_of(error: BaseException | None) -> tuple[str, ...]:
-    """What was added to an error, without the words of an error that may not be told."""
+    """Return an error's notes, without the text of an error that may not be sent."""
     notes: list[str] = getattr(error, "__notes__", [])
     return tuple(
         f"{before}{_NOT_SAID}" if found else note
@@ -291,7 +292,7 @@ def notes_of(error: BaseException | None) -> tuple[str, ...]:
 
 
 def _recorded(error: BaseException, notes: tuple[str, ...], steps: dict[int, Step]) -> Fault | None:
-    """An error of a program that stands in the record: its class is for the client to find."""
+    """Convert an error of a program that is on record: the client knows its class."""
     if isinstance(error, HansardError) and not isinstance(error, RecordedFailure):
         return None
     for note in reversed(notes):
@@ -331,13 +332,13 @@ def _attributes(error: BaseException) -> dict[str, msgspec.Raw]:
 
 
 def ours(fault: Fault) -> BaseException:
-    """An error of ours for the client's program. Raises BadValue for what is none."""
+    """Rebuild an error of hansard in the client's program. Raises BadValue for an unknown code."""
     if fault.category == "cancelled":
         return asyncio.CancelledError()
     cls: Any = CODES.get(fault.type)
     if cls is None:
         raise BadValue("the service's answer", f"error {fault.type!r:.80}", wire.ONE_VERSION)
-    # Not by its constructor: what is recorded of an error is what makes it again.
+    # Without its constructor: the recorded fields alone restore an error.
     error: BaseException = cls.__new__(cls, *wire.load(fault.arguments))
     for name, raw in fault.attributes.items():
         if name in _TYPED:
@@ -351,7 +352,7 @@ def ours(fault: Fault) -> BaseException:
 
 
 def recorded_step(fault: Fault, spec: ToolSpec | None) -> Step:
-    """A failed step as far as raising its error again needs it."""
+    """Build a failed step with what is needed to raise its error again."""
     number, tool = wire.load(fault.attributes["step"])
     return Step(
         number=number,

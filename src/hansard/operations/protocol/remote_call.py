@@ -1,4 +1,4 @@
-"""An operation that the service has under way for a client, and what it asks of the client."""
+"""Operations under way in the service, and their callbacks to the client."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from hansard.operations.protocol.wire import EMPTY, Answer, Call, Came, Run, Ver
 
 
 class Turn:
-    """One operation, from the request that began it to its last word.
+    """One operation, from the request that began it to its result.
 
-    The client is told a word for each of its requests: the first word answers the request that
-    began the operation, every further one the `done` before it.
+    Each request of the client gets one answer: the request that began the operation the first,
+    every further `done` the next.
     """
 
     def __init__(self, number: int) -> None:
@@ -33,15 +33,15 @@ class Turn:
         self.task: asyncio.Task[Any] | None = None
         self.warning = ""
         self.scopes: set[str] = set()
-        """The paths of scopes that are known to the client for as long as this lasts."""
+        """The paths of scopes that the client knows while this lasts."""
         self.own: list[Any] = []
-        """What the client's last run gave, as the session got it."""
+        """The result of the client's last callback, as the session got it."""
         self._words: asyncio.Queue[Answer] = asyncio.Queue()
         self._came: asyncio.Future[Came] | None = None
         self._gone = False
 
     async def run(self, what: str, arguments: msgspec.Raw = EMPTY, scope: str = "") -> Came:
-        """Have the client do something. Raises ClientGone, and what the client's program raised."""
+        """Run a callback in the client. Raises ClientGone, and what the client's program raised."""
         if self._gone:
             raise ClientGone
         self._came = asyncio.get_running_loop().create_future()
@@ -61,14 +61,14 @@ class Turn:
         return outcome
 
     def done(self, outcome: Came) -> bool:
-        """What the client's run came to; False where none was asked for."""
+        """Set the callback's result; return False if none was requested."""
         if self._came is None or self._came.done():
             return False
         self._came.set_result(outcome)
         return True
 
     def raised(self, error: BaseException) -> bool:
-        """The client's run raised an error that the service had told it."""
+        """Fail the callback with an error that the service had sent; return False if none waits."""
         if self._came is None or self._came.done():
             return False
         self.own = [error]
@@ -76,45 +76,46 @@ class Turn:
         return True
 
     def gone(self) -> bool:
-        """The client is gone; whether it was running something for this turn."""
+        """Note that the client is gone; return whether a callback was under way."""
         self._gone = True
         return self.raised(ClientGone("the connection to the client broke"))
 
     def last(self, word: Answer) -> None:
-        """The operation's last word."""
+        """Set the operation's last answer."""
         self._words.put_nowait(word)
 
     async def word(self) -> Answer:
-        """The next word."""
+        """Wait for the next answer."""
         return await self._words.get()
 
     def is_own(self, value: object) -> bool:
-        """Whether that is just what the client's last run gave."""
+        """Return whether a value is the result of the client's last callback."""
         return bool(self.own) and self.own[0] is value
 
 
 Work = Callable[[Turn], Awaitable[Answer]]
-"""What a turn does."""
+"""The work of an operation."""
 
 
 def value(turn: Turn, given: Any, *, end: bool = False) -> wire.Value:
-    """A program's value as a last word; what the client just gave is not given back."""
+    """Return a program's value as a last answer; the client's own last result is not sent back."""
     if turn.is_own(given):
         return wire.Value(own=True, warning=turn.warning)
     return wire.Value(wire.dump(given, "result"), end=end, warning=turn.warning)
 
 
-# What stays in a client's program, and stands for it in its session at the service: the functions
-# of its gate and its policy for doubt, and its secrets. Budgets are data, so the service counts
-# them.
+# Proxies for what stays in a client's program: its gate's functions, its policy for doubt, and its
+# secrets. Budgets are data, so the service counts them.
 
 BUDGETS_MAX = 100
-"""Most budgets of one session: each is asked about, and counted, with every call that it fits."""
+"""Most budgets of one session: each is checked and counted with every call that it fits."""
 
 
 class Said(Sequence[GateRule]):
-    """The gate's rules of a hosted session: what the client's own rules, which have functions of
-    its program, said of the call that this context makes; and the client's budgets.
+    """The gate rules of a hosted session.
+
+    They are the verdict of the client's own rules on the current call, which are functions of its
+    program, and the client's budgets.
     """
 
     def __init__(self, budgets: Sequence[Budget] = ()) -> None:
@@ -122,7 +123,7 @@ class Said(Sequence[GateRule]):
         self._verdict: ContextVar[Verdict | None] = ContextVar("verdict", default=None)
 
     def of_call(self, verdict: Verdict | None) -> None:
-        """What they said of the call that this context makes; None: they allow it."""
+        """Set the verdict for calls of this context; None if the client's rules allow it."""
         self._verdict.set(verdict)
 
     def _rules(self) -> list[GateRule]:
@@ -145,26 +146,25 @@ class Said(Sequence[GateRule]):
 
 
 class Lent:
-    """The provider of secrets: their names alone. The client puts in the texts, and the service
-    never has them.
-    """
+    """The provider of secrets, by name alone: the client fills in the values."""
 
     def __init__(self) -> None:
         self._names: ContextVar[tuple[str, ...]] = ContextVar("lent", default=())
 
     def of_call(self, names: tuple[str, ...]) -> None:
-        """The secrets that the client has for the call that this context makes."""
+        """Set the names of the secrets that the client has for calls of this context."""
         self._names.set(names)
 
     def __call__(self, name: str) -> Any:
-        """What stands for a secret; None where the client has none of that name."""
+        """Return the placeholder of a secret; None if the client has none of that name."""
         return Secret(name) if name in self._names.get() else None
 
 
 class Program:
-    """One client's program, as far as its session needs it. Raises BadName, BadValue.
+    """The parts of a client's program that its session needs. Raises BadName, BadValue.
 
-    budgets: as `told_budgets` makes it. settles: the name of its policy for doubt; empty for none.
+    `budgets` is the result of `told_budgets`. `settles` is the name of its policy for calls in
+    doubt; empty for none.
     """
 
     def __init__(self, budgets: msgspec.Raw, settles: str) -> None:
@@ -174,11 +174,11 @@ class Program:
         self.settle = self._settling(ids.name("settle", settles)) if settles else None
 
     def of_turn(self, turn: Turn) -> None:
-        """Have this context know which operation it is of: its policy is asked there."""
+        """Set the operation of this context, whose client settles steps in doubt."""
         self._turn.set(turn)
 
     def of_call(self, call: Call) -> None:
-        """Have this context know what the client's rules and secrets are for a call."""
+        """Set the client's verdict and secrets for a call of this context."""
         self.said.of_call(call.verdict)
         self.lent.of_call(call.secrets)
 
@@ -186,7 +186,7 @@ class Program:
         async def settle(step: Step) -> Settlement | Happened | object | None:
             turn = self._turn.get()
             if turn is None:
-                return None  # what no operation of the client's asks, a person settles
+                return None  # outside of an operation of the client a person settles
             outcome = await turn.run("settle", msgspec.Raw(wire.encode(step)))
             if outcome.inexact:
                 raise BadValue("settle", outcome.inexact, "return a smaller value")
@@ -196,11 +196,11 @@ class Program:
         return settle
 
 
-# ------------------------------------------------------------ over the wire
+# ------------------------------------------------------------ encoding
 
 
 def settlement(raw: msgspec.Raw) -> Settlement | Happened | object | None:
-    """What a client's function says of a step; None for what says nothing. Raises BadValue."""
+    """Decode the answer of a client's policy on a step; None for no answer. Raises BadValue."""
     match wire.load(raw):
         case ["happened", result]:
             return Happened(result)
@@ -213,7 +213,7 @@ def settlement(raw: msgspec.Raw) -> Settlement | Happened | object | None:
 
 
 def told_budgets(budgets: Sequence[Budget]) -> msgspec.Raw:
-    """Budgets as the service is told of them. Raises BadValue."""
+    """Encode budgets for the service. Raises BadValue."""
     return wire.dump([msgspec.structs.asdict(each) for each in budgets], "budget")
 
 

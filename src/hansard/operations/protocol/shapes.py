@@ -1,4 +1,4 @@
-"""What operations give back, over the wire and back: our own records, which no value can say."""
+"""Results of operations over the wire and back: our own structs, which values cannot hold."""
 
 from __future__ import annotations
 
@@ -29,23 +29,25 @@ from hansard.operations.reports import Shown
 from hansard.operations.sql_answer import SqlAnswer
 
 LINES_AT_ONCE = 50
-"""So many lines of a view are encoded between two looks at the clock."""
+"""Lines of a view that are encoded between two checks of the clock."""
 
 
 def told_arm(arm: Arm | None) -> msgspec.Raw:
-    """A run's arm over the wire."""
+    """Encode a run's arm."""
     return wire.dump(None if arm is None else msgspec.structs.asdict(arm), "arm")
 
 
 def arm_of(raw: msgspec.Raw) -> Arm | None:
-    """A run's arm, told."""
+    """Decode a run's arm."""
     fields = wire.load(raw)
     return None if fields is None else Arm(**fields)
 
 
 async def told(found: Any) -> msgspec.Raw:
-    """What an operation came to, as it goes there; a view, which may be long, in slices. An action
-    cache goes as its file has it: a secret in it is a name, for the program that replays it.
+    """Encode the result of an operation; a view, which may be long, in slices.
+
+    An action cache is encoded as in its file: a secret in it is a name, for the program that
+    replays it.
     """
     match found:
         case View():
@@ -57,7 +59,7 @@ async def told(found: Any) -> msgspec.Raw:
 
 
 def back(raw: msgspec.Raw, result: Any) -> Any:
-    """What an operation came to, of the type that it says. Raises BadValue for what is not."""
+    """Decode the result of an operation to its declared type. Raises BadValue."""
     try:
         if result in (View, ActionCache):
             return msgspec.json.decode(raw, type=result)
@@ -95,7 +97,7 @@ def _fields(found: Any) -> Any:
 
 
 async def _view(given: View) -> msgspec.Raw:
-    """The same bytes as in one go."""
+    """Encode a view in slices, to the same bytes as at once."""
     lines: list[bytes] = []
     async with Slices() as slices:
         for start in range(0, len(given.events), LINES_AT_ONCE):

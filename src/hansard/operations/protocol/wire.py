@@ -1,11 +1,10 @@
-"""What a restricted agent's client and the service say to each other: JSON, one form a version.
+"""Messages between a restricted agent's client and the service: JSON, one format a version.
 
-A request (`Request`) is sent to `svc.<workspace>.<role>.<principal>.open`, or, once a session is
-open, to `....<instance>.<verb>`, and has one answer. What an operation comes to may need the client
-first: then the answer is `Run`, the client does it, and sends what came of it as a request `done`,
-whose answer is the operation's next word. A request outside of a session that takes long is
-answered `Pending`, and asked again. So a client needs no subject but its own, and the service
-never starts a conversation.
+A request (`Request`) is sent to `svc.<workspace>.<role>.<principal>.open`, or, in an open session,
+to `....<instance>.<verb>`, and has one answer. If an operation needs a callback in the client, the
+answer is `Run`; the client runs it, and sends its result as a request `done`, whose answer is the
+operation's next one. A long request outside of a session is answered `Pending`, and sent again. So
+a client needs no subject but its own, and the service never starts an exchange.
 
 Values of programs are recorded values (`hansard.domain.values`) throughout.
 """
@@ -24,30 +23,31 @@ from hansard.domain.errors import BadValue
 from hansard.domain.steps import Failure, PromptUse
 
 VERSION = 7
-"""Of this form. A service refuses a client of another one, with a text that names both."""
+"""Version of the format. A service refuses other versions, with a text that names both."""
 
 BEAT_S = 1.0
-"""Between two signs of life of a client, in seconds."""
+"""Seconds between two heartbeats of a client."""
 
 QUIET_S_MAX = 10.0
-"""A client of which nothing was heard for so many seconds counts as killed; so does a service."""
+"""Seconds of silence after which a client or a service counts as killed."""
 
 ONE_VERSION = "use the same version of hansard for client and service"
 """Remedy of messages that cannot be read."""
 
 PING = "ping"
-"""Asked to see whether a service is there: a stranger is answered no, who has a login nothing."""
+"""Verb that checks whether a service is there; its answer carries nothing."""
 
 AGAIN = "again"
-"""Asks for what came of a request that was answered `Pending`, under the same nonce."""
+"""Verb that requests the result of a request answered `Pending`, under the same nonce."""
 
 EMPTY = msgspec.Raw(b"null")
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Began(msgspec.Struct, frozen=True, tag="began"):
-    """A child scope has begun: its path is its parent's, a slash, and the name. apart: a call of
-    the parent was open then.
+    """A child scope has begun: its path is its parent's, a slash, and the name.
+
+    `apart`: a call of the parent was open then.
     """
 
     parent: str
@@ -56,22 +56,27 @@ class Began(msgspec.Struct, frozen=True, tag="began"):
 
 
 class Joined(msgspec.Struct, frozen=True, tag="joined"):
-    """Child scopes have ended, and their parent goes on after them."""
+    """Child scopes have ended, and their parent continues after them."""
 
     parent: str
     children: tuple[str, ...]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What is asked.
+    """A request.
 
-    token: the secret text of the credentials. session: as `open` gave it. n: the request's number
-    in its session (of `open`, `view`, `sql`: nothing), from 1 in the order of sending; no number is
-    taken twice. nonce: the same for requests outside of a session, a UUIDv7: a run that an opening
-    begins without naming it is called so. turn: the number of the request
-    that began the operation, for `done`, `cancel`. scope: the path of the scope it stands in. data:
-    by verb, see the structs below. busy: another call of its scope is open, as far as the client
-    knows. scopes: what became of scopes since the last request, in its order.
+    Attributes:
+        token: The secret text of the credentials.
+        session: The session's id, as returned by `open`.
+        n: The request's number in its session (0 for `open`, `view`, `sql`), from 1 in the order of
+            sending; no number is accepted twice.
+        nonce: The same for requests outside of a session, a UUIDv7; the id of a run that an opening
+            begins without naming it.
+        turn: The number of the request that began the operation, for `done`, `cancel`.
+        scope: The path of its scope.
+        data: By verb, see the structs below.
+        busy: True if another call of its scope is open, as far as the client knows.
+        scopes: Changes of scopes since the last request, in order.
     """
 
     v: int = VERSION
@@ -92,14 +97,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         return [("session", self.session), ("n", self.n)]
 
 
-# ------------------------------------------------------------ what is asked, by verb
+# ------------------------------------------------------------ requests, by verb
 
 
 class Open(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`open`: begin a run, join or resume it. See `Record.run`.
 
-    budgets: the fields of each that the gate has, as recorded values. settles: the name of the
-    function that settles doubt; empty for none.
+    Attributes:
+        budgets: The fields of each budget of the gate, as recorded values.
+        settles: The name of the function that settles doubt; empty for none.
     """
 
     workflow: str | None = None
@@ -120,10 +126,12 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Do(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`do`, `enter`: an operation of the session, or a block of it. operation: its request, see
-    `hansard.operations.session`. context: the number of the request that opened the block (a
-    transaction, a claim, a loop) that it belongs to. verdict: what the client's own gate rules say
-    of it, where they are asked about it; None: they allow it.
+    """`do`, `enter`: an operation of the session, or a block of it.
+
+    Attributes:
+        operation: Its request, see `hansard.operations.session`.
+        context: The number of the request that opened its block (a transaction, a claim, a loop).
+        verdict: The verdict of the client's own gate rules; None if they allow it.
     """
 
     operation: msgspec.Raw
@@ -132,11 +140,15 @@ class Do(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`call`, `stream`: a tool's call. `tool` is what its declaration says and the record needs.
+    """`call`, `stream`: a call of a tool.
 
-    verdict: what the client's own gate rules say of it; None: they allow it. secrets: the names of
-    those that the client could give to the tool. prompts: the versions that it was given. defaults:
-    the arguments that have their declared default. program: the names of the program's tools.
+    Attributes:
+        tool: The tool's declaration, as far as the record needs it.
+        verdict: The verdict of the client's own gate rules; None if they allow it.
+        secrets: The names of the secrets that the client has for the tool.
+        prompts: The prompt versions in the arguments.
+        defaults: The arguments that have their declared default.
+        program: The names of the program's tools.
     """
 
     tool: Declared
@@ -149,7 +161,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A rule of the client's refuses a call, or, with `timeout_s`, wants a person asked first."""
+    """A client's rule refuses a call, or, with `timeout_s`, requires a person's approval."""
 
     rule: str
     reason: str = ""
@@ -157,10 +169,14 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool as the client declared it. `asks`: the name of the function that asks the world
-    whether it happened. `shadows`: whether it has a shadow. `does`: what it says of itself.
-    `waits`: the seconds before further attempts. `reuse`: seconds and scope of the answers of
-    earlier runs that its calls may be given.
+    """A tool as the client declared it.
+
+    Attributes:
+        asks: The name of the function that checks whether the effect happened.
+        shadows: True if it has a shadow.
+        does: Its description.
+        waits: The seconds before further attempts.
+        reuse: Seconds and scope of the answers of earlier runs that its calls may reuse.
     """
 
     name: str
@@ -181,16 +197,19 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Next(msgspec.Struct, frozen=True):
-    """`next`, `shut`: the next item of a stream, or no further one."""
+    """`next`, `shut`: request the next item of a stream, or end it."""
 
     stream: int
 
 
 class Came(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`done`: what came of what the client was to run. `end`: a stream's tool has no more items.
+    """`done`: the result of a callback in the client.
 
-    fault: what it raised. inexact: why its result is not recorded exactly; empty where it is.
-    usage: what it has reported.
+    Attributes:
+        inexact: The reason why the result is not recorded exactly; empty if it is.
+        end: True if a stream's tool has no more items.
+        fault: The error that it raised.
+        usage: The usage that it reported.
     """
 
     result: msgspec.Raw = EMPTY
@@ -201,8 +220,9 @@ class Came(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`exit`, `close`: a block or the session is left, by an error or not. `result` is what a
-    claimed task is completed with.
+    """`exit`, `close`: a block or the session is left, by an error or not.
+
+    `result` completes a claimed task.
     """
 
     context: int = 0
@@ -210,14 +230,17 @@ class Left(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: msgspec.Raw = EMPTY
 
 
-# ------------------------------------------------------------ what is answered
+# ------------------------------------------------------------ answers
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error. Of a tool: its `category` (what it says of the effect), type, module, message and
-    arguments, as they are recorded. Of ours: the class by `module` and `type`, and its attributes.
-    known: the service's number of an error that it has told before. failure: a program's error as
-    it is recorded.
+    """An error.
+
+    Attributes:
+        category: For an error of a tool, what it declares about the effect; `ours` for hansard's.
+        type: The class; for hansard's errors its code.
+        known: The service's number of an error that it has sent before.
+        failure: A program's error as it is recorded.
     """
 
     category: str = "plain"
@@ -232,9 +255,13 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Value(msgspec.Struct, frozen=True, tag="value", omit_defaults=True):
-    """What the operation came to. own: it is what the client's last run gave: nothing is repeated.
-    end: a stream has no more items. context: the number of what was opened. warning: of a changed
-    tool.
+    """The result of an operation.
+
+    Attributes:
+        own: True if it is the result of the client's last callback, which is not sent back.
+        end: True if a stream has no more items.
+        context: The number of the block or stream that was opened.
+        warning: A warning of a changed tool.
     """
 
     value: msgspec.Raw = EMPTY
@@ -245,9 +272,12 @@ class Value(msgspec.Struct, frozen=True, tag="value", omit_defaults=True):
 
 
 class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True, omit_defaults=True):
-    """Something that only the client can do: `what` is `body`, `ask`, `shadow`, `resolve`, `settle`
-    (what is true of a step), `item` (the next of a stream's tool) or `shut` (its end). scope: the
-    scope it stands in.
+    """A callback that only the client can run.
+
+    Attributes:
+        what: `body`, `ask`, `shadow`, `resolve`, `settle` (a step in doubt), `item` (the next one
+            of a stream's tool) or `shut` (its end).
+        scope: The scope that it runs in.
     """
 
     turn: int
@@ -258,16 +288,16 @@ class Run(msgspec.Struct, frozen=True, tag="run", kw_only=True, omit_defaults=Tr
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The operation raised. own: what the client's last run raised."""
+    """The operation raised. `own`: it is the error of the client's last callback."""
 
     fault: Fault
     own: bool = False
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened", kw_only=True):
-    """An open session: where its requests go, and what the client may want to know of it.
+    """An open session: the service instance that hosts it, and its data for the client.
 
-    arm: the fields of the run's arm, as recorded values, as far as the role sees them.
+    `arm` holds the fields of the run's arm, as recorded values, as far as the role sees them.
     """
 
     session: str
@@ -279,15 +309,16 @@ class Opened(msgspec.Struct, frozen=True, tag="opened", kw_only=True):
 
 
 class Pending(msgspec.Struct, frozen=True, tag="pending"):
-    """Not yet, to a request outside of a session: the service `instance` is at it, and is asked
-    again under the same nonce, as `again`.
+    """Not yet, to a request outside of a session.
+
+    The service `instance` works on it, and is sent the same nonce again, as `again`.
     """
 
     instance: str
 
 
 class Denied(msgspec.Struct, frozen=True, tag="denied"):
-    """No: these few bytes, whatever the reason."""
+    """A refusal: the same few bytes, whatever the reason."""
 
 
 Answer = Value | Run | Failed | Opened | Pending | Denied
@@ -295,7 +326,7 @@ Answer = Value | Run | Failed | Opened | Pending | Denied
 DENIED = msgspec.json.encode(Denied())
 
 
-# ------------------------------------------------------------ to bytes and back
+# ------------------------------------------------------------ encoding
 
 encode = msgspec.json.encode
 _answer = msgspec.json.Decoder(Answer)
@@ -303,7 +334,7 @@ _request = msgspec.json.Decoder(Request)
 
 
 def request(payload: bytes) -> Request | None:
-    """A request; None for what is none."""
+    """Decode a request; None if it is invalid."""
     try:
         found = _request.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -312,7 +343,7 @@ def request(payload: bytes) -> Request | None:
 
 
 def answer(payload: bytes) -> Answer:
-    """An answer. Raises BadValue for what is none."""
+    """Decode an answer. Raises BadValue if it is invalid."""
     try:
         found: Answer = _answer.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -321,7 +352,7 @@ def answer(payload: bytes) -> Answer:
 
 
 def read(raw: msgspec.Raw, kind: Any) -> Any:
-    """A request's data. Raises BadValue."""
+    """Decode a request's data. Raises BadValue."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -329,7 +360,7 @@ def read(raw: msgspec.Raw, kind: Any) -> Any:
 
 
 def load(raw: msgspec.Raw) -> Any:
-    """A program's value. Raises BadValue."""
+    """Decode a program's value. Raises BadValue."""
     try:
         return values.load(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -337,7 +368,7 @@ def load(raw: msgspec.Raw) -> Any:
 
 
 def plain(raw: msgspec.Raw) -> values.Plain:
-    """A program's value as plain ones. Raises BadValue."""
+    """Decode a program's value to plain ones. Raises BadValue."""
     try:
         return values.decode(bytes(raw))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -345,7 +376,7 @@ def plain(raw: msgspec.Raw) -> values.Plain:
 
 
 def dump(value: Any, where: str = "value") -> msgspec.Raw:
-    """A program's value as it goes over the wire. Raises BadValue."""
+    """Encode a program's value. Raises BadValue."""
     return values.dump(values.plain(value, where))
 
 
@@ -353,18 +384,19 @@ def dump(value: Any, where: str = "value") -> msgspec.Raw:
 
 
 def opening(workspace: str, role: str, principal: str, verb: str) -> str:
-    """Where a request goes that any service of the workspace may take."""
+    """Return the subject of a request that any service of the workspace may take."""
     return f"{subjects.requests(workspace, role, principal)}.{verb}"
 
 
 def within(workspace: str, role: str, principal: str, instance: str, verb: str) -> str:
-    """Where a request goes that one service has to take: the one that hosts the session."""
+    """Return the subject of a request to the service that hosts the session."""
     return f"{subjects.requests(workspace, role, principal)}.{instance}.{verb}"
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a request's subject says: who asks, in which role, for what. `instance` is empty for
-    what any service takes.
+    """The parts of a request's subject: principal, role and verb.
+
+    `instance` is empty if any service may take it.
     """
 
     role: str
@@ -374,7 +406,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def address(subject: str) -> Address | None:
-    """What a subject says; None for one that is none of ours."""
+    """Parse a subject; None if it is not a request's."""
     parts = subject.split(".")
     try:
         match parts:
