@@ -64,7 +64,7 @@ class World(msgspec.Struct):
     async def restart(self) -> None:
         """Stop the broker, wait for its end, start it again on the same files."""
         await self.broker.release()
-        await _gone(self.folder)
+        await gone(self.folder)
         self.broker = await _start(self.folder, self.broker.durability)
 
 
@@ -73,7 +73,8 @@ async def _start(folder: Path, durability: str) -> opening.Broker:
     return await opening.find_broker(wanted)
 
 
-async def _gone(folder: Path) -> None:
+async def gone(folder: Path) -> None:
+    """Wait for the end of a server whose last user left."""
     info = peek(folder)
     until = time.monotonic() + STOP_S
     while info is not None and _alive(info.server_pid):
@@ -101,7 +102,7 @@ async def world(durability: str = "strict") -> AsyncIterator[World]:
             yield made
         finally:
             await made.broker.release()
-            await _gone(folder)
+            await gone(folder)
     finally:
         shutil.rmtree(folder)
 

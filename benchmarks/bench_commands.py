@@ -132,7 +132,7 @@ def main() -> int:
         folder = Path(name)
         with fill(folder):
             measure(folder, found)
-        asyncio.run(_world._gone(folder))  # noqa: SLF001 -- shared by the benchmarks
+        asyncio.run(_world.gone(folder))
     found.emit(__doc__)
     return 0
 

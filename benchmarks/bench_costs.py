@@ -243,7 +243,7 @@ def starts(found: Findings) -> None:
                 start = time.perf_counter()
                 with hansard.connect(WORKSPACE, data_dir=folder):
                     joined.append((time.perf_counter() - start) * 1e3)
-            asyncio.run(_world._gone(Path(folder)))  # noqa: SLF001 -- shared by the benchmarks
+            asyncio.run(_world.gone(Path(folder)))
     found.results["connect, the broker started"] = summary(started)
     found.results["connect, a broker runs"] = summary(joined)
     found.goals["the broker started within 2 s"] = (
@@ -274,7 +274,7 @@ def resident_mib(folder: Path) -> float | None:
 async def started_again(place: World) -> float:
     """Stop the broker, start it on the same files; the milliseconds that the start took."""
     await place.broker.release()
-    await _world._gone(place.folder)  # noqa: SLF001 -- shared by the benchmarks
+    await _world.gone(place.folder)
     start = time.perf_counter()
     place.broker = await _world._start(place.folder, "relaxed")  # noqa: SLF001 -- shared as well
     return (time.perf_counter() - start) * 1e3

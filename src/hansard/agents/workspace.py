@@ -52,7 +52,7 @@ class Workspace:
         self.states = States(log, snapshots)
         self.points = Points(self.states)
         self.boards = Boards(self.states)
-        self.memories = Memories(log, blobs)
+        self.memories = Memories(log, blobs, snapshots)
         self.closing: list[Callable[[], Awaitable[None]]] = []
         """Callbacks that run first on close."""
         self._close = close

@@ -3,6 +3,11 @@
 A space that is followed (`follow`) is updated as commits arrive: reading it needs no request. For
 any other space, new commits are read first. Texts are fetched and checked on use (`load`, `using`).
 Everything but `known` runs on the bus's loop.
+
+Of a large space a snapshot is kept outside the log: its files without their texts, each with the
+versions that led to it. A process that needs the space decodes the files that it uses, and folds
+what follows. Where no snapshot fits (there is none, it is damaged, of another version, or of
+another history than the log's), the whole stream is folded.
 """
 
 from __future__ import annotations
@@ -10,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import functools
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self, TypeVar
@@ -17,17 +24,21 @@ from typing import Self, TypeVar
 import msgspec
 from cachetools import LRUCache
 
+from hansard._version import SERVER_VERSION
+from hansard.bus import subjects
 from hansard.bus.commits import revive
 from hansard.bus.errors import BusError, NotFound
-from hansard.bus.log import Blobs, EventLog, Kind, Stored, in_parts
+from hansard.bus.log import Blobs, EventLog, Kind, Snapshots, Stored, in_parts
 from hansard.domain.board import By
 from hansard.domain.errors import Corrupt, HansardError
 from hansard.domain.events import Commit, Event
+from hansard.domain.fingerprint import digest
 from hansard.domain.ids import WorkspaceStream
+from hansard.domain.label import Label
 from hansard.domain.memory import space as spaces
-from hansard.domain.memory.events import KIND, MemoryChanged, stream_of
-from hansard.domain.memory.lines import Unfetched, in_full
-from hansard.domain.memory.space import MemoryFile, MemoryState
+from hansard.domain.memory.events import KIND, FileChange, MemoryChanged, stream_of
+from hansard.domain.memory.lines import FileText, Unfetched, in_full
+from hansard.domain.memory.space import Files, MemoryFile, MemoryState
 from hansard.domain.payload import references
 from hansard.state.aggregates import commits_until, point_in
 
@@ -55,6 +66,78 @@ T = TypeVar("T")
 
 READS_MAX = 10
 """Most reads of a space that changes meanwhile; after that the result is not cached."""
+
+
+SINGLE_MAX = 64
+"""Up to so many versions that snapshots name are read one by one; for more the whole stream is."""
+
+SNAPSHOT_EVERY = 512
+"""So many versions, or changed files, a snapshot is behind when a process that ends makes another
+one."""
+
+PART_BYTES = 512 * 1024
+"""Of a snapshot, in one message."""
+
+PARTS_MAX = 32
+"""Most messages of a snapshot; a space that needs more has none."""
+
+_OF_COMMIT = ("author", "role", "event", "label", "changed")
+_OF_FILE = ("digest", "created", "size", "link", "binary", "executable")
+"""The fields of a file in a snapshot: those that files of one commit share, and its own."""
+
+_Written = tuple[str, str, str, Label | None, int]
+
+_Snapshot = tuple[MemoryState, list[_Written], dict[str, msgspec.Raw]]
+"""The state without files, the rows of `_OF_COMMIT`, and of each file the number of its row, its
+versions, the newest first, and `_OF_FILE`."""
+
+_snapshots: msgspec.json.Decoder[_Snapshot] = msgspec.json.Decoder(
+    _Snapshot, dec_hook=lambda _kind, _value: Files()
+)
+
+
+def _layout() -> str:
+    names = [*MemoryState.__struct_fields__, *MemoryFile.__struct_fields__, *_OF_COMMIT, *_OF_FILE]
+    return "space-" + digest(SERVER_VERSION.encode(), *(name.encode() for name in names))[:12]
+
+
+LAYOUT = _layout()
+"""Names the form of a snapshot: another version's are not read, but made again."""
+
+
+def _from_snapshot(space: str, data: bytes) -> MemoryState:
+    """A space whose files are decoded when they are used. Raises DecodeError."""
+    state, written, stored = _snapshots.decode(data)
+
+    @functools.cache
+    def file_at(path: str) -> MemoryFile:
+        number, versions, *own = msgspec.json.decode(stored[path])
+        body = FileText(unread=(space, path))
+        for version in reversed(versions):
+            body.trail = (version, body.trail)
+        if path in state.links:
+            body.known, body.unread = state.links[path], None
+        fields = dict(zip((*_OF_COMMIT, *_OF_FILE), (*written[number], *own), strict=True))
+        return MemoryFile(path=path, body=body, version=versions[0], **fields)
+
+    state.files = Files(stored, file_at)
+    return state
+
+
+async def _to_snapshot(state: MemoryState) -> bytes:
+    """What `_from_snapshot` reads."""
+    written: dict[object, int] = {}
+    entries: dict[str, object] = {}
+    for index, (path, file) in enumerate(state.files.items(), 1):
+        if index % (10 * OTHERS_EVERY) == 0:
+            await asyncio.sleep(0)
+        of_commit = tuple(getattr(file, name) for name in _OF_COMMIT)
+        number = written.setdefault(of_commit, len(written))
+        own = (getattr(file, name) for name in _OF_FILE)
+        entries[path] = (number, list(file.body.versions), *own)
+    plain = {name: getattr(state, name) for name in state.__struct_fields__}
+    plain |= {"files": None, "known_names": None}
+    return msgspec.json.encode((plain, list(written), entries))
 
 
 class MemoryEventAt(msgspec.Struct, frozen=True):
@@ -99,9 +182,12 @@ class _Read(msgspec.Struct, eq=False):
 class Memories:
     """Reads spaces, and keeps what was read."""
 
-    def __init__(self, log: EventLog, blobs: Blobs) -> None:
+    def __init__(self, log: EventLog, blobs: Blobs, snapshots: Snapshots | None = None) -> None:
         self.log = log
         self._blobs = blobs
+        self._snapshots = snapshots
+        self._saved: dict[str, tuple[int, int]] = {}
+        """By space the version of its newest snapshot, and the files changed in memory till it."""
         self._known: OrderedDict[str, MemoryState] = OrderedDict()
         self._passed: LRUCache[tuple[str, int], MemoryState] = LRUCache(PASSED_MAX)
         self._following: list[asyncio.Task[None]] = []
@@ -137,6 +223,7 @@ class Memories:
         NotFound for an erased text, Corrupt.
         """
         bodies = [file.body for file in files if file is not None and file.body.known is None]
+        await self._read_changes(bodies)
         for texts, blobs in in_parts((body, list(body.blobs())) for body in bodies):
             held = await self._blobs.get_all(blobs) if blobs else {}
             for index, text in enumerate(texts, 1):
@@ -153,17 +240,17 @@ class Memories:
             try:
                 return work()
             except Unfetched as error:
+                await self._read_changes([error.text])
                 error.text.text(await self._blobs.get_all(sorted(set(error.text.blobs()))))
 
     async def state(self, space: str) -> MemoryState:
         """Return the current space; must not be modified. Costs a read of the new commits; callers
         load the texts.
         """
-        known = self._known.get(space)
-        state = known if known is not None else spaces.initial()
         read = _Read(space)
         self._reads.append(read)
         try:
+            state = self._known.get(space) or await self._first(space)
             for _ in range(READS_MAX):
                 read.missed = False
                 state = await self._after(space, state)
@@ -173,6 +260,17 @@ class Memories:
         finally:
             self._reads.remove(read)
         return state
+
+    async def _first(self, space: str) -> MemoryState:
+        """Return the snapshot of a space, where the log has the commit that it ends with."""
+        state = await self._snapshot(space)
+        if state is not None:
+            begin, commit = state.end
+            ends = await self.log.read(stream_of(space), after=begin - 1, to=begin, inside=True)
+            if [each.commit.id for each in ends] == [commit]:
+                self._saved[space] = state.version, 0
+                return state
+        return spaces.initial()
 
     async def _after(self, space: str, state: MemoryState) -> MemoryState:
         commits = await self.log.read(stream_of(space), after=state.version)
@@ -258,6 +356,7 @@ class Memories:
                 event = await self._with_links(state, each.event)
                 spaces.evolve(state, event, by_of(stored, each.id))
                 await self._shorten(state, event)
+            state.end = stored.commit.version, stored.commit.id
         return state
 
     async def _with_links(self, state: MemoryState, event: Event) -> Event:
@@ -281,6 +380,69 @@ class Memories:
                 with contextlib.suppress(Corrupt, NotFound):
                     await self.load([file])
 
+    # ------------------------------------------------------------ snapshots
+
+    async def _read_changes(self, bodies: Iterable[FileText]) -> None:
+        """Read the changes that snapshots name of some texts. Raises Corrupt."""
+        texts = [(text.unread, text) for body in bodies if (text := body.to_read) and text.unread]
+        for space in {name for (name, _), _ in texts}:
+            of_space = [(path, text) for (name, path), text in texts if name == space]
+            versions = {version for _, text in of_space for version in text.versions}
+            single = [(each - 1, each) for each in versions] if len(versions) <= SINGLE_MAX else []
+            changes: dict[tuple[int, str], FileChange] = {}
+            for after, to in [
+                *single,
+                (0, max(versions)),
+            ]:  # at last: one may be inside of a commit
+                if versions <= {version for version, _ in changes}:
+                    break
+                commits = await self.log.read(stream_of(space), after=after, to=to, inside=True)
+                for each in (each for stored in commits for each in _events(stored)):
+                    if each.version in versions and isinstance(each.event, MemoryChanged):
+                        changes |= {(each.version, file.path): file for file in each.event.files}
+            for path, text in of_space:
+                if text.unread is not None:
+                    text.read(path, changes)
+
+    def _keys(self, space: str) -> list[str]:
+        """The subjects of a snapshot: its head's, which has the digest of all parts, and theirs."""
+        prefix = subjects.snapshot_prefix(self.log.workspace, stream_of(space), LAYOUT)
+        return [f"{prefix}.{part}" for part in range(PARTS_MAX + 1)]
+
+    async def _snapshot(self, space: str) -> MemoryState | None:
+        """A space as its snapshot has it; None where there is none that is whole."""
+        if self._snapshots is None:
+            return None
+        head, *keys = self._keys(space)
+        held = await self._snapshots.get_many([head, *keys])
+        try:
+            count, sha256 = msgspec.json.decode(held[head], type=tuple[int, str])
+            data = b"".join(held[key] for key in keys[:count])
+            is_whole = hashlib.sha256(data).hexdigest() == sha256
+            return _from_snapshot(space, data) if is_whole else None
+        except (KeyError, msgspec.DecodeError):
+            return None
+
+    async def _save(self, space: str) -> None:
+        """Send a snapshot of what is known of a space, where the newest is far behind; nobody waits
+        for it to be stored. The head goes last: what a kill cuts short is not used.
+        """
+        state = self._known.get(space)
+        version, changed = self._saved.get(space, (0, 0))
+        if self._snapshots is None or state is None:
+            return
+        if max(state.version - version, len(state.files.changed) - changed) < SNAPSHOT_EVERY:
+            return
+        self._saved[space] = state.version, len(state.files.changed)
+        data = await _to_snapshot(state)
+        parts = [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
+        head, *keys = self._keys(space)
+        parts = [*parts, msgspec.json.encode((len(parts), hashlib.sha256(data).hexdigest()))]
+        if len(parts) <= len(keys):
+            with contextlib.suppress(BusError):
+                for key, part in zip([*keys[: len(parts) - 1], head], parts, strict=True):
+                    await self._snapshots.put(key, part)
+
     # ------------------------------------------------------------ following
 
     async def follow(self, names: Sequence[str] = ()) -> None:
@@ -295,7 +457,9 @@ class Memories:
             await self.whole(name)
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Follow no more, and send the snapshots that are due."""
+        for space in list(self._known):
+            await self._save(space)
         for task in self._following:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

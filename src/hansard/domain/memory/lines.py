@@ -290,6 +290,10 @@ class Unfetched(Exception):
         self.text = text
 
 
+Trail = tuple[int, "Trail"] | None
+"""Versions, each with those before it: a change adds one in constant time."""
+
+
 class FileText(msgspec.Struct, eq=False):
     """A file's text, derived from its changes and checked by its digest on first use.
 
@@ -298,12 +302,16 @@ class FileText(msgspec.Struct, eq=False):
         change: The latest change; None for a text that is not folded.
         before: The text that the change edits; None where the change has the whole text.
         depth: The number of changes since the last known text.
+        trail: The versions that led to it since it was created, newest first.
+        unread: The space and the path of a text whose changes are still to be read.
     """
 
     known: str | None = None
     change: FileChange | None = None
     before: FileText | None = None
     depth: int = 0
+    trail: Trail = None
+    unread: tuple[str, str] | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FileText)  # files of one digest have one text
@@ -314,11 +322,42 @@ class FileText(msgspec.Struct, eq=False):
         return f"FileText({self.known!r:.80})"
 
     @classmethod
-    def after(cls, change: FileChange, before: FileText | None) -> FileText:
-        """Return the text of a file after a change."""
+    def after(cls, change: FileChange, before: FileText | None, version: int = 0) -> FileText:
+        """Return the text of a file after a change at a version of its space."""
         base = None if change.op is FileOp.CREATED else before
         depth = 1 + (base.depth if base is not None and base.known is None else 0)
-        return cls(change=change, before=base, depth=depth)
+        trail = (version, base.trail if base is not None else None)
+        return cls(change=change, before=base, depth=depth, trail=trail)
+
+    @property
+    def versions(self) -> Iterator[int]:
+        """The versions that led to it since it was created, the newest first."""
+        at = self.trail
+        while at is not None:
+            version, at = at
+            yield version
+
+    @property
+    def to_read(self) -> FileText | None:
+        """The text that it is derived from whose changes are still to be read, if any."""
+        chain = self._underived()
+        return chain[-1] if chain and chain[-1].unread is not None else None
+
+    def read(self, path: str, changes: Mapping[tuple[int, str], FileChange]) -> None:
+        """Take in the changes that led to it, by version and path. Raises Corrupt where one is not
+        among them.
+        """
+        found: list[FileChange] = []
+        for version in self.versions:
+            if (version, path) not in changes:
+                raise Corrupt(f"file {path!r:.80}", f"version {version} does not change it")
+            found.append(changes[version, path])
+            path = found[-1].was or path
+        made = FileText()
+        for change in reversed(found):
+            made = FileText.after(change, made)
+        self.change, self.before, self.depth = made.change, made.before, made.depth
+        self.unread = None
 
     @property
     def where(self) -> str:
@@ -338,6 +377,8 @@ class FileText(msgspec.Struct, eq=False):
         if self.known is not None:
             return self.known
         chain = self._underived()
+        if chain[-1].unread is not None:
+            raise Unfetched(self)
         before = chain[-1].before
         found = before.known or "" if before is not None else ""
         for each in reversed(chain):

@@ -13,8 +13,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    MutableMapping,
+    Sequence,
+)
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
@@ -143,6 +152,50 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
         return facts | {"body": self.body.known}
 
 
+class Files(MutableMapping[str, MemoryFile]):
+    """The files of a space by path. Those of a snapshot are decoded when they are used, and a copy
+    costs what was changed since it.
+    """
+
+    def __init__(
+        self, stored: Collection[str] = (), stored_at: Callable[[str], MemoryFile] | None = None
+    ) -> None:
+        """Without arguments there are none. stored_at: the file at a path of the stored ones."""
+        self._stored, self._stored_at = stored, stored_at
+        self._count = len(stored)
+        self.changed: dict[str, MemoryFile | None] = {}
+        """What is not as the snapshot has it; None where there is no file any more."""
+
+    def __getitem__(self, path: str) -> MemoryFile:
+        found = self.changed.get(path)
+        if found is None and path not in self.changed and self._stored_at and path in self._stored:
+            return self._stored_at(path)
+        if found is None:
+            raise KeyError(path)
+        return found
+
+    def __setitem__(self, path: str, file: MemoryFile) -> None:
+        self._count += path not in self
+        self.changed[path] = file
+
+    def __delitem__(self, path: str) -> None:
+        self._count -= bool(self[path])
+        self.changed[path] = None
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (path for path in self._stored if path not in self.changed)
+        yield from (path for path, file in self.changed.items() if file is not None)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def copy(self) -> Files:
+        """Return files that can be changed without changing these."""
+        copied = copy.copy(self)
+        copied.changed = dict(self.changed)
+        return copied
+
+
 class MemoryState(Brief, msgspec.Struct, kw_only=True):
     """A space at a version of its stream. The fold owns its state: `copy()` before changing it.
 
@@ -156,10 +209,11 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         reflected: The runs that were reflected on, each with the id of its event.
         links: The text of each link, by its path.
         known_names: The names of the files and their folders; None until they are used.
+        end: The first version and the id of the newest commit read from the log.
     """
 
     version: int = 0
-    files: dict[str, MemoryFile] = msgspec.field(default_factory=dict)
+    files: Files = msgspec.field(default_factory=Files)
     size: int = 0
     policy: MemoryPolicySet | None = None
     refused: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
@@ -167,6 +221,7 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
     reflected: dict[str, str] = msgspec.field(default_factory=dict)
     links: dict[str, str] = msgspec.field(default_factory=dict)
     known_names: paths.Names | None = None
+    end: tuple[int, str] = (0, "")
 
     @property
     def names(self) -> paths.Names:
@@ -176,10 +231,10 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         return self.known_names
 
     def copy(self) -> MemoryState:
-        """Return a copy that can be folded on without changing this one; O(files), shallow."""
+        """Return a copy that can be folded on without changing this one; O(changed files)."""
         return msgspec.structs.replace(
             self,
-            files=dict(self.files),
+            files=self.files.copy(),
             refused=dict(self.refused),
             unfit=list(self.unfit),
             reflected=dict(self.reflected),
@@ -189,7 +244,7 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
 
     def limited_to(self, files: Iterable[MemoryFile]) -> MemoryState:
         """Return the state with some of its files only; O(those files)."""
-        state = msgspec.structs.replace(self, files={}, size=0, links={}, known_names=None)
+        state = msgspec.structs.replace(self, files=Files(), size=0, links={}, known_names=None)
         for file in files:
             state.put(file)
         return state
@@ -396,7 +451,7 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
             return f"{change.path!r:.80} is not what it was changed from"
         if change.op is FileOp.DELETED:
             continue
-        body = lines.FileText.after(change, stood.body if stood is not None else None)
+        body = lines.FileText.after(change, stood.body if stood else None, state.version)
         if change.link:  # its target decides which file a path names: needed by every reader
             try:
                 body.text()
