@@ -69,7 +69,7 @@ def test_rebuild_is_refused_while_somebody_projects(home: Path, small: Small):
     for arguments in (["rebuild"], ["rebuild", "--verify"]):
         refused = small(*arguments)
         assert (refused.code, refused.out) == (2, "")
-        assert f"process {os.getpid()} projects into" in refused.err
+        assert f"process {os.getpid()} already projects into" in refused.err
     hold.close()
     assert small("rebuild", "--verify").code == 0
 

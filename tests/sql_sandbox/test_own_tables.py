@@ -80,7 +80,7 @@ async def test_what_cannot_be_taken_says_why(lab: Lab):
         "a view of the record; ": {"duckdb_tables": ROWS},
         "a word of SQL": {"select": ROWS},
         "is no name": {'a"; DROP': ROWS},
-        "called alike": {"a": ROWS, "A": ROWS},
+        "have the same name": {"a": ROWS, "A": ROWS},
         "there are 17": {f"t{n}": ROWS for n in range(17)},
         "is not a table": {"mine": 3},
         "not every row is a dict": {"mine": [1]},

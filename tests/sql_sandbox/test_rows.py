@@ -140,7 +140,7 @@ def test_a_body_that_is_cut_is_no_answer(cut: int):
     batch = rows.Batch([(1, "a"), (2, "b")], rows.makes([]))
     whole = rows.body([rows.Column("i", "BIGINT"), rows.Column("s", "VARCHAR")], [batch])
     assert list(Answer(1, whole, 2).tuples()) == [(1, "a"), (2, "b")]
-    with pytest.raises(QueryFailed, match="no answer"):
+    with pytest.raises(QueryFailed, match="answer is invalid"):
         list(Answer(1, whole[:cut], 2).tuples())
 
 

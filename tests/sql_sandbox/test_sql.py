@@ -265,7 +265,7 @@ def test_it_answers_while_another_process_projects(home: Path, ask: Call, record
     hold.close()
     assert told.code != 0
     assert not told.out
-    assert f"was not projected within 10 s, the tables stand at {found.position}" in told.err
+    assert f"was not projected within 10 s, the tables are at {found.position}" in told.err
 
 
 @pytest.mark.slow

@@ -252,8 +252,6 @@ class Conflict(BusError):
     State: nothing was written.
     Remedy: read what is new, decide again, append again.
 
-    `winner` is None where only a condition failed and nothing under it could be read.
-
     Attributes:
         stream: The stream.
         version: The version that is taken.

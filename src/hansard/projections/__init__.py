@@ -1,5 +1,5 @@
-"""The log made queryable: tables, statistics and sandboxed SQL in DuckDB, rebuilt at will.
+"""The log as DuckDB tables, with statistics, search and sandboxed SQL; can be rebuilt at any time.
 
-Touches the log by its port, and files under `projections/` of the data directory.
-Gives the store, what follows the log into it (`runner`), and what is asked of it.
+Touches the log through its port, and files under `projections/` of the data directory. Provides the
+store, the projector that follows the log (`runner`), and the queries.
 """

@@ -1,6 +1,7 @@
-"""DuckDB as who only reads needs it: its engine, which the package `duckdb` gives on, without the
-Python that stands around that and takes three quarters of an import (relations, data frames, its
-version). Who gives it Arrow has to import `duckdb`, too.
+"""DuckDB's engine for readers, which the package `duckdb` re-exports.
+
+It leaves out the Python code around the engine (relations, data frames, the version), which takes
+three quarters of an import. Code that passes Arrow to it has to import `duckdb`, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/sql.md and docs/sql/, made from the schema: `python -m hansard.projections._reference`."""
+"""Generates docs/sql.md and docs/sql/: `python -m hansard.projections._reference`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ These columns mean the same in every table that has them; a table's section only
 INTRO = "General columns are described in [Tables and SQL](../sql.md#general-columns).\n"
 
 OPTIONAL = ("only_", "by_", "at_", "against")
-"""Names of parameters that have a default begin so."""
+"""Prefix of parameters that have a default."""
 
 PAGES = {
     "record": ("Runs, steps and messages", ("10", "20", "40")),
@@ -138,7 +138,7 @@ def _table(rows: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _columns(table: str, columns: list[tuple[str, str, str]]) -> list[str]:
-    """Describe the columns of a table: its own, then those that another one or all describe."""
+    """Describe the columns of a table: its own, then those described elsewhere."""
     described: dict[str, list[tuple[str, str, str]]] = {}
     for row in columns:
         described.setdefault(section(table, row[0]) or table, []).append(row)
@@ -171,7 +171,7 @@ def _created(numbers: tuple[str, ...]) -> list[str]:
 
 def _text(name: str, comment: str | None) -> str:
     if not comment:
-        message = f"{name} has no comment: say in the schema what it is (columns.toml)"
+        message = f"{name} has no comment: describe it in the schema (columns.toml)"
         raise ValueError(message)
     return comment.replace("|", "\\|")
 

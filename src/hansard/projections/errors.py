@@ -1,17 +1,17 @@
-"""What can go wrong between the log and its tables, told apart by who must act.
+"""Errors between the log and its tables, grouped by who must act.
 
     ProjectionError
     ├── Held                another projector has the file: wait for it, or stop it
     ├── Newer               the file was written by a newer version of Hansard
     ├── Unusable            the file cannot be opened or is no projection: rebuild it
     │   └── Older           another schema made the file, and it is opened for reading only
-    ├── NoRoom              the disk takes nothing: make room, what projects goes on by itself
-    ├── OtherLog            the file was made of another log: rebuild it
+    ├── NoRoom              the disk refuses writes: free some space, then the projector continues
+    ├── OtherLog            the file was made from another log: rebuild it
     │   └── Ahead           the file knows more than the log: the log lost commits, or is another;
     │                       a Corrupt, too
     └── Behind              a position was not projected in time
 
-Nothing of the record is lost by any of them: the log is the truth, the tables are made of it.
+None of them loses data of the record: the tables are derived from the log.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Held(ProjectionError):
     def __init__(self, path: Path, pid: int | None) -> None:
         by = f"process {pid}" if pid else "another process"
         super().__init__(
-            f"{by} projects into {str(path)!r} already, and only one may: "
-            "use what it projects, or stop it first"
+            f"{by} already projects into {str(path)!r}, and only one may: "
+            "use its tables, or stop it first"
         )
         self.path = path
         self.pid = pid
@@ -88,7 +88,7 @@ class NoRoom(ProjectionError):
 
 
 def unwritten(path: Path, error: Exception) -> ProjectionError:
-    """What an error is that came of writing a file."""
+    """Return the projection error for an error raised while writing a file."""
     text = error if isinstance(error, OSError) else str(error)
     if errors.code_of(text):
         return NoRoom(path, text)
@@ -96,8 +96,8 @@ def unwritten(path: Path, error: Exception) -> ProjectionError:
 
 
 def unusable(path: Path, error: Exception) -> ProjectionError:
-    """What an error is that came of opening a file: a disk that takes nothing says nothing about
-    the file, and making it again would not help.
+    """Return the projection error for an error raised while opening a file. An error of the disk
+    does not mean that the file is bad, and a rebuild would not help.
     """
     text = error if isinstance(error, OSError) else str(error)
     return NoRoom(path, text) if errors.code_of(text) else Unusable(path, str(error))
@@ -142,7 +142,7 @@ class Ahead(OtherLog, Corrupt):
         if last < position:
             lost = f"the log ends at {last}"
         elif gone:
-            lost = f"{gone:,} of the messages that were counted up to there are gone from the log"
+            lost = f"{gone:,} of the messages counted up to there are gone from the log"
         Corrupt.__init__(
             self,
             str(path),
@@ -164,7 +164,7 @@ class Behind(ProjectionError):
 
     def __init__(self, target: int, position: int, waited_s: float) -> None:
         super().__init__(
-            f"position {target} was not projected within {waited_s:g} s, the tables stand at "
+            f"position {target} was not projected within {waited_s:g} s, the tables are at "
             f"{position}: wait longer, or see 'hansard status'"
         )
         self.wanted = target
@@ -181,30 +181,30 @@ class PartialTables(ProjectionError):
     def __init__(self, position: int, target: int, reason: Exception) -> None:
         super().__init__(
             f"the tables hold {position:,} of {target:,} positions, since the log could not be "
-            f"read further: {reason}; start the broker and ask again, which goes on from there"
+            f"read further: {reason}; start the broker and query again, which continues from there"
         )
         self.position = position
         self.wanted = target
 
 
-# What can go wrong with the index of words, told apart by who must act.
+# Errors of the full-text index, grouped by who must act.
 #
 # CallerError
-# └── BadQuery            what is searched for cannot be searched for: ask otherwise
+# └── BadQuery            the search question is invalid: change it
 # ProjectionError
 # ├── Unusable
-# │   └── IndexUnusable   the file cannot be opened or is no index: make it again
+# │   └── IndexUnusable   the file cannot be opened or is no index: rebuild it
 # ├── OtherLog
-# │   └── IndexOfOtherLog the file was made of another log: make it again
-# └── IndexRead           somebody reads the file for long: it was not replaced
+# │   └── IndexOfOtherLog the file was made from another log: rebuild it
+# └── IndexRead           a reader holds the file for too long: it was not replaced
 #
-# Nothing of the record is lost by any of them: the index is made of the log.
+# None of them loses data of the record: the index is derived from the log.
 
 REMEDY = "make it again with 'hansard search --rebuild'"
 
 
 class BadQuery(CallerError):
-    """What is searched for cannot be searched for; nothing was read."""
+    """The search question is invalid; nothing was read."""
 
     def __init__(self, fact: str, remedy: str) -> None:
         super().__init__(f"{fact}: {remedy}")
@@ -222,13 +222,13 @@ class IndexUnusable(Unusable):
 
 
 def unusable_index(path: Path, error: Exception) -> ProjectionError:
-    """As `hansard.projections.errors.unusable`, of an index."""
+    """Return the index error for an error raised while opening an index; as `unusable`."""
     found = unusable(path, error)
     return IndexUnusable(path, found.why) if isinstance(found, Unusable) else found
 
 
 class IndexOfOtherLog(OtherLog):
-    """The message up to which the file was indexed is not what the log holds there."""
+    """The message up to which the file was indexed differs from the one in the log."""
 
     def __init__(self, path: Path, position: int) -> None:
         ProjectionError.__init__(
@@ -241,7 +241,7 @@ class IndexOfOtherLog(OtherLog):
 
 
 class IndexRead(ProjectionError):
-    """Somebody searches in the file for longer than a rebuild waits; the old one stands."""
+    """A reader holds the index for longer than a rebuild waits; the old one is kept."""
 
     def __init__(self, path: Path, waited_s: float) -> None:
         super().__init__(
@@ -252,16 +252,16 @@ class IndexRead(ProjectionError):
         self.waited_s = waited_s
 
 
-# What can go wrong at the SQL door, told apart by who must act.
+# Errors of the SQL door, grouped by who must act.
 #
 # SqlError
-# ├── NotAllowed          the caller: the text is not one statement that reads
-# ├── QueryFailed         the caller: DuckDB cannot answer it; its words, without paths
-# ├── TooCostly           the caller: it took more time or memory than it may, and was stopped
+# ├── NotAllowed          the caller: the text is not one read-only statement
+# ├── QueryFailed         the caller: DuckDB cannot answer it; its error text, without paths
+# ├── TooCostly           the caller: it exceeded its time or memory, and was stopped
 # ├── SqlBusy             the world: too many questions at once
-# └── SqlClosed           nothing is published, or the door was closed meanwhile
+# └── SqlClosed           nothing is published, or the door was closed
 #
-# None of them changes anything, and the door answers on.
+# None of them changes anything, and the door remains open.
 
 
 class SqlError(ProjectionError):
@@ -292,12 +292,12 @@ class TooCostly(SqlError):
     """
 
     def __init__(self, limit: str, allowed: str, had_s: float | None = None) -> None:
-        """had_s: how long it had a core, where it was stopped for its time and others had them."""
-        target = "wanted more; ask for less at once (fewer rows, a narrower join)"
+        """`had_s`: its CPU time, if it was stopped for its time under load."""
+        target = "needs more; query less at once (fewer rows, a narrower join)"
         if had_s is not None:
-            target = f"had a core for {had_s:.1f} s of that, the machine is busy; ask again later"
+            target = f"had a core for {had_s:.1f} s of that, the machine is busy; try again later"
         super().__init__(
-            f"the question was stopped: it may take {allowed} and {target}, or give it more"
+            f"the query was stopped: it may take {allowed} and {target}, or raise its limit"
         )
         self.limit = limit
 
@@ -310,7 +310,7 @@ class SqlBusy(SqlError):
     """
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"{why}: ask again later")
+        super().__init__(f"{why}: try again later")
 
 
 class SqlClosed(SqlError):

@@ -1,4 +1,4 @@
-"""Published tables, to be asked in our own SQL."""
+"""Published tables, for our own SQL."""
 
 from __future__ import annotations
 
@@ -16,44 +16,46 @@ class _Reached(Protocol):
 
 
 class ReadSource(Protocol):
-    """What is read: a `Store`, whose import takes a tenth of a second."""
+    """A `Store` or `Reader`, without importing the store, which takes a tenth of a second."""
 
     @property
     def progress(self) -> _Reached:
-        """Up to where it was made."""
+        """The position of the tables."""
         ...
 
     @property
     def path(self) -> Path:
-        """Its file."""
+        """The file."""
         ...
 
     def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Every row of an answer."""
+        """Return all rows of a query."""
         ...
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """The same by the names of its columns."""
+        """Return all rows as dicts by column name."""
         ...
 
     def aside(self) -> AbstractContextManager[None]:
-        """Ask meanwhile beside temporary tables and macros, which go at its end."""
+        """Run queries with temporary tables and macros, which are dropped at the end."""
         ...
 
     def interrupt(self) -> None:
-        """Have what is asked at this moment end."""
+        """Interrupt the current query."""
         ...
 
 
 class Reader:
-    """Tables that do not change while they are asked. For our own SQL: nothing bounds its cost."""
+    """Tables that do not change while they are read. For our own SQL: the cost of a query is not
+    bounded.
+    """
 
     def __init__(self, store: ReadSource) -> None:
         self._store = store
 
     @property
     def position(self) -> int:
-        """Every answer holds as of this position."""
+        """The position of the tables."""
         return self._store.progress.position
 
     @property
@@ -63,23 +65,23 @@ class Reader:
 
     @property
     def path(self) -> Path:
-        """The file that is asked."""
+        """The database file."""
         return self._store.path
 
     def aside(self) -> AbstractContextManager[None]:
-        """Ask meanwhile beside temporary tables and macros, which go at its end. A macro hides that
-        of the tables which has its name, also where another one of theirs asks for it.
+        """Run queries with temporary tables and macros, which are dropped at the end. A temporary
+        macro shadows the stored one of the same name, also for stored macros that call it.
         """
         return self._store.aside()
 
     def interrupt(self) -> None:
-        """Have what is asked at this moment end, in whichever thread."""
+        """Interrupt the current query, in whichever thread."""
         self._store.interrupt()
 
     def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Every row of an answer."""
+        """Return all rows of a query."""
         return self._store.all(sql, given)
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """Every row of an answer, by the names of its columns."""
+        """Return all rows of a query as dicts by column name."""
         return self._store.rows(sql, given)

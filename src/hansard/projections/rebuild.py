@@ -1,4 +1,4 @@
-"""The tables made again from the log, beside the old ones, and then in their place."""
+"""Rebuilds the tables from the log beside the old ones, and then replaces them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hansard.projections.store import Digest, Store
 from hansard.projections.table_files import ProjectorStatus, TableFiles, WriteLock
 
 Progress = Callable[[int, int], None]
-"""Called with the position that is reached and the one to reach."""
+"""Called with the current and the target position."""
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """What a rebuild made: up to which position, and each table in short. Of a comparison,
-    `before` is what stood there (None otherwise).
+    """The result of a rebuild: its position, and a digest of each table. After a comparison,
+    `before` has the old tables' digests (None otherwise).
     """
 
     position: int
@@ -38,9 +38,8 @@ class Rebuilt(msgspec.Struct, frozen=True):
 
 
 async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebuilt:
-    """Make the tables again up to the newest position, and put them in the old ones' place.
-
-    Killed before that, the old ones stand as they were. Raises Held, ProjectionError, BrokerError.
+    """Rebuild the tables up to the newest position, and replace the old ones. If killed before
+    that, the old ones are unchanged. Raises Held, ProjectionError, BrokerError.
     """
     with _taken(place) as hold:
         last = (await source.extent()).last
@@ -52,10 +51,9 @@ async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebu
 
 
 async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebuilt:
-    """Make the tables again up to where the old ones are, compare, and throw them away.
-
-    Raises as `rebuild`, Unusable where there are none, Older where another schema made them, Ahead
-    where the log does not reach so far.
+    """Rebuild the tables up to the old ones' position, compare both, and discard the new ones.
+    Raises as `rebuild`, Unusable if there are none, Older if another schema made them, Ahead if the
+    log does not reach that position.
     """
     if not place.path.exists():
         raise Unusable(place.path, "there is no such file")
@@ -67,15 +65,15 @@ async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebui
             before = await asyncio.to_thread(store.digests)
         finally:
             await asyncio.to_thread(store.close)
-        hold.interrupted = False  # they were read whole, and closed
+        hold.interrupted = False  # they were read completely, and closed
         made = await _make(source, place, position, progress)
         return msgspec.structs.replace(made, before=before)
 
 
 @contextlib.contextmanager
 def _taken(place: TableFiles) -> Generator[WriteLock]:
-    """The right to write the tables. Where who had it before was killed, and the tables do not
-    stand whole since, that is said on: the projector mends what a kill has torn.
+    """Hold the write lock of the tables. If the previous writer was killed and the tables may be
+    damaged, keep that state on record, since it is the projector that repairs them.
     """
     hold = WriteLock(place)
     try:
@@ -90,7 +88,7 @@ def _taken(place: TableFiles) -> Generator[WriteLock]:
 
 
 async def _make(source: Source, place: TableFiles, until: int, progress: Progress) -> Rebuilt:
-    place.remove(place.fresh)  # what a killed one left
+    place.remove(place.fresh)  # left by a killed rebuild
 
     def moved(batch: Batch, _head: int) -> None:
         progress(batch.position, until)

@@ -1,4 +1,4 @@
-"""What is to be said of an experiment: every number asked of the tables, none computed here."""
+"""The report of an experiment: every number is read from the tables, none is computed here."""
 
 from __future__ import annotations
 
@@ -11,41 +11,42 @@ from hansard.domain.errors import CallerError
 from hansard.projections.reader import Reader
 
 GUARDRAILS = ("completion", "cost", "tokens", "latency_ms", "tool_error_rate")
-"""Metrics of every experiment, shown beside those it is judged by."""
+"""Metrics of every experiment, shown beside its own."""
 
 LATENCY = "latency_ms"
-"""What is not compared beside others where the times of a run cannot be."""
+"""The metric that is not compared beside others if a run's times are not plausible."""
 
 DERIVED = {*GUARDRAILS, "success", "input_tokens", "output_tokens"}
-"""What can be judged by without that anybody scored it."""
+"""Metrics that need no score."""
 
 UNMATCHED_MAX = 5
-"""Tasks that are shown of those that only one of two arms has."""
+"""Most tasks shown of those that only one of two arms has."""
 
 REGRESSIONS_MAX = 10
-"""Tasks that are shown of those that went worse; the macro `regressions` has them all."""
+"""Most tasks shown of those that became worse; the macro `regressions` returns all."""
 
 SEQUENCES_MAX = 3
-"""The commonest sequences of tools that are shown of each arm, of all in the view `sequences`."""
+"""Most tool sequences shown of each arm; the view `sequences` has all."""
 
 KNOWN_MAX = 20
-"""Names that an error lists."""
+"""Most names that an error lists."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked: an experiment; by default its plan's metrics, beside its first arm, whole.
+    """A query for the report of an experiment; by default by its plan's metrics, against its first
+    arm.
 
     Attributes:
         experiment: Its name.
-        metric: Judged is by this one.
+        metric: The only metric to judge by.
         baseline: The arm that the others are compared with.
-        by: A label of runs: also for each value of it.
-        lower: Metrics of which less is better, where no plan says so.
-        higher: Those of which more is.
-        missing: What a trial without a value counts as: `failure`, `excluded` (with those that
-            did not end as completed) or `worst-case` (all of these as the worst under an arm and
-            as the best under the baseline); None leaves it to the plan.
-        all_pairs: Each arm beside each other one, and a ranking; the family is all of these.
+        by: A label of runs: also report each value of it.
+        lower: Metrics of which less is better, if no plan defines it.
+        higher: Metrics of which more is better, if no plan defines it.
+        missing: How a trial without a value counts: `failure`, `excluded` (with those that did not
+            end as completed) or `worst-case` (all of these as the worst under an arm and as the
+            best under the baseline); None for the plan's rule.
+        all_pairs: Compare each pair of arms, and rank them; all of these are one family.
     """
 
     experiment: str
@@ -59,24 +60,23 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def directions(self) -> str | None:
-        """What it says of directions, as the macros take it."""
+        """The directions of metrics, as the macros take them."""
         parts = dict.fromkeys(self.higher, "higher") | dict.fromkeys(self.lower, "lower")
         return msgspec.json.encode(parts, order="sorted").decode() if parts else None
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One metric of a comparison. Its lists are of dicts, which have the columns of the macro that
-    they are rows of (docs/sql.md).
+    """One metric of a comparison. Its lists contain dicts with the columns of a macro
+    (docs/sql.md).
 
     Attributes:
         metric: Its name.
-        better: `higher` or `lower`; None where nobody says so.
-        stated_by: Who says so.
-        named: Whether a verdict is given, since a plan or the question names it, or nothing else
-            was scored.
-        arms: What each arm came to.
-        comparisons: Each arm beside the baseline, or each other one, by all ways of counting what
-            is missing.
+        better: `higher` or `lower`; None if undefined.
+        stated_by: The source of that direction.
+        named: True if it has a verdict, since a plan or the query names it, or nothing else was
+            scored.
+        arms: The result of each arm.
+        comparisons: Each arm against the baseline, or each pair, by all rules for missing values.
         curves: pass@k and pass^k of each arm.
         pairs: Each task's score under the baseline and under an arm.
     """
@@ -91,7 +91,7 @@ class Part(msgspec.Struct, frozen=True):
     pairs: list[dict[str, Any]]
 
     def otherwise(self, row: dict[str, Any]) -> list[dict[str, Any]]:
-        """The comparison of the same two arms by the other ways of counting what is missing."""
+        """Return the comparison of the same two arms by the other rules for missing values."""
         return [
             each
             for each in self.comparisons
@@ -103,26 +103,26 @@ _SIDES = ("slice", "arm", "baseline")
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is to be said of an experiment. Its lists are of dicts, as a `Part`'s are.
+    """The report of an experiment. Its lists contain dicts, as a `Part`'s do.
 
     Attributes:
-        position: As of when: the position of the log, or for a restricted agent the number of the
-            newest event that its role is shown.
+        position: The position of the log; for a restricted agent the number of the newest event
+            that its role sees.
         digest: SHA-256 of the message there.
-        question: What was asked.
-        plan: What is registered, and how it stands.
+        question: The query.
+        plan: The registered plan and its status.
         baseline: The arm that the others are compared with.
         judged: The metrics with a verdict.
-        beside: The others.
-        ratio: Whether the arms have as many units as they were to have.
-        accounts: What became of the runs of each arm.
-        regressions: Tasks that went worse than under the baseline.
-        unmatched: Of each two arms, the tasks that only one of them has: how many, and the first.
-        tools: What each arm called, how often, and how often it failed.
-        sequences: The commonest sequences of tools of each arm.
-        ranking: The ranks that each arm can have, by each metric that has a verdict; only where all
-            pairs are asked for.
-        times: Why latency is not compared: the claimed times that cannot be (view `odd_times`).
+        beside: The other metrics.
+        ratio: The number of units of each arm against the expected one.
+        accounts: The outcomes of each arm's runs.
+        regressions: Tasks with a worse result than under the baseline.
+        unmatched: Tasks that only one of two arms has: their number, and the first ones.
+        tools: The tools called by each arm, with calls and failures.
+        sequences: The most common tool sequences of each arm.
+        ranking: The possible ranks of each arm by each metric with a verdict; only with
+            `all_pairs`.
+        times: Claimed times that are not plausible, if latency is not compared (view `odd_times`).
     """
 
     position: int
@@ -143,7 +143,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unknown(CallerError):
-    """A name in a question that the tables do not know."""
+    """A name in a query that is not in the tables."""
 
     def __init__(self, kind: str, name: str, known: list[str]) -> None:
         shown = ", ".join(known[:KNOWN_MAX]) + (", ..." if len(known) > KNOWN_MAX else "")
@@ -154,7 +154,7 @@ class Unknown(CallerError):
 
 
 def report(reader: Reader, question: Question) -> Report:
-    """The report. Equal tables and question give an equal one. Raises Unknown."""
+    """Compute the report. Equal tables and query give an equal one. Raises Unknown."""
     plan = _plan(reader, question)
     arms = _names(reader, _ARMS, question.experiment)
     if question.all_pairs and question.baseline is not None:
@@ -198,7 +198,7 @@ def report(reader: Reader, question: Question) -> Report:
 
 
 def _order(judged: list[Part]) -> dict[str, int]:
-    """The arms' places by the metric that decides, the best first; none where none decides."""
+    """Return the arms' ranks by the deciding metric, best first; empty if none decides."""
     if not judged or not judged[0].named or judged[0].better is None:
         return {}
     arms = [arm["arm"] for arm in judged[0].arms if not arm["slice"]]
@@ -206,7 +206,7 @@ def _order(judged: list[Part]) -> dict[str, int]:
 
 
 def _by_arm(rows: list[dict[str, Any]], order: dict[str, int]) -> list[dict[str, Any]]:
-    """Rows of each slice in the order of their arms."""
+    """Return the rows of each slice in the order of their arms."""
     return sorted(rows, key=lambda row: (row.get("slice", ""), order.get(row["arm"], len(order))))
 
 
@@ -327,7 +327,7 @@ def _check(reader: Reader, question: Question) -> None:
 
 
 def _check_directions(reader: Reader, question: Question) -> None:
-    """Raise CallerError for a direction that is said twice, or that is not the plan's."""
+    """Raise CallerError for a direction that is given twice, or that contradicts the plan."""
     both = sorted({*question.lower} & {*question.higher})
     if both:
         raise CallerError(f"of {both[0]!r} lower and higher cannot both be better: say one of them")
@@ -349,7 +349,7 @@ _Rows = list[dict[str, Any]]
 
 
 class _MetricQuestion(msgspec.Struct, frozen=True):
-    """What of a question concerns each metric; `each` asks for several, each for itself."""
+    """The part of a query that concerns each metric; `each` lists metrics to compare separately."""
 
     metric: str | None
     baseline: str
@@ -361,7 +361,7 @@ class _MetricQuestion(msgspec.Struct, frozen=True):
 
     @property
     def scores(self) -> list[Any]:
-        """What the trials' scores follow from, as the macro takes it."""
+        """The arguments of the macro for trial scores."""
         return [self.metric, self.by, self.said, self.missing, self.each]
 
 
@@ -375,12 +375,13 @@ def _ranking(reader: Reader, question: Question) -> list[dict[str, Any]]:
 def _compared(
     reader: Reader, question: Question, request: _MetricQuestion, *, missing: str
 ) -> tuple[list[Part], list[Part], _Rows, _Rows, _Rows]:
-    """Return the metrics judged by, those beside, the regressions, the unmatched tasks, and the
-    claimed times that cannot be. `missing` is the rule that counts.
+    """Return the judged metrics, the others, the regressions, the unmatched tasks, and the
+    implausible times.
 
-    What macros are made of is kept beside the tables, and hides them: planning all of it again for
-    each takes several times what it does. One metric that is judged by is asked for together with
-    those beside it, each of which is a family of its own, too; of several all are one.
+    `missing` is the rule that counts. Macro results are stored in temporary tables that shadow the
+    macros: planning all of them again for each query takes several times as long as running it. A
+    single judged metric is queried together with the others, each of which is a family of its own;
+    several judged metrics are one family.
     """
     experiment = question.experiment
     with reader.aside():
@@ -390,7 +391,7 @@ def _compared(
         named = reader.all("SELECT DISTINCT metric FROM kept_trial_scores ORDER BY 1")
         judged = [metric for (metric,) in named]
         others = [metric for metric in GUARDRAILS if metric not in judged]
-        # Beside, nothing is assumed.
+        # The other metrics use only recorded values.
         recorded = "failure" if missing == "worst-case" else question.missing
         aside = _MetricQuestion(None, request.baseline, None, request.said, recorded, each=others)
         alike = (request.by, request.missing, request.all_pairs) == (None, aside.missing, False)
@@ -421,7 +422,7 @@ def _is_impossible(parts: list[Part], metric: str) -> bool:
 
 
 def _keep(reader: Reader, name: str, sql: str, *given: object) -> None:
-    """Have a macro be what it comes to now, for those that are made of it."""
+    """Store a macro's current result, and shadow the macro by it for those that call it."""
     reader.all(f"DROP MACRO TABLE IF EXISTS temp.{name}")
     reader.all(f"CREATE OR REPLACE TEMP TABLE kept_{name} AS {sql}", given)
     reader.all(_HIDING.format(name))
@@ -430,8 +431,8 @@ def _keep(reader: Reader, name: str, sql: str, *given: object) -> None:
 def _parts(
     reader: Reader, experiment: str, request: _MetricQuestion, judged: Sequence[str]
 ) -> list[Part]:
-    """A part a metric of those whose scores are kept, in the plan's order; curves and pairs only of
-    those that are judged by. The pairs with the baseline are left there.
+    """Return a part for each metric with stored scores, in the plan's order; with curves and pairs
+    only for the judged ones. The pairs with the baseline remain in their temporary table.
     """
     reader.all(_HIDING.format("trial_scores"))
     _keep(reader, "task_totals", _TOTALS, experiment)
@@ -467,5 +468,5 @@ def _parts(
 
 
 def task_labels(reader: Reader, experiment: str) -> list[dict[str, Any]]:
-    """Each label and value that runs of an experiment have, and the tasks of these runs."""
+    """Return each label and value of an experiment's runs, and the tasks of these runs."""
     return reader.rows(_TASK_LABELS, [experiment])

@@ -1,8 +1,8 @@
-"""From messages of the log to rows: one an event, in the order of the log.
+"""Rows from messages of the log: one per event, in the order of the log.
 
-What is no commit, or does not fit where it stands (`hansard.bus.validation.reads`), becomes a
-problem; an event whose data is not what its type says becomes a row and a problem; an event of a
-type that this version does not know becomes a row. Nothing stops.
+A message that is no commit, or does not fit its place (`hansard.bus.validation.reads`), becomes a
+problem; an event whose data does not fit its type becomes a row and a problem; an event of a type
+unknown to this version becomes a row. None of them stops the projector.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from hansard.domain.integrity.authorship import Fold
 from hansard.domain.streams import may_hold
 from hansard.domain.times import claimed_time
 
-# Rows as Arrow: what DuckDB takes at once. nanoarrow takes a while to import: that waits for the
-# first rows, since most who read tables write none.
+# Rows as Arrow, which DuckDB reads at once. nanoarrow is slow to import, so it is imported for the
+# first rows: most processes only read tables.
 
 
 class Shape:
-    """The columns of rows, by their kinds."""
+    """The kind of each column of the rows."""
 
     def __init__(self, columns: Mapping[str, str]) -> None:
         self._columns = columns
 
     @cached_property
     def schema(self) -> Any:
-        """As Arrow has it."""
+        """The schema in Arrow."""
         import nanoarrow as na  # noqa: PLC0415 -- it takes a while
 
         return na.struct({name: _kind(na, kind) for name, kind in self._columns.items()})
 
     def chunk(self, rows: Sequence[tuple[Any, ...]]) -> Any:
-        """Rows as one Arrow record batch; there must be some."""
+        """Build one Arrow record batch of rows, at least one."""
         import nanoarrow as na  # noqa: PLC0415 -- it takes a while
 
         columns = zip(*rows, strict=True)
@@ -58,7 +58,7 @@ class Shape:
         return na.c_array_from_buffers(self.schema, len(rows), [None], children=arrays)
 
     def table(self, chunks: Sequence[Any]) -> Any:
-        """Record batches as one table."""
+        """Join record batches to one table."""
         import nanoarrow as na  # noqa: PLC0415 -- it takes a while
 
         return na.Array.from_chunks(chunks)
@@ -77,7 +77,7 @@ def _kind(na: Any, kind: str) -> Any:
 
 
 def _array(na: Any, kind: str, values: tuple[Any, ...]) -> Any:
-    """A column."""
+    """Build a column."""
     if kind == "text":
         return na.c_array(values, _kind(na, kind))
     if kind == "texts":
@@ -91,14 +91,16 @@ def _array(na: Any, kind: str, values: tuple[Any, ...]) -> Any:
 
 
 def _validity(na: Any, values: tuple[Any, ...]) -> Any:
-    """The bitmap of what is there, None where all is."""
+    """Build the validity bitmap; None if there is no NULL."""
     if None not in values:
         return None
     return na.c_buffer([each is not None for each in values], na.bool_())
 
 
 EVENT_BITS = 16
-"""Room for an event's index in its order: a message of a megabyte holds fewer than 65,536."""
+"""Factor between a position and an event's ordinal: a message of a megabyte holds fewer than 65,536
+events.
+"""
 
 INTEGER_MAX = 2**63 - 1
 """The largest number that a column holds."""
@@ -134,10 +136,11 @@ COLUMNS = {
     "label": "text",
     "ordinal": "integer",
 }
-"""A row's columns and their kinds (a time is in us since 1970). `known_as` is the tag as which
-tables take the event, None where they do not; `lifted` its data where an old version was lifted to
-today's; `lasting` the id of a stream that outlives runs; `label` its commit's; `ordinal` its place
-in the whole log.
+"""A row's values, in the order of the columns (a time is in us since 1970).
+
+`known_as` is the tag under which tables take the event, None if they do not; `lifted` its data
+upcast from an old version; `lasting` the id of a stream that outlives runs; `label` its commit's;
+`ordinal` its number in the whole log.
 """
 
 POSITION = list(COLUMNS).index("position")
@@ -147,19 +150,19 @@ LABEL = list(COLUMNS).index("label")
 SHAPE = Shape(COLUMNS)
 
 CHUNK_ROWS = 4_096
-"""Rows that are made into Arrow at once, while DuckDB works on the batch before."""
+"""Number of rows converted to Arrow at once, while DuckDB writes the previous batch."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 PART_ROWS = 128
-"""From so many rows on a part of a batch ends: what is tried where one of its rows is bad."""
+"""Number of rows after which a part of a batch ends; parts are retried if a row is bad."""
 
 Row = tuple[Any, ...]
 
 
 class End(msgspec.Struct, frozen=True):
-    """Where some messages end; `messages` and `chain` are how many messages there are up to there,
+    """The end of a range of messages; `messages` and `chain` are the number of messages up to it
     and their rolling digest.
     """
 
@@ -169,7 +172,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What is not as Hansard writes it; `event_index` is None where the message is no commit."""
+    """A message or event that is malformed; `event_index` is None if the message is no commit."""
 
     position: int
     event_index: int | None
@@ -178,9 +181,10 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct):
-    """What some messages lead to, whole transactions only, and where they end. `chunks` are the
-    rows as Arrow; `messages` and `chain` as in End. `ends` are where it may be cut, by which bad
-    rows are found: some PART_ROWS apart, and never inside a transaction.
+    """The rows and problems of some messages, whole transactions only, and their end.
+
+    `chunks` are the rows as Arrow; `messages` and `chain` as in End. `ends` are the places where it
+    may be split to find bad rows: about PART_ROWS apart, and never inside a transaction.
     """
 
     rows: list[Row]
@@ -193,12 +197,12 @@ class Batch(msgspec.Struct):
 
     @property
     def position(self) -> int:
-        """Where the batch ends."""
+        """The last position of the batch."""
         return self.last.position
 
 
 class Rows:
-    """Takes messages in order. What belongs to a transaction is held until it is whole."""
+    """Takes messages in order. Those of a transaction are held until it is complete."""
 
     def __init__(
         self,
@@ -209,10 +213,11 @@ class Rows:
         *,
         in_full: InFull | None = None,
     ) -> None:
-        """`integrity` says which commits do not fit; without it, all do that can be decoded.
+        """Create a reader of messages.
 
-        `messages` and `chain` are those up to `after`; without a chain none is made. `in_full` puts
-        values that refer to earlier ones in full, and was made ready for each message.
+        `integrity` decides which commits do not fit; without it, all do that can be decoded.
+        `messages` and `chain` are those up to `after`; without a chain none is computed. `in_full`
+        expands values that refer to earlier ones, and must have read each message before.
         """
         self._after = after
         self._messages = messages
@@ -228,7 +233,7 @@ class Rows:
 
     @property
     def position(self) -> int:
-        """The newest position that was taken."""
+        """The newest position taken."""
         return self._after
 
     def _clear(self) -> None:
@@ -241,7 +246,7 @@ class Rows:
         self._cut_at = PART_ROWS
 
     def add(self, message: RawMessage) -> None:
-        """Take one message. What was taken before is passed over."""
+        """Take one message. One taken before is skipped."""
         if message.position <= self._after:
             return
         self._after = message.position
@@ -260,7 +265,7 @@ class Rows:
         if self._held:
             open_ = self._held[0][2].tx
             if tx is None or open_ is None or tx.id != open_.id:
-                self._release()  # what is missing of it will not come any more
+                self._release()  # the rest of it is lost
         if decoded is None:
             self._refuse(message, reason)
             return
@@ -272,7 +277,7 @@ class Rows:
             self._release()
 
     def take(self) -> Batch | None:
-        """What is whole; None where there is nothing."""
+        """Take the complete commits as a batch; None if there are none."""
         if self._last is None:
             return None
         self._chunk()
@@ -289,7 +294,7 @@ class Rows:
         return batch
 
     def grown(self) -> int:
-        """By how many bytes what was added since last asked is larger in full."""
+        """Return the bytes by which expanded values exceed what was added since the last call."""
         grown, self._grown = self._grown, 0
         return grown
 
@@ -304,7 +309,7 @@ class Rows:
             self._place(*each)
 
     def _place(self, message: RawMessage, stream: StreamId, commit: Commit) -> None:
-        """Put a commit into the rows, unless it does not fit where it stands."""
+        """Add a commit to the rows, unless it does not fit its place."""
         why = self._integrity.misfit(stream, commit) if self._integrity is not None else ""
         if why:
             self._refuse(message, why)
@@ -319,12 +324,12 @@ class Rows:
         self._put(message, stream, commit)
 
     def _damaged(self, message: RawMessage, fault: Fault) -> None:
-        """Tell that a value cannot be put in full; its row has the references."""
+        """Report that a value cannot be expanded; its row keeps the references."""
         problem = Problem(message.position, fault.index, message.subject, fault.reason)
         self._problems.append(problem)
 
     def _end(self, message: RawMessage) -> None:
-        """Take a message for the last."""
+        """Note a message as the last one."""
         self._last = message
         if self._linked is not None:
             self._messages += 1
@@ -397,14 +402,14 @@ class Rows:
             self._chunk()
 
     def _copied_from(self, origin: Origin | None) -> tuple[str | None, int | None]:
-        """The log that a commit was copied from, and its position there."""
+        """Return the log that a commit was copied from, and its position there."""
         return (origin.log, origin.position) if origin is not None else (None, None)
 
     def _all_known_as(
         self, message: RawMessage, stream: StreamId, commit: Commit
     ) -> list[tuple[str | None, str | None]]:
-        """As `_known_as` for each event; where one is not what its type says, no table takes any of
-        the commit: states are folded without all of it, too.
+        """Return `_known_as` for each event; if an event does not fit its type, no table takes any
+        of the commit, as states skip it whole, too.
         """
         before = len(self._problems)
         found = [
@@ -416,7 +421,7 @@ class Rows:
     def _known_as(
         self, message: RawMessage, stream: StreamId, index: int, recorded: Recorded
     ) -> tuple[str | None, str | None]:
-        """The tag as which tables take an event, and its data where that was lifted."""
+        """Return the tag under which tables take an event, and its data if that was upcast."""
         try:
             event = revive(recorded)
         except UnknownEvent:
@@ -438,7 +443,7 @@ def _size(commit: Commit) -> int:
 
 
 def digest(message: RawMessage) -> str:
-    """By which a message is known again."""
+    """Return the digest that identifies a message."""
     return hashlib.sha256(message.subject.encode() + b"\n" + message.body).hexdigest()
 
 
@@ -449,7 +454,7 @@ def _micros(moment: datetime) -> int:
 
 
 def _time(text: str) -> int | None:
-    """A time that a source claims as us since 1970; None where it is none."""
+    """Parse a time that a source claims to us since 1970; None if it is none."""
     moment = claimed_time(text)
     try:
         return None if moment is None else _micros(moment.astimezone(UTC))

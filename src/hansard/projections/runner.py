@@ -1,7 +1,7 @@
-"""From the log into the tables: follow, batch, write; for ever, or up to a position.
+"""The projector: follow the log, batch, write; forever, or up to a position.
 
-Reading and DuckDB's work overlap: while a thread writes one batch, the next one is read. A batch
-is what came in meanwhile, so it is small where little happens and large where much is behind.
+Reading and DuckDB's work overlap: while a thread writes one batch, the next one is read. A batch is
+what arrived meanwhile, so it is small under light load and large while catching up.
 """
 
 from __future__ import annotations
@@ -30,44 +30,46 @@ from hansard.projections.table_files import TableFiles, WriteLock
 _log = logger(__name__)
 
 BATCH_EVENTS_MAX = 65_536
-"""Events that are written at once: about 120 MB of memory and half a second of work. Twice as many
-cost a tenth less work, but then reading waits for the first batch and writing for the last."""
+"""Most events written at once: about 120 MB of memory and half a second of work. Twice as many cost
+a tenth less work, but then reading waits for the first batch and writing for the last.
+"""
 
 BEHIND_MIN = 30_000
-"""Commits from which on so much is behind that a batch is worth waiting for until it is full: a
-commit has the usual two events and more. Else the first ones are small, and cost as much."""
+"""Number of pending commits from which a batch waits until it is full: a commit usually has two or
+more events. Otherwise the first batches are small, and cost as much.
+"""
 
 BATCH_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of bodies that are written at once, however few events they are."""
+"""Most bytes of bodies written at once, however few events they are."""
 
 PAUSE_S = 0.05
-"""Least time from one batch to the next: a batch costs about 40 ms however small it is."""
+"""Least time between two batches, in seconds: a batch costs about 40 ms however small it is."""
 
 POLL_S = 0.01
-"""Pause between two looks at how far the projector of another process is."""
+"""Pause between two checks of another process's projector, in seconds."""
 
 
 class Source(Protocol):
-    """Where a projector reads from."""
+    """A source for a projector."""
 
     async def extent(self) -> Extent:
-        """The first and the newest position, and how many messages there are."""
+        """Return the first and the newest position, and how many messages there are."""
         ...
 
     def chunks(self, after: int = 0, *, until: int | None = None) -> AsyncGenerator[Chunk, None]:
-        """Every message after a position, undecoded, in order."""
+        """Follow every message after a position, undecoded, in order."""
         ...
 
     async def past(self, stream: StreamId) -> list[Stored]:
-        """A stream's own commits, by version; what cannot be read is a stand-in."""
+        """Return a stream's own commits, by version; unreadable ones are stand-ins."""
         ...
 
 
 LAG_MAX = 10_000
-"""So many positions the tables may be behind the log before that is logged."""
+"""Positions that the tables may lag behind the log before it is logged."""
 
 Moved = Callable[[Batch, int], None]
-"""Called after each batch with it and the newest position of the log that is known of."""
+"""Called after each batch with it and the newest known position of the log."""
 
 
 def _silent(_batch: Batch, _head: int) -> None:
@@ -77,12 +79,11 @@ def _silent(_batch: Batch, _head: int) -> None:
 async def project(
     source: Source, store: Store, *, until: int | None = None, moved: Moved = _silent
 ) -> None:
-    """Bring a store up to a position; without one, follow for ever.
+    """Update a store to a position; without one, follow forever.
 
-    Where the log has gone beyond and does not hold what is before it any more, it ends with what
-    there is. Cancel it to stop: a batch that is being written is written to its end. What is held
-    of a transaction that is not whole is left out. Raises OtherLog, Ahead, ProjectionError,
-    BusError.
+    If the log is beyond the position and has lost messages before it, it ends with those that
+    exist. Cancel it to stop: a batch being written is completed. Held messages of an incomplete
+    transaction are left out. Raises OtherLog, Ahead, ProjectionError, BusError.
     """
     await check_same_log(source, store)
     flow = _Flow(source, store, moved)
@@ -102,7 +103,7 @@ async def project(
 
 async def check_same_log(source: Source, store: Store) -> None:
     """Raise OtherLog unless the log holds the message that the store was last written from, and
-    Ahead where it has fewer messages up to there than the store counted.
+    Ahead if it has fewer messages up to there than the store counted.
     """
     known = store.progress
     if not known.position:
@@ -124,7 +125,7 @@ async def check_same_log(source: Source, store: Store) -> None:
 
 
 class _Flow:
-    """One reader and one writer; what is between them is bounded."""
+    """One reader and one writer with a bounded queue between them."""
 
     def __init__(self, source: Source, store: Store, moved: Moved) -> None:
         self._source = source
@@ -144,12 +145,12 @@ class _Flow:
         self._room = asyncio.Event()
 
     def end(self) -> None:
-        """Have the writer write what is left and return."""
+        """Make the writer write the rest and return."""
         self._ended = True
         self._some.set()
 
     async def read(self, until: int | None) -> None:
-        """Take in what the log has, while there is room."""
+        """Take messages from the log, while there is room."""
         after = self._store.progress.position
         self._until = until if until is not None else sys.maxsize
         async with contextlib.aclosing(self._source.chunks(after, until=until)) as chunks:
@@ -165,7 +166,7 @@ class _Flow:
                     await self._room.wait()
 
     def _fills(self) -> bool:
-        """Whether much more is to come at once, and there is room for it in the next batch."""
+        """Return whether much more is about to arrive, and the next batch has room for it."""
         behind = min(self._head, self._until) - self._rows.position
         return not self._ended and behind > BEHIND_MIN and not self._full()
 
@@ -173,14 +174,14 @@ class _Flow:
         return len(self._rows) >= BATCH_EVENTS_MAX or self._bytes >= BATCH_BYTES_MAX
 
     async def write(self) -> None:
-        """Write what was taken in, one batch after the other."""
+        """Write the messages taken, one batch after the other."""
         while True:
             await self._some.wait()
             self._some.clear()
             if self._fills():
                 continue
             began_s = time.monotonic()
-            ended = self._ended  # looked at before what is left is taken
+            ended = self._ended  # read before the last messages are taken
             batch, head = self._rows.take(), self._head
             self._bytes = 0
             self._room.set()
@@ -194,7 +195,9 @@ class _Flow:
 
 
 class _Lag:
-    """Logs where the tables fall behind the log by more than their bound, and where no longer."""
+    """Logs when the tables fall behind the log by more than the limit, and when they have caught
+    up.
+    """
 
     def __init__(self, tables: str, moved: Moved) -> None:
         self._tables = tables
@@ -212,7 +215,7 @@ class _Lag:
 
 
 class Projector:
-    """The one projector of a workspace's tables. Made by `open`; close it with `close()`."""
+    """The only projector of a workspace's tables. Created by `open`; close it with `close()`."""
 
     def __init__(self, source: Source, hold: WriteLock, store: LiveStore) -> None:
         self.store = store
@@ -227,7 +230,7 @@ class Projector:
             await to_its_end(lambda: made.append(LiveStore(hold)))
         except BaseException:
             try:
-                for store in made:  # nobody waited for it any more
+                for store in made:  # the caller was cancelled meanwhile
                     await to_its_end(store.close)
             finally:
                 hold.close()
@@ -235,7 +238,7 @@ class Projector:
         return cls(source, hold, made[0])
 
     async def run(self, until: int | None = None, moved: Moved = _silent) -> None:
-        """As `project`, publishing what is written: meanwhile where it follows, else at the end."""
+        """Run `project` and publish: after batches if it follows, else at the end."""
         self.store.meanwhile = until is None
         place = self._hold.place
         _log.info("projector began", tables=str(place.path), position=self.store.progress.position)
@@ -255,7 +258,7 @@ class Projector:
         await to_its_end(lambda: self.store.publish(now=True))
 
     async def close(self) -> None:
-        """Publish what is not, close the tables and let go of them."""
+        """Publish pending changes, close the tables and release them."""
         try:
             await to_its_end(self.store.close)
         finally:
@@ -263,7 +266,7 @@ class Projector:
 
 
 async def wait_for(place: TableFiles, position: int, timeout_s: float) -> int:
-    """Wait until a position is projected, by whichever process; returns what is. Raises Behind."""
+    """Wait until a position is projected, by any process; return its status. Raises Behind."""
     until_s = time.monotonic() + timeout_s
     while True:
         standing = place.standing()

@@ -1,7 +1,7 @@
 """The tables, in DuckDB.
 
-One transaction writes what a batch leads to and the position where it ends; so a process that is
-killed at any point leaves a whole state, and goes on from it. TIMESTAMP columns hold UTC.
+One transaction writes the rows of a batch and its end position, so a process killed at any point
+leaves a consistent state, and continues from it. TIMESTAMP columns hold UTC.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ from hansard.projections.table_files import (
     wal,
 )
 
-# What fills the tables from a batch: the files of `tables/`.
+# The statements that fill the tables from a batch: the files of `tables/`.
 
 LABELLED = "labelled"
-"""What fillers are about that take whatever has a label."""
+"""Pattern of loaders for events with a label, whatever their type."""
 
 _HERE = Path(__file__).parent
 
 
 class Loader(msgspec.Struct, frozen=True):
-    """A file of `tables/`: the types of events that it is about (its first line), where alone it
-    is done (its second: where forks are met, or where events are partial), and what it does.
+    """A file of `tables/`: the event types it applies to (its first line), its condition (its
+    second: only with forks, or only with partial events), and its statements.
     """
 
     patterns: tuple[str, ...]
@@ -72,17 +72,17 @@ class Loader(msgspec.Struct, frozen=True):
     statements: tuple[Any, ...]
 
     def fits(self, *, forks: bool, partial: bool) -> bool:
-        """Whether it is to be done where this is so."""
+        """Return whether it applies under these conditions."""
         return {"forks": forks, "partial": partial}.get(self.where, True)
 
     def concerns(self, types: Iterable[str]) -> bool:
-        """Whether there is anything to do: a statement costs 1 to 5 ms where there is not."""
+        """Return whether it has any work: a statement without any costs 1 to 5 ms."""
         return any(fnmatchcase(tag, pattern) for tag in types for pattern in self.patterns)
 
 
 @cache
 def fillers() -> tuple[Loader, ...]:
-    """What fills the tables from a batch, in order."""
+    """Load the statements that fill the tables from a batch, in order."""
     found: list[Loader] = []
     for path in sorted((_HERE / "tables").glob("*.sql")):
         text = path.read_text(encoding="utf-8")
@@ -94,26 +94,26 @@ def fillers() -> tuple[Loader, ...]:
     return tuple(found)
 
 
-atexit.register(fillers.cache_clear)  # else DuckDB's statements are said to leak when we end
+atexit.register(fillers.cache_clear)  # otherwise DuckDB reports its statements as leaked at exit
 
 
 # A database file with empty tables, created once and kept in the user's cache folder.
 #
 # The statements that create one take half a second, and each new workspace, role and copy starts
-# with one. The cache folder is `~/.cache/hansard`, or what the platform or XDG_CACHE_HOME says;
-# the file's name is made of all that it follows from, and its SHA-256 is at its end. Where it is
-# missing or damaged or cannot be kept there, it is created.
+# with one. The cache folder is `~/.cache/hansard`, or as the platform or XDG_CACHE_HOME defines;
+# the file's name is derived from all that determines it, and its SHA-256 is at its end. If it is
+# missing or damaged or cannot be stored there, it is created.
 
 OLD_S = 30 * 24 * 3600.0
-"""From this age on, in seconds, a file goes when one of another version is kept."""
+"""Age in seconds from which a file is removed when one of another version is stored."""
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def empty_file(make: Callable[[], bytes], *of: object) -> bytes:
-    """Return the bytes of such a file, made by `make` of these values alone."""
+    """Return the bytes of such a file, created by `make` from only these values."""
     folder = platformdirs.user_cache_path("hansard")
-    if not folder.is_absolute():  # a user without a home
+    if not folder.is_absolute():  # the user has no home folder
         return make()
     path = folder / f"tables-{_name(of)}"
     kept = _read(path)
@@ -138,7 +138,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _keep(path: Path, data: bytes) -> None:
-    """Put it there, whole or not at all; old ones of other versions go. Raises OSError."""
+    """Store it atomically, and remove old ones of other versions. Raises OSError."""
     path.parent.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
     for other in path.parent.glob("tables-*"):
         if time.time() - other.stat().st_mtime > OLD_S:
@@ -163,8 +163,8 @@ EVERYWHERE = "everywhere"
 
 @cache
 def dictionary() -> dict[str, dict[str, str]]:
-    """Return the file: by table or view the columns that have a meaning of their own there, in
-    `everywhere` the general columns, in `alike` which table or view has the same columns.
+    """Return the file: by table or view the columns described there, in `everywhere` the general
+    columns, in `alike` which table or view has the same columns.
     """
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
@@ -185,24 +185,26 @@ def meaning(relation: str, column: str) -> str | None:
 
 
 MEMORY_MAX = "1GiB"
-"""What DuckDB may hold; beyond it, it writes to a temporary folder beside the file."""
+"""DuckDB's memory limit; beyond it, it spills to a temporary folder beside the file."""
 
 THREADS_MAX = 2
-"""Cores that a large batch may use: what else runs on the machine is agents at work."""
+"""Most cores used for a large batch; the machine also runs agents."""
 
 LARGE_ROWS = 10_000
-"""From this size on a batch is worth a second core. Of a small one every statement would wait for
-another thread to wake up: a sixth more work, and on a busy machine twice the time."""
+"""Number of rows from which a batch uses a second core. With a small one every statement would wait
+for another thread to wake up: a sixth more work, and on a busy machine twice the time.
+"""
 
 WAL_MAX = "256MiB"
-"""From this size on, DuckDB's log is worked into the file: half a second in which no batch is
-written, at 1,000 events a second about every two minutes."""
+"""Size of DuckDB's log at which it is checkpointed: half a second in which no batch is written, at
+1,000 events a second about every two minutes.
+"""
 
 FORKED = "run.forked.v1"
-"""The event by which a run goes on with the streams of another."""
+"""The event with which a run continues another one's streams."""
 
 FAULTS = (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
-"""What DuckDB says of values that it cannot take; all else is about the file or the machine."""
+"""DuckDB's errors for values that it cannot store; others concern the file or the machine."""
 
 _PROBLEMS = Shape(
     {"position": "integer", "event_index": "integer", "subject": "text", "reason": "text"}
@@ -210,8 +212,9 @@ _PROBLEMS = Shape(
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Up to where the log is projected; `digest` is that of the message there. `messages` are how
-    many there are up to it, `chain` their rolling digest; None where none is kept.
+    """The position up to which the log is projected; `digest` is that of the message there.
+    `messages` is the number of messages up to it, `chain` their rolling digest; None if none is
+    kept.
     """
 
     position: int = 0
@@ -221,14 +224,14 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """A table's rows in short: how many, and what they add up to, in whatever order they stand."""
+    """Summary of a table's rows: their number, and an order-independent digest."""
 
     rows: int
     sum: str
 
 
 class Store:
-    """One workspace's tables, open for writing or only for reading. Not for two threads at once."""
+    """One workspace's tables, open for writing or only for reading. Not thread-safe."""
 
     def __init__(self, path: Path, *, read_only: bool = False, partial: bool = False) -> None:
         """Open the file. For writing, it is created where it is missing, and emptied where another
@@ -243,7 +246,7 @@ class Store:
         self._partial = partial
         self._threads = THREADS_MAX
         self.restarted = False
-        """Whether the file was emptied because another schema made it."""
+        """True if the file was emptied because another schema made it."""
         self._looking = threading.Lock()
         if not read_only:
             import duckdb as _  # noqa: PLC0415, F401 -- has Arrow taken, which rows come in
@@ -262,7 +265,7 @@ class Store:
         except BaseException as error:
             self._con.close()
             if isinstance(error, duckdb.Error) and not isinstance(error, duckdb.ProgrammingError):
-                raise unusable(self.path, error) from error  # of SQL, it is our own fault
+                raise unusable(self.path, error) from error  # an error of the SQL is a bug of ours
             raise
 
     def _begin(self) -> None:
@@ -283,21 +286,21 @@ class Store:
             raise unusable(self.path, error) from error
 
     def close(self) -> None:
-        """Work DuckDB's log into the file and close it."""
+        """Checkpoint DuckDB's log and close the file."""
         self._con.close()
 
     def interrupt(self) -> None:
-        """Have what is asked at this moment end, in whichever thread."""
+        """Interrupt the current query, in whichever thread."""
         self._con.interrupt()
 
     # ------------------------------------------------------------ writing
 
     def write(self, batch: Batch, head: int) -> None:
-        """Put a batch and its position into the tables, whole or not at all.
+        """Write a batch and its position, atomically.
 
-        What was written before is passed over. What DuckDB cannot take becomes a problem, and the
-        rest is written: then part by part, each with its position, and each bad row costs at most
-        some 3 log2(rows of the batch) tries, most of them of few rows. Raises ProjectionError (the
+        What was written before is skipped. Values that DuckDB cannot store become problems, and the
+        rest is written: in parts, each with its position. Each bad row costs at most about 3
+        log2(rows of the batch) attempts, most of them with few rows. Raises ProjectionError (the
         disk is full, the file is damaged).
         """
         done = self.progress.position
@@ -319,7 +322,7 @@ class Store:
         self._in_halves(_parts(whole, ends), head)
 
     def _write(self, part: _Part, head: int, chunks: Sequence[Any] = ()) -> duckdb.Error | None:
-        """Write a part and where it ends; else what is wrong with its rows."""
+        """Write a part and its end; return the fault of its rows, if any."""
         fault = self._try(part.rows, part.problems, part.end, head, chunks)
         if fault is None:
             last = part.end.last
@@ -328,10 +331,12 @@ class Store:
         return fault
 
     def _reached(self, last: RawMessage, head: int) -> None:
-        """Called after each transaction with its last message and the newest position known of."""
+        """Handle a finished transaction with its last message and the newest known position."""
 
     def _in_halves(self, parts: Sequence[_Part], head: int) -> None:
-        """Write parts that cannot be written at once: halved until one is left, which is sifted."""
+        """Write parts that cannot be written together: halve them until one is left, and write that
+        without its bad rows.
+        """
         if len(parts) == 1:
             self._sifted(parts[0], head)
             return
@@ -341,10 +346,12 @@ class Store:
                 self._in_halves(half, head)
 
     def _sifted(self, part: _Part, head: int) -> None:
-        """Write a part with bad rows. What follows on the good ones is tried, half as much where
-        that fails, until it is one row: that is bad. Then on from there, twice as much each time,
-        first as much as there was between the last two: so few bad rows cost some log2 tries each,
-        and where all are bad it is two.
+        """Write a part with bad rows.
+
+        Try the rows after the good ones; on a fault halve them, until a single row is left, which
+        is bad. Then continue from there with twice as many each time, starting with the distance
+        between the last two bad rows: so few bad rows cost about log2 attempts each, and if all are
+        bad two each.
         """
         rows, problems, good, mended = part.rows, list(part.problems), 0, -1
         step = max(1, len(rows) // 2)
@@ -360,7 +367,7 @@ class Store:
                 good, step = reach, 1 if good == mended else 2 * step
             elif reach > good + 1:
                 step = (reach - good) // 2
-            elif reach == good:  # it is not the rows
+            elif reach == good:  # no row is the cause
                 raise unwritten(self.path, fault) from fault
             else:
                 rows, problem = _without(rows, good, fault)
@@ -377,7 +384,7 @@ class Store:
         head: int = 0,
         chunks: Sequence[Any] = (),
     ) -> duckdb.Error | None:
-        """Write rows, and keep them where they have an end; else what is wrong with them."""
+        """Write rows, and commit them if they have an end; return the fault of a row, if any."""
         threads = THREADS_MAX if len(rows) >= LARGE_ROWS else 1
         if threads != self._threads:
             self._run(f"SET threads = {threads}")
@@ -394,7 +401,7 @@ class Store:
         except FAULTS as error:
             return error
         except duckdb.Error as error:
-            # A commit that failed, on a full disk for one, has ended the transaction itself.
+            # A failed COMMIT, for example on a full disk, has ended the transaction itself.
             ended = isinstance(error, duckdb.FatalException | duckdb.TransactionException)
             raise unwritten(self.path, error) from error
         finally:
@@ -410,7 +417,7 @@ class Store:
             self._con.register("problems_found", _PROBLEMS.table([_PROBLEMS.chunk(found)]))
             self._run("INSERT INTO problems SELECT * FROM problems_found")
         if rows:
-            # A table of its own: of what comes as Arrow the planner knows no size, and takes one.
+            # Into a table first: the planner does not know the size of Arrow data, and assumes one.
             self._con.register("incoming_rows", SHAPE.table(chunks or [SHAPE.chunk(rows)]))
             self._run("CREATE OR REPLACE TEMP TABLE incoming AS SELECT * FROM incoming_rows")
             types = {row[KNOWN_AS] or "" for row in rows}
@@ -450,7 +457,7 @@ class Store:
             tables = {name for (name,) in self.all("SELECT table_name FROM duckdb_tables()")}
             if tables and not {"events", "progress"} <= tables:
                 raise Unusable(self.path, "it holds other tables") from None
-            version, made_by = 0, ""  # empty, or made before the schema was kept in the file
+            version, made_by = 0, ""  # empty, or made before the file contained its schema
         if version > VERSION:
             raise Newer(self.path, version, VERSION)
         if made_by != schema_digest() and read_only:
@@ -458,7 +465,7 @@ class Store:
         return bool(made_by == schema_digest())
 
     def _restart(self) -> None:
-        """Replace the file by one with empty tables, to be filled from the log again. Killed in
+        """Replace the file by one with empty tables, to be filled from the log again. If killed in
         between, there is no file, which is a valid start, too.
         """
         self.restarted = True
@@ -470,13 +477,13 @@ class Store:
     # ------------------------------------------------------------ reading
 
     def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Every row of an answer. For our own SQL only: nothing bounds what it costs."""
+        """Return all rows of a query. For our own SQL only: its cost is not bounded."""
         return self._con.execute(sql, _parameters(given)).fetchall()
 
     @contextlib.contextmanager
     def aside(self) -> Generator[None]:
-        """Ask of a connection of its own meanwhile: temporary tables and macros that are made go
-        with it, and a macro hides that of the file that has its name.
+        """Use a separate connection meanwhile: its temporary tables and macros are dropped at the
+        end, and a temporary macro shadows the stored one of the same name.
         """
         before, self._con = self._con, self._con.cursor()
         try:
@@ -486,28 +493,28 @@ class Store:
             cursor.close()
 
     def apart(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """As `all`, of what is committed: another thread may write meanwhile."""
+        """Return all rows as `all` does, of committed data: another thread may be writing."""
         with self._looking, self._con.cursor() as con:
             return con.execute(sql, list(given)).fetchall()
 
     def past(self, run: str) -> Iterable[MembershipEvent]:
-        """What tells of who is in a run, by what is committed."""
+        """Return the membership events of a run, as committed."""
         return [MembershipEvent(*row) for row in self.apart(_TELLING, [run, sorted(TELLING)])]
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """As `all`, each row by the names of its columns."""
+        """Return all rows as `all` does, as dicts by column name."""
         answer = self._con.execute(sql, _parameters(given))
         names = [column[0] for column in answer.description or ()]
         return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
     def tables(self) -> list[str]:
-        """The names of the tables that follow from the log alone."""
+        """Return the names of the tables that are derived from the log alone."""
         found = self.all("SELECT table_name FROM duckdb_tables() WHERE NOT temporary ORDER BY 1")
         return [name for (name,) in found if name not in {"progress", "schema_version"}]
 
     def digests(self) -> dict[str, Digest]:
-        """Each table in short: equal rows, however written, give equal digests. Of `progress` it is
-        where the tables stand.
+        """Return a summary of each table: equal rows, however written, give equal digests. For
+        `progress` it is the position.
         """
         known = self.progress
         current = Digest(1, f"{known.position:x}-{known.digest}-{known.chain or ''}")
@@ -516,7 +523,7 @@ class Store:
         return {**found, "progress": current}
 
     def read_all(self) -> None:
-        """Read every row of every table, to see that it can be done. Raises Unusable."""
+        """Read every row of every table, to verify that they are readable. Raises Unusable."""
         try:
             for name in self.tables():
                 self.all(f'SELECT bit_xor(hash("{name}")) FROM "{name}"')  # noqa: S608 -- names of our own schema
@@ -547,7 +554,7 @@ class Store:
         self._con.execute(sql).fetchall()
 
     def checkpoint(self) -> None:
-        """Work DuckDB's log into the file: 40 ms and more. Raises ProjectionError."""
+        """Checkpoint DuckDB's log: 40 ms and more. Raises ProjectionError."""
         try:
             with self._looking:  # DuckDB refuses while another thread reads
                 self._run("CHECKPOINT")
@@ -556,7 +563,7 @@ class Store:
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """Some messages' rows and problems, whole transactions only, and where they end."""
+    """The rows and problems of some messages, whole transactions only, and their end."""
 
     rows: list[Row]
     problems: list[Problem]
@@ -564,7 +571,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 def _parts(whole: _Part, ends: Iterable[End]) -> list[_Part]:
-    """A batch cut at each of these ends."""
+    """Split a batch at each of these ends."""
     problems = sorted(whole.problems, key=_position)
     parts: list[_Part] = []
     row = problem = 0
@@ -578,7 +585,7 @@ def _parts(whole: _Part, ends: Iterable[End]) -> list[_Part]:
 
 
 def _joined(parts: Sequence[_Part]) -> _Part:
-    """Parts that follow on each other, as one."""
+    """Join consecutive parts."""
     rows = [row for part in parts for row in part.rows]
     return _Part(rows, [each for part in parts for each in part.problems], parts[-1].end)
 
@@ -588,13 +595,13 @@ def _position(problem: Problem) -> int:
 
 
 def _first(rows: Sequence[Row], position: int) -> int:
-    """Where the rows from a position on begin."""
+    """Return the index of the first row at or after a position."""
     return bisect_left(rows, position, key=itemgetter(POSITION))
 
 
 def _without(rows: list[Row], bad: int, fault: duckdb.Error) -> tuple[list[Row], Problem]:
-    """Rows less one that cannot be taken, and what it was. It is kept out of every table but
-    `events`; where that was so already, its commit goes.
+    """Return the rows without a bad one, and its problem. First it is kept out of every table but
+    `events`; if it already was, its whole commit is dropped.
     """
     row, reason = rows[bad], str(fault).partition("\n")[0]
     position, index, stream, known_as = row[POSITION], row[1], row[4], row[KNOWN_AS]
@@ -626,15 +633,15 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def _parameters(given: Sequence[object]) -> list[object]:
-    """Parameters as DuckDB takes them: a text that is no UTF-8 (bytes of a command line) has
-    replacement characters, and so is found nowhere.
+    """Return parameters for DuckDB: a text that is no UTF-8 (bytes of a command line) gets
+    replacement characters, and so matches nothing.
     """
     return [_SURROGATES.sub("\ufffd", each) if isinstance(each, str) else each for each in given]
 
 
 @cache
 def _blank(*, partial: bool) -> bytes:
-    """Return the bytes of a file with empty tables; read once a process."""
+    """Return the bytes of a file with empty tables; read once per process."""
 
     def make() -> bytes:
         with tempfile.TemporaryDirectory() as folder:
@@ -690,7 +697,7 @@ _COLUMNS = (
     "SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
     "WHERE NOT internal GROUP BY 1"
 )
-"""Asked for once and not of each table: the catalog is gone through whole, views included."""
+"""Read once and not per table: the catalog is scanned as a whole, views included."""
 
 
 def _now() -> int:

@@ -1,11 +1,11 @@
-"""Where a workspace's tables stand on disk, and who may write them.
+"""The files of a workspace's tables, and their write lock.
 
 <data dir>/projections/<workspace>.duckdb        the tables
 <data dir>/projections/<workspace>.duckdb.wal    DuckDB's own
-<data dir>/projections/<workspace>.duckdb.new    what a rebuild makes, then the tables
+<data dir>/projections/<workspace>.duckdb.new    output of a rebuild, then the tables
 <data dir>/projections/<workspace>.lock          flock, held by the one process that writes;
-                                                 says how far it is, for `hansard status`
-<data dir>/projections/published/<workspace>/    what is read meanwhile: see publish.snapshots
+                                                 holds its status, for `hansard status`
+<data dir>/projections/published/<workspace>/    generations for readers: see publish.snapshots
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from hansard.domain.ids import workspace_name
 from hansard.projections.errors import Held, unusable
 
 VERSION = 48
-"""Raise it in a release that changes the schema: the releases before then refuse the file. Between
-releases the digest alone tells schemas apart."""
+"""Raised by a release that changes the schema, so that earlier releases refuse the file. Between
+releases only the digest distinguishes schemas.
+"""
 
 _HERE = Path(__file__).parent
 
@@ -45,8 +46,8 @@ def schema_sql() -> str:
 
 @cache
 def schema_digest() -> str:
-    """Return the SHA-256 of all that decides which tables, views and rows follow from a log: the
-    schema, the meanings of its columns, and the statements that fill the tables.
+    """Return the SHA-256 of everything that determines which tables, views and rows follow from a
+    log: the schema, its column comments, and the statements that fill the tables.
     """
     found = hashlib.sha256()
     for path in (*_files("schema/*"), *_files("tables/*.sql")):
@@ -60,25 +61,27 @@ def _files(pattern: str) -> list[Path]:
 
 
 LINE_BYTES = 512
-"""What the lock file holds at most: it is written at once, so that no reader sees half of it."""
+"""Size of the lock file's status line, in bytes: it is written at once, so that no reader sees half
+of it.
+"""
 
 HELD_S_MAX = 0.1
 TRY_S = 0.005
-"""How long the lock is tried for, and how often: whoever looks how far the tables are has it for
-some microseconds.
+"""Longest wait for the lock, and pause between attempts, in seconds: a reader of the status holds
+it for some microseconds.
 """
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
 
 COPY_BYTES = 8 * 1024 * 1024
-"""Copied at once, in bytes."""
+"""Bytes copied at once."""
 
 
 class ProjectorStatus(msgspec.Struct, frozen=True):
-    """How far the projector is, or was: its process, the position of the tables, the newest one of
-    the log that it knew of, and the time from the log to the tables; the same two of what is
-    published, which is what SQL is answered from.
+    """The projector's status: its process, the position of the tables, the newest known position of
+    the log, and the delay from the log to the tables; then position and delay of the publication,
+    which SQL is answered from.
     """
 
     pid: int
@@ -97,12 +100,12 @@ class TableFiles(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, data_dir: Path, workspace: str) -> TableFiles:
-        """Those in a data directory. Raises BadName."""
+        """Return those in a data directory. Raises BadName."""
         return cls(data_dir / "projections" / f"{workspace_name(workspace)}.duckdb")
 
     @property
     def fresh(self) -> Path:
-        """What a rebuild makes."""
+        """The output of a rebuild."""
         return self.path.with_name(self.path.name + ".new")
 
     @property
@@ -116,7 +119,7 @@ class TableFiles(msgspec.Struct, frozen=True):
         return self.path.parent / "published" / self.path.stem
 
     def standing(self) -> ProjectorStatus | None:
-        """How far the tables are, by whichever process; None where there are none."""
+        """Return the status of the tables, written by any process; None if there are none."""
         if not self.path.exists():
             return None
         try:
@@ -133,21 +136,20 @@ class TableFiles(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(value, running=False)
 
     def remove(self, path: Path) -> None:
-        """Remove a database with what DuckDB keeps beside it."""
+        """Remove a database and DuckDB's files beside it."""
         for each in (path, wal(path)):
             each.unlink(missing_ok=True)
         shutil.rmtree(path.with_name(path.name + ".tmp"), ignore_errors=True)
 
     def withdraw(self) -> None:
-        """Publish nothing any more; who reads an open file reads on."""
+        """Withdraw all publications; readers keep the files they have open."""
         for each in self.published.glob("gen-*"):
             away(each)
 
     def replace(self) -> None:
-        """Put what a rebuild made in the place of the tables, at once.
-
-        Killed in between, the old tables stand as of DuckDB's last checkpoint: a whole state, too.
-        What was published of the old ones goes before.
+        """Replace the tables by rebuilt ones, atomically. If killed in between, the old tables
+        remain as of DuckDB's last checkpoint, which is consistent, too. Publications of the old
+        ones are withdrawn before.
         """
         self.withdraw()
         wal(self.path).unlink(missing_ok=True)
@@ -155,7 +157,7 @@ class TableFiles(msgspec.Struct, frozen=True):
         self.settle()
 
     def settle(self) -> None:
-        """Have what the files are called on the disk."""
+        """Sync the directory entries to disk."""
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
@@ -164,7 +166,7 @@ class TableFiles(msgspec.Struct, frozen=True):
 
 
 def away(path: Path) -> None:
-    """Remove a folder: its name goes first, so that nobody finds half of it."""
+    """Remove a folder: it is renamed first, so that no reader finds a part of it."""
     gone = path.with_name(f".{path.name}.gone")
     with contextlib.suppress(FileNotFoundError):
         path.rename(gone)
@@ -172,32 +174,32 @@ def away(path: Path) -> None:
 
 
 def private(path: Path) -> None:
-    """Make a file its owner's alone, where it is there: DuckDB makes its own as the umask says."""
+    """Make an existing file private to its owner: DuckDB creates its own by the umask."""
     with contextlib.suppress(FileNotFoundError):
         path.chmod(PRIVATE_FILE)
 
 
 def new_folder(path: Path) -> None:
-    """Make a folder that is its owner's alone where there is none, and so what leads to it."""
+    """Create a missing folder, private to its owner, and its parents."""
     missing = [each for each in path.parents if not each.exists()]
     for each in (*reversed(missing), path):
         each.mkdir(exist_ok=True, mode=PRIVATE_DIR)
 
 
 def new_file(path: Path) -> BinaryIO:
-    """A file to write, its owner's alone; what it held is gone."""
+    """Create or truncate a file that is private to its owner, for writing."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
     return os.fdopen(fd, "wb")
 
 
 def copied(source: Path, target: Path) -> None:
-    """Copy a file to one that is its owner's alone. Raises FileNotFoundError."""
+    """Copy a file to one that is private to its owner. Raises FileNotFoundError."""
     with source.open("rb") as given, new_file(target) as made:
         shutil.copyfileobj(given, made, COPY_BYTES)
 
 
 def wal(path: Path) -> Path:
-    """DuckDB's write-ahead log of a database."""
+    """Return the path of a database's DuckDB write-ahead log."""
     return path.with_name(path.name + ".wal")
 
 
@@ -205,7 +207,7 @@ class WriteLock:
     """The right to write a workspace's tables, until `close()` or the end of the process."""
 
     def __init__(self, place: TableFiles) -> None:
-        """Take it. Raises Held, Unusable (the folder cannot be made or written)."""
+        """Acquire it. Raises Held, Unusable (the folder cannot be created or written)."""
         self.place = place
         try:
             new_folder(place.path.parent)
@@ -215,7 +217,7 @@ class WriteLock:
         held = take_by(time.monotonic() + HELD_S_MAX, self._fd, TRY_S)
         known = _standing(self._fd)
         self.interrupted = known is not None and known.running and place.path.exists()
-        """Whether who held it before did not come to its end: it was killed, for one."""
+        """True if the previous holder did not end properly: it was killed, for example."""
         if not held:
             os.close(self._fd)
             raise Held(place.path, known.pid if known is not None else None)
@@ -227,25 +229,25 @@ class WriteLock:
             raise unusable(place.path, error) from error
 
     def tell(self, standing: ProjectorStatus) -> None:
-        """Say how far it is."""
+        """Record the status."""
         line = msgspec.json.encode(standing)
         os.pwrite(self._fd, line.ljust(LINE_BYTES), 0)
 
     def ended(self) -> None:
-        """Say that the tables were closed as they should be. Raises OSError."""
+        """Record that the tables were closed properly. Raises OSError."""
         known = _standing(self._fd)
         if known is not None:
             self.tell(msgspec.structs.replace(known, running=False))
 
     def close(self) -> None:
-        """Let go."""
+        """Release it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def _standing(fd: int) -> ProjectorStatus | None:
-    """What the lock file says; None before anything is said."""
+    """Read the status from the lock file; None if it is empty."""
     with contextlib.suppress(msgspec.DecodeError):
         return msgspec.json.decode(os.pread(fd, LINE_BYTES, 0), type=ProjectorStatus)
     return None

@@ -1,5 +1,5 @@
-"""Tables as they stood at a position, in files that nobody writes any more.
+"""Tables as they were at a position, in immutable files.
 
-Touches the data directory and the store.
-Gives the files (`snapshots`), and those of a projector that runs (`publisher`).
+Touches the data directory and the store. Provides the files (`snapshots`), and those of a running
+projector (`publisher`).
 """

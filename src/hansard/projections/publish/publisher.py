@@ -1,4 +1,4 @@
-"""The tables of a projector that runs: what it writes is told and published."""
+"""The tables of a running projector: progress is recorded and generations are published."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ T = TypeVar("T")
 _log = logger(__name__)
 
 LATE_S = 0.02
-"""Pause between two looks whether something waits to be published."""
+"""Pause between two checks whether a publication is due, in seconds."""
 
 
 class LiveStore(Store):
-    """A store that publishes what is written into it, in the thread that writes, and says in the
-    lock file how far it is: both, since both may be behind.
+    """A store that publishes its tables in the writing thread, and records its progress and that of
+    the publication in the lock file, since both may lag.
     """
 
     def __init__(self, hold: WriteLock) -> None:
-        """Open the tables that are held. Raises Unusable, Newer.
+        """Open the tables, whose write lock is held. Raises Unusable, Newer.
 
-        DuckDB writes some of a file's blocks over: killed just then, it leaves a file that it does
-        not open any more. Such tables begin again at what was published last.
+        DuckDB overwrites some blocks of a file: if it is killed then, the file cannot be opened any
+        more. Such tables continue from the last publication.
         """
         try:
             super().__init__(hold.place.path)
@@ -53,7 +53,7 @@ class LiveStore(Store):
         self._stamp = 0
         self._lock = threading.Lock()
         self.meanwhile = True
-        """Whether to publish after batches; at the end of the work it is done anyway."""
+        """True to publish after batches, too, not only at the end of the work."""
         try:
             self._publisher = Publisher(hold.place, self)
         except BaseException as error:
@@ -68,11 +68,11 @@ class LiveStore(Store):
 
     @property
     def stale(self) -> bool:
-        """Whether more is written than published."""
+        """True if more is written than published."""
         return self._publisher.stale
 
     def write(self, batch: Batch, head: int) -> None:
-        """As Store.write, and publish it if that is due."""
+        """Write a batch as `Store.write` does, and publish if that is due."""
         with self._lock:
             super().write(batch, head)
 
@@ -83,20 +83,20 @@ class LiveStore(Store):
             self._publish(now=False)
 
     def publish(self, *, now: bool) -> None:
-        """Publish what is not, `now` or if it is due. Raises ProjectionError."""
+        """Publish pending changes, `now` or if it is due. Raises ProjectionError."""
         with self._lock:
             if self._publisher.stale and (now or not self._publisher.due_in_s()):
                 self._publish(now=now)
 
     def close(self) -> None:
-        """Publish what is not, work DuckDB's log into the file and close it."""
+        """Publish pending changes, checkpoint DuckDB's log and close the file."""
         try:
-            with contextlib.suppress(ProjectionError):  # what was published before stands
+            with contextlib.suppress(ProjectionError):  # the previous publication is kept
                 self.publish(now=True)
         finally:
             super().close()
             self._publisher.close()
-        with contextlib.suppress(OSError):  # on a full disk: then it counts as not ended
+        with contextlib.suppress(OSError):  # on a full disk: it then counts as interrupted
             self._hold.ended()
 
     def _publish(self, *, now: bool) -> None:
@@ -109,7 +109,7 @@ class LiveStore(Store):
         self._tell(published=made.position, published_delay_ms=self._delay_ms())
 
     def _delay_ms(self) -> float | None:
-        """Since the newest message was logged, if one was."""
+        """Return the time since the newest message was logged, if there is one."""
         return round(time.time() * 1e3 - self._stamp / 1e6, 3) if self._stamp else None
 
     def _tell(self, **changed: object) -> None:
@@ -121,7 +121,7 @@ class LiveStore(Store):
 
 
 async def publish_late(store: LiveStore) -> None:
-    """For ever: publish what was not due when it was written."""
+    """Publish deferred changes, forever."""
     while True:
         await asyncio.sleep(LATE_S)
         if store.stale:
@@ -129,7 +129,7 @@ async def publish_late(store: LiveStore) -> None:
 
 
 async def to_its_end(work: Callable[[], T]) -> T:
-    """Do something in a thread, and do not leave before the thread does."""
+    """Run a function in a thread, and return only when the thread has finished."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)

@@ -1,21 +1,22 @@
-"""Published generations: the tables as they stood at a position, in files that nobody writes.
+"""Published generations: the tables as they were at a position, in immutable files.
 
-DuckDB lets one process write and then nobody else read, so the projector publishes:
+DuckDB lets one process write and then no other read, so the projector publishes:
 
-<data dir>/projections/published/<workspace>/base-<n>.duckdb   the tables after a checkpoint
-.../gen-<position>-<n>/tables.duckdb                           a link to the base
-.../gen-<position>-<n>/tables.duckdb.wal                       DuckDB's log since, up to a commit
-.../gen-<position>-<n>/generation.json                         what it is: see Generation
+    <data dir>/projections/published/<workspace>/base-<n>.duckdb   the tables after a checkpoint
+    .../gen-<position>-<n>/tables.duckdb                           a link to the base
+    .../gen-<position>-<n>/tables.duckdb.wal                       DuckDB's log since, up to a
+    commit .../gen-<position>-<n>/generation.json                         its description: see
+    Generation
 
-A read-only open works the log in, in memory (25 ms a MiB), so a publication copies little and
-shares the base, which is made again when the log has grown: after a checkpoint, while batches go on
-being written, since they go into the log. Whatever wrote into the tables' own file meanwhile (a
-checkpoint of DuckDB's, a large batch) makes a new base necessary: its time of change tells. Then it
-is copied while nothing is written. A generation gets its name by one rename when it is whole.
-Readers hold a shared flock on the folder; what is old and unread is removed.
+A read-only open replays the log in memory (25 ms a MiB), so a publication copies little and shares
+the base. A new base is made once the log has grown: after a checkpoint, while batches continue to
+be written, since they go into the log. If the tables' own file was changed meanwhile (by a
+checkpoint of DuckDB's, or a large batch), which its modification time shows, another base is made
+while nothing is written. A complete generation gets its name by one rename. Readers hold a shared
+flock on the folder; old generations without readers are removed.
 
-`generation.json` has the SHA-256 of both files, and of itself: a flipped bit anywhere is found by
-`damage`, which `hansard check` calls. A reader relies on DuckDB's own checksums, one a block.
+`generation.json` has the SHA-256 of both files, and of itself: `damage`, which `hansard check`
+calls, finds any flipped bit. A reader relies on DuckDB's own checksums, one per block.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from hansard.projections.table_files import (
     wal,
 )
 
-if TYPE_CHECKING:  # whoever only asks waits for no DuckDB here
+if TYPE_CHECKING:  # a reader does not wait for DuckDB's import
     from hansard.projections.store import Progress, Store
 
 TABLES = "tables.duckdb"
@@ -57,32 +58,40 @@ TABLES = "tables.duckdb"
 GENERATION_FILE = "generation.json"
 
 LOG_BYTES_MAX = 1_250_000
-"""From this size of DuckDB's log on the base is made again: to work it in costs a reader 30 ms."""
+"""Size of DuckDB's log, in bytes, from which a new base is made: replaying it costs a reader 30 ms.
+"""
 
 LOG_BYTES_LIMIT = 24 * 1024 * 1024
-"""At this size it is made again however long that takes: a reader would wait for half a second."""
+"""Size of DuckDB's log, in bytes, at which a new base is made at once: a reader would wait for half
+a second.
+"""
 
 BASE_REST = 20
-"""A new base waits this many times as long as the last one took: a checkpoint and a copy of the
-file, about 50 ms at 50 MiB, in which no batch is written."""
+"""A new base waits this many times the duration of the last one: a checkpoint and a copy of the
+file, about 50 ms at 50 MiB, in which no batch is written.
+"""
 
 REST = 2
-"""The same for a publication without one: some milliseconds."""
+"""The same for a publication without a new base: some milliseconds."""
 
 TICK_S = 0.01
-"""A file's time of change is no finer than this: a change right after another is not seen by it."""
+"""Resolution of a file's modification time: a change shortly after another may not be visible in
+it.
+"""
 
 TICK_LOOKS_MAX = 8
 
 TRIES_MAX = 100
 
 POLL_S = 0.005
-"""Pause between two looks at what is published."""
+"""Pause between two checks for a publication, in seconds."""
 
 
 class PublishedSnapshot(msgspec.Struct, frozen=True):
-    """The tables at a position. `head` is the newest position of the log that was known then;
-    `schema` is the digest of their schema; `messages` and `chain` are as in Progress.
+    """The published tables at a position.
+
+    `head` is the newest position of the log as then known; `schema` is the digest of their schema;
+    `messages` and `chain` are as in Progress.
     """
 
     folder: Path
@@ -120,13 +129,13 @@ class _Generation(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(bare, own=own)
 
     def generation(self, folder: Path) -> PublishedSnapshot:
-        """What stands in the folder that it was found in."""
+        """Return the published tables in the folder where this was read."""
         *fields, _files, _own = msgspec.structs.astuple(self)
         return PublishedSnapshot(folder, *fields)
 
 
 def newest(place: TableFiles) -> PublishedSnapshot | None:
-    """The newest whole generation that this version can read; None where there is none."""
+    """Return the newest complete generation that this version can read; None if there is none."""
     for _, folder in sorted(_folders(place), reverse=True):
         found = _read(folder)
         if found is not None and found.schema == schema_digest():
@@ -135,7 +144,7 @@ def newest(place: TableFiles) -> PublishedSnapshot | None:
 
 
 def damage(generation: PublishedSnapshot) -> str | None:
-    """What is wrong with the bytes of a generation, None where nothing is; all of it is read."""
+    """Read a whole generation, and describe its damage; None if there is none."""
     value = _read_generation(generation.folder)
     if value is None:
         return f"'{generation.folder / GENERATION_FILE}' is not what was published"
@@ -152,14 +161,14 @@ def damage(generation: PublishedSnapshot) -> str | None:
 
 
 def unreadable(place: TableFiles) -> list[Path]:
-    """Generations whose `generation.json` is not what was written: no answer comes from them."""
+    """Return generations whose `generation.json` is damaged; they are never used."""
     damaged = [folder for _, folder in _folders(place) if _read_generation(folder) is None]
-    return [folder for folder in damaged if folder.exists()]  # else it was removed meanwhile
+    return [folder for folder in damaged if folder.exists()]  # others were removed meanwhile
 
 
 @contextlib.contextmanager
 def holding(place: TableFiles) -> Generator[PublishedSnapshot | None]:
-    """The newest generation, which is not removed meanwhile."""
+    """Hold the newest generation, so that it is not removed meanwhile."""
     for _ in range(TRIES_MAX):
         found = newest(place)
         if found is None:
@@ -172,14 +181,14 @@ def holding(place: TableFiles) -> Generator[PublishedSnapshot | None]:
             finally:
                 os.close(fd)
             return
-    yield None  # each was removed while it was looked at, which takes more tries than there are
+    yield None  # each was removed while it was opened
 
 
 def restore(place: TableFiles) -> int:
-    """Put what was published last in the place of tables that a kill has torn; its position, or 0
-    where nothing can be used: then there are none, and they are made from the log's beginning.
+    """Replace tables that a kill has damaged by the last publication; return its position.
 
-    Whoever calls it holds the tables. Killed before its end, the torn tables stand as they were.
+    Returns 0 if none is usable: then there are no tables, and they are rebuilt from the log's
+    beginning. The caller holds the tables. If killed before the end, the damaged tables are kept.
     """
     position = 0
     with holding(place) as found:
@@ -193,7 +202,7 @@ def restore(place: TableFiles) -> int:
 
                 store = Store(place.fresh)
                 position = store.progress.position
-                store.close()  # DuckDB's log is worked into the file
+                store.close()  # a checkpoint of DuckDB's log
             except ProjectionError:
                 place.remove(place.fresh)
     wal(place.path).unlink(missing_ok=True)
@@ -205,7 +214,7 @@ def restore(place: TableFiles) -> int:
 
 
 async def wait_for(place: TableFiles, position: int, timeout_s: float) -> PublishedSnapshot:
-    """A generation at or after a position, published by whichever process. Raises Behind."""
+    """Wait for a generation at or after a position, published by any process. Raises Behind."""
     until_s = time.monotonic() + timeout_s
     while True:
         found = newest(place)
@@ -217,8 +226,8 @@ async def wait_for(place: TableFiles, position: int, timeout_s: float) -> Publis
 
 
 class Publisher:
-    """Publishes the tables of one open store. Whoever calls it holds the tables (see Hold), and
-    nothing is written meanwhile.
+    """Publishes the tables of one open store. The caller holds the tables (see Hold), and writes
+    nothing meanwhile.
     """
 
     def __init__(self, place: TableFiles, store: Store) -> None:
@@ -231,8 +240,8 @@ class Publisher:
         self._disturbed = False
         self._base_due_s = 0.0
         self._due_s = 0.0
-        # Closing any descriptor of a file lets go of this process's POSIX locks on it, DuckDB's
-        # among them: so one is opened, and closed after the store.
+        # Closing any descriptor of a file releases this process's POSIX locks on it, DuckDB's
+        # included: so one is opened here, and closed after the store.
         self._tables = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
         self.position = -1
         new_folder(place.published)
@@ -245,17 +254,19 @@ class Publisher:
 
     @property
     def stale(self) -> bool:
-        """Whether the tables are further than what is published."""
+        """True if the tables are ahead of the publication."""
         return self.position != self._store.progress.position
 
     def due_in_s(self) -> float:
-        """How long a publication is to wait, so that it takes a small share of the time."""
+        """Return how long a publication should wait, in seconds, so that it takes a small share of
+        the time.
+        """
         until_s = self._base_due_s if self._needs_base(soon=False) else self._due_s
         return max(0.0, until_s - time.monotonic())
 
     def publish(self, head: int, *, now: bool = True) -> PublishedSnapshot | None:
-        """Publish the tables as they stand; None where that takes another base, which is copied
-        meanwhile, unless it is to be `now`. Raises OSError (disk is full), ProjectionError.
+        """Publish the current tables; return None if that needs a new base, which is then copied in
+        the background, unless `now`. Raises OSError (disk is full), ProjectionError.
         """
         began_s = time.monotonic()
         if self._copying is not None:
@@ -276,7 +287,7 @@ class Publisher:
         return made
 
     def close(self) -> None:
-        """After the store is closed."""
+        """Close it, after the store is closed."""
         if self._copying is not None:
             with contextlib.suppress(OSError):
                 self._adopt(self._copying)
@@ -284,7 +295,7 @@ class Publisher:
         if self._base is not None:
             self._base.unlink(missing_ok=True)
 
-    # ------------------------------------------------------------ making
+    # ------------------------------------------------------------ publication
 
     def _needs_base(self, *, soon: bool) -> bool:
         if self._base is None or self._state() != self._base_state:
@@ -304,8 +315,8 @@ class Publisher:
         self._copying = _Copy(self._tables, base, self._state(), began_s)
 
     def _adopt(self, copy: _Copy | None) -> None:
-        """Take a copy that is whole, unless the file was written meanwhile: then the next one is
-        made while nothing is written. Raises OSError.
+        """Use a finished copy, unless the file was written meanwhile: then another is made while
+        nothing is written. Raises OSError.
         """
         assert copy is not None, "a copy was begun"  # noqa: S101 -- for the type checker
         self._copying = None
@@ -325,7 +336,7 @@ class Publisher:
         self._base_digest = copy.digest
 
     def _make(self, head: int) -> PublishedSnapshot:
-        """A folder with everything, and then its name."""
+        """Create a folder with all files, and rename it into place."""
         progress = self._store.progress
         name = f"gen-{progress.position}-{self._number()}"
         part = self._place.published / f".{name}"
@@ -356,12 +367,12 @@ class Publisher:
         return value.generation(folder)
 
     def _number(self) -> int:
-        """Larger than any before, of processes before this one, too: no name comes twice."""
+        """Return a number larger than any before, so that no name is used twice."""
         self._serial = max(self._serial + 1, time.time_ns())
         return self._serial
 
     def _sweep(self, kept: PublishedSnapshot) -> None:
-        """Remove what is older and not read."""
+        """Remove older generations without readers."""
         for _, folder in list(_folders(self._place)):
             fd = _held(folder) if folder != kept.folder else None
             if fd is not None:
@@ -370,32 +381,32 @@ class Publisher:
 
 
 class _Copy:
-    """A copy of the tables' file, made by a thread of its own."""
+    """A copy of the tables' file, made by its own thread."""
 
     def __init__(self, source: int, path: Path, state: tuple[int, int], began_s: float) -> None:
         self.path = path
         self.state = state
         self.digest = ""
-        """SHA-256 of the copy, when it is whole."""
+        """SHA-256 of the finished copy."""
         self.stall_s = time.monotonic() - began_s
-        """How long nothing was written for it."""
+        """Time that writes were paused for it, in seconds."""
         self._error: OSError | None = None
         self._thread = threading.Thread(target=self._run, args=(source,), daemon=True)
         self._thread.start()
 
     def done(self) -> bool:
-        """Whether it is whole, or failed."""
+        """Return whether it is finished, or failed."""
         return not self._thread.is_alive()
 
     def wait(self) -> None:
-        """Wait until it is whole. Raises OSError."""
+        """Wait until it is finished. Raises OSError."""
         self._thread.join()
         if self._error is not None:
             raise self._error
 
     def _run(self, source: int) -> None:
         try:
-            for _ in range(TICK_LOOKS_MAX):  # a clock that was set back would never come there
+            for _ in range(TICK_LOOKS_MAX):  # bounded, in case the clock was set back
                 if time.time_ns() - self.state[0] >= TICK_S * 1e9:
                     break
                 time.sleep(TICK_S / 4)
@@ -405,7 +416,7 @@ class _Copy:
 
 
 def _folders(place: TableFiles) -> Iterator[tuple[int, Path]]:
-    """Each generation's number, which is larger the newer it is, and its folder."""
+    """Yield each generation's number, which increases with time, and its folder."""
     with contextlib.suppress(FileNotFoundError):
         for folder in list(place.published.iterdir()):
             kind, _, rest = folder.name.partition("-")
@@ -420,7 +431,7 @@ def _read(folder: Path) -> PublishedSnapshot | None:
 
 
 def _read_generation(folder: Path) -> _Generation | None:
-    """What `generation.json` says; None where it is not there, or not what was written."""
+    """Read `generation.json`; None if it is missing or damaged."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
         content = (folder / GENERATION_FILE).read_bytes()
         fields = msgspec.json.decode(content, type=_Generation)
@@ -434,14 +445,16 @@ def _same(current: PublishedSnapshot, progress: Progress) -> bool:
 
 
 def _held(folder: Path, *, shared: bool = False) -> int | None:
-    """A descriptor that holds a lock on a folder; None where it is gone or locked otherwise."""
+    """Lock a folder, and return the descriptor that holds the lock; None if the folder is gone or
+    locked.
+    """
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
         if take(fd, shared=shared) and os.path.samestat(os.fstat(fd), folder.stat()):
-            return fd  # else it was removed in between
+            return fd  # otherwise it was removed in between
     except FileNotFoundError:
         pass
     os.close(fd)
@@ -456,7 +469,7 @@ def _size(path: Path) -> int:
 
 
 def _copy(source: int, target: Path) -> str:
-    """Copy a whole file, read by a descriptor that stays where it was; the SHA-256 of its bytes."""
+    """Copy a whole file by a descriptor whose offset is kept; return the SHA-256 of its bytes."""
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE)
     digest = hashlib.sha256()
     try:
@@ -473,7 +486,7 @@ def _copy(source: int, target: Path) -> str:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A second name of a file; a copy where the file system has no such thing."""
+    """Create a hard link to a file; a copy if the file system has none."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,8 +1,8 @@
-"""A role's tables brought up to the log's newest position, and published.
+"""Updates a role's tables to the log's newest position, and publishes them.
 
-They are gone on from where they stand, or made again beside the old ones where those follow from
-other rules or another log, or where what they are gone on from is not what was kept: a process that
-was killed in between leaves the old tables published, and the next one makes them again.
+They are continued, or rebuilt beside the old ones if those were made by other rules or from another
+log, or if the stored state does not match them: a process killed in between leaves the old tables
+published, and the next one rebuilds them.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from hansard.projections.table_files import TableFiles, WriteLock
 
 
 class RoleRows(Rows):
-    """Takes every message in order; what a role sees of it goes into batches whose borders depend
-    on what it sees alone, so that not even how the file is laid out tells of more.
+    """Takes every message in order. What a role sees goes into batches whose boundaries depend only
+    on that, so that not even a file's layout reveals more.
     """
 
     def __init__(self, feed: Feed, after: int, local: int, batch_max: int, in_full: InFull) -> None:
-        """`after` is the position of the log that was taken before, `local` the role's own there;
-        `batch_max` the events of a batch.
+        """`after` is the last position taken from the log, `local` the role's own; `batch_max` is
+        the number of events per batch.
         """
         super().__init__(after, Fold(known=feed.seen.members), in_full=in_full)
         self.local = local
         self.passed: RawMessage | None = None
-        """The newest message that is whole: what was held of a transaction is asked for again."""
+        """The newest complete message; those held of an open transaction are requested again."""
         self.ready: list[Batch] = []
         self._feed = feed
         self._batch_max = min(batch_max, BATCH_EVENTS_MAX)
@@ -54,7 +54,9 @@ class RoleRows(Rows):
         self._placed: RawMessage | None = None
 
     def take(self) -> Batch | None:
-        """What is whole. By its end the tables are known again, and it tells what they hold."""
+        """Take the complete commits as a batch. Its end identifies the tables' state, so it is
+        derived from the role's own rows.
+        """
         batch = super().take()
         if batch is not None:
             value = batch.rows[-1][:KNOWN_AS] if batch.rows else batch.problems[-1]
@@ -84,10 +86,10 @@ class RoleRows(Rows):
             super()._refuse(self._own(message), reason)
 
     def _damaged(self, message: RawMessage, fault: Fault) -> None:
-        """Nothing: the references are not shown either, and that they are damaged is not for it."""
+        """Ignore it: the role sees neither the references nor that they are damaged."""
 
     def _own(self, message: RawMessage) -> RawMessage:
-        """A message at the role's next position."""
+        """Return a message at the role's next position."""
         self.local += 1
         subject = message.subject if self._feed.whole else ""
         self._placed = RawMessage(self.local, message.stamp, subject, b"", message.origin)
@@ -108,18 +110,18 @@ class RoleRows(Rows):
 
 
 HELD_S = 60.0
-"""How long another process may bring up the same role's tables before this one gives up."""
+"""Longest wait for another process that updates the same role's tables, in seconds."""
 
 POLL_S = 0.01
 
 RulesAt = Callable[[int], Awaitable[RoleDefined | None]]
-"""A role's rules at a position of the log; None where it has none."""
+"""Returns a role's rules at a position of the log; None if it has none."""
 
 _IDS = "SELECT id FROM events UNION ALL SELECT DISTINCT commit_id FROM events"
 
 
 class _Standing(msgspec.Struct):
-    """Where tables stand, and what they are gone on from."""
+    """The position of tables, and the state to continue from."""
 
     position: int = 0
     digest: str = ""
@@ -129,11 +131,11 @@ class _Standing(msgspec.Struct):
 async def bring_up(
     source: Source, place: TableFiles, rules_at: RulesAt, *, batch_max: int = BATCH_EVENTS_MAX
 ) -> bool:
-    """Have a role's tables published as it sees the log now, by its rules of now; False where it
-    has none, and then nothing is left of them.
+    """Update and publish a role's tables by its current rules; return False if it has none, and
+    remove its tables then.
 
-    No two processes do it at once, so that older rules never come after newer ones. Raises Held
-    after a minute, what `rules_at` does, ProjectionError, BrokerError.
+    Only one process does it at a time, so that older rules never replace newer ones. Raises Held
+    after a minute, the errors of `rules_at`, ProjectionError, BrokerError.
     """
     hold = await _taken(place)
     try:
@@ -162,7 +164,7 @@ async def _taken(place: TableFiles) -> WriteLock:
 
 
 class _Work:
-    """One bringing up, by one set of rules, to one position."""
+    """One update, by one set of rules, to one position."""
 
     def __init__(
         self, source: Source, place: TableFiles, rules: RoleDefined, head: int, batch_max: int
@@ -177,7 +179,7 @@ class _Work:
         self._partial = not sees_all(rules)
 
     async def run(self) -> None:
-        """Go on from what stands, or make it again; publish."""
+        """Continue the existing tables, or rebuild them; publish."""
         kept = load(self._place)
         store = None
         if kept is not None and await self._is_of_now(kept):
@@ -202,7 +204,7 @@ class _Work:
                 publisher.close()
 
     async def _is_of_now(self, kept: Kept) -> bool:
-        """Whether what was kept follows from these rules and from this log."""
+        """Return whether the stored state was made by these rules and from this log."""
         if kept.under != self._under or kept.position > self._head:
             return False
         if not kept.position:
@@ -221,7 +223,7 @@ class _Work:
         return Store(place.path, partial=self._partial)
 
     def _opened(self, kept: Kept) -> Store | None:
-        """The tables, where they stand as was kept."""
+        """Return the tables, if they match the stored state."""
         if not self._place.path.exists():
             return None
         try:
@@ -234,7 +236,7 @@ class _Work:
         return None
 
     async def _anew(self) -> None:
-        """Make the tables beside the old ones, and put them in their place."""
+        """Rebuild the tables beside the old ones, and replace those."""
         fresh = TableFiles(self._place.fresh)
         self._place.remove(fresh.path)
         try:
@@ -243,7 +245,7 @@ class _Work:
                 kept = await self._filled(store, _Standing())
             finally:
                 await to_its_end(store.close)
-            drop(self._place)  # killed after this, nobody goes on from tables of other rules
+            drop(self._place)  # first: a kill leaves no state of other rules
             self._place.replace()
             keep(self._place, kept)
         finally:
@@ -254,7 +256,9 @@ class _Work:
             keep(self._place, await self._filled(store, standing))
 
     async def _filled(self, store: Store, standing: _Standing) -> Kept:
-        """Write what the role sees of the log from where tables stand; what to go on from then."""
+        """Write what the role sees of the log from the tables' position on; return the state to
+        continue from.
+        """
 
         def ids() -> Iterable[str]:
             return [found for (found,) in store.apart(_IDS)]
@@ -276,7 +280,7 @@ class _Work:
 
 
 async def _write(source: Source, store: Store, rows: RoleRows, until: int, in_full: InFull) -> None:
-    """Read to a position and write what there is to show, while a thread writes what was before."""
+    """Read up to a position, while a thread writes the previous batch."""
     writing: asyncio.Future[None] | None = None
 
     async def write(batch: Batch) -> None:

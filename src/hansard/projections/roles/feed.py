@@ -1,12 +1,12 @@
-"""What a role is shown of the log, commit by commit: filtered and rewritten before it is projected.
+"""A role's view of the log, commit by commit: filtered and rewritten before it is projected.
 
-A commit becomes the events of it that the role sees, with their data as `hansard.domain.roles.view`
-shows it, and versions and steps by the role's own numbers. Its id and the writer's clock stay;
-whoever wrote it is named where the role sees whose event it is. Left out are the epoch, the
-transaction, the caller's ids, and a causation that the role has not seen.
+A commit is reduced to the events that the role sees, with their data as `hansard.domain.roles.view`
+shows it, and with versions and steps in the role's own numbers. Its id and the writer's clock are
+kept; its writer is named if the role sees whose event it is. The epoch, the transaction, the
+caller's ids, and a causation that the role has not seen are left out.
 
-What an event is judged by is what held in the log when it was written: the run's roster and labels,
-those that a fork took over included.
+An event is judged by the state of the log when it was written: the run's roster and labels,
+including those inherited by a fork.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from hansard.domain.roles.view import FieldPlan, check_key, data_fields, renumbe
 from hansard.domain.run import RunForked, RunStarted
 
 VERDICTS_MAX = 65_536
-"""Verdicts that are kept: one for each kind, author, key and set of labels."""
+"""Most verdicts cached: one for each kind, author, key and set of labels."""
 
 
 class Versions(msgspec.Struct):
-    """Which versions of a stream were seen: how many, and from which to which."""
+    """The visible versions of a stream: their number and ranges."""
 
     count: int = 0
     ranges: list[tuple[int, int]] = []
 
     def add(self, version: int) -> int:
-        """Take in the next that is seen; its number for the role."""
+        """Add the next visible version; return its number for the role."""
         self.count += 1
         if self.ranges and self.ranges[-1][1] == version - 1:
             self.ranges[-1] = (self.ranges[-1][0], version)
@@ -46,34 +46,34 @@ class Versions(msgspec.Struct):
         return self.count
 
     def cut(self, version: int) -> Versions:
-        """Those up to a version."""
+        """Return the visible versions up to a version."""
         ranges = [(first, min(last, version)) for first, last in self.ranges if first <= version]
         return Versions(sum(last - first + 1 for first, last in ranges), ranges)
 
 
 class Steps(msgspec.Struct):
-    """An agent's steps by the role's numbers, and the version at which each came into sight."""
+    """An agent's steps in the role's numbers, and the version at which each became visible."""
 
     numbers: dict[int, int] = {}
     since: list[int] = []
 
     def cut(self, version: int) -> Steps:
-        """Those that had come into sight up to a version."""
+        """Return the steps visible up to a version."""
         since = [each for each in self.since if each <= version]
         numbers = {step: own for step, own in self.numbers.items() if own <= len(since)}
         return Steps(numbers, since)
 
 
 class LifeFact(msgspec.Struct, frozen=True):
-    """What an event of a run's life says that others are judged by."""
+    """The facts of a run's life by which other events are judged."""
 
     version: int
     labels: dict[str, str]
 
 
 class RunSeen(msgspec.Struct):
-    """A run: what its events are judged by, and what of it was seen, by the names of streams.
-    `label` is the one that it began under.
+    """A run: the facts by which its events are judged, and its visible versions and steps, by
+    stream name. `label` is the one that it began with.
     """
 
     label: str = ""
@@ -83,16 +83,16 @@ class RunSeen(msgspec.Struct):
     steps: dict[str, Steps] = {}
 
     def tell(self, record: LifeFact) -> None:
-        """Take in what its life says."""
+        """Take in a fact of its life."""
         self.life.append(record)
         self.labels = record.labels
 
 
 class FeedState(msgspec.Struct):
-    """All that a feed goes on from. It names what the role may not see: it is not for the role.
+    """The state from which a feed continues. It names things that the role may not see.
 
-    `members` are kept up to date by the fold that says what counts: `hansard.domain.integrity`.
-    `label` is the join of those of all that was seen, as states keep it.
+    `members` are kept by the fold that decides which commits count: `hansard.domain.integrity`.
+    `label` is the join of the labels of all visible events, as states keep it.
     """
 
     label: str = ""
@@ -102,9 +102,7 @@ class FeedState(msgspec.Struct):
 
 
 class Ids:
-    """The ids of the events and commits that were seen; what was seen by earlier feeds is loaded
-    when it is first asked for.
-    """
+    """The ids of visible events and commits; those of earlier feeds are loaded on first use."""
 
     def __init__(self, load: Callable[[], Iterable[str]]) -> None:
         self._new: set[str] = set()
@@ -112,7 +110,7 @@ class Ids:
         self._load = load
 
     def add(self, event: str, commit: str) -> None:
-        """Take in an event that is seen."""
+        """Add a visible event and its commit."""
         self._new.add(event)
         self._new.add(commit)
 
@@ -125,10 +123,10 @@ class Ids:
 
 
 class Feed:
-    """What a role is shown, by one set of rules; `whole`: as it is on record."""
+    """The view of a role by one set of rules; `whole`: unfiltered."""
 
     def __init__(self, rules: RoleDefined, key: bytes | None, seen: FeedState, ids: Ids) -> None:
-        """Raises BadValue where a mask hashes and there is no key."""
+        """Create a feed. Raises BadValue if a mask hashes and there is no key."""
         check_key(rules, key)
         self.whole = sees_all(rules)
         self._rules = rules
@@ -140,8 +138,8 @@ class Feed:
         self._ways: dict[tuple[object, ...], FieldPlan | None] = {}
 
     def shown(self, stream: StreamId, commit: Commit) -> Commit | None:
-        """A commit as the role is shown it, None where it sees nothing of it. Commits are given in
-        the order of the log, every one.
+        """Return a commit as the role sees it; None if it sees nothing of it. Every commit must be
+        passed, in the order of the log.
         """
         name, run = str(stream), run_of(stream)
         found = RunSeen() if run is None else self._run(run)
@@ -185,7 +183,7 @@ class Feed:
         )
 
     def _as_it_is(self, commit: Commit, claims: Facts, labels: tuple[object, ...]) -> Commit | None:
-        """A commit less what is shown only to whom a rule names it for."""
+        """Return a commit without events that only principals named by a rule may see."""
         kept = [
             (version, recorded)
             for version, recorded in enumerate(commit.events, commit.version)
@@ -201,8 +199,8 @@ class Feed:
     def _seen_so(
         self, claims: Facts, labels: tuple[object, ...], recorded: Recorded
     ) -> FieldPlan | None:
-        """How an event is shown, of an aggregate or memory by what it is about; None where it is
-        not seen.
+        """Return how an event is shown; None if it is not visible. Aggregates and memory are judged
+        by their subject.
         """
         tag, data = recorded.type, bytes(recorded.data)
         about, files = aggregate_of(claims.stream, data), files_of(claims.stream, data)
@@ -237,7 +235,7 @@ class Feed:
             data = b"{}"
         return msgspec.Raw(data)
 
-    # ------------------------------------------------------------ what is judged by
+    # ------------------------------------------------------------ facts for verdicts
 
     def _run(self, run: str) -> RunSeen:
         found = self.seen.runs.get(run)
@@ -246,7 +244,7 @@ class Feed:
         return found
 
     def _live(self, found: RunSeen, run: str, commit: Commit) -> None:
-        """Take in what a life tells; what is of a newer version or broken tells nothing."""
+        """Take in the facts of a life; events of a newer version and damaged ones are ignored."""
         for version, recorded in enumerate(commit.events, commit.version):
             try:
                 event = revive(recorded)
@@ -265,7 +263,7 @@ class Feed:
                     continue
 
     def _take_over(self, run: str, event: RunForked) -> RunSeen:
-        """A fork begins with what its parent's streams had told up to the cut."""
+        """Begin a fork with the state of its parent's streams up to the cut."""
         parent, made = self._run(event.parent), self._run(run)
         made.label = parent.label
         for item in parent.life:

@@ -1,12 +1,13 @@
-"""Where the tables of roles stand on disk.
+"""The files of roles' tables.
 
-<data dir>/projections/roles/<workspace>/<role>.duckdb        the tables, with what `place` has
-.../<role>.feed                                               what they are gone on from: see Kept
-.../<role>.key                                                key of hashed values
-.../published/<role>/                                         what is read meanwhile
+    <data dir>/projections/roles/<workspace>/<role>.duckdb        the tables, with the files of
+    `place` .../<role>.feed                                               the state to continue
+    from: see Kept .../<role>.key                                                key of hashed
+        values
+    .../published/<role>/                                         generations for readers
 
-A role's name is one token as in subjects. What the feed goes on from names what the role may not
-see; so it stands outside of the tables, and of the folder that questions are answered from.
+A role's name is one token as in subjects. The feed's state names things that the role may not see,
+so it is stored outside of the tables, and of the folder that queries are answered from.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from hansard.projections.roles.feed import FeedState
 from hansard.projections.table_files import PRIVATE_FILE, TableFiles, schema_digest
 
 FORMAT = "3"
-"""Changes with how events are shown or what is kept, so that tables of before are made again."""
+"""Version of how events are shown and of the stored state; older tables are rebuilt."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class Kept(msgspec.Struct):
-    """What a role's tables are gone on from: what they were made under, the newest message of the
-    log that went into them, where they stand themselves, and the state of the feed.
+    """The stored state of a role's tables: a digest of rules, key and version, the newest message
+    of the log that they include, their own position, and the feed's state.
     """
 
     under: str
@@ -51,20 +52,20 @@ _decoder = msgspec.msgpack.Decoder(Kept)
 
 
 def role_place(data_dir: Path, workspace: str, role: str) -> TableFiles:
-    """The files of a role's tables. Raises BadName."""
+    """Return the files of a role's tables. Raises BadName."""
     folder = data_dir / "projections" / "roles" / workspace_name(workspace)
     return TableFiles(folder / f"{token(checked_name('role', role))}.duckdb")
 
 
 def role_places(data_dir: Path, workspace: str) -> list[TableFiles]:
-    """The files of all roles' tables that are there. Raises BadName."""
+    """Return the files of all roles' existing tables. Raises BadName."""
     folder = data_dir / "projections" / "roles" / workspace_name(workspace)
     return [TableFiles(path) for path in sorted(folder.glob("*.duckdb"))]
 
 
 def under(rules: RoleDefined, key: bytes | None) -> str:
-    """What the tables follow from beside the log: other rules, another key or another version of
-    Hansard make others.
+    """Return a digest of what determines the tables besides the log: the rules, the key and the
+    version of Hansard.
     """
     kinds = "\n".join(sorted(REGISTRY))
     schema = schema_digest().encode()
@@ -72,7 +73,7 @@ def under(rules: RoleDefined, key: bytes | None) -> str:
 
 
 def key_of(place: TableFiles, rules: RoleDefined) -> bytes | None:
-    """The key of hashed values, made where it is first needed; None where nothing is hashed."""
+    """Return the key of hashed values, created on first use; None if nothing is hashed."""
     if all(mask.how is not Masking.HASH for mask in rules.masks):
         return None
     path = place.path.with_suffix(".key")
@@ -86,25 +87,25 @@ def key_of(place: TableFiles, rules: RoleDefined) -> bytes | None:
 
 
 def load(place: TableFiles) -> Kept | None:
-    """What was kept; None where there is nothing whole."""
+    """Read the stored state; None if there is none or it is damaged."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return _decoder.decode(_feed(place).read_bytes())
     return None
 
 
 def keep(place: TableFiles, kept: Kept) -> None:
-    """Keep it, in the place of what was."""
+    """Store the state, replacing an older one."""
     _write(_feed(place), msgspec.msgpack.encode(kept))
 
 
 def drop(place: TableFiles) -> None:
-    """Keep it no more, on the disk, too: the next who brings the tables up makes them again."""
+    """Remove the stored state, also on disk: the next update rebuilds the tables."""
     _feed(place).unlink(missing_ok=True)
     place.settle()
 
 
 def forget(place: TableFiles) -> None:
-    """Remove the tables and all that was made of them; the key stays."""
+    """Remove the tables and everything derived from them, except the key."""
     _feed(place).unlink(missing_ok=True)
     place.withdraw()
     for path in (place.path, place.fresh):

@@ -39,7 +39,7 @@ CREATE MACRO step_of(known, told) AS
         try_cast(told->>'$.step' AS BIGINT), NULL);
 COMMENT ON MACRO step_of IS 'Step an event is about.';
 
--- What forks took over: of which run's which stream, up to which version.
+-- Inherited streams of forks: the parent run, the stream, and the version up to which it is inherited.
 CREATE VIEW inherited AS
 WITH RECURSIVE vectors AS (
     SELECT run, parent, position, unnest(map_entries(CAST(vector AS MAP(VARCHAR, BIGINT)))) AS cut

@@ -1,6 +1,6 @@
 -- Statistics as macros of plain SQL, usable in any query. Formulas and their sources are in the
--- comments. Sums are taken in a fixed order, so that equal input gives equal bytes. NULL in gives NULL
--- out, as does input that no formula covers (a negative count, a share above 1): neither is an error.
+-- comments. Sums have a fixed order, so that equal input gives equal bytes. NULL gives NULL, as does
+-- input that no formula covers (a negative count, a share above 1): neither is an error.
 
 CREATE MACRO gauss() AS '[
     [0.0006144963737869407, 0.0015766730261529192], [0.003234913866824621, 0.0036637769506381312],
@@ -32,7 +32,7 @@ COMMENT ON MACRO gauss IS '48-node Gauss-Legendre rule on [0, 1].';
 CREATE MACRO log_1p(y) AS if(y < 1, 2 * atanh(y / (2 + y)), ln(1 + y));
 COMMENT ON MACRO log_1p IS 'ln(1 + y), y >= 0, exact for small y.';
 
--- The density over its value at x, by Gauss-Legendre from x to where it is exp(-40); x < 1e150.
+-- Integral of the density relative to its value at x, by Gauss-Legendre from x to where it is exp(-40); x < 1e150.
 CREATE MACRO normal_tail(x) AS list_transform([80 / (sqrt(x * x + 80) + x)], lambda l:
     0.3989422804014327 * exp(-x * x / 2) * l * list_sum(list_transform(gauss(), lambda n:
         n[2] * exp(-l * n[1] * (x + l * n[1] / 2)))))[1];

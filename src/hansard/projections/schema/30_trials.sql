@@ -1,5 +1,5 @@
--- Trials: runs that are assigned to an experiment, what they scored and used, and how each experiment
--- is judged. A metric without a stated plan gets its direction from metric_catalogue or from nobody.
+-- Trials: runs that are assigned to an experiment, their scores and usage, and how each experiment is
+-- judged. A metric without a stated plan gets its direction from metric_catalogue, or has none.
 
 CREATE VIEW scores AS
 SELECT run, metric, value, judged_by, because, details, version, position, happened_at
@@ -249,7 +249,7 @@ WITH plan AS (
     LEFT JOIN metric_catalogue AS k ON k.metric = m.metric
     WHERE m.experiment = the_experiment AND only_metric IS NULL AND each IS NULL
     UNION ALL
-    -- Without a plan: what was scored, whatever its name; where nothing was, whether runs ended.
+    -- Without a plan: every scored metric, whatever its name; if there is none, completion of runs.
     SELECT d.metric, coalesce(m.better, direction_of(directions, d.metric), k.better),
         m.smallest, 1, d.alone,
         CASE WHEN m.better IS NOT NULL THEN 'its plan'

@@ -1,5 +1,5 @@
--- Arms of an experiment, compared by task. Every number of a report is computed here. Sums of floats
--- are taken in the order of the values, so that they do not depend on row order or threads.
+-- Arms of an experiment, compared by task. Every number of a report is computed here. Floats are summed
+-- in the order of the values, so that sums do not depend on row order or threads.
 
 CREATE MACRO task_pairs(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, directions := NULL, counted_as := NULL, each := NULL, all_pairs := false) AS TABLE
 WITH tasks AS MATERIALIZED (
@@ -45,7 +45,7 @@ WITH tasks AS MATERIALIZED (
         SELECT s.arm, s.baseline, t.* EXCLUDE (arm) FROM tasks AS t JOIN sides AS s ON s.arm = t.arm
     ) AS y ON y.arm = x.arm AND y.baseline = x.baseline AND y.slice = x.slice AND y.metric = x.metric AND y.task = x.task
 ), hashed AS (
-    -- The hash gave all of these runs of a task to one arm: the other one did not fail in it.
+    -- The hash assigned all runs of such a task to one arm: it is no failure of the other arm.
     SELECT r.arm, r.task
     FROM assigned_runs AS r
     LEFT JOIN (
@@ -55,7 +55,7 @@ WITH tasks AS MATERIALIZED (
     GROUP BY r.arm, r.task
     HAVING bool_and(a.chosen IS NOT DISTINCT FROM 'hash')
 ), stated AS (
-    -- Only a plan says how many tasks there were to be; where more were met, it does not say which.
+    -- Only a plan states the number of tasks; if there are more, it does not state which.
     SELECT e.planned >= count(DISTINCT r.task) AS planned
     FROM experiments AS e
     JOIN assigned_runs AS r ON r.experiment = e.experiment
@@ -102,12 +102,12 @@ WITH pairs AS MATERIALIZED (
     SELECT p.* EXCLUDE (base_score, arm_score, difference),
         p.base_score / p.power AS base_score, p.arm_score / p.power AS arm_score,
         if(p.apart, NULL, p.arm_score / p.power - p.base_score / p.power) AS difference,
-        -- Completion is a share of runs; of all else each task weighs the same.
+        -- Completion is a share of runs; in all other metrics each task has the same weight.
         if(p.metric = 'completion', p.base_valued, 1) AS base_weight, if(p.metric = 'completion', p.arm_valued, 1) AS arm_weight,
         if(p.apart, p.arm_score IS NOT NULL OR p.base_score IS NOT NULL, p.arm_score IS NOT NULL AND p.base_score IS NOT NULL) AS used
     FROM task_pairs(the_experiment, only_metric := only_metric, against := against, by_label := by_label, directions := directions, counted_as := counted_as, each := each, all_pairs := all_pairs) AS p
 ), levels AS MATERIALIZED (
-    -- What is taken off before means of two samples are formed, so that no digits cancel.
+    -- Subtracted before the means of two samples are computed, to avoid cancellation.
     SELECT p.slice, p.metric, p.counting, p.arm, p.baseline, coalesce(least(min(p.arm_score), min(p.base_score)), 0) AS level
     FROM pairs AS p
     GROUP BY p.slice, p.metric, p.counting, p.arm, p.baseline
@@ -139,7 +139,7 @@ WITH pairs AS MATERIALIZED (
         fsum(p.base_weight * (p.base_score - l.level) ORDER BY p.base_score) FILTER (p.used) / nullif(fsum(p.base_weight) FILTER (p.used AND p.base_score IS NOT NULL), 0) AS base_above,
         fsum(p.difference ORDER BY p.difference) FILTER (p.used) / nullif(count(p.difference) FILTER (p.used), 0) AS mean_difference,
         any_value(l.level) AS level,
-        -- Whole numbers are exact; others are known to some units of their last digit.
+        -- Whole numbers are exact; others have an error of some units of their last digit.
         if(bool_and(coalesce(p.arm_score * p.power = round(p.arm_score * p.power) AND p.base_score * p.power = round(p.base_score * p.power), false)) FILTER (p.used)
             AND max(greatest(abs(p.arm_score), abs(p.base_score)) * p.power) FILTER (p.used) < 9e15,
             0, 1.4e-15 * max(greatest(abs(p.arm_score), abs(p.base_score))) FILTER (p.used)) AS blur,
@@ -182,7 +182,7 @@ WITH pairs AS MATERIALIZED (
     ) AS c
     GROUP BY c.slice, c.metric, c.counting, c.arm, c.baseline
 ), known AS (
-    -- Flat: no spread beyond the last digits. Blurred: some, of which those digits are a tenth or more.
+    -- Flat: no spread beyond the last digits. Blurred: some, of which these digits are a tenth or more.
     SELECT s.*, f.apart,
         if(f.apart, f.arm_span, f.span) <= f.blur AND s.arm_clusters > 1 AS arm_still,
         NOT f.apart OR (f.base_span <= f.blur AND s.base_clusters > 1) AS base_still,
@@ -191,7 +191,7 @@ WITH pairs AS MATERIALIZED (
     FROM squares AS s
     JOIN facts AS f USING (slice, metric, counting, arm, baseline)
 ), lent AS (
-    -- A few zeros are no proof of an arm without spread: it has that of the other one then.
+    -- A few zeros do not prove that an arm has no spread: the other arm's is used then.
     SELECT
         q.* REPLACE (
             if(q.arm_flat, q.base_square * q.base_clusters / q.arm_clusters, q.arm_square) AS arm_square,
@@ -208,7 +208,7 @@ WITH pairs AS MATERIALIZED (
         if(l.arm_still AND l.base_still, 0, sqrt(if(l.apart, l.arm_square + l.base_square + l.both_square, l.arm_square))) AS se
     FROM lent AS l
 ), freed AS (
-    -- Welch (1947), Satterthwaite (1946): of the clusters of the one arm, of the other and of both.
+    -- Welch (1947), Satterthwaite (1946): over the clusters of one arm, of the other and of both.
     SELECT
         e.* EXCLUDE (apart),
         CASE
@@ -227,7 +227,7 @@ WITH pairs AS MATERIALIZED (
             if(f.apart, f.arm_above - f.base_above, f.mean_difference) * f.power) AS beyond,
         if(f.apart, f.arm_above - f.base_above, f.mean_difference) AS difference,
         if(e.blurred, NULL, e.se) AS se,
-        -- Of a difference without any spread: a fair coin a cluster, or all ways to give clusters to arms.
+        -- For a difference without spread: a fair coin per cluster, or all assignments of clusters to arms.
         CASE
             WHEN NOT f.apart OR e.shared = e.clusters THEN binomial_p(0, e.clusters)
             WHEN e.shared = 0 THEN least(1, 2 * exp(lgamma(e.arm_clusters + 1) + lgamma(e.base_clusters + 1) - lgamma(e.clusters + 1)))
@@ -365,7 +365,7 @@ WITH based AS (
     FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as, each := each) AS s
     LEFT JOIN based AS b ON b.arm = s.arm
 ), tasks AS MATERIALIZED (
-    -- Completion is a share of runs; of all else each task weighs the same.
+    -- Completion is a share of runs; in all other metrics each task has the same weight.
     SELECT
         s.slice, s.metric, s.arm, s.task, min(s.cluster) AS cluster, count(*) AS trials,
         fsum(s.counted / s.power ORDER BY s.counted) / count(s.counted) AS score, if(s.metric = 'completion', count(s.counted), 1) AS weight
@@ -501,7 +501,7 @@ WITH held AS (
     LEFT JOIN held AS g ON g.arm = x.arm
     WHERE x.experiment = the_experiment
 ), expected AS (
-    -- Somebody said how many: the hash by the plan's weights, weights that differ, or a planned size.
+    -- The expected shares are stated: by the hash with the plan's weights, unequal weights, or a planned size.
     SELECT s.*, EXISTS (SELECT 1 FROM experiments AS x WHERE x.experiment = the_experiment AND x.planned IS NOT NULL)
             OR (EXISTS (SELECT 1 FROM experiments AS x WHERE x.experiment = the_experiment) AND (bool_and(s.randomised) OVER () OR min(s.weight) OVER () < max(s.weight) OVER ())) AS stated, sum(s.units) OVER () * s.weight / nullif(fsum(s.weight ORDER BY s.number) OVER (), 0) AS expected,
         count(*) FILTER (s.weight > 0 OR s.units > 0) OVER () AS arms

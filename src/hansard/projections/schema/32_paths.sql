@@ -1,4 +1,4 @@
--- Paths: which tools the runs of an experiment chose, in which order, and what that correlated with.
+-- Paths: the tools that the runs of an experiment chose, their order, and correlations with success.
 -- A correlation with success does not show that the path caused it.
 
 CREATE VIEW trial_paths AS

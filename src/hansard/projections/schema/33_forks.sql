@@ -1,4 +1,4 @@
--- Forks: what they withheld, how they differ from their parents, and what replays saved.
+-- Forks: withheld steps, differences from their parents, and the cost that replays saved.
 
 CREATE VIEW withheld AS
 SELECT
@@ -22,8 +22,8 @@ CREATE VIEW forks AS
 WITH cut AS (
     SELECT run, parent, CAST(vector AS MAP(VARCHAR, BIGINT)) AS cuts FROM lineage
 ), stretches AS (
-    -- What stands after the cut: of the fork all of its own, of its parent what it went on to,
-    -- which may stand in a parent of that.
+    -- Events after the cut: all of the fork's own, and those with which its parent continued,
+    -- which may be in a parent of the parent.
     SELECT l.run, 'b' AS side, l.run AS member, l.run AS of_run, NULL AS of_stream, NULL AS until, l.cuts
     FROM cut AS l
     UNION ALL
@@ -57,7 +57,7 @@ WITH cut AS (
         AND (x.of_stream IS NULL OR (x.of_stream = concat('agent/', m.role, '/', m.agent)
             AND m.version <= x.until))
 ), declared AS (
-    -- A call's tool as it stood then: declared before it, in its run or in one that this went on from.
+    -- A call's tool as then declared: before the call, in its run or in an ancestor of it.
     SELECT
         c.run, c.side, c.tool,
         arg_max({'version': t.declared_version, 'source': coalesce(t.source, ''), 'effects': t.effects}, t.version) AS code
@@ -160,7 +160,7 @@ WITH RECURSIVE families AS (
         ON l.run = s.run AND l.agent = s.agent AND l.epoch = s.epoch
         AND l.known_as = 'agent.left.v1' AND l.position > s.position
 ), given AS (
-    -- A fork has no rows for what its parent did before the cut: the nearest row counts.
+    -- A fork has no rows for its parent's steps before the cut: the nearest ancestor's row counts.
     SELECT x.run, x.agent, x.epoch, x.answered, p.step, arg_min(p, f.depth) AS s
     FROM ends AS x
     JOIN families AS f ON f.run = x.run
@@ -196,7 +196,7 @@ WITH RECURSIVE families AS (
         count(coalesce(g.s.cost, (p.cost_in + p.cost_out) / 1e6)) AS calls_with_cost,
         fsum(coalesce(g.s.cost, (p.cost_in + p.cost_out) / 1e6)) AS cost,
         count(g.s.duration_ms) AS calls_with_seconds,
-        -- A body's time is in that of the call around it.
+        -- The time of a tool's body is part of the enclosing call's.
         fsum(g.s.duration_ms) FILTER (g.s.parent_step IS NULL OR len(list_filter(g.answered,
             lambda r: g.s.parent_step BETWEEN r[1] AND r[2])) = 0) / 1e3 AS seconds
     FROM given AS g

@@ -1,5 +1,5 @@
--- Probes: runs forked with another value in the place of a recorded one, and what they decided. Every
--- number of a probe's report is computed here.
+-- Probes: runs forked with another value in place of a recorded one, and their decisions. Every number
+-- of a probe's report is computed here.
 
 CREATE VIEW probe_forks AS
 SELECT
@@ -182,7 +182,7 @@ WITH p AS MATERIALIZED (
         WHERE a.score IS NOT NULL
     )
 ), valued AS MATERIALIZED (
-    -- Of two options one says all.
+    -- With two options one rate determines the other.
     SELECT c.run, c.agent, c.question, o.measure, o.option, c.occurrence,
         if(o.measure = 'selected', (c.selected = o.option)::BIGINT::DOUBLE, a.score) AS value
     FROM chosen AS c

@@ -1,4 +1,4 @@
--- The past: runs and steps as they stood at a position, trails, and which event led to which.
+-- The past: runs and steps as of a position, trails, and causes of events.
 
 CREATE MACRO runs_as_of(upto) AS TABLE
 SELECT

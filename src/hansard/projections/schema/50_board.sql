@@ -1,4 +1,4 @@
--- Shared state: what was written to each key of a run, and its value at any position.
+-- Shared state: the writes to each key of a run, and its value at any position.
 
 CREATE VIEW board_history AS
 WITH RECURSIVE cuts AS (
@@ -32,7 +32,7 @@ CREATE MACRO boards_at(last_position) AS TABLE
 WITH told AS (
     SELECT
         h.*,
-        -- With a put or a removal a key begins anew, and with what was decided after it had expired.
+        -- A put or a removal restarts a key, and so does an operation decided after it had expired.
         count(*) FILTER (h.operation IN ('put', 'remove') OR h.anew)
             OVER (PARTITION BY h.run, h.key ORDER BY h.version) AS life
     FROM board_history AS h

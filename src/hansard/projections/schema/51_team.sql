@@ -1,4 +1,4 @@
--- The team: tasks and their holders, approvals, tokens and who acts for whom.
+-- The team: tasks and their holders, approvals, tokens and delegations.
 
 CREATE VIEW task_history AS
 SELECT e.run, e.task, e.operation, e.author, e.number, e.agent, e.role, e.title, e.what,

@@ -1,4 +1,4 @@
--- Labels: how confidential recorded values are, and which decisions rest on untrusted input.
+-- Labels: the confidentiality of recorded values, and decisions that rest on untrusted input.
 
 CREATE VIEW labels_of AS
 SELECT l.run, l.run AS stands_in, l.event, l.agent, l.stream, l.version, l.position, l.confidentiality, l.untrusted
@@ -12,7 +12,7 @@ COMMENT ON VIEW labels_of IS 'One row per labelled event in effect for a run; a 
 
 CREATE VIEW distrust AS
 WITH lowered AS (
-    -- From here on an agent is trusted again, until it is shown something else.
+    -- Start of a period in which an agent is trusted again, until it sees another untrusted value.
     SELECT d.run, d.agent, d.version
     FROM declassifications AS d
     WHERE d.agent IS NOT NULL AND NOT contains(d.lowered_to, 'untrusted')
@@ -64,7 +64,7 @@ WITH reads AS (
     JOIN events AS e ON e.id = l.event
     WHERE l.untrusted AND (l.stream LIKE 'board/%' OR l.agent IS NOT NULL)
 ), begun AS (
-    -- With a put or a removal a key begins anew; not with the step's own, which follows on what it read.
+    -- A put or a removal restarts a key, except the step's own, which follows what it read.
     SELECT r.run, r.event, max(w.version) AS version
     FROM reads AS r
     JOIN board_history AS w

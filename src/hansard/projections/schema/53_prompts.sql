@@ -1,4 +1,4 @@
--- Prompts: versions, aliases, feedback, and which runs used which.
+-- Prompts: versions, aliases, feedback, and their use in runs.
 
 CREATE VIEW prompt_aliases AS
 SELECT prompt, alias, version, before, because, experiment, moved_at, moved_by, position

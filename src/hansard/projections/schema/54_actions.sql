@@ -1,4 +1,4 @@
--- Actions on pages: what was done, how replays found the elements again, and action caches.
+-- Actions on pages: recorded actions, how replays located the elements, and action caches.
 
 CREATE VIEW actions AS
 SELECT

@@ -1,4 +1,4 @@
--- Experiences: versions, replays, who vouches for them, and what they saved.
+-- Experiences: versions, replays, confirmations, and the cost that they saved.
 
 CREATE VIEW unfinished_replays AS
 SELECT

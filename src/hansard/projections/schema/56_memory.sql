@@ -1,4 +1,4 @@
--- Memory: files of each space, refused changes, proposals, and how each version of the prompt did.
+-- Memory: files of each space, refused changes, proposals, and the results of each prompt version.
 
 CREATE VIEW memory_files AS
 WITH moves AS (

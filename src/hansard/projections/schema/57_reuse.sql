@@ -1,4 +1,4 @@
--- Answers of earlier runs: which were offered, declared stale or reused.
+-- Answers of earlier runs that were offered, declared stale or reused.
 
 CREATE VIEW answers AS
 SELECT

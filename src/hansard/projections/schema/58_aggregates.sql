@@ -1,4 +1,4 @@
--- Aggregates of the program's own: the events of each, by the tags that the program declared.
+-- The program's own aggregates: the events of each, by the tags that the program declared.
 
 CREATE VIEW aggregates AS
 SELECT

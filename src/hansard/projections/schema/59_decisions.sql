@@ -1,6 +1,6 @@
--- Decisions: what each was made from (all results that its agent had received in its scope before it,
+-- Decisions: the inputs of each (all results that its agent had received in its scope before it,
 -- followed by `after` from call to call, through tool bodies, joined scopes and into a fork's parent),
--- what the agent knew, and who saw an event.
+-- the agent's knowledge, and the readers of an event.
 
 CREATE MACRO within(inner_scope, outer_scope) AS
     starts_with(coalesce(inner_scope, '') || '/', coalesce(outer_scope, '') || '/');
@@ -81,8 +81,8 @@ WITH d AS MATERIALIZED (
     WHERE starts_with(e.known, 'step.')
     GROUP BY e.agent, e.step
 ), chained AS (
-    -- A bit a step that the decision goes back to. The decision is the first of the steps, with
-    -- bit 0. Steps go back to earlier ones alone, so one pass from the newest finds all.
+    -- One bit per step that the decision depends on. The decision is the first of the steps, with
+    -- bit 0. Steps depend only on earlier ones, so one pass from the newest finds all.
     SELECT
         s.*, g.steps, g.most, g.around.asked AS entered, list_reduce(
             list_prepend({'step': 0::INTEGER, 'after': s.d.after, 'scope': ''}, g.steps),
@@ -105,15 +105,15 @@ WITH d AS MATERIALIZED (
         lambda x: x.scope) AS scopes
     FROM chained AS c
 ), placed AS (
-    -- What overlapped other calls of its scope is in no chain. It counts where the chain passes what
-    -- it followed, in the scope of the decision or around it, and where its scope was joined; of the
-    -- scopes around the body that the decision stands in, what was there before that call.
+    -- A call that overlapped others of its scope is in no chain. It counts if the chain passes the call
+    -- that it followed, in the scope of the decision or an enclosing one, and if its scope was joined;
+    -- in the scopes around the body that contains the decision, if it was there before that call.
     SELECT
         e.*, s.d, s.before, s.next, s.here, s.d.version AS v, s.d.inputs AS inputs,
         list_contains(s.d.after, e.step) AS seen,
         e.agent = s.d.agent AND e.role = s.d.role AS mine,
         c.asked, c.ended, c.got, c.tool, c.arguments,
-        -- Twelve facts of the decision, five versions, the rest says who acted.
+        -- Twelve facts of the decision, five versions, then the acting agents.
         CASE WHEN e.id = of_decision THEN to_json({'question': s.d.question, 'selected': s.d.selected,
             'because': s.d.because, 'score': s.d.score, 'threshold': s.d.threshold,
             'margin': s.d.margin, 'runner_up': s.d.runner_up, 'lead': s.d.score - s.d.runner_up,

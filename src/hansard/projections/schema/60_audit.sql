@@ -1,8 +1,8 @@
 -- Audit of runs: open intents, overridden policies, retries, thresholds and gaps. A view of findings
 -- has six columns: kind, run, agent, step, address, fact.
 
--- Runs as trials of their experiment's plan; a fork is one where it was assigned itself. When a run began is
--- known where it was recorded live, or where its source says so.
+-- Runs as trials of their experiment's plan; a fork is one if it was assigned itself. A run's start is
+-- known if it was recorded live, or if its source states it.
 CREATE VIEW trials AS
 SELECT
     r.experiment, r.arm, r.task, r.trial, r.run, r.status,
@@ -23,7 +23,7 @@ WHERE r.experiment <> ''
 COMMENT ON VIEW trials IS 'One row per trial with its experiment''s plan.';
 
 -- In doubt as in `AgentState.in_doubt`: an open call, and a failed one whose error does not exclude its effect,
--- is no remote tool's answer, and after which the agent did not go on.
+-- is no remote tool's answer, and was not followed by other steps of the agent.
 CREATE VIEW orphan_intents AS
 WITH failed AS (
     SELECT s.*, o.run AS owner, o.stream, l.vector
@@ -110,8 +110,8 @@ JOIN events AS e ON e.position = t.position AND e.version = t.version
 WHERE t.verdict = 'run_again' OR NOT regexp_matches(t.settled_by, '^(policy|reconcile):');
 COMMENT ON VIEW policy_overrides IS 'One row per refusal or doubt that was overridden: a blocked call that ran later, or was settled by a person.';
 
--- Known of sessions that told which steps they were answered. The n-th new effect of a tool in a scope is held
--- against the n-th recorded one that was not answered. Left out is what somebody decided (policy_overrides).
+-- Only for sessions that recorded which steps were answered. The n-th new effect of a tool in a scope is
+-- compared with the n-th recorded one that was not answered. Settled steps are left out (policy_overrides).
 CREATE VIEW repeated_effects AS
 WITH sessions AS (
     SELECT
@@ -309,7 +309,7 @@ FROM (
     WHERE metric IN ('cost', 'total_cost', 'agent_cost', 'user_cost')
     QUALIFY row_number() OVER (PARTITION BY run, metric ORDER BY version DESC) = 1
 ) AS o
-JOIN runs AS r ON r.run = o.run AND r.parent IS NULL  -- a fork's costs are its parent's, too
+JOIN runs AS r ON r.run = o.run AND r.parent IS NULL  -- a fork includes its parent's costs
 JOIN events AS e ON e.position = o.position AND e.version = o.version
 JOIN (
     SELECT run, of_user, metric, cost, total

@@ -1,4 +1,4 @@
--- Audit of experiments: what makes figures false (models, scores, selection, copies, times, failures,
+-- Audit of experiments: causes of wrong figures (models, scores, selection, copies, times, failures,
 -- costs). Each threshold is in the text of the finding or in its question in finding_kinds.
 
 CREATE MACRO model_family(m) AS regexp_replace(regexp_replace(lower(m), '^(.*/)?([a-z]{2}[.])?((anthropic|amazon|meta|mistral|cohere)[.])?', ''),
@@ -268,8 +268,8 @@ FROM claimed_scores AS c
 WHERE c.run IS NULL AND NOT c.holds;
 COMMENT ON VIEW odd_scores IS 'One row per score that contradicts its stored checks or its source''s claim, and arm whose mean is not the claimed one, or only under another rule for missing values or crashes.';
 
--- Trials of experiments that are over: nothing of them is open, a plan is stopped, and arms were not
--- drawn by lot, which leaves tasks and trials uneven.
+-- Trials of finished experiments: no run is open, a plan is stopped, and arms were not assigned at
+-- random, which leaves tasks and trials uneven.
 CREATE VIEW settled_trials AS
 SELECT t.*, o.value
 FROM trials AS t
@@ -342,7 +342,7 @@ WITH mine AS MATERIALIZED (
     SELECT *, count(*) FILTER (since >= 120) OVER (PARTITION BY experiment, arm ORDER BY began_at, position) AS cluster
     FROM clocked
 ), bulk AS (
-    -- Where runs begin in the order of tasks, more of them may be out of order by chance alone than where not.
+    -- If runs begin in the order of tasks, more of them may be out of order by chance than otherwise.
     SELECT
         experiment, arm, cluster, min(began_at) AS first_at, quantile_disc(place, 0.1) AS low,
         if(corr(place, began_as) >= 0.5, 0.25, 0.1) * any_value(of_arm) AS most
@@ -470,7 +470,7 @@ WITH said AS MATERIALIZED (
         AND (a.task <> b.task OR a.arm <> b.arm)
     GROUP BY a.run, b.run
 ), whole AS (
-    -- All that was said and called, in order, whatever its length: four messages and more, with two different answers.
+    -- All messages and calls, in order, of any length: four messages or more, with two different answers.
     SELECT
         r.experiment, r.arm, r.task, r.run, r.first_position AS position,
         hash(list(hash(m.message_role, m.text, json_extract_string(m.fields, '$.tool_calls[*].function')) ORDER BY m.position, m.version)) AS digest

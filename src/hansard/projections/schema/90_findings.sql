@@ -1,4 +1,4 @@
--- Findings: what the audit looks at, and everything it found, in one list. Last, since it uses all.
+-- Findings: the checks of the audit, and all their findings in one list. Last, since it uses all views.
 
 CREATE TABLE finding_kinds (
     view VARCHAR NOT NULL,

@@ -1,5 +1,5 @@
-"""Full-text search over what events say, in a file beside the tables.
+"""Full-text search over events, in a file beside the tables.
 
-Touches SQLite, and the log's rows as the tables have them.
-Gives the index that follows the log, and is asked (`search`), and its errors (`errors`).
+Touches SQLite, and the log's rows as the tables have them. Provides the index that follows the log
+(`search`), and its errors (`errors`).
 """

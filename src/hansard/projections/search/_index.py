@@ -1,8 +1,8 @@
-"""The index of words, in SQLite: one row an event, whose text is searched.
+"""The full-text index, in SQLite: one row per event, whose text is searched.
 
-One transaction writes what a batch leads to and the position where it ends; a process that is
-killed at any point leaves a whole state, and goes on from it. Readers do not wait for the writer
-(write-ahead log). It has what `project()` asks of a store: `path`, `progress` and `write`.
+One transaction writes the rows of a batch and its end position; a process killed at any point
+leaves a consistent state, and continues from it. Readers do not wait for the writer (write-ahead
+log). It has the attributes that `project()` needs of a store: `path`, `progress` and `write`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from hansard.projections.store import Progress
 from hansard.projections.table_files import PRIVATE_FILE, private
 
 VERSION = 3
-"""Of the file's schema. There are no migrations: the index is made again in minutes."""
+"""Version of the file's schema. There are no migrations: the index is rebuilt in minutes."""
 
 BUSY_S = 10.0
-"""How long to wait for SQLite's own locks, which are held for milliseconds."""
+"""Longest wait for SQLite's own locks, in seconds; they are held for milliseconds."""
 
 CACHE_KIB = 65_536
-"""What SQLite may hold of the file."""
+"""SQLite's cache of the file, in KiB."""
 
 WAL_BYTES = 64 * 1024 * 1024
-"""To this the write-ahead log is cut after it was worked into the file."""
+"""Size to which the write-ahead log is truncated after a checkpoint, in bytes."""
 
 SNIPPET_WORDS = 24
 """Words of a snippet; SQLite takes at most 64."""
 
 ALL = -1
-"""As a limit: all that is found."""
+"""Limit for all hits."""
 
 _SCHEMA = """
 CREATE TABLE progress (position INTEGER NOT NULL, digest TEXT NOT NULL);
@@ -76,8 +76,8 @@ _membership = itemgetter(
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What to search for: all of these words, or FTS5's syntax where `is_query`; and where. A type
-    is a whole tag or one without its version. At most `limit` hits; ALL is all.
+    """A search: all of these words, or FTS5's syntax if `is_query`; with filters. A type is a whole
+    tag or one without its version. At most `limit` hits; ALL for all.
     """
 
     words: str
@@ -89,7 +89,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """An event that was found. The lower the rank (bm25, negative), the better it fits."""
+    """A matching event. The lower the rank (bm25, negative), the better the match."""
 
     position: int
     event_index: int
@@ -108,11 +108,11 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class Index:
-    """One workspace's index, open for writing or only for reading. Not for two threads at once."""
+    """One workspace's index, open for writing or only for reading. Not thread-safe."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        """Open the file; for writing it is made where it is not there. A reader sees it as it is
-        now, until it is closed; it may not be made yet. Raises IndexUnusable.
+        """Open the file; a writer creates it if it is missing. A reader sees its current state
+        until it is closed; the file may not exist yet. Raises IndexUnusable.
         """
         self.path = path
         try:
@@ -132,7 +132,7 @@ class Index:
             raise
 
     def _begin(self, *, read_only: bool) -> bool:
-        """Whether the file holds an index."""
+        """Return whether the file holds an index."""
         if read_only:
             self._con.execute("BEGIN")
         [[found]] = self._con.execute("PRAGMA user_version").fetchall()
@@ -155,12 +155,12 @@ class Index:
         return Progress(*self._con.execute("SELECT position, digest FROM progress").fetchone())
 
     def close(self) -> None:
-        """Work the write-ahead log into the file and close it."""
+        """Checkpoint the write-ahead log and close the file."""
         self._con.close()
 
     def write(self, batch: Batch, _head: int) -> None:
-        """Put a batch and its position into the index, whole or not at all; what was written before
-        is passed over. Raises ProjectionError (the disk is full, the file is damaged).
+        """Write a batch and its position, atomically; what was written before is skipped. Raises
+        ProjectionError (the disk is full, the file is damaged).
         """
         done = self.progress.position
         if batch.position <= done:
@@ -186,12 +186,12 @@ class Index:
         self.progress = end
 
     def past(self, run: str) -> Iterable[MembershipEvent]:
-        """What tells of who is in a run, by what is committed: another thread may be writing."""
+        """Return the committed membership events of a run: another thread may be writing."""
         with contextlib.closing(_connect(self.path, read_only=True)) as con:
             return [MembershipEvent(*row) for row in con.execute(_TOLD, [run])]
 
     def find(self, question: Question) -> list[Hit]:
-        """What fits a question, the best first, of equals the newest. Raises BadQuery,
+        """Return the matching events, best first, of equals the newest. Raises BadQuery,
         IndexUnusable.
         """
         request = question.words
@@ -201,7 +201,7 @@ class Index:
         try:
             found = self._con.execute(_FIND, [BEGIN, END, match, *where, question.limit]).fetchall()
         except sqlite3.Error as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # not about the question
+            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # not caused by the query
                 raise IndexUnusable(self.path, str(error)) from error
             remedy = "see FTS5's query syntax, or leave out --query to search for words as they are"
             raise BadQuery(f"the query {request[:60]!r} is malformed ({error})", remedy) from error
@@ -209,15 +209,15 @@ class Index:
 
 
 def _private(path: Path) -> None:
-    """Make a file, or one that is there, its owner's alone, and what SQLite keeps beside it."""
-    with contextlib.suppress(OSError):  # SQLite says what is wrong with it
+    """Make a file (created if missing) and SQLite's files beside it private to its owner."""
+    with contextlib.suppress(OSError):  # SQLite reports the error
         path.touch(mode=PRIVATE_FILE)
         for end in ("", "-wal", "-shm"):
             private(path.with_name(path.name + end))
 
 
 def settle(path: Path) -> None:
-    """Work a file's write-ahead log into it. Nobody else may have it open."""
+    """Checkpoint a file's write-ahead log. No other connection may be open."""
     con = _connect(path, read_only=False)
     try:
         con.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

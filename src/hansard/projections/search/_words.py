@@ -1,9 +1,9 @@
-"""Texts for the index of words: of an event, of a question, and of what was found.
+"""Texts for the full-text index: of an event, of a question, and of a match.
 
-The index takes letters and digits of any script as words, without regard to case and accents.
-Han, kana and hangul are written without spaces between words: there each character is a word of
-its own to the index, so that a part of a sentence is found. What separates them in the index is
-U+200B, which has no width and is taken out of what is shown.
+The index takes letters and digits of any script as words, ignoring case and accents. Han, kana and
+hangul are written without spaces between words: each character is a word there, so that a part of a
+sentence is found. They are separated in the index by U+200B, which has no width and is removed from
+what is shown.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ import msgspec
 from hansard.projections.errors import BadQuery
 
 WORDS_MAX = 200
-"""Words or quoted phrases of one question; each is looked up on its own."""
+"""Most words or quoted phrases of one question; each is looked up on its own."""
 
 QUERY_CHARACTERS_MAX = 10_000
-"""Of a question, in whichever form."""
+"""Longest question, in characters."""
 
 BESIDE_CHARACTERS_MAX = 200
-"""Shown of a text beside or in a match: a snippet counts words, and a word may be long."""
+"""Most characters shown of a text beside or in a match: a snippet counts words, and a word may be
+long.
+"""
 
 BEGIN, END = "\ufdd0", "\ufdd1"
-"""Around a match, as the index marks it: they are no characters, and stand in no indexed text."""
+"""Marks around a match in the index's output: noncharacters, which no indexed text contains."""
 
 COMMON = frozenset(
     re.findall(
@@ -42,8 +44,8 @@ COMMON = frozenset(
         """,
     )
 )
-"""English words that tell nothing of what a question is about: they are looked for only where it
-has no others. Of many files nearly each has them, and among few they would rank by chance.
+"""English words without meaning for a search: they are looked up only if a question has no others.
+Nearly every one of many files has them, and among few files they would rank at random.
 """
 
 _GAP = "\u200b"
@@ -59,17 +61,17 @@ _OUT = {0: "\ufffd", ord(BEGIN): "\ufffd", ord(END): "\ufffd", ord(_GAP): " "}
 
 
 class Snippet(msgspec.Struct, frozen=True):
-    """Some words around matches; `marks` are where in `text` each match begins and ends."""
+    """Some words around matches; `marks` are the begin and end of each match in `text`."""
 
     text: str
     marks: list[tuple[int, int]]
 
 
 def text_of(data: str) -> str:
-    """The texts and keys in an event's data (JSON), in their order, as `key: text; text`.
+    """Return the texts and keys in an event's data (JSON), in their order, as `key: text; text`.
 
-    Numbers are left out: nearly every event counts something. Nothing is decoded as a whole, so
-    that no depth of nesting matters.
+    Numbers are left out: nearly every event counts something. The data is not decoded as a whole,
+    so that no depth of nesting matters.
     """
     return cleaned("".join(_parts(data)))
 
@@ -87,12 +89,12 @@ def _unescaped(text: str) -> str:
     try:
         fields = json.loads(f'"{text}"', strict=False)
     except json.JSONDecodeError:
-        return text  # an escape that JSON does not have
+        return text  # no valid escape of JSON
     return fields if isinstance(fields, str) else text
 
 
 def cleaned(text: str) -> str:
-    """A text as the index takes it: no NUL, no half of a surrogate pair, no mark of our own."""
+    """Return a text for the index: without NUL, unpaired surrogates and our own marks."""
     if text.isascii():
         return text.replace("\0", "\ufffd") if "\0" in text else text
     whole = text.encode("utf-8", "replace").decode()
@@ -100,25 +102,25 @@ def cleaned(text: str) -> str:
 
 
 def quoted(words: str) -> str:
-    """A question for all of these words; what stands in double quotes is one phrase.
+    """Return an FTS5 query for all of these words; a text in double quotes is one phrase.
 
-    Nothing in it has a meaning of its own. Raises BadQuery.
+    No operator has a meaning in it. Raises BadQuery.
     """
     _bound(words)
     found = [
         phrase or word for phrase, word in _WORD.findall(cleaned(words).replace("\ufffd", " "))
     ]
     if len(found) > WORDS_MAX:
-        raise BadQuery(f"{len(found):,} words are asked for", f"give at most {WORDS_MAX}")
+        raise BadQuery(f"the question has {len(found):,} words", f"give at most {WORDS_MAX}")
     if not any(char.isalnum() for word in found for char in word):
         raise BadQuery(f"there is no word in {words[:60]!r}", "give letters or digits")
     return " ".join('"' + word.replace('"', '""') + '"' for word in found)
 
 
 def any_of(words: str) -> str:
-    """A question for any of these words, each once: what has the rare ones ranks first.
+    """Return an FTS5 query for any of these words, each once; rare words rank highest.
 
-    Of a long one the first words count. Nothing in it has a meaning of its own. Raises BadQuery.
+    Only the first words of a long text count. No operator has a meaning in it. Raises BadQuery.
     """
     _bound(words)
     found = dict.fromkeys(_LETTERS.findall(cleaned(words).replace("\ufffd", " ").lower()))
@@ -129,11 +131,11 @@ def any_of(words: str) -> str:
 
 
 def raw(query: str) -> str:
-    """A question in FTS5's own syntax, as the index takes it. Raises BadQuery."""
+    """Return a question in FTS5's own syntax for the index. Raises BadQuery."""
     _bound(query)
     value = cleaned(query).replace("\ufffd", " ").strip()
-    if not value or value.startswith("*"):  # with an asterisk begin the index's own commands
-        raise BadQuery(f"{query[:60]!r} asks for nothing", 'give a word, or "a phrase"')
+    if not value or value.startswith("*"):  # an asterisk begins the index's own commands
+        raise BadQuery(f"the query {query[:60]!r} has no terms", 'give a word, or "a phrase"')
     return value
 
 
@@ -144,7 +146,7 @@ def _bound(text: str) -> None:
 
 
 def snippet(marked: str) -> Snippet:
-    """What the index found, with its marks taken out and no part of it too long to be shown."""
+    """Return a snippet without the index's marks, and with long parts shortened."""
     made, marks, at = "", [], 0
     parts = re.split(f"[{BEGIN}{END}]", marked.replace(_GAP, ""))
     for number, part in enumerate(parts):
@@ -159,7 +161,7 @@ def snippet(marked: str) -> Snippet:
 
 
 def _beside(text: str, *, first: bool, last: bool) -> str:
-    """A text beside matches, cut where it is far from them."""
+    """Return a text beside matches, cut if it is far from them."""
     most = BESIDE_CHARACTERS_MAX
     before = "" if first else text[:most]
     after = "" if last else text[-most:]

@@ -1,8 +1,8 @@
-"""Files ranked by a question: by their words in SQLite's FTS5, by their vectors in DuckDB.
+"""Files ranked for a question: by their words in SQLite's FTS5, by their vectors in DuckDB.
 
 Each index holds one tree, in memory: the files that one reader may see, so that neither a hit nor a
-rank tells of another file. Asked with a tree that differs, it takes in what differs and nothing
-else. Both have the same shape, that of `hansard.agents.memory.search.Ranker`.
+rank reveals another file. A query with another tree updates only the differences. Both have the
+interface of `hansard.agents.memory.search.Ranker`.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from hansard.domain.errors import BadValue
 from hansard.projections.search._words import BEGIN, END, any_of, cleaned, snippet
 
 PIECE_CHARACTERS = 800
-"""Of a file a vector is made of, by paragraphs: an average over a whole file says little of it."""
+"""Size of a piece with one vector, in characters, by paragraphs: an average over a whole file says
+little of it.
+"""
 
 PIECES_MAX = 200
-"""Pieces of one file that have vectors; what follows is found by its words."""
+"""Most pieces of one file with vectors; the rest is found by its words."""
 
 VECTORS_MAX = 200_000
-"""Pieces whose vectors are kept, so that a file that comes back costs nothing: 256 of them a MB."""
+"""Most pieces whose vectors are cached for files that return: 256 of them a MB."""
 
 BATCH = 512
-"""Pieces that an embedder is given at once."""
+"""Most pieces passed to an embedder at once."""
 
 EXCERPT_WORDS = 24
 """Words of an excerpt; SQLite takes at most 64."""
 
 EXCERPT_CHARACTERS = 200
-"""Of a piece that is shown."""
+"""Most characters shown of a piece."""
 
 NAME_WEIGHT = 2.0
-"""What a word in a path counts, where one in the text counts 1."""
+"""Weight of a word in a path; one in the text has 1."""
 
 _FIND = f"""
 SELECT path, -bm25(files, 0.0, {NAME_WEIGHT}, 1.0),
@@ -49,26 +51,26 @@ FROM files WHERE files MATCH ? ORDER BY bm25(files, 0.0, {NAME_WEIGHT}, 1.0), pa
 
 
 class Embedder(Protocol):
-    """What gives vectors, as `hansard.agents.memory.search.Embedder` says."""
+    """See `hansard.agents.memory.search.Embedder`."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102 -- said there
+    def name(self) -> str: ...  # noqa: D102 -- see there
     @property
-    def digest(self) -> str: ...  # noqa: D102 -- said there
+    def digest(self) -> str: ...  # noqa: D102 -- see there
     @property
-    def dims(self) -> int: ...  # noqa: D102 -- said there
-    def embed(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]: ...  # noqa: D102 -- said there
+    def dims(self) -> int: ...  # noqa: D102 -- see there
+    def embed(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]: ...  # noqa: D102 -- see there
 
 
 def _changes(held: Mapping[str, str], tree: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """The paths that go, and those that come: one that changed does both."""
+    """Return the paths to remove, and those to add: a changed file is in both."""
     gone = [path for path, text in held.items() if tree.get(path) != text]
     come = [path for path, text in tree.items() if held.get(path) != text]
     return gone, come
 
 
 class FileWords:
-    """The words of one tree's files."""
+    """Full-text index of one tree's files."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,8 +84,8 @@ class FileWords:
     def ranked(
         self, tree: Mapping[str, str], question: str, limit: int, /
     ) -> list[tuple[str, float, str]]:
-        """Path, score and excerpt of the files with words of a question, the best first, of equals
-        by path; at most `limit`. Raises BadQuery.
+        """Return path, score and excerpt of the files that contain words of a question, best first,
+        of equals by path; at most `limit`. Raises BadQuery.
         """
         match = any_of(question)
         with self._lock:
@@ -97,7 +99,7 @@ class FileWords:
             return
         self._con.execute("BEGIN")
         try:
-            # `path` is not indexed: each would be a walk over all of them.
+            # `path` is not indexed: each delete would scan all rows.
             numbers = dict(self._con.execute("SELECT path, rowid FROM files")) if gone else {}
             self._con.executemany(
                 "DELETE FROM files WHERE rowid = ?", [[numbers[path]] for path in gone]
@@ -113,12 +115,12 @@ class FileWords:
         self._held = dict(tree)
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release the index."""
         self._con.close()
 
 
 class FileVectors:
-    """The vectors of one tree's files, a piece of some paragraphs each."""
+    """Vector index of one tree's files, with one vector per piece of some paragraphs."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -137,8 +139,9 @@ class FileVectors:
     def ranked(
         self, tree: Mapping[str, str], question: str, limit: int, /
     ) -> list[tuple[str, float, str]]:
-        """Path, nearness (-1 to 1) and nearest piece of the files, the nearest first, of equals by
-        path; at most `limit`. Raises BadValue where the embedder gives what is no vector.
+        """Return path, similarity (-1 to 1) and nearest piece of the files, nearest first, of
+        equals by path; at most `limit`. Raises BadValue if the embedder returns something other
+        than vectors.
         """
         with self._lock:
             self._take_in(tree)
@@ -186,7 +189,7 @@ class FileVectors:
         self._held = dict(tree)
 
     def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
-        """The vectors of pieces; those that were made before are not made again."""
+        """Return the vectors of pieces; known ones are not computed again."""
         keys = [hashlib.sha256(text.encode("utf-8", "replace")).digest() for text in texts]
         missing = {
             key: text for key, text in zip(keys, texts, strict=True) if key not in self._made
@@ -212,7 +215,7 @@ class FileVectors:
         return made
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release the index."""
         self._con.close()
 
 
@@ -222,7 +225,7 @@ def _unfit(embedder: Any, fact: str) -> BadValue:
 
 
 def pieces(text: str) -> list[str]:
-    """A text in pieces of whole paragraphs, as many as fit; a paragraph too long for one is cut."""
+    """Split a text into pieces of whole paragraphs; an overlong paragraph is cut."""
     found: list[str] = []
     now = ""
     for paragraph in _paragraphs(text):

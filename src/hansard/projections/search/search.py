@@ -1,12 +1,12 @@
-"""Full-text search over what events say, in a file beside the tables.
+"""Full-text search over events, in a file beside the tables.
 
-<data dir>/projections/<workspace>.search.sqlite      the index (with SQLite's own -wal and -shm)
-<data dir>/projections/<workspace>.search.sqlite.new  what a rebuild makes, then the index
-<data dir>/projections/<workspace>.search.lock        flock, held by the one process that writes
-<data dir>/projections/<workspace>.search.reading     flock, shared by those that search
+    <data dir>/projections/<workspace>.search.sqlite      the index (with SQLite's own -wal and
+    -shm) <data dir>/projections/<workspace>.search.sqlite.new  output of a rebuild, then the index
+    <data dir>/projections/<workspace>.search.lock        flock, held by the one process that writes
+    <data dir>/projections/<workspace>.search.reading     flock, shared by the readers
 
-The log alone is the truth: the file may be thrown away at any time. A reader holds the last lock,
-because a file must not be replaced under SQLite: it finds what belongs to it by its name.
+The file is derived from the log and may be deleted at any time. A reader holds the last lock,
+because a file must not be replaced under SQLite, which finds the files beside it by name.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ __all__ = [
 ]
 
 READERS_WAIT_S = 30.0
-"""How long a rebuild waits for those who search at the moment, and they for it."""
+"""Longest time that a rebuild waits for readers, and they for it, in seconds."""
 
 TRY_S = 0.01
-"""Pause between two tries to replace the file."""
+"""Pause between two attempts to replace the file, in seconds."""
 
 Moved = Callable[[int, int], None]
-"""Called with the position that is reached and the one to reach."""
+"""Called with the current and the target position."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What was found, as of a position of the log; `more` where a limit cut it off."""
+    """The hits, as of a position of the log; `more` if a limit cut them off."""
 
     position: int
     hits: list[Hit]
@@ -85,21 +85,21 @@ class IndexPlace(TableFiles, frozen=True):
 
     @classmethod
     def of(cls, data_dir: Path, workspace: str) -> IndexPlace:
-        """Those in a data directory. Raises BadName."""
+        """Return those in a data directory. Raises BadName."""
         return cls(data_dir / "projections" / f"{workspace_name(workspace)}.search.sqlite")
 
     def remove(self, path: Path) -> None:
-        """Remove a file with what SQLite keeps beside it."""
+        """Remove a file and SQLite's files beside it."""
         for end in ("", "-wal", "-shm", "-journal"):
             path.with_name(path.name + end).unlink(missing_ok=True)
 
     def replace(self) -> None:
-        """Put what a rebuild made in the place of the index, at once.
+        """Replace the index by a rebuilt one, atomically.
 
-        Waits for readers. Killed in between, the old one stands. Raises IndexRead.
+        Waits for readers. If killed in between, the old one is kept. Raises IndexRead.
         """
         with self._alone():
-            with contextlib.suppress(sqlite3.Error):  # what is damaged has nothing to keep
+            with contextlib.suppress(sqlite3.Error):  # a damaged file has nothing to keep
                 if self.path.exists():
                     settle(self.path)
             for end in ("-wal", "-shm"):
@@ -113,13 +113,13 @@ class IndexPlace(TableFiles, frozen=True):
 
     @contextlib.contextmanager
     def reading(self) -> Generator[None]:
-        """Keep the file from being replaced meanwhile. Raises IndexUnusable."""
+        """Prevent the file from being replaced meanwhile. Raises IndexUnusable."""
         replaced = f"another process has been replacing it for {READERS_WAIT_S:g} s"
         with self._locked(IndexUnusable(self.path, replaced), shared=True):
             yield
 
     def _alone(self) -> AbstractContextManager[None]:
-        """Wait until nobody reads, and let nobody begin."""
+        """Wait until there is no reader, and let none begin."""
         return self._locked(IndexRead(self.path, READERS_WAIT_S))
 
     @contextlib.contextmanager
@@ -142,10 +142,8 @@ class IndexPlace(TableFiles, frozen=True):
 
 
 async def bring_up(source: Source, place: IndexPlace, moved: Moved) -> int:
-    """Index what the log has more, up to its newest position; returns what is reached.
-
-    Killed at any point, the next one goes on. Raises Held, IndexOfOtherLog, IndexUnusable,
-    BrokerError.
+    """Index new messages up to the log's newest position; return the position. If killed at any
+    point, the next call continues. Raises Held, IndexOfOtherLog, IndexUnusable, BrokerError.
     """
     hold = _held(place)
     try:
@@ -159,12 +157,12 @@ async def bring_up(source: Source, place: IndexPlace, moved: Moved) -> int:
 
 
 async def rebuild(source: Source, place: IndexPlace, moved: Moved) -> int:
-    """Make the index again up to the newest position, and put it in the old one's place; returns
-    that position. Killed before that, the old one stands. Raises as `bring_up`, and IndexRead.
+    """Rebuild the index up to the newest position, and replace the old one; return the position. If
+    killed before that, the old one is kept. Raises as `bring_up`, and IndexRead.
     """
     hold = _held(place)
     try:
-        place.remove(place.fresh)  # what a killed one left
+        place.remove(place.fresh)  # left by a killed rebuild
         last = (await source.extent()).last
         async with _opened(place.fresh) as index:
             await _project(source, index, last, lambda batch, _: moved(batch.position, last))
@@ -179,7 +177,7 @@ async def rebuild(source: Source, place: IndexPlace, moved: Moved) -> int:
 
 
 def ask(place: IndexPlace, question: Question) -> Answer | None:
-    """Search the index as it stands; None where there is none yet.
+    """Search the current index; return None if there is none yet.
 
     Raises BadQuery, IndexUnusable.
     """
@@ -200,8 +198,8 @@ def ask(place: IndexPlace, question: Question) -> Answer | None:
 
 @contextlib.asynccontextmanager
 async def _opened(path: Path) -> AsyncGenerator[Index]:
-    """The index, opened and closed by threads that are waited for: whoever holds the right to write
-    keeps it until they are through. Raises IndexUnusable.
+    """Open an index, and close it, in threads that are waited for: the caller holds the write lock
+    until they have finished. Raises IndexUnusable.
     """
     made: list[Index] = []
     try:
@@ -213,7 +211,7 @@ async def _opened(path: Path) -> AsyncGenerator[Index]:
 
 
 def _held(place: IndexPlace) -> WriteLock:
-    """The right to write. Raises Held, IndexUnusable."""
+    """Take the write lock. Raises Held, IndexUnusable."""
     try:
         return WriteLock(place)
     except Unusable as error:
@@ -233,7 +231,7 @@ async def _project(
     source: Source, index: Index, until: int, moved: Callable[[Batch, int], None]
 ) -> None:
     try:
-        # project() asks of a store what an index has: path, progress and write.
+        # project() needs only path, progress and write of a store.
         await project(source, cast("Store", index), until=until, moved=moved)
     except OtherLog as error:
         raise IndexOfOtherLog(index.path, error.position) from error

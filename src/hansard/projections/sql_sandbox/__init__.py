@@ -1,6 +1,5 @@
-"""Untrusted SQL: a worker process, a read-only file, and bounds on everything.
+"""Untrusted SQL: a worker process, a read-only file, and limits on everything.
 
-Touches published tables only, and only in its workers.
-Gives the sandbox (`sandbox`), its answers (`answer`), what one may cost (`limits`), its errors
-(`errors`).
+Touches published tables only, and only in its workers. Provides the sandbox (`sandbox`), its
+answers (`answer`), its limits (`limits`), its errors (`errors`).
 """

@@ -1,5 +1,5 @@
-"""An answer of the SQL door, and the formats it is given in. pyarrow has no types, and is needed by
-whoever asks for Arrow or Parquet alone.
+"""Answers of the SQL door, and their formats. pyarrow has no types, and is needed only for Arrow or
+Parquet.
 """
 
 from __future__ import annotations
@@ -20,34 +20,33 @@ from hansard.domain.errors import BadValue
 from hansard.projections.errors import QueryFailed
 from hansard.projections.sql_sandbox import rows as plain
 
-# What whoever asks gives beside the question: parameters, and tables, which are handed to the
-# worker as Arrow, since it opens no file. They are there for one question, and shadow nothing of
-# the record's.
+# Parameters and tables that a caller passes with a query. Tables are sent to the worker as Arrow,
+# since it opens no file. They exist for one query, and shadow none of the record's.
 
 INTEGER_MAX = 2**63 - 1
-"""Of a parameter: DuckDB's BIGINT."""
+"""Largest integer parameter: DuckDB's BIGINT."""
 
 TABLES_MAX = 16
-"""Of one question."""
+"""Most tables of one query."""
 
 BYTES_MAX = 256 * 2**20
-"""Of all of them, as Arrow: the worker holds them in memory beside what DuckDB may hold."""
+"""Most bytes of all of them, as Arrow: the worker holds them in memory in addition to DuckDB's."""
 
 WHERE = "a table for SQL"
-"""What an error's text begins with."""
+"""Prefix of an error's text."""
 
 NAME = re.compile(r"[^\W\d]\w{0,62}")
 
 
 def check(tables: Mapping[str, bytes], bytes_max: int = BYTES_MAX) -> None:
-    """Raise BadValue for a name that is none, for too many, and for what is too large."""
+    """Raise BadValue for an invalid table name, for too many tables, and for ones too large."""
     for name in tables:
         if NAME.fullmatch(name) is None:
             remedy = "give letters, digits and _, 63 at most, and no digit first"
             raise BadValue(WHERE, f"{name!r:.80} is no name", remedy)
     if len({name.lower() for name in tables}) < len(tables):
         remedy = "name each otherwise: SQL takes A and a as one"
-        raise BadValue(WHERE, f"two are called alike ({', '.join(tables)})", remedy)
+        raise BadValue(WHERE, f"two have the same name ({', '.join(tables)})", remedy)
     if len(tables) > TABLES_MAX:
         raise BadValue(WHERE, f"there are {len(tables)}", f"give {TABLES_MAX} at most")
     size = sum(map(len, tables.values()))
@@ -57,8 +56,8 @@ def check(tables: Mapping[str, bytes], bytes_max: int = BYTES_MAX) -> None:
 
 
 def parameter(given: object) -> object:
-    """Return a parameter as it is sent: a scalar of numpy or pandas as Python's own, an array as a
-    list. Raises BadValue.
+    """Return a parameter as sent: a scalar of numpy or pandas as Python's own, an array as a list.
+    Raises BadValue.
     """
     given = _as_python(given)
     if isinstance(given, list | tuple):
@@ -73,7 +72,7 @@ def parameter(given: object) -> object:
 
 
 def _as_python(given: Any) -> object:
-    """Return a value of numpy or pandas as Python has it; no package is imported for it."""
+    """Return a value of numpy or pandas as Python's own; no package is imported for it."""
     cls = type(given)
     package = cls.__module__.partition(".")[0]
     if package == "numpy":
@@ -85,7 +84,7 @@ def _as_python(given: Any) -> object:
     if cls.__name__ in ("NaTType", "NAType"):
         return None
     if cls.__name__ == "Timestamp":
-        with warnings.catch_warnings():  # of nanoseconds, which Python's times do not have
+        with warnings.catch_warnings():  # about nanoseconds, which Python's times do not have
             warnings.simplefilter("ignore")
             return given.to_pydatetime()
     return given.tolist() if hasattr(given, "tolist") else given
@@ -93,21 +92,20 @@ def _as_python(given: Any) -> object:
 
 POSITION_KEY = b"hansard.position"
 CUT_KEY = b"hansard.cut"
-"""Of the schema's metadata in Arrow and Parquet."""
+"""Key in the schema metadata of Arrow and Parquet."""
 
 ROWS_AT_ONCE = 1_000
 
 ARROW = find_spec("pyarrow") is not None
-"""Whether an answer can be asked for as Arrow: `pip install 'hansard[arrow]'`."""
+"""True if answers can be requested as Arrow: `pip install 'hansard[arrow]'`."""
 
 
 class Answer(msgspec.Struct, frozen=True):
     """The rows, as of a position.
 
-    `body` is an Arrow IPC stream where `is_arrow`, else rows
-    (`hansard.projections.sql_sandbox.rows`). `cut` is `rows` or `bytes` where there were more than
-    the limits allow. `engine_ms` is DuckDB's own time, `open_ms` the time to open the generation, 0
-    where it was open already.
+    `body` is an Arrow IPC stream if `is_arrow`, else rows (`hansard.projections.sql_sandbox.rows`).
+    `cut` is `rows` or `bytes` if there were more than the limits allow. `engine_ms` is DuckDB's own
+    time, `open_ms` the time to open the generation, 0 if it was open already.
     """
 
     position: int
@@ -119,16 +117,16 @@ class Answer(msgspec.Struct, frozen=True):
     is_arrow: bool = False
 
     def table(self) -> Any:
-        """As a pyarrow.Table, the position in its metadata; no two columns have one name.
+        """Return a pyarrow.Table with the position in its metadata and unique column names.
 
         Raises QueryFailed for what Arrow cannot hold (a number of more than 38 digits).
         """
-        import pyarrow as pa  # noqa: PLC0415 -- for whoever asks for it
-        from pyarrow import ipc  # noqa: PLC0415 -- for whoever asks for it
+        import pyarrow as pa  # noqa: PLC0415 -- on request only
+        from pyarrow import ipc  # noqa: PLC0415 -- on request only
 
         try:
             found = ipc.open_stream(self.body).read_all()
-            found.validate(full=True)  # it comes from a process that ran whatever was asked
+            found.validate(full=True)  # from a process that ran untrusted SQL
         except pa.ArrowInvalid as error:
             raise QueryFailed(f"the answer does not fit into Arrow ({error}): cast it") from error
         fields = {POSITION_KEY: str(self.position).encode(), CUT_KEY: (self.cut or "no").encode()}
@@ -145,17 +143,17 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def numeric(self) -> list[bool]:
-        """Of each column, whether it holds numbers; of rows, not of Arrow."""
+        """True for each column of numbers; of rows, not of Arrow."""
         return [each.is_number for each in self._told()]
 
     def dicts(self) -> Iterator[dict[str, Any]]:
-        """Each row by the names of its columns, as plain values."""
+        """Return each row as a dict of plain values by column name."""
         names = self.columns
         for row in self.tuples():
             yield dict(zip(names, row, strict=True))
 
     def tuples(self) -> Iterator[tuple[Any, ...]]:
-        """Each row. Raises QueryFailed."""
+        """Yield each row. Raises QueryFailed."""
         if self.is_arrow:
             yield from tuples(self.table())
             return
@@ -165,8 +163,8 @@ class Answer(msgspec.Struct, frozen=True):
             raise _no_answer(error) from error
 
     def arrow(self) -> bytes:
-        """As an Arrow IPC stream."""
-        from pyarrow import ipc  # noqa: PLC0415 -- for whoever asks for it
+        """Return the answer as an Arrow IPC stream."""
+        from pyarrow import ipc  # noqa: PLC0415 -- on request only
 
         table, sink = self.table(), io.BytesIO()
         with ipc.new_stream(sink, table.schema) as writer:
@@ -181,19 +179,19 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def _no_answer(error: Exception) -> QueryFailed:
-    """It comes from a process that ran whatever was asked."""
-    return QueryFailed(f"what came back is no answer ({error}): ask again")
+    """Return the error for an undecodable answer: it is from a process that ran untrusted SQL."""
+    return QueryFailed(f"the worker's answer is invalid ({error}): try again")
 
 
 def tuples(table: Any) -> Iterator[tuple[Any, ...]]:
-    """Each row of a table, as plain values."""
+    """Yield each row of a table, as plain values."""
     for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
         columns = [_plain(column) for column in batch.columns]
         yield from zip(*columns, strict=True)
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Names of which a later one that is there already has a number: a, a_1, a_2."""
+    """Return unique names, with a number added to repeated ones: a, a_1, a_2."""
     found: list[str] = []
     taken = set(names)
     for name in names:
@@ -209,8 +207,8 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _storage(column: Any) -> Any:
-    """A column without extension types (JSON, UUID ...)."""
-    import pyarrow as pa  # noqa: PLC0415 -- for whoever asks for it
+    """Return a column without extension types (JSON, UUID ...)."""
+    import pyarrow as pa  # noqa: PLC0415 -- on request only
 
     if isinstance(column.type, pa.BaseExtensionType):
         if isinstance(column, pa.ChunkedArray):
@@ -221,8 +219,8 @@ def _storage(column: Any) -> Any:
 
 
 def _plain(column: Any) -> list[Any]:
-    """A column's values: of times no more than a microsecond, the rest as Python has it."""
-    import pyarrow as pa  # noqa: PLC0415 -- for whoever asks for it
+    """Return a column's values as Python's own, times cut to the microsecond."""
+    import pyarrow as pa  # noqa: PLC0415 -- on request only
 
     column = _storage(column)
     kind = column.type
@@ -235,8 +233,8 @@ def _plain(column: Any) -> list[Any]:
 
 
 def storable(table: Any) -> Any:
-    """A table that Parquet can hold: without extension types."""
-    import pyarrow as pa  # noqa: PLC0415 -- for whoever asks for it
+    """Return a table that Parquet can hold: without extension types."""
+    import pyarrow as pa  # noqa: PLC0415 -- on request only
 
     kept = [_storage(column) for column in table.columns]
     made = pa.Table.from_arrays(kept, names=table.column_names)
@@ -244,7 +242,7 @@ def storable(table: Any) -> Any:
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON; what JSON does not have, as text."""
+    """Return a value as JSON, with text for types that JSON does not have."""
     return msgspec.json.encode(jsonable(value), enc_hook=str).decode()
 
 
@@ -255,7 +253,7 @@ def jsonable(value: Any) -> Any:
 
 def simple(value: Any, *, finite: bool = False) -> Any:
     """Return a value of simple types: bytes as hexadecimal; a map as its pairs, since a key may be
-    anything; what has no other form as text.
+    of any type; all else as text.
     """
     match value:
         case float() if finite and not math.isfinite(value):

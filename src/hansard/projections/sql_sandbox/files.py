@@ -1,5 +1,5 @@
-"""Answers as files: written part by part, as they come, so that memory does not grow with them.
-Arrow and Parquet are pyarrow's, which has no types.
+"""Answers as files: written in parts as they arrive, so that memory does not grow with them. Arrow
+and Parquet are written by pyarrow, which has no types.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from hansard.projections.sql_sandbox.answer import Answer
 Form = Literal["ndjson", "csv", "parquet", "arrow"]
 
 ARROW_FORMS: frozenset[str] = frozenset({"parquet", "arrow"})
-"""Those whose answers are to be asked for as Arrow."""
+"""Formats whose answers must be requested as Arrow."""
 
 FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
-"""With what a spreadsheet begins a formula, full width forms included (OWASP, CSV injection)."""
+"""First characters of a spreadsheet formula, full width forms included (OWASP, CSV injection)."""
 
 GROUP_ROWS = 122_880
-"""Of a row group in Parquet, at least: as many as DuckDB writes."""
+"""Fewest rows of a row group in Parquet: as many as DuckDB writes."""
 
 GROUP_BYTES = 64 * 2**20
-"""From this size on one is written, however few rows it has: what is held in memory."""
+"""Size in bytes from which a row group is written, however few rows it has, which bounds memory."""
 
 
 class AnswerFile:
-    """Writes the parts of an answer, all of the same columns, one after the other. Use it in
-    `with`; the file stays open. Raises OSError.
+    """Writes the parts of an answer, all of the same columns, in order. Use it in `with`; the file
+    stays open. Raises OSError.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -48,20 +48,20 @@ class AnswerFile:
 
     @abstractmethod
     def take(self, part: Answer) -> None:
-        """Write a part, or keep it until there is enough to write."""
+        """Write a part, or buffer it until there is enough to write."""
 
     def _close(self) -> None:
-        """Write what is left."""
+        """Write the rest."""
         if self._writer is not None:
             self._writer.close()
 
     def _let_go(self) -> None:
-        """The file is of no use: nothing is written there any more."""
+        """Stop writing, since the file is unusable."""
         self._writer = None
 
 
 class _Arrow(AnswerFile):
-    """An IPC stream."""
+    """Writes an Arrow IPC stream."""
 
     def take(self, part: Answer) -> None:
         from pyarrow import ipc  # noqa: PLC0415 -- for this format alone
@@ -97,7 +97,7 @@ class _Parquet(AnswerFile):
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
-            self._writer.is_open = False  # else it is closed once more when it is collected
+            self._writer.is_open = False  # otherwise it is closed again when it is collected
         super()._let_go()
 
     def _write(self) -> None:
@@ -108,8 +108,8 @@ class _Parquet(AnswerFile):
 
 
 class _Csv(AnswerFile):
-    """RFC 4180 with a header; what is nested stands as JSON, texts in quotes, NULL as nothing: an
-    empty text is told from it, which the library's writer of today's Python does not.
+    """Writes RFC 4180 CSV with a header; nested values as JSON, texts in quotes, NULL as nothing,
+    so that it differs from an empty text, which Python's csv does not support.
     """
 
     def __init__(self, file: BinaryIO, *, formulas: bool) -> None:
@@ -141,8 +141,8 @@ class _Csv(AnswerFile):
                 return str(value).replace("+00:00", "Z")
 
     def _quoted(self, text: str) -> str:
-        """A text; one that a spreadsheet would run as a formula gets an apostrophe before it, which
-        those take for the mark of a text.
+        """Return a quoted text; one that a spreadsheet would run as a formula gets an apostrophe
+        before it, which marks a text there.
         """
         mark = "'" if not self._formulas and FORMULA.match(text) else ""
         return '"' + mark + text.replace('"', '""') + '"'
@@ -155,8 +155,8 @@ class _Ndjson(AnswerFile):
 
 
 def answer_file(file: BinaryIO, form: Form, *, formulas: bool = False) -> AnswerFile:
-    """What writes an answer in a format. formulas: in CSV, texts that a spreadsheet would run as a
-    formula stand as they are; else an apostrophe is before them.
+    """Return the writer of an answer in a format. `formulas`: in CSV, leave texts that a
+    spreadsheet would run as a formula unchanged; otherwise they get an apostrophe.
     """
     match form:
         case "arrow":

@@ -1,4 +1,4 @@
-"""Workers of the SQL door: started ahead, bounded, watched, replaced."""
+"""Workers of the SQL door: started in advance, bounded, supervised, replaced."""
 
 from __future__ import annotations
 
@@ -24,47 +24,48 @@ from hansard.projections.sql_sandbox.limits import (
 )
 
 START_S = 30.0
-"""Longest start of a worker, on a machine that is busy."""
+"""Longest start of a worker, in seconds, on a busy machine."""
 
 SLOW_S = 0.25
-"""Of a core, or where that is not told of time: who has taken so much gives way to others. Most
-questions take some milliseconds; on a machine that is busy those are a long time.
+"""Time on a core, in seconds (elapsed time if the platform does not report it), after which a query
+gets a lower priority. Most queries take some milliseconds, which are long on a busy machine.
 """
 
 SLOW_LOOK_S_MIN = 0.05
 
 SLOW_NICE = 10
-"""A tenth of what this process gets: with more, 0.3 s of work are not done in 10 s beside ten
-others.
+"""Added niceness of a slow query, which gives it a tenth of this process's share: with more, 0.3 s
+of work would not complete in 10 s beside ten others.
 """
 
 NICE_MAX = 19
 
 STARVED = 0.1
-"""Who gave way and had less of a core than this until half of its time comes as others do again: it
-would be stopped for what they took.
+"""A slow query that had less of a core than this until half of its time gets its normal priority
+again: otherwise it would be stopped for time that others used.
 """
 
 BUSY = 0.5
-"""A question that was stopped for its time, and had less of a core, is told that others had it."""
+"""The error of a query stopped for its time mentions the load if it had less of a core than this.
+"""
 
 END_S = 5.0
-"""How long closing waits for workers that were killed; the kernel ends them, whoever waits."""
+"""Longest wait for killed workers on close, in seconds; the kernel ends them anyway."""
 
 READ_BYTES = 64 * 1024
 
 ANSWER_SLACK_BYTES = 16 * 1024 * 1024
-"""Of Arrow's own, beyond an answer's bytes."""
+"""Bytes allowed for Arrow's own overhead, beyond an answer's."""
 
 
 Take = Callable[[bytes], None]
-"""Is given each chunk of an answer that is streamed, an Arrow IPC stream of its own."""
+"""Receives each chunk of a streamed answer, an Arrow IPC stream of its own."""
 
 NOT_STARTED = "a worker of the SQL door does not start"
 
 
 class Worker:
-    """One worker process. It answers one question at a time."""
+    """One worker process. It answers one query at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.pid = process.pid
@@ -95,7 +96,7 @@ class Worker:
         return cls(process)
 
     async def greeted(self) -> None:
-        """Wait for its first word. Raises SqlClosed."""
+        """Wait for its first message. Raises SqlClosed."""
         try:
             async with asyncio.timeout(START_S):
                 self.hello = msgspec.json.decode(await self._head(), type=Hello)
@@ -105,9 +106,9 @@ class Worker:
     async def ask(
         self, question: Ask, tables: Iterable[bytes] = (), take: Take | None = None
     ) -> tuple[AnswerHead, bytes]:
-        """Have it answer; `tables` are those that the question names, and `take` is given the
-        chunks of one that is streamed. Raises TooCostly, and what `take` raises, and then it is
-        killed, as it is when cancelled.
+        """Answer a query; `tables` are those that it names, and `take` receives the chunks of a
+        streamed answer. Raises TooCostly and the errors of `take`; the worker is killed then, as
+        when cancelled.
         """
         limits = question.limits
         before_s = _cpu_s(self.pid)
@@ -144,14 +145,14 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs. One that was killed does not, however long it takes to give back
+        """True if it still runs. One that was killed does not count, even while the kernel frees
         its memory.
         """
         return not self._killed and self._has_ended() is False
 
     def kill(self) -> None:
-        """Have it end, and whatever it started. What gave way to others is let come first again: it
-        gives back its memory in its own time, of which it would get next to none.
+        """Kill it and its children. A slow one gets its normal priority back: it frees its memory
+        in its own time, of which it would get next to none.
         """
         self._killed = True
         if self._has_ended() is not None:
@@ -160,8 +161,8 @@ class Worker:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def _has_ended(self) -> bool | None:
-        """Whether it has ended, as the kernel says: a loop that is busy, or was closed, hears of it
-        late or never. None if its end was heard of by somebody: its number may be another's by now.
+        """Return whether it has ended, from the kernel: a busy or closed loop notices it late or
+        never. None if its exit was already collected: its process id may belong to another process.
         """
         if self._process.returncode is not None:
             return None
@@ -171,7 +172,7 @@ class Worker:
             return None
 
     async def ended(self, wait_s: float | None = None) -> int | None:
-        """How it ended, or None if it has not within `wait_s`."""
+        """Wait for its end; return its exit code, or None if it has not ended within `wait_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._drained()
@@ -179,9 +180,9 @@ class Worker:
         return self._process.returncode
 
     async def _drained(self) -> None:
-        """Read what it had said before it was killed: its pipe is closed at the end of it."""
+        """Read the rest of its output after a kill, since its pipe is closed at its end."""
         if self._killed and self._process.stdout is not None:
-            with contextlib.suppress(RuntimeError):  # somebody reads it already
+            with contextlib.suppress(RuntimeError):  # another task reads it already
                 while await self._process.stdout.read(READ_BYTES):
                     pass
 
@@ -190,21 +191,21 @@ class Worker:
         return await self._exactly(length, HEAD_BYTES_MAX)
 
     async def _chunk(self, memory_mib: int) -> bytes:
-        """The next chunk of an answer; empty after the last. DuckDB held it, so it is no larger
-        than what that may hold.
+        """Read the next chunk of an answer; empty after the last. DuckDB held it, so DuckDB's
+        memory limit bounds its size.
         """
         (length,) = LENGTH.unpack(await self._exactly(LENGTH.size))
         return await self._exactly(length, memory_mib * 2**20 + ANSWER_SLACK_BYTES)
 
     async def _exactly(self, count: int, most: int = LENGTH.size) -> bytes:
-        if count > most:  # a worker that says more than it may is not itself any more
+        if count > most:  # a worker that sends more than allowed may be compromised
             raise asyncio.IncompleteReadError(b"", count)
         assert self._process.stdout is not None  # noqa: S101 -- it was started with a pipe
         return await self._process.stdout.readexactly(count)
 
     async def _yield_cores(self, before_s: float, within_s: float) -> None:
-        """Give way to others once the question has taken so much of a core; not after `within_s`
-        of time, nor for longer than that where others leave it next to nothing.
+        """Lower the priority of a slow query; not after `within_s` seconds, nor for longer than
+        that if it gets next to no time.
         """
         now_s = asyncio.get_running_loop().time
         until_s = now_s() + within_s
@@ -222,16 +223,16 @@ class Worker:
                 self._weigh(0)
 
     def _weigh(self, nice: int) -> None:
-        """Have it come so much later than this process does."""
+        """Set its niceness relative to this process."""
         own = os.getpriority(os.PRIO_PROCESS, 0)
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self.pid, min(own + nice, NICE_MAX))
-        with contextlib.suppress(OSError):  # Linux weighs sessions against each other, if it does
+        with contextlib.suppress(OSError):  # Linux may schedule by session
             Path(f"/proc/{self.pid}/autogroup").write_text(f"{nice}", encoding="ascii")
 
 
 class Pool:
-    """A bounded number of workers over one folder, some of them started ahead; with pyarrow, or
+    """A bounded number of workers over one folder, some started in advance; all with pyarrow, or
     all without.
     """
 
@@ -247,7 +248,7 @@ class Pool:
         self._closed = False
 
     def warm(self, at_least: int = 0) -> None:
-        """Start what is to be started ahead; who has died meanwhile stands in nobody's place."""
+        """Start the spare workers that are missing; dead ones are replaced."""
         self._idle = [worker for worker in self._idle if worker.alive]
         target = max(self._bounds.spares, at_least)
         missing = target - len(self._idle) - len(self._starting)
@@ -257,7 +258,7 @@ class Pool:
             task.add_done_callback(self._starting.discard)
 
     async def _spare(self) -> None:
-        with contextlib.suppress(SqlClosed):  # whoever asks starts one, and hears why it does not
+        with contextlib.suppress(SqlClosed):  # the next query starts one, and gets the error
             self._idle.append(await self._started())
 
     async def _started(self) -> Worker:
@@ -271,7 +272,7 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def worker(self) -> AsyncGenerator[Worker, None]:
-        """A worker for one question. Raises SqlBusy, SqlClosed."""
+        """Acquire a worker for one query. Raises SqlBusy, SqlClosed."""
         if self._waiting >= self._bounds.waiting_max:
             raise SqlBusy(f"{self._waiting} questions wait already")
         self._waiting += 1
@@ -306,7 +307,7 @@ class Pool:
         return await self._started()
 
     def _back(self, worker: Worker) -> None:
-        """Keep what may be asked again; not one that gave way to others."""
+        """Keep a worker that may be used again; not one whose priority was lowered."""
         self._idle = [each for each in self._idle if each.alive]
         room = len(self._idle) < max(self._bounds.workers_max, self._bounds.spares)
         fresh = worker.answered < self._bounds.answers_max and not worker.slowed
@@ -317,8 +318,8 @@ class Pool:
             self._end(worker, holds=True)
 
     def _end(self, worker: Worker, *, holds: bool) -> None:
-        """Kill it. Nobody waits for that but the place that it holds: until it is gone it has its
-        memory, and no other worker may have as much.
+        """Kill a worker. Only its slot waits for its end: until then it has its memory, and no
+        other worker may use as much.
         """
         worker.kill()
         task = asyncio.ensure_future(self._gone(worker, holds=holds))
@@ -334,7 +335,7 @@ class Pool:
                 self.warm()
 
     async def close(self) -> None:
-        """End every worker that is idle; those that answer end when they have."""
+        """End every idle worker; the others end after their answer."""
         self._closed = True
         for task in list(self._starting):
             task.cancel()
@@ -346,7 +347,9 @@ class Pool:
 
 
 def _cpu_s(pid: int) -> float:
-    """What a process has taken of the cores; 0 where the platform does not tell."""
+    """Return the CPU time that a process has used, in seconds; 0 if the platform does not report
+    it.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
     except OSError:
@@ -356,7 +359,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _environment() -> dict[str, str]:
-    """What a worker needs to start, and nothing that it should not know."""
+    """Return the environment that a worker needs to start, without anything else."""
     kept = {
         name: os.environ[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ
     }

@@ -1,8 +1,9 @@
-"""Rows of an answer as a worker sends them where nobody asked for Arrow: MessagePack, and what that
-lacks (dates, times, decimals, numbers beyond 64 bits) as extensions of a text each.
+"""Rows of an answer as a worker sends them without Arrow: MessagePack, with extensions for missing
+types.
 
-A body is a sequence of parts, each with its length before it (`hansard.projections.sql_sandbox.
-_wire.LENGTH`): the columns, then as many lists of rows as there are.
+Dates, times, decimals and numbers beyond 64 bits are extensions with a text each. A body is a
+sequence of parts, each preceded by its length (`hansard.projections.sql_sandbox._wire.LENGTH`): the
+columns, then any number of lists of rows.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Make = Callable[[Any], Any]
 Pack = Callable[[Sequence[tuple[Any, ...]]], bytes]
 
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
-"""What MessagePack has."""
+"""Range of integers in MessagePack."""
 
 _EXTENSIONS: dict[type, int] = {int: 1, Decimal: 2, date: 3, datetime: 4, time: 5}
 _READ: dict[int, Callable[[str], Any]] = {
@@ -54,7 +55,7 @@ _SENT_AS_TEXT = frozenset(
         *("interval", "bit", "bignum", "time with time zone", "variant", "geometry"),
     }
 )
-"""Types that other programs read otherwise, or not at all: they leave as DuckDB writes them."""
+"""Types that other programs read differently, or not at all: they are sent as DuckDB's text."""
 
 _ZONED = "timestamp with time zone"
 _NESTED_KEYS = frozenset({"list", "array", "struct", "map", "tuple", "union"})
@@ -66,23 +67,23 @@ _NUMBERS = (
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
-    """A column: its name, and its type in DuckDB's words."""
+    """A column: its name, and its DuckDB type."""
 
     name: str
     kind: str
 
     @property
     def is_number(self) -> bool:
-        """Whether it holds numbers."""
+        """True if it holds numbers."""
         return self.kind.partition("(")[0] in _NUMBERS and not self.kind.endswith("]")
 
 
-# ---------------------------------------------------------------- what is sent
+# ---------------------------------------------------------------- encoding
 
 
 def portable(kind: Any, *, zoned: bool) -> str:
-    """A type of DuckDB's in which its values leave, in DuckDB's words: the same, or one with texts
-    in it where only DuckDB has the type. zoned: whether times with a zone may leave as they are.
+    """Return the DuckDB type in which a type's values are sent: the same, or one with texts for
+    types that only DuckDB has. `zoned`: times with a zone may be sent unchanged.
     """
     match kind.id:
         case name if name in _SENT_AS_TEXT:
@@ -107,7 +108,9 @@ def portable(kind: Any, *, zoned: bool) -> str:
 
 
 def recast(query: str, columns: Sequence[tuple[str, Any]], *, zoned: bool) -> str | None:
-    """A query whose columns, of these names and types, leave in portable ones; None if they do."""
+    """Return a query that casts these columns (names and types) to portable types; None if they
+    are.
+    """
     targets = [portable(kind, zoned=zoned) for _, kind in columns]
     if targets == [str(kind) for _, kind in columns]:
         return None
@@ -119,7 +122,7 @@ def recast(query: str, columns: Sequence[tuple[str, Any]], *, zoned: bool) -> st
 
 
 def _unended(query: str) -> str:
-    """One statement without its semicolon and the comments after that."""
+    """Return one statement without its semicolon and trailing comments."""
     from hansard.projections._engine import engine  # noqa: PLC0415 -- who reads rows has none
 
     data = query.encode()
@@ -131,12 +134,12 @@ def _unended(query: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name in SQL."""
+    """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def makes(kinds: Sequence[Any]) -> Pack:
-    """What makes a list of rows, of columns of these types, what is sent."""
+    """Return a function that encodes a list of rows, for columns of these types."""
     made = [_make(kind) for kind in kinds]
     encode = msgspec.msgpack.Encoder().encode
     if not any(made):
@@ -157,7 +160,7 @@ def makes(kinds: Sequence[Any]) -> Pack:
 
 
 class Batch:
-    """Rows that were read at once; as pyarrow's batches, they say how large they are."""
+    """Rows fetched together; like pyarrow's batches, they know their size."""
 
     def __init__(self, rows: Sequence[tuple[Any, ...]], pack: Pack) -> None:
         self._rows = rows
@@ -165,32 +168,32 @@ class Batch:
 
     @cached_property
     def packed(self) -> bytes:
-        """As they are sent."""
+        """The encoded rows."""
         return self._pack(self._rows)
 
     @property
     def num_rows(self) -> int:
-        """How many they are."""
+        """Number of rows."""
         return len(self._rows)
 
     @property
     def nbytes(self) -> int:
-        """Their size as they are sent."""
+        """Size of the encoded rows, in bytes."""
         return len(self.packed)
 
     def slice(self, first: int, count: int) -> Batch:
-        """Some of them."""
+        """Return some of the rows."""
         return Batch(self._rows[first : first + count], self._pack)
 
 
 def body(columns: Sequence[Column], batches: Sequence[Batch]) -> bytes:
-    """Columns and rows as they are sent."""
+    """Encode columns and rows as a body."""
     parts = [msgspec.msgpack.encode(columns), *(each.packed for each in batches)]
     return b"".join(piece for part in parts for piece in (LENGTH.pack(len(part)), part))
 
 
 def _make(kind: Any) -> Make | None:
-    """What makes a value of a type one that MessagePack has; None where it is one."""
+    """Return a function that converts a type's values for MessagePack; None if it is not needed."""
     match kind.id:
         case name if name in _AS_THEY_ARE:
             return None
@@ -213,8 +216,8 @@ def _make(kind: Any) -> Make | None:
 
 
 def _make_map(key_kind: Any, value_kind: Any) -> Make:
-    """A map as its pairs, since a key may be anything: DuckDB gives those whose keys are nested as
-    two lists.
+    """Return a converter of maps to pairs, since a key may be of any type: DuckDB returns those
+    with nested keys as two lists.
     """
     key, value = _make(key_kind) or _same, _make(value_kind) or _same
     is_nested = key_kind.id in _NESTED_KEYS
@@ -237,7 +240,7 @@ def _zoned(value: Any) -> Any:
 
 
 def _sent(value: Any) -> Any:
-    """A value by what Python has it as."""
+    """Convert a value by its Python type."""
     match value:
         case None | bool() | float() | str() | bytes():
             return value
@@ -256,16 +259,16 @@ def _sent(value: Any) -> Any:
             return str(value)
 
 
-# ---------------------------------------------------------------- what is read
+# ---------------------------------------------------------------- decoding
 
 
 def columns(data: bytes) -> list[Column]:
-    """The columns of a body. Raises ValueError for what is none."""
+    """Decode the columns of a body. Raises ValueError if it is invalid."""
     return msgspec.msgpack.decode(next(_parts(data)), type=list[Column])
 
 
 def rows(data: bytes) -> Iterator[tuple[Any, ...]]:
-    """The rows of a body. Raises ValueError for what is none."""
+    """Decode the rows of a body. Raises ValueError if it is invalid."""
     parts = _parts(data)
     width = len(msgspec.msgpack.decode(next(parts), type=list[Column]))
     decoder = msgspec.msgpack.Decoder(list[tuple[Any, ...]], ext_hook=_read)

@@ -1,4 +1,4 @@
-"""The SQL door: untrusted questions, answered from published generations of one place."""
+"""The SQL door: untrusted queries, answered from published generations of one place."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from hansard.projections.sql_sandbox.pool import Pool, Take
 from hansard.projections.table_files import TableFiles
 
 WAIT_S = 10.0
-"""How long a position may take to be published."""
+"""Longest wait for a position to be published, in seconds."""
 
 TRIES_MAX = 3
-"""Tries with the generation that is newest then: a rebuild takes away what was published."""
+"""Attempts with the newest generation, since a rebuild removes published ones."""
 
 
 _NOTHING = "nothing is published of this workspace: run 'hansard up', or ask with 'hansard sql'"
 
 
 class Door:
-    """Answers SQL of whoever asks. Use it in `async with`; several questions may be asked at once.
+    """Answers untrusted SQL. Use it in `async with`; several queries may run at once.
 
-    Everybody who may ask sees all that is published there: of the workspace, or what one role sees
-    (`hansard.projections.roles`). arrow: whether answers may be asked for as Arrow, and tables may
-    be given: then the workers load pyarrow.
+    Every caller sees all that is published there: the workspace's tables, or those of one role
+    (`hansard.projections.roles`). `arrow`: answers may be requested as Arrow, and tables may be
+    passed; the workers then load pyarrow.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Door:
         self._bounds = bounds if bounds is not None else Bounds()
 
     async def __aenter__(self) -> Self:
-        """Start what is started ahead: one at least, since somebody is going to ask."""
+        """Start the spare workers, at least one, since a query is about to follow."""
         self._pool = Pool(self._place.published, self._bounds, arrow=self._arrow)
         if self._place.published.exists():
             self._pool.warm(at_least=1)
@@ -77,16 +77,18 @@ class Door:
         wait_for: int | None = None,
         wait_s: float = WAIT_S,
     ) -> Answer:
-        """Answer one statement that reads, from the newest generation, or from one at `wait_for`,
+        """Answer one read-only statement, from the newest generation, or from one at `wait_for`,
         for which it waits.
 
-        parameters: for the places that the statement leaves open: texts, numbers, true or false,
-        None, dates, times, lists of them. tables: more tables by name, as Arrow IPC streams, for
-        this question alone. take: is given the rows as they come, in answers of which there is at
-        least one; then the answer itself has none. arrow: have them as Arrow, of a door that can.
-        Raises NotAllowed, QueryFailed, TooCostly,
-        SqlBusy, SqlClosed, Behind, what `take` raises, and BadValue for another parameter, or a
-        table that cannot be taken.
+        parameters: for the placeholders of the statement: texts, numbers, true or false, None,
+            dates, times,
+        lists of them. tables: additional tables by name, as Arrow IPC streams, for this query only.
+        take: receives the rows as they arrive, in at least one answer; the returned answer then has
+            none. arrow:
+        return Arrow, if the door supports it.
+
+        Raises NotAllowed, QueryFailed, TooCostly, SqlBusy, SqlClosed, Behind, the errors of `take`,
+        and BadValue for an invalid parameter or table.
         """
         _check(sql)
         filling = [given_tables.parameter(each) for each in parameters]
@@ -114,7 +116,7 @@ class Door:
 
 
 def _taking(question: Ask, take: Callable[[Answer], None] | None) -> Take | None:
-    """What takes chunks of an answer, where somebody takes them."""
+    """Return a receiver of an answer's chunks, if `take` is given."""
     if take is None:
         return None
     return lambda chunk: take(Answer(question.position, chunk, 0, is_arrow=question.arrow))
@@ -143,7 +145,7 @@ def _check_size(parameters: list[object]) -> None:
 
 
 def _missing(place: TableFiles) -> str:
-    """Say why no generation can answer: none was published, or the newest is damaged."""
+    """Describe why no generation can answer: none was published, or the newest is damaged."""
     damaged = published.unreadable(place)
     if not damaged:
         return _NOTHING

@@ -1,13 +1,13 @@
 """A worker of the SQL door: `python -m hansard.projections.sql_sandbox.worker FOLDER [arrow]`.
 
-It answers questions on stdin, one after the other, from the generations in a folder, and gives away
-beforehand what it does not need: the network (a namespace of its own, with nothing in it), the file
-system (its root is that folder), files of its own, and whatever memory, time and processes a
-question may not have. What a platform does not allow is left out and told (see Hello); what remains
-everywhere is DuckDB's own locks, the limits of the kernel and the door, which kills.
+It answers queries from stdin, one after the other, from the generations in a folder, and drops in
+advance what it does not need: the network (its own, empty namespace), the file system (its root is
+that folder), files of its own, and any memory, time and processes that a query may not have. What a
+platform does not allow is left out and reported (see Hello); DuckDB's own locks, the kernel's
+limits and the door, which kills the worker, remain everywhere.
 
-DuckDB's settings are the second line, not the first: a single call of a function meets neither its
-time limit nor its memory limit.
+DuckDB's settings are the second line of defence, not the first: a single function call evades its
+time limit and its memory limit.
 """
 
 from __future__ import annotations
@@ -39,41 +39,46 @@ from hansard.projections.sql_sandbox.limits import (
 from hansard.projections.sql_sandbox.rows import Batch, Column, body, makes, recast
 
 NEW_NETWORK, NEW_USER = 0x40000000, 0x10000000
-"""Of unshare(2)."""
+"""Flags of unshare(2)."""
 
 NO_NEW_PRIVILEGES = 38
-"""Of prctl(2)."""
+"""Option of prctl(2)."""
 
 CAPABILITIES_3 = 0x20080522
-"""The version of capset(2) that has 64 bits."""
+"""The version of capset(2) with 64 bits."""
 
 TABLES = "tables.duckdb"
 FILES_MAX = 64
 PROCESSES_MAX = 64
-"""And threads, which are counted alike: DuckDB makes eight for a file. In the user namespace of its
-own alone; elsewhere the user's other processes would count, too.
+"""Most processes and threads, which count alike: DuckDB creates eight for a file. Set only in a
+user namespace of its own; elsewhere the user's other processes would count, too.
 """
 
 SPARE_MIB = 768
-"""Address space beyond what DuckDB may hold: its threads, its buffers, an answer."""
+"""Address space beyond DuckDB's memory, in MiB: its threads, its buffers, an answer."""
 
 GIVEN_TIMES = 2
-"""Address space for the tables of whoever asks: what was read, and what is made of it."""
+"""Address space for the caller's tables, as a multiple of their size: the received bytes, and the
+table built from them.
+"""
 
 GRACE_S = 1.0
-"""How much later than the door the worker ends itself, should there be no door any more."""
+"""Time after the door's timeout at which the worker ends itself, in case the door is gone, in
+seconds.
+"""
 
 BATCH_ROWS = 2_048
 
 CHUNK_BYTES = 4 * 2**20
-"""Of an answer that is streamed: from this size on, what there is goes out."""
+"""Size from which a part of a streamed answer is sent, in bytes."""
 
 Send = Callable[[bytes], None]
 """Sends a chunk of an answer."""
 
 READING = frozenset({"SELECT", "EXPLAIN"})
-"""Types of statements that are taken. A courtesy, with a clear answer: a SELECT may write, too, and
-it is the file that cannot be written."""
+"""Allowed types of statements. This only gives a clear error: a SELECT may write, too, and the
+file's protection is what prevents it.
+"""
 
 _REFUSED = (
     "the door takes one statement that reads (SELECT, WITH, FROM, VALUES, TABLE, DESCRIBE, "
@@ -90,7 +95,7 @@ _TAKEN = """
     SELECT 'a view of the record' FROM duckdb_views() WHERE lower(view_name) = lower($1)
     LIMIT 1
 """
-"""What a name says already."""
+"""Query for what a name already denotes."""
 
 
 def main(arguments: list[str]) -> None:
@@ -124,7 +129,7 @@ def _sender(answers: BinaryIO) -> Send:
 
 
 def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """The two pipes under other numbers: what a library prints is not an answer."""
+    """Move the two pipes to other descriptors, to keep library output out of answers."""
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1):
@@ -143,18 +148,18 @@ def _next(questions: BinaryIO) -> Ask | None:
     return msgspec.json.decode(questions.read(length), type=Ask)
 
 
-# ---------------------------------------------------------------- what is given away
+# ---------------------------------------------------------------- dropped rights
 
 
 def _leave_network() -> bool:
-    """Into a user and a network namespace of its own: before any thread is made."""
+    """Enter new user and network namespaces, before any thread is created."""
     if sys.platform != "linux":
         return False
     return not _libc().unshare(NEW_USER | NEW_NETWORK)
 
 
 def _leave_files(folder: Path) -> bool:
-    """See nothing but the generations."""
+    """Restrict the file system to the generations."""
     if sys.platform != "linux" or _libc().chroot(os.fsencode(folder)):
         return False
     os.chdir("/")
@@ -162,7 +167,7 @@ def _leave_files(folder: Path) -> bool:
 
 
 def _leave_rights(*, alone: bool) -> None:
-    """No capability, no new one, no file, no core, few processes."""
+    """Drop all capabilities, and forbid new ones, files, core dumps and many processes."""
     if sys.platform == "linux":
         libc = _libc()
         libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
@@ -175,7 +180,7 @@ def _leave_rights(*, alone: bool) -> None:
 
 
 def _within_hard(limit: int, most: int) -> int:
-    """A soft limit that the process may set: whoever started it may have lowered the hard one."""
+    """Return a soft limit that the process may set: its parent may have lowered the hard one."""
     _, hard = resource.getrlimit(limit)
     return most if hard == resource.RLIM_INFINITY else min(most, hard)
 
@@ -185,11 +190,11 @@ def _libc() -> ctypes.CDLL:
 
 
 class _TableRefused(Exception):
-    """A table of whoever asks cannot be taken."""
+    """A table of the caller's is invalid."""
 
 
 def _bound(ask: Ask, base_bytes: int) -> None:
-    """The kernel's limits for one question: CPU, memory, and an alarm that ends the process."""
+    """Set the kernel's limits for one query: CPU, memory, and an alarm that ends the process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = int(used.ru_utime + used.ru_stime) + 1 + ask.limits.cpu_s
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
@@ -207,33 +212,33 @@ def _unbound() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
 
 
-# ---------------------------------------------------------------- what is found
+# ---------------------------------------------------------------- results
 
 _TRIED = """
     SELECT now() AS a, '{"b": 1}'::JSON AS b, 1.5::DECIMAL AS c, [1] AS d, uuid() AS e,
         current_date AS f, MAP {'k': 1} AS g, INTERVAL 1 DAY AS h, '10:11'::TIME AS i,
         10::HUGEINT AS j
 """
-"""What is answered once as Arrow before the file system is left: modules are imported by it."""
+"""Query answered once as Arrow before the file system is restricted, since it imports modules."""
 
 VALUES = ("datetime", "decimal", "pathlib", "uuid")
-"""Modules that DuckDB makes values of. They are imported before the file system is left: an answer
-that would do it takes as long as the rest of the start.
+"""Modules of DuckDB's value types, imported before the file system is restricted: a trial answer
+would take as long as the rest of the start.
 """
 
 
 class _StatementResult(Protocol):
-    """What a statement comes to, as it comes."""
+    """The result of a statement, as it arrives."""
 
     def batches(self) -> Iterator[Any]:
-        """Its rows, some at a time; each has `num_rows`, `nbytes` and `slice`."""
+        """Yield its rows in batches; each has `num_rows`, `nbytes` and `slice`."""
 
     def written(self, batches: list[Any]) -> bytes:
-        """Some of its rows as they are sent."""
+        """Encode some of its rows for sending."""
 
 
 class _Rows:
-    """As MessagePack."""
+    """A result as MessagePack."""
 
     def __init__(self, con: Any, statement: Any, parameters: list[Any]) -> None:
         self._con = con.execute(statement, parameters or None)
@@ -253,7 +258,7 @@ class _Rows:
 
 
 class _Arrow:
-    """pyarrow, and what is answered in it."""
+    """pyarrow, and answers with it."""
 
     def __init__(self) -> None:
         import duckdb as _  # noqa: PLC0415, F401 -- has Arrow taken and given
@@ -264,7 +269,7 @@ class _Arrow:
         self._ipc = ipc
 
     def try_out(self, duckdb: Any) -> None:
-        """Have imported what answers take."""
+        """Import the modules that answers need."""
         with duckdb.connect(":memory:", config={"threads": 1}) as con:
             con.execute("SET TimeZone = 'UTC'")
             found = self.answer(con, con.extract_statements(_TRIED)[0], [])
@@ -272,13 +277,13 @@ class _Arrow:
                 found.written(list(found.batches()))
 
     def table(self, data: bytes) -> Any:
-        """A table of whoever asks, who may have made it of anything: checked whole."""
+        """Decode and validate a table of the caller's, whose content is untrusted."""
         table = self._ipc.open_stream(data).read_all()
         table.validate(full=True)
         return table
 
     def answer(self, con: Any, statement: Any, parameters: list[Any]) -> _ArrowFound | None:
-        """What a statement comes to; None where it has no rows."""
+        """Run a statement; return None if it has no rows."""
         relation = con.sql(statement, params=parameters or None)
         if relation is None:
             return None
@@ -290,7 +295,7 @@ class _Arrow:
 
 
 class _ArrowFound:
-    """As Arrow."""
+    """A result as Arrow."""
 
     def __init__(self, pa: Any, ipc: Any, reader: Any) -> None:
         self._pa = pa
@@ -312,12 +317,12 @@ class _ArrowFound:
 
 
 class _Engine:
-    """DuckDB, loaded before the file system is left; one open generation at a time."""
+    """DuckDB, loaded before the file system is restricted; one open generation at a time."""
 
     def __init__(self, *, arrow: bool) -> None:
         # pyarrow would import it, and no answer needs it: 91 against 179 ms of processor to load
         # engine and pyarrow, which each SQL worker does before its first answer.
-        sys.modules["numpy"] = None  # type: ignore[assignment]  # how an import is refused
+        sys.modules["numpy"] = None  # type: ignore[assignment]  # blocks the import
 
         from hansard.projections import _engine  # noqa: PLC0415 -- its threads are made in there
 
@@ -335,7 +340,7 @@ class _Engine:
     def answer(
         self, ask: Ask, path: Path, tables: dict[str, bytes], sends: Send | None
     ) -> tuple[AnswerHead, bytes]:
-        """Answer a question, or say what is wrong with it. With `sends` the rows go there."""
+        """Answer a query, or return its error. With `sends` the rows are sent there."""
         began_s = time.perf_counter()
         try:
             root = self._database(path, ask)
@@ -363,7 +368,7 @@ class _Engine:
         return report, body
 
     def _database(self, path: Path, ask: Ask) -> Any:
-        """The generation, open and locked; kept for the next question."""
+        """Return the generation's database, open and locked; kept for the next query."""
         target = (path, ask.limits.memory_mib)
         if self._open is not None and self._open[:2] == target:
             return self._open[2]
@@ -391,13 +396,13 @@ class _Engine:
             root.execute(f"SET {name} = '{value}'").fetchall()
         [(position,)] = root.execute("SELECT position FROM progress").fetchall()
         if position != ask.position:
-            message = f"it stands at {position} and not at {ask.position}"
+            message = f"its position is {position} and not {ask.position}"
             raise ValueError(message)
         self._open = (*target, root)
         return root
 
     def _take(self, con: Any, tables: dict[str, bytes]) -> None:
-        """Have the tables of whoever asks beside those of the record, for this question."""
+        """Register the caller's tables beside those of the record, for this query."""
         for name, data in tables.items():
             found = con.execute(_TAKEN, [name]).fetchone()
             if found is not None:
@@ -447,7 +452,7 @@ class _Engine:
         return AnswerHead(size=len(last), rows=rows, cut=cut), last
 
     def _found(self, con: Any, statement: Any, ask: Ask) -> _StatementResult | None:
-        """What a statement comes to; None where it has no rows."""
+        """Run a statement; return None if it has no rows."""
         if ask.arrow and self._arrow is not None:
             return self._arrow.answer(con, statement, ask.parameters)
         found = _Rows(con, statement, ask.parameters)
@@ -455,7 +460,7 @@ class _Engine:
 
     @staticmethod
     def _told(error: BaseException, path: Path) -> str:
-        """An error's words, without where the file is."""
+        """Return an error's text without the file's path."""
         text = str(error)
         for each in (path, path.parent, path.parent.parent):
             if len(str(each)) > 1:
@@ -464,7 +469,7 @@ class _Engine:
 
 
 def _fitting(batch: Any, left: int) -> Any:
-    """As many of the first rows as have so many bytes: looked for by halves."""
+    """Return as many of the first rows as fit into so many bytes, by binary search."""
     good, bad = 0, batch.num_rows
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -476,7 +481,7 @@ def _fitting(batch: Any, left: int) -> Any:
 
 
 def _address_space() -> int:
-    """What the process has of it, in bytes; a guess where nobody tells."""
+    """Return the size of the process's address space, in bytes; an estimate if it is unknown."""
     with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 -- a number of the kernel's
         return int(file.read().split()[0]) * resource.getpagesize()
     return 2**31

@@ -1,5 +1,5 @@
 -- On: *
--- What is new: `incoming` holds the rows after the position projected so far, one an event.
+-- `incoming` holds the rows after the projected position, one per event.
 INSERT INTO events
 SELECT
     position, event_index, id, type, stream, run, agent, role, version, happened_at, logged_at,
@@ -8,7 +8,7 @@ SELECT
     known_as, lifted
 FROM incoming;
 
--- What tables take of it: known types, lifted to their newest version.
+-- The events that tables take: known types, upcast to their newest version.
 CREATE OR REPLACE TEMP TABLE batch AS
 SELECT
     ordinal, position, id, known_as AS type, stream, run, agent, role, lasting, version, happened_at,

@@ -1,5 +1,5 @@
 -- On: run.forked.v1
--- Forks: whose streams they go on with, and from where.
+-- Forks: the streams that they continue, and from where.
 INSERT INTO lineage BY NAME
 SELECT
     run, data->>'parent' AS parent, coalesce(data->>'effects', 'shadow') AS effects,

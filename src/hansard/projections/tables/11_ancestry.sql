@@ -1,6 +1,6 @@
 -- On: *
 -- Where: forks
--- What the forks met in this batch took over: of which run's which stream, up to which version.
+-- Streams inherited by the forks of this batch: the run, the stream, and its last inherited version.
 CREATE OR REPLACE TEMP TABLE ancestry AS
 WITH RECURSIVE vectors AS (
     SELECT run, parent, position, unnest(map_entries(CAST(vector AS MAP(VARCHAR, BIGINT)))) AS cut

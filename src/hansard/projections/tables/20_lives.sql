@@ -1,5 +1,5 @@
 -- On: run.*
--- What this batch tells of the lives of runs.
+-- Events of the lives of runs in this batch.
 CREATE OR REPLACE TEMP TABLE lives AS
 SELECT run, ordinal, type, data, position, happened_at, true AS own, clock
 FROM batch

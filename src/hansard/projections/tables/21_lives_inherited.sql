@@ -1,6 +1,6 @@
 -- On: run.*
 -- Where: forks
--- What a fork took over from its parents counts as its own.
+-- A fork's inherited events count as its own.
 INSERT INTO lives
 SELECT
     a.run, e.position << 16 | e.event_index, e.known_as AS type, coalesce(e.lifted, e.data) AS data, e.position, e.happened_at, false,

@@ -15,7 +15,7 @@ LEFT JOIN experiments AS e ON e.experiment = b.lasting
 WHERE b.type = 'experiment.registered.v1'
 QUALIFY row_number() OVER (PARTITION BY b.lasting ORDER BY b.ordinal DESC) = 1;
 
--- The newest plan stands; those before it are in the events.
+-- Only the newest plan is kept; earlier ones are in the events.
 DELETE FROM experiments WHERE experiment IN (SELECT p.experiment FROM plans AS p);
 DELETE FROM arms WHERE experiment IN (SELECT p.experiment FROM plans AS p);
 DELETE FROM metrics WHERE experiment IN (SELECT p.experiment FROM plans AS p);

@@ -1,5 +1,5 @@
 -- On: agent.* step.* message.* decision.* checkpoint.* resource.* tool.*
--- Which agents this batch is of, and what sessions began and ended.
+-- The agents of this batch, and their sessions that began and ended.
 CREATE OR REPLACE TEMP TABLE present AS
 SELECT run, agent, role, max(version) AS version, max(position) AS position
 FROM batch

@@ -1,6 +1,6 @@
 -- On: agent.* step.* message.* decision.* checkpoint.* resource.* tool.*
 -- Where: forks
--- An agent that a fork took over goes on as it stood there.
+-- An inherited agent continues with its state at the fork.
 INSERT INTO sessions
 SELECT
     a.run, e.agent, e.role, e.position << 16 | e.event_index, e.known_as AS type, coalesce(e.lifted, e.data) AS data, e.happened_at, false

@@ -1,5 +1,5 @@
 -- On: step.*
--- What this batch tells of steps.
+-- Events of steps in this batch.
 CREATE OR REPLACE TEMP TABLE told AS
 SELECT run, agent, role, ordinal, version, position, happened_at, type, true AS own,
     unnest(from_json(data, '{"step": "BIGINT",
@@ -17,7 +17,7 @@ WHERE type IN ('step.requested.v1', 'step.attempted.v1', 'step.completed.v1', 's
     'step.blocked.v1', 'step.in_doubt.v1', 'step.settled.v1',
     'step.withheld.v1');
 
--- Steps without a row, and where they begin.
+-- Steps without a row, and their first events.
 CREATE OR REPLACE TEMP TABLE fresh AS
 SELECT t.run, t.agent, t.step, min(t.ordinal) FILTER (t.type = 'step.requested.v1') AS begins
 FROM told AS t

@@ -1,6 +1,6 @@
 -- On: step.*
 -- Where: forks
--- Of those that a fork's parent had requested: what was told of them until the fork.
+-- Events before the fork of steps that the fork's parent requested.
 INSERT INTO told
 SELECT f.run, e.agent, e.role, e.position << 16 | e.event_index, e.version, e.position,
     e.happened_at, e.known_as, false, unnest(from_json(coalesce(e.lifted, e.data), '{

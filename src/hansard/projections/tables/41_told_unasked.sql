@@ -1,6 +1,6 @@
 -- On: step.*
 -- Where: partial
--- Of what was told of a step whose intent is not shown: it begins with the first that says how it stands.
+-- A step whose intent is not visible begins with its first event that gives a status.
 UPDATE fresh SET begins = u.begins
 FROM (
     SELECT run AS of_run, agent AS of_agent, step AS of_step, min(ordinal) AS begins

@@ -1,5 +1,5 @@
 -- On: step.*
--- Steps: a row by their intent, changed by what came of it. After 40_told.
+-- Steps: a row by their intent, updated by later events. After 40_told.
 CREATE OR REPLACE TEMP TABLE changes AS
 WITH meant AS (
     SELECT
@@ -27,7 +27,7 @@ SELECT
         'arguments': arguments, 'call_id': call_id, 'key': key, 'parent': parent,
         'scope': coalesce(scope, ''), 'after': coalesce(after, []), 'inherited': NOT own,
         'version': version, 'position': position, 'at': happened_at,
-        -- The one by the run's own chain is the fingerprint, the other stands beside it.
+        -- The fingerprint by the run's own chain is the main one, the other is stored beside it.
         'by_result': coalesce(by_result, fingerprint),
         'full': coalesce("full", if(by_result IS NULL, NULL, fingerprint)), 'prompts': prompts})
         FILTER (type = 'step.requested.v1') AS asked,

@@ -1,5 +1,5 @@
 -- On: board.*
--- A batch holds whole transactions: the end of each is in it.
+-- A batch holds whole transactions, so it contains the end of each.
 INSERT INTO board_writes BY NAME
 SELECT
     b.run, substr(b.stream, 7) AS key, b.version,

@@ -1,5 +1,5 @@
 -- On: aggregate.changed.v1
--- A batch holds whole transactions: the end of each is in it.
+-- A batch holds whole transactions, so it contains the end of each.
 INSERT INTO domain_events BY NAME
 SELECT
     b.data->>'aggregate' AS aggregate, b.lasting AS aggregate_id, b.version,

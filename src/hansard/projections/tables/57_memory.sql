@@ -1,6 +1,6 @@
 -- On: memory.changed.v1 memory.rejected.v1 memory.policy_set.v1
--- A batch holds whole transactions: the end of each is in it. What stands beside an unnest is worked out
--- once a row of its result, so the fields of a commit are read below it: once a commit, not once a file.
+-- A batch holds whole transactions, so it contains the end of each. Expressions beside an unnest are
+-- evaluated per row of its result, so a commit's fields are read below it: per commit, not per file.
 INSERT INTO memory_changes BY NAME
 SELECT
     b.space, b.version, b.file.path,

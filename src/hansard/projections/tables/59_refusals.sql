@@ -1,5 +1,5 @@
 -- On: agent.refused.v1 step.blocked.v1 access.refused.v1
--- Calls that other rules of a gate refused are in policies alone.
+-- Calls refused by other rules of a gate are only in policies.
 INSERT INTO refusals BY NAME
 SELECT
     'statement' AS kind, b.run, b.agent, b.role, b.data->>'what' AS what, b.data->>'name' AS name,
