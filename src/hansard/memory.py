@@ -3,9 +3,9 @@
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
 from hansard.agents.memory.search import (
     Embedder,
-    Found,
     Ranked,
     SearchOptions,
+    SearchResult,
     StaticVectors,
 )
 from hansard.agents.memory.store import BlamedLine
@@ -24,7 +24,6 @@ __all__ = [
     "AsyncMemorySpace",
     "BlamedLine",
     "Embedder",
-    "Found",
     "Memory",
     "MemoryApproval",
     "MemoryChange",
@@ -35,5 +34,6 @@ __all__ = [
     "MemoryVersion",
     "Ranked",
     "SearchOptions",
+    "SearchResult",
     "StaticVectors",
 ]

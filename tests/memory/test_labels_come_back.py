@@ -167,7 +167,7 @@ def test_what_is_undone_in_a_public_file_stays_public(org: Record):
     assert memory.entry("AGENTS.md").label == ""
 
 
-def quoting(runs: list[upkeep.RunTold], files: dict[str, str]) -> list[MemoryProposal]:
+def quoting(runs: list[upkeep.RunInput], files: dict[str, str]) -> list[MemoryProposal]:
     """A model that quotes a file."""
     del runs
     return [MemoryProposal("AGENTS.md", f"- {files['plans.md']}", "it is so")]
@@ -210,7 +210,7 @@ def test_a_reflection_rests_on_the_files_that_it_was_given(org, data_dir, worksp
                 else:
                     made = await reflect(record, "org", files, run=run, ask=answering)
                 assert made.label == "secret"
-                assert (await upkeep.listed(record.workspace, "org"))[-1].label == "secret"
+                assert (await upkeep.list_proposals(record.workspace, "org"))[-1].label == "secret"
             await upkeep.make(record.workspace, "org", "last", [], "ann")
             assert (await record.memory("org").entry("AGENTS.md")).label == "secret"
             async with record.run("w", agent="cyd", role="clerk") as cyd:

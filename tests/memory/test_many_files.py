@@ -11,7 +11,7 @@ import pytest
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory.store import MemoryStore
-from hansard.agents.memory.write import packed
+from hansard.agents.memory.write import pack
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.log import Append
@@ -102,7 +102,7 @@ async def written(files: int) -> CountedWorkspace:
     for version, begin in enumerate(range(0, files, 300), 1):
         numbers = range(begin, min(begin + 300, files))
         made = [space.change_of(f"d{n // 100}/n{n}.md", None, f"{n}" * 9_000) for n in numbers]
-        changed, stored = packed([each for each in made if each])
+        changed, stored = pack([each for each in made if each])
         for blob in stored:
             await blobs.put(blob)
         commit = workspace.commit(version, Actor("eve"), [MemoryChanged(files=changed)])

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansard.agents.memory import drafts
-from hansard.agents.memory.drafts import Op, worked_out
-from hansard.agents.memory.portable.harnesses import Harness, exported
+from hansard.agents.memory.drafts import Op, apply_ops
+from hansard.agents.memory.portable.harnesses import Harness, export
 from hansard.agents.memory.reading import files_of, undo_of
 from hansard.agents.memory.search import Rankers, grep, paths_matching, search
 from hansard.agents.memory.sight import VisibilityFilter
 from hansard.agents.memory.validation.texts import of_space
-from hansard.agents.memory.write import checked
+from hansard.agents.memory.write import check_change
 from hansard.agents.policy.permits import Permit
 from hansard.bus.log import Stored
 from hansard.domain.errors import HansardError
@@ -148,7 +148,7 @@ def answers(history: Sequence[MemoryEventAt]) -> dict[str, Any]:
         "glob": paths_matching(tree, "**"),
         "grep": grep(tree, "one|two"),
         "search": search(tree, "one two", Rankers(FileWords())),
-        "export": said(lambda: exported(of_space(seen.files), Harness.CLAUDE_CODE)),
+        "export": said(lambda: export(of_space(seen.files), Harness.CLAUDE_CODE)),
         "changes": did(sees.versions("org", history, None)),
     }
     for path in (*MINE, *OTHERS):
@@ -166,10 +166,10 @@ def answers(history: Sequence[MemoryEventAt]) -> dict[str, Any]:
 
 def changed(sees: VisibilityFilter, state: MemoryState, seen: MemoryState, ops: list[Op]) -> object:
     """What a change comes to."""
-    changes = worked_out("org", seen, ops, {path: each.digest for path, each in seen.files.items()})
+    changes = apply_ops("org", seen, ops, {path: each.digest for path, each in seen.files.items()})
     sees.demand_changes("org", changes)
     wanted = MemoryChanged(files=changes)
-    return did(checked(WORKSPACE, sees, "org", state, wanted, 0))
+    return did(check_change(WORKSPACE, sees, "org", state, wanted, 0))
 
 
 def undone(

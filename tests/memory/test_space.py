@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.agents.memory.write import packed
+from hansard.agents.memory.write import pack
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
 from hansard.bus.validation import check as _recheck_memory
@@ -356,7 +356,7 @@ async def test_a_check_finds_the_change_that_does_not_follow():
 async def test_a_check_reads_the_texts_of_a_change_together_and_derives_each():
     """One request for what a change has in blobs; a text that is not what it says is a finding."""
     sent = [change_of(f"{number}.md", None, f"{number}" * 9_000) for number in range(40)]
-    files, stored = packed(sent)
+    files, stored = pack(sent)
     files = (*files[:-1], msgspec.structs.replace(files[-1], after="forged"))
     blobs = _Blobs({hashlib.sha256(each).hexdigest(): each for each in stored})
     commit = new_commit(Clock(), 1, Actor("ada"), [MemoryChanged(files=files)])

@@ -63,11 +63,11 @@ def test_every_real_tree_goes_out_and_comes_back(trees, tmp_path, evidence):
     for name, files in trees.items():
         for harness in Harness:
             folder = tmp_path / name / harness
-            folders.write(folder, harnesses.exported(files, harness).tree)
+            folders.write(folder, harnesses.export(files, harness).tree)
             made = folders.read(folder)
-            assert harnesses.imported(made, harness, files) == files, (name, harness)
-            fresh = harnesses.imported(made, harness)
-            assert harnesses.exported(fresh, harness).tree == made, (name, harness)
+            assert harnesses.import_tree(made, harness, files) == files, (name, harness)
+            fresh = harnesses.import_tree(made, harness)
+            assert harnesses.export(fresh, harness).tree == made, (name, harness)
             if harness in {Harness.AGENTS_MD, Harness.DEEPAGENTS}:
                 assert made == fresh == files, (name, harness)
     evidence.record("memory.portable", trees=len(trees), files=sum(map(len, trees.values())))
@@ -85,7 +85,7 @@ def test_a_real_projects_payload_comes_of_its_files(trees):
             assert [tool.name for tool in tools] == [
                 tool["name"] for tool in expected["tools"]["tools"]
             ]
-        made = harnesses.exported(files, Harness.CLAUDE_CODE).tree
+        made = harnesses.export(files, Harness.CLAUDE_CODE).tree
         for agent in expected.get("subagents", []):
             path = f".claude/agents/{agent['name']}.md"
             found = harnesses.subagent_in(path, bytes(made[path]))  # type: ignore[arg-type]  # it is no link

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hansard.agents.memory.search import imported
+from hansard.agents.memory.search import import_extra
 from hansard.agents.steps.gating import watching_questions
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
@@ -55,7 +55,7 @@ def run(
     stderr. To let the agent change its memory without approval, run 'hansard memory policy
     agent/NAME off' before the first run.
     """
-    imported("deepagents", "'hansard agent run'", "deepagents", "agent")
+    import_extra("deepagents", "'hansard agent run'", "deepagents", "agent")
     rule_file = rule_files.load(rules) if rules is not None else None
 
     with connect(**connecting()) as record, watching_questions(_waiting):

@@ -11,9 +11,15 @@ import typer
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory import reflection as upkeep
-from hansard.agents.memory.compaction import DROP_MAX, Changes, Compacted, Probe
+from hansard.agents.memory.compaction import DROP_MAX, Changes, CompactionResult, Probe
 from hansard.agents.memory.reading import MemoryEntry
-from hansard.agents.memory.reflection import LAST, RUNS_MAX, Judged, Wanted, asked_for
+from hansard.agents.memory.reflection import (
+    LAST,
+    RUNS_MAX,
+    ExpectedLine,
+    ReflectionScore,
+    user_requests,
+)
 from hansard.agents.memory.reflection import make as made
 from hansard.agents.memory.search import StaticVectors
 from hansard.agents.memory.store import MemoryStore
@@ -213,7 +219,7 @@ async def remember(
     change.
     """
     if text is None:
-        propose = interruptible(named(function)) if function is not None else asked_for
+        propose = interruptible(named(function)) if function is not None else user_requests
         async with connect_async(**connecting()) as record:
             run = await find_run(record.workspace, what)
             files = await memory.tree_of(record.workspace, space)
@@ -444,7 +450,7 @@ async def reflect(
     """
     if function is not None and ask is not None:
         raise BadValue("--ask", "--with is given, too", "give one: a model, or what proposes")
-    propose = interruptible(named(function)) if function is not None else asked_for
+    propose = interruptible(named(function)) if function is not None else user_requests
     async with connect_async(**connecting()) as record:
         files = await memory.tree_of(record.workspace, space)
         model = interruptible(named(ask, "--ask")) if ask is not None else None
@@ -474,19 +480,19 @@ async def judge(
     output.show(found, _judged, json=json)
 
 
-def _key(path: FilePath) -> list[Wanted]:
+def _key(path: FilePath) -> list[ExpectedLine]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Wanted])
+        return msgspec.json.decode(path.read_bytes(), type=list[ExpectedLine])
     except (OSError, msgspec.DecodeError) as error:
         remedy = 'give a JSON file: [{"path": "AGENTS.md", "words": ["last"], "never": []}]'
         raise BadValue(str(path), f"it is no key ({error})", remedy) from error
 
 
-def _judged(found: Judged) -> Iterator[Part]:
+def _judged(found: ReflectionScore) -> Iterator[Part]:
     yield output.pairs([(name, getattr(found, name)) for name in found.__struct_fields__])
 
 
-def _label_of(state: MemoryState, made: Compacted) -> Label:
+def _label_of(state: MemoryState, made: CompactionResult) -> Label:
     """Return the label of a compaction without a function.
 
     It combines the labels of the files that it changes and of the files that hold the lines it

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from hansard.agents.memory.portable import checkouts, folders, harnesses, imports
-from hansard.agents.memory.portable.checkouts import Committed
+from hansard.agents.memory.portable.checkouts import CommitResult
 from hansard.agents.memory.portable.harnesses import Harness
-from hansard.agents.memory.portable.imports import Imported
+from hansard.agents.memory.portable.imports import ImportResult
 from hansard.agents.memory.validation import tree
 from hansard.agents.memory.validation.texts import of_space
 from hansard.bus.clock import OS_USER
@@ -55,7 +55,7 @@ async def export(
     """
     async with reading() as workspace:
         state = await workspace.memories.whole(space_name(space), at)
-    made = harnesses.exported(of_space(state.files), harness, settings=settings)
+    made = harnesses.export(of_space(state.files), harness, settings=settings)
     folders.write(folder, made.tree)
     fields = {
         "space": space,
@@ -128,7 +128,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     output.show(report, _imported, json=json)
 
 
-def _imported(report: Imported) -> Iterator[Part]:
+def _imported(report: ImportResult) -> Iterator[Part]:
     made = f"{counted(report.changes, 'change')} of {counted(len(report.files), 'file')}"
     yield from _render_lines(
         f"{made} in {report.space}, which is at version {report.version}", report.left_out
@@ -183,7 +183,7 @@ async def commit(
     return 1 if done.left else 0
 
 
-def _committed(report: Committed) -> Iterator[Part]:
+def _committed(report: CommitResult) -> Iterator[Part]:
     changed = counted(len(report.changed), "file")
     yield f"{report.space} is at version {report.version}: {changed} changed"
     for path in report.changed:

@@ -14,7 +14,13 @@ import msgspec
 
 from hansard.agents.artifacts.prompts import Prompt
 from hansard.agents.memory import reflection as upkeep
-from hansard.agents.memory.reflection import Judged, Propose, RunTold, Wanted, asked_for
+from hansard.agents.memory.reflection import (
+    ExpectedLine,
+    Propose,
+    ReflectionScore,
+    RunInput,
+    user_requests,
+)
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain.label import Label, join
@@ -72,8 +78,8 @@ async def our_prompt(record: AsyncRecord) -> Prompt:
 
 
 async def judge(
-    record: AsyncRecord, run: str, key: Sequence[Wanted], by: str = "answer key"
-) -> Judged:
+    record: AsyncRecord, run: str, key: Sequence[ExpectedLine], by: str = "answer key"
+) -> ReflectionScore:
     """Score a reflection's proposals against an answer key, as metrics of its run.
 
     In SQL the macro `remembering` sums them per version of the prompt.
@@ -96,7 +102,7 @@ async def judge(
     ]
     if not found:
         raise NotFound(f"reflection {run!r:.80}", "see 'hansard memory proposals SPACE'")
-    value = upkeep.judged([one for event in found for one in event.proposals], key)
+    value = upkeep.score_proposals([one for event in found for one in event.proposals], key)
     await record.score(run, value.scores, by=by)
     return value
 
@@ -105,7 +111,7 @@ async def reflect(
     record: AsyncRecord,
     space: str,
     files: dict[str, str],
-    propose: Propose = asked_for,
+    propose: Propose = user_requests,
     *,
     limit: int = upkeep.RUNS_MAX,
     run: str | None = None,
@@ -173,16 +179,16 @@ async def reflect(
 
 def _needed(files: dict[str, str], propose: Propose, ask: Ask | None) -> dict[str, str]:
     """Return the files that proposals depend on; requests of users depend on the notes alone."""
-    if ask is not None or propose is not asked_for:
+    if ask is not None or propose is not user_requests:
         return files
     return {path: text for path, text in files.items() if path == upkeep.NOTES}
 
 
 async def _read(
     workspace: Workspace, taken: list[str], space: str, files: dict[str, str]
-) -> tuple[list[RunTold], Label]:
+) -> tuple[list[RunInput], Label]:
     """Return the runs as input of a reflection, and the label of all of them and of the files."""
-    found = [await upkeep.told(workspace, run) for run in taken]
+    found = [await upkeep.run_input(workspace, run) for run in taken]
     label = await upkeep.label_of(workspace, space, files)
     return [item for item, _ in found], join(label, *(label for _, label in found))
 
@@ -211,7 +217,7 @@ async def _begun(record: AsyncRecord, space: str, of: str | None) -> list[str]:
 
 
 async def _plain(
-    runs: list[RunTold],
+    runs: list[RunInput],
     files: dict[str, str],
     propose: Propose,
     ask: Ask | None,
@@ -222,5 +228,7 @@ async def _plain(
     found = await given if inspect.isawaitable(given) else given
     if ask is not None:
         found = upkeep.proposals_in(found)
-    made: list[dict[str, Any]] = msgspec.to_builtins(list(upkeep.checked(found, files, runs)))
+    made: list[dict[str, Any]] = msgspec.to_builtins(
+        list(upkeep.check_proposals(found, files, runs))
+    )
     return made

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from hansard.agents.memory import reflection as upkeep
-from hansard.agents.memory.compaction import DROP_MAX, Changes, Compacted, Probe
+from hansard.agents.memory.compaction import DROP_MAX, Changes, CompactionResult, Probe
 from hansard.agents.memory.compaction import compact as compacted
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
 from hansard.agents.memory.reflection import ListedProposal
@@ -144,7 +144,7 @@ class MemoryCompaction(msgspec.Struct, kw_only=True):
     """Result of a compaction of a space: whether it was applied or waits as a proposal."""
 
     space: str
-    compacted: Compacted
+    compacted: CompactionResult
     version: int | None = None
     proposed: bool = False
 
@@ -308,5 +308,5 @@ class MemoryProposalMade(msgspec.Struct, kw_only=True):
 
 async def proposals(workspace: Workspace, space: str) -> MemoryProposals:
     """Return the proposed changes of a space's files. Raises BadName."""
-    found = await upkeep.listed(workspace, space_name(space))
+    found = await upkeep.list_proposals(workspace, space_name(space))
     return MemoryProposals(space=space, proposals=found)

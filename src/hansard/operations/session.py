@@ -20,7 +20,7 @@ from hansard.agents.access.views import View
 from hansard.agents.annotations import statements
 from hansard.agents.board.operations import BoardEntry
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
-from hansard.agents.memory.search import HITS_MAX, Found
+from hansard.agents.memory.search import HITS_MAX, SearchResult
 from hansard.agents.policy.permits import (
     Need,
     claims,
@@ -361,7 +361,7 @@ class MemoryGrep(Ask, frozen=True, tag="memory.grep"):
     glob: str = ""
 
 
-@_operation(Found, takes=Takes.RUN)
+@_operation(SearchResult, takes=Takes.RUN)
 class MemorySearch(Ask, frozen=True, tag="memory.search"):
     """Search the files of memory by the words of a question, the best first.
 

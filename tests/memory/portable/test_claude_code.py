@@ -36,7 +36,7 @@ def test_claude_code_is_told_instructions_skills_and_subagents(tmp_path):
             self.end_headers()
             self.wfile.write(REFUSAL)
 
-    folders.write(tmp_path / "agent", harnesses.exported(SPACE, Harness.CLAUDE_CODE).tree)
+    folders.write(tmp_path / "agent", harnesses.export(SPACE, Harness.CLAUDE_CODE).tree)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     environment = {

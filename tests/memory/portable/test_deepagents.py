@@ -22,7 +22,7 @@ def test_deepagents_own_middleware_loads_the_folder(tmp_path, harness):
         from deepagents.backends import FilesystemBackend  # noqa: PLC0415 -- takes a second
         from deepagents.middleware.memory import MemoryMiddleware  # noqa: PLC0415 -- takes a second
         from deepagents.middleware.skills import SkillsMiddleware  # noqa: PLC0415 -- takes a second
-    made = harnesses.exported(SPACE, harness).tree
+    made = harnesses.export(SPACE, harness).tree
     folders.write(tmp_path / "agent", made)
     backend = FilesystemBackend(root_dir=tmp_path / "agent", virtual_mode=True)
     name = "/CLAUDE.md" if harness is Harness.CLAUDE_CODE else "/AGENTS.md"

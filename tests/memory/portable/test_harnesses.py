@@ -34,7 +34,7 @@ SPACE: dict[str, bytes | Link] = {
 
 def test_each_harness_finds_what_it_looks_for():
     """Instructions, skills and subagents, each under the name that the harness reads."""
-    made = {kind: harnesses.exported(SPACE, kind, settings=True).tree for kind in Harness}
+    made = {kind: harnesses.export(SPACE, kind, settings=True).tree for kind in Harness}
     assert made[Harness.AGENTS_MD] == SPACE
     claude = made[Harness.CLAUDE_CODE]
     assert claude["CLAUDE.md"] == claude["web/CLAUDE.md"] == Link("AGENTS.md")
@@ -50,11 +50,11 @@ def test_each_harness_finds_what_it_looks_for():
 
 def test_what_a_subagent_may_not_use_is_denied_where_the_harness_can_say_so():
     """OpenCode's rules deny all but its tools; Codex' sandbox keeps who may not write from it."""
-    text = harnesses.exported(SPACE, Harness.OPENCODE).tree[".opencode/agents/review.md"]
+    text = harnesses.export(SPACE, Harness.OPENCODE).tree[".opencode/agents/review.md"]
     front = yaml.safe_load(bytes(text).split(b"---\n")[1])  # type: ignore[arg-type]  # it is no link
     rules = [(rule["action"], rule["effect"]) for rule in front["permissions"]]
     assert rules == [("*", "deny"), ("read", "allow"), ("grep", "allow"), ("fleet_find", "allow")]
-    made = harnesses.exported(SPACE, Harness.CODEX, settings=True).tree
+    made = harnesses.export(SPACE, Harness.CODEX, settings=True).tree
     agent = tomllib.loads(bytes(made[".codex/agents/review.toml"]).decode())  # type: ignore[arg-type]  # it is no link
     assert agent["sandbox_mode"] == "read-only"
     assert agent["developer_instructions"] == 'Look \\ """ twice.\n'
@@ -64,7 +64,7 @@ def test_what_a_subagent_may_not_use_is_denied_where_the_harness_can_say_so():
 
 def test_what_a_harness_cannot_say_is_told():
     """A model's short name, a subagent's own files, servers that the harness names elsewhere."""
-    notes = harnesses.exported(SPACE, Harness.OPENCODE).notes
+    notes = harnesses.export(SPACE, Harness.OPENCODE).notes
     assert any("'sonnet'" in note for note in notes)
     assert any("subagents/write/skills/note/SKILL.md" in note for note in notes)
     assert any("opencode.json" in note for note in notes)
@@ -73,16 +73,16 @@ def test_what_a_harness_cannot_say_is_told():
 @pytest.mark.parametrize("harness", Harness)
 def test_a_space_comes_back_as_it_was(harness):
     """Exported and imported again, nothing changed; and a second time from what was imported."""
-    made = harnesses.exported(SPACE, harness).tree
-    assert harnesses.imported(made, harness, SPACE) == SPACE
-    fresh = harnesses.imported(made, harness)
-    assert harnesses.exported(fresh, harness).tree == made
+    made = harnesses.export(SPACE, harness).tree
+    assert harnesses.import_tree(made, harness, SPACE) == SPACE
+    fresh = harnesses.import_tree(made, harness)
+    assert harnesses.export(fresh, harness).tree == made
 
 
 @pytest.mark.parametrize("harness", Harness)
 def test_a_change_in_the_harness_comes_back_alone(harness):
     """An edited file, a new one and one that is gone; all else stays as it stands."""
-    made = dict(harnesses.exported(SPACE, harness).tree)
+    made = dict(harnesses.export(SPACE, harness).tree)
     [skill] = [path for path in made if path.endswith("pay/SKILL.md")]
     [rates] = [path for path in made if path.endswith("pay/rates.md")]
     made[skill] = SKILL + b"At once.\n"
@@ -93,15 +93,15 @@ def test_a_change_in_the_harness_comes_back_alone(harness):
         "skills/new/SKILL.md": b"---\nname: new\n",
     }
     del wanted["skills/pay/rates.md"]
-    assert harnesses.imported(made, harness, SPACE) == wanted
+    assert harnesses.import_tree(made, harness, SPACE) == wanted
 
 
 def test_claude_codes_own_file_is_read_by_others():
     """A folder that has CLAUDE.md alone has AGENTS.md as a link to it, and goes out as it came."""
     folder = {"CLAUDE.md": b"Be brief."}
-    space = harnesses.imported(folder, Harness.CLAUDE_CODE)
+    space = harnesses.import_tree(folder, Harness.CLAUDE_CODE)
     assert space == {"CLAUDE.md": b"Be brief.", "AGENTS.md": Link("CLAUDE.md")}
-    assert harnesses.exported(space, Harness.CLAUDE_CODE).tree == folder
+    assert harnesses.export(space, Harness.CLAUDE_CODE).tree == folder
 
 
 CODEX_AGENT = b'name = "review"\ndescription = "Reviews."\nnickname_candidates = ["R"]\n'
@@ -118,9 +118,9 @@ CODEX_AGENT = b'name = "review"\ndescription = "Reviews."\nnickname_candidates =
 )
 def test_a_subagent_that_has_no_exact_way_back_stays_as_it_is(harness, path, content):
     """What is said only in the harness's words is kept in them."""
-    space = harnesses.imported({path: content}, harness)
+    space = harnesses.import_tree({path: content}, harness)
     assert space == {path: content}
-    assert harnesses.exported(space, harness).tree == {path: content}
+    assert harnesses.export(space, harness).tree == {path: content}
 
 
 def test_a_subagent_that_has_a_way_back_is_one_of_the_space():
@@ -130,11 +130,11 @@ def test_a_subagent_that_has_a_way_back_is_one_of_the_space():
         (Harness.OPENCODE, ".opencode/agents/review.md"),
     ):
         space = {"subagents/review.md": b"---\nname: review\ndescription: Reviews.\n---\nLook.\n"}
-        made = harnesses.exported(space, harness).tree
-        back = harnesses.imported(made, harness)
+        made = harnesses.export(space, harness).tree
+        back = harnesses.import_tree(made, harness)
         assert list(back) == ["subagents/review.md"]
         assert tree.problems(back) == []
-        assert harnesses.exported(back, harness).tree == made == {path: made[path]}
+        assert harnesses.export(back, harness).tree == made == {path: made[path]}
 
 
 NAMES = st.sampled_from(["AGENTS.md", "CLAUDE.md", "a.md", "SKILL.md", "agent.json", "x.toml"])
@@ -155,20 +155,20 @@ CONTENTS = st.sampled_from(
 )
 def test_whatever_a_space_has_comes_back(space, harness):
     """Valid or not, whatever stands beside what."""
-    made = harnesses.exported(space, harness).tree
-    assert harnesses.imported(made, harness, space) == space
+    made = harnesses.export(space, harness).tree
+    assert harnesses.import_tree(made, harness, space) == space
 
 
 def test_what_configures_a_harness_is_exported_only_when_it_is_asked_for():
     """Each such file is named; a folder without it does not delete it, and a folder's own stays."""
     own = {".claude/settings.json": b"{}\n", "web/.gitattributes": b"*.md text\n"}
     space = SPACE | own
-    made = harnesses.exported(space, Harness.CLAUDE_CODE)
+    made = harnesses.export(space, Harness.CLAUDE_CODE)
     settings = {*own, ".mcp.json"}
     assert not settings & set(made.tree)
     assert {note.split()[0] for note in made.notes if "--settings" in note} == settings
-    assert settings <= set(harnesses.exported(space, Harness.CLAUDE_CODE, settings=True).tree)
-    assert harnesses.imported(made.tree, Harness.CLAUDE_CODE, space) == space
+    assert settings <= set(harnesses.export(space, Harness.CLAUDE_CODE, settings=True).tree)
+    assert harnesses.import_tree(made.tree, Harness.CLAUDE_CODE, space) == space
     changed = {**made.tree, ".claude/settings.json": b'{"a": 1}\n'}
-    back = harnesses.imported(changed, Harness.CLAUDE_CODE, space)
+    back = harnesses.import_tree(changed, Harness.CLAUDE_CODE, space)
     assert back[".claude/settings.json"] == b'{"a": 1}\n'

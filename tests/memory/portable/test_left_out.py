@@ -104,7 +104,7 @@ def test_a_file_of_the_marks_name_is_neither_written_over_nor_taken_for_the_mark
 
     async def work():
         await imports.change(workspace, "org", HIDDEN | SHOWN, by="ann")
-        made = harnesses.exported(await tree(workspace), Harness.AGENTS_MD).tree
+        made = harnesses.export(await tree(workspace), Harness.AGENTS_MD).tree
         folders.write(tmp_path / "out", made)
         with pytest.raises(folders.BadFolder, match="no checkout"):
             await checkouts.commit(workspace, tmp_path / "out")

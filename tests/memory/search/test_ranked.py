@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansard.agents.memory.search import DEPTH, Ranked, Rankers, fused, search
+from hansard.agents.memory.search import DEPTH, Ranked, Rankers, fuse, search
 from hansard.domain.errors import BadValue
 from hansard.projections.errors import BadQuery
 from hansard.projections.search.files import PIECE_CHARACTERS, FileVectors, FileWords, pieces
@@ -119,8 +119,8 @@ def test_a_fusion_prefers_what_both_orders_have():
     """Of equals, by path."""
     one = [Ranked("a", 9.0), Ranked("b", 8.0, "text")]
     two = [Ranked("b", 0.9), Ranked("c", 0.8)]
-    assert [each.path for each in fused([one, two])] == ["b", "a", "c"]
-    assert fused([one, two])[0].excerpt == "text"
+    assert [each.path for each in fuse([one, two])] == ["b", "a", "c"]
+    assert fuse([one, two])[0].excerpt == "text"
 
 
 _PATHS = st.sampled_from(["a.md", "b/c.md", "b/d.md", "e.md"])

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 import hansard
-from hansard.agents.memory.reflection import WORKFLOW, asked_for, told
+from hansard.agents.memory.reflection import WORKFLOW, run_input, user_requests
 from hansard.bus.commits import revive_all
 from hansard.client.reflection import AGENT, reflect
 from hansard.domain.errors import BadValue, Refused
@@ -77,7 +77,7 @@ def test_what_a_user_asked_for_is_proposed_once_with_its_source(within):
         run = await ran(record, ("user", "/remember Action items  last"), ("assistant", "Done."))
         first = await reflect(record, SPACE, {})
         again = await reflect(record, SPACE, {})
-        known, _ = await told(record.workspace, run)
+        known, _ = await run_input(record.workspace, run)
         assert first.runs == [run]
         assert (again.runs, again.run) == ([], "")
         [proposal] = first.proposals
@@ -169,7 +169,7 @@ def test_two_reflections_at_once_take_each_run_once(within):
 
 def test_what_stands_in_the_file_is_not_proposed_again():
     """Nor twice where two users ask for the same."""
-    assert asked_for([], {}) == []
+    assert user_requests([], {}) == []
     assert MemoryProposal("a", "b").sources == ()
 
 

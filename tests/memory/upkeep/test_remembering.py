@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hansard.agents.memory.reflection import TEXT, Judged, Wanted, judged
+from hansard.agents.memory.reflection import TEXT, ExpectedLine, ReflectionScore, score_proposals
 from hansard.bus.clock import OS_USER
 from hansard.domain.memory.events import MemoryProposal
 
@@ -38,13 +38,17 @@ def talks(prompt):
 
 def test_a_key_says_what_was_missed_spurious_misplaced_and_too_specific():
     """Each item of the key is met by one proposal at most, the right file before others."""
-    key = [Wanted("a.md", ("x",), ("monday",)), Wanted("b.md", ("x",)), Wanted("c.md", ("y",))]
+    key = [
+        ExpectedLine("a.md", ("x",), ("monday",)),
+        ExpectedLine("b.md", ("x",)),
+        ExpectedLine("c.md", ("y",)),
+    ]
     given = [MemoryProposal("b.md", "X"), MemoryProposal("a.md", "x on Monday")]
-    assert judged(given, key) == Judged(3, 1, 1, 0, 0, 1)
-    assert judged([MemoryProposal("z.md", "x"), MemoryProposal("z.md", "?")], key[:1]) == Judged(
-        1, 0, 0, 1, 1, 0
-    )
-    assert judged([], []) == Judged()
+    assert score_proposals(given, key) == ReflectionScore(3, 1, 1, 0, 0, 1)
+    assert score_proposals(
+        [MemoryProposal("z.md", "x"), MemoryProposal("z.md", "?")], key[:1]
+    ) == ReflectionScore(1, 0, 0, 1, 1, 0)
+    assert score_proposals([], []) == ReflectionScore()
 
 
 @pytest.mark.thorough(quick="prompts/test_command.py::test_versions_by_the_command_line")

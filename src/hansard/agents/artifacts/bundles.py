@@ -12,7 +12,7 @@ import msgspec
 from hansard.agents.artifacts import experiences as kept_store
 from hansard.agents.artifacts import versions
 from hansard.agents.artifacts.experiences import KeptVersion
-from hansard.agents.memory.search import imported
+from hansard.agents.memory.search import import_extra
 from hansard.agents.workspace import Workspace
 from hansard.bus.file_lock import read_bounded, write_whole
 from hansard.domain.errors import BadValue, Refused
@@ -269,7 +269,7 @@ def _bytes(path: Path, most: int) -> bytes:
 
 def _crypto(module: str) -> Any:
     what = "a signature"
-    return imported(f"cryptography.{module}", what, "cryptography", "experience")
+    return import_extra(f"cryptography.{module}", what, "cryptography", "experience")
 
 
 def _private(path: Path) -> Any:

@@ -26,7 +26,7 @@ from hansard.agents.importers.chat import (
     labels_of,
     metrics,
 )
-from hansard.agents.memory.search import ExtraMissing, imported
+from hansard.agents.memory.search import ExtraMissing, import_extra
 
 INSPECT = "inspect"
 
@@ -143,8 +143,8 @@ class Archive:
             if ZSTANDARD in methods and sys.version_info < (3, 14):
                 what = "a .eval file of this version of Inspect"
                 name = "backports.zstd"
-                module = imported(f"{name}.zipfile", what, name, "inspect")
-                zstd_error = imported(name, what, name, "inspect").ZstdError
+                module = import_extra(f"{name}.zipfile", what, name, "inspect")
+                zstd_error = import_extra(name, what, name, "inspect").ZstdError
                 self._broken += (module.BadZipFile, zstd_error)
                 self._zip = module.ZipFile(file)
         except ExtraMissing as error:

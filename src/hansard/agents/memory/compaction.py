@@ -107,7 +107,7 @@ def find(tree: Mapping[str, str], reads: Mapping[str, int] | None = None) -> lis
     not counted.
     """
     lines = [spot for path in sorted(tree) for spot in prose(path, tree[path])]
-    lists = [*_repeated(lines), *_listed(lines)]
+    lists = [*_repeated_lines(lines), *_headed_lists(lines)]
     listed = {spot for finding in lists for spot in finding.spots}
     alike = _near_duplicates([spot for spot in lines if spot not in listed])
     unread = [] if reads is None else _never_read(tree, reads)
@@ -204,7 +204,7 @@ def _duplicates(spots: Sequence[Spot]) -> Finding:
 # ---------------------------------------------------------------- lists of values
 
 
-def _repeated(lines: Sequence[Spot]) -> list[Finding]:
+def _repeated_lines(lines: Sequence[Spot]) -> list[Finding]:
     """Return groups of lines that differ in one value only: `Ignore mails from Acme`."""
     groups: dict[tuple[str, str, str], dict[str, Spot]] = defaultdict(dict)
     for spot in lines:
@@ -213,7 +213,7 @@ def _repeated(lines: Sequence[Spot]) -> list[Finding]:
             groups[spot.path, lead, tail].setdefault(value, spot)
     found: list[Finding] = []
     used: set[Spot] = set()
-    ordered = sorted(groups.items(), key=_most_said)
+    ordered = sorted(groups.items(), key=_list_order)
     for (_, lead, tail), values in ordered:
         fresh = {value: spot for value, spot in values.items() if spot not in used}
         if len(fresh) < VALUES_MIN or not _is_rule(lead, tail):
@@ -223,7 +223,7 @@ def _repeated(lines: Sequence[Spot]) -> list[Finding]:
     return found
 
 
-def _most_said(group: tuple[tuple[str, str, str], dict[str, Spot]]) -> Any:
+def _list_order(group: tuple[tuple[str, str, str], dict[str, Spot]]) -> Any:
     """Return the sort key of a value list: most values first, then the longest instruction."""
     (path, lead, tail), values = group
     return -len(values), -len(lead) - len(tail), path, lead, tail
@@ -252,7 +252,7 @@ def _is_value(text: str) -> bool:
     return any(char.isupper() or char.isdigit() or char == "@" for char in text)
 
 
-def _listed(lines: Sequence[Spot]) -> list[Finding]:
+def _headed_lists(lines: Sequence[Spot]) -> list[Finding]:
     """Return lists, as items or in one line after a colon, whose lead says what to do with each
     value.
     """
@@ -345,7 +345,7 @@ class Probe(msgspec.Struct, frozen=True, order=True):
         return f"{self.question} => {self.phrase}" if self.question else self.phrase
 
 
-class Compacted(msgspec.Struct, frozen=True):
+class CompactionResult(msgspec.Struct, frozen=True):
     """Result of a compaction.
 
     Attributes:
@@ -399,7 +399,9 @@ def after(tree: Mapping[str, str], changes: Changes) -> dict[str, str]:
     return left | {path: text for path, text in changes.items() if text is not None}
 
 
-def proposed(tree: Mapping[str, str], findings: Sequence[Finding]) -> dict[str, str | None]:
+def proposal_without_model(
+    tree: Mapping[str, str], findings: Sequence[Finding]
+) -> dict[str, str | None]:
     """Return the changes that need no model: a line with the same words as an earlier one, whatever
     its bullet and punctuation, is removed.
     """
@@ -427,7 +429,7 @@ def compact(
     reads: Mapping[str, int] | None = None,
     keep: Iterable[Probe] = (),
     drop_max: float = DROP_MAX,
-) -> Compacted:
+) -> CompactionResult:
     """Check a proposal, or make one from the findings that need no model.
 
     Args:
@@ -444,12 +446,12 @@ def compact(
     if not 0 <= drop_max <= 1:
         raise BadValue("drop_max", f"{drop_max}", "give a share from 0 to 1, such as 0.4")
     findings = find(tree, reads)
-    target = proposed(tree, findings) if changes is None else _real(tree, changes)
+    target = proposal_without_model(tree, findings) if changes is None else _real(tree, changes)
     probes = list(dict.fromkeys([*probes_in(tree), *keep]))
     held = [probe for probe in probes if is_held(tree, probe, rankers)]
     refused = refusals(tree, target, held, rankers, drop_max)
     before, left = _tokens(tree, target)
-    return Compacted(
+    return CompactionResult(
         changes={} if refused else target,
         findings=findings,
         refused=refused,

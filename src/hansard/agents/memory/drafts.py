@@ -40,7 +40,7 @@ def create(path: object, text: object, *, link: bool = False) -> Op:
     )
 
 
-def restored(path: str, text: str, form: FileForm) -> Op:
+def restore(path: str, text: str, form: FileForm) -> Op:
     """Give a file the text and form that it had."""
     return {"op": "create", "path": path, "text": text, "form": msgspec.structs.asdict(form)}
 
@@ -68,7 +68,7 @@ def append(path: object, text: object) -> Op:
     return {"op": "append", "path": named, "text": space.text_of(named, text)}
 
 
-def remembered(path: object, text: object) -> Op:
+def remember(path: object, text: object) -> Op:
     """Append an item to a file's list: a text in one paragraph."""
     words = " ".join(space.text_of("text", text).split())
     if not words:
@@ -76,7 +76,7 @@ def remembered(path: object, text: object) -> Op:
     return append(path, words if words.startswith(("- ", "* ")) else f"- {words}")
 
 
-def commanded(text: str) -> str | None:
+def remember_command(text: str) -> str | None:
     """Return the text that a user's message asks to remember, as one line: all after a leading
     `/remember`. None if the message has no such command.
     """
@@ -94,7 +94,7 @@ def delete(path: object) -> Op:
     return {"op": "delete", "path": paths.normal(path)}
 
 
-def touched(ops: Iterable[Op]) -> dict[str, None]:
+def touched_paths(ops: Iterable[Op]) -> dict[str, None]:
     """Return the paths that operations name, in order."""
     return dict.fromkeys(path for op in ops for path in (op["path"], op.get("to")) if path)
 
@@ -270,7 +270,7 @@ class FileDraft:
         return tuple(found)
 
 
-def worked_out(
+def apply_ops(
     name: str, state: MemoryState, ops: Sequence[Op], seen: Mapping[str, str] | None
 ) -> tuple[FileChange, ...]:
     """Apply operations to the current files and return the resulting change; empty for none.
@@ -300,7 +300,7 @@ def _text(draft: FileDraft, path: str) -> str:
     return item.text if item is not None else ""
 
 
-def shown(
+def render_diff(
     state: MemoryState, changes: Iterable[FileChange], redaction: Redaction | None = None
 ) -> str:
     """Return a change for display: a unified diff without secrets, cut to DIFF_CHARACTERS_MAX."""

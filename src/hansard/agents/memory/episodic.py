@@ -41,7 +41,7 @@ def run_of(path: str) -> tuple[str, str] | None:
             return None
 
 
-async def derived(states: States, role: str, rules: RoleDefined | None, run: str) -> Derived:
+async def derive(states: States, role: str, rules: RoleDefined | None, run: str) -> Derived:
     """Derive the part of a run that a role may see now. Raises NotFound if there is no such run or
     the role may see nothing of it, and BadValue if a mask of the role hashes.
     """
@@ -75,7 +75,7 @@ async def files(
     found: list[MemoryFile] = []
     for run, names in runs.items():
         try:
-            made = await derived(states, role, rules, run)
+            made = await derive(states, role, rules, run)
         except NotFound:
             continue
         for name in names:

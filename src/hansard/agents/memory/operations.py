@@ -22,7 +22,7 @@ import msgspec
 from hansard.agents.errors import RoleRefused
 from hansard.agents.flow import Flow, Io
 from hansard.agents.memory import drafts, episodic
-from hansard.agents.memory.drafts import Op, worked_out
+from hansard.agents.memory.drafts import Op, apply_ops
 from hansard.agents.memory.reading import (
     MemoryEntry,
     MemoryNews,
@@ -33,8 +33,8 @@ from hansard.agents.memory.reading import (
 from hansard.agents.memory.search import (
     HITS_MAX,
     Embedder,
-    Found,
     Rankers,
+    SearchResult,
     grep,
     matches,
     paths_matching,
@@ -42,7 +42,7 @@ from hansard.agents.memory.search import (
 )
 from hansard.agents.memory.sight import VisibilityFilter
 from hansard.agents.memory.validation.texts import FrontMatter, Text, front_matter
-from hansard.agents.memory.write import ChangeRequest, MemoryWrite, checked
+from hansard.agents.memory.write import ChangeRequest, MemoryWrite, check_change
 from hansard.agents.policy.gate import AskFirst
 from hansard.agents.policy.permits import changes_file
 from hansard.agents.steps.atomic import JointSteps
@@ -104,7 +104,7 @@ def mentions_file(path: str) -> bool:
     return name == AGENTS or (name == SKILL and SKILLS in folders)
 
 
-def composed(
+def compose(
     parts: Iterable[PromptPart],
     spaces: tuple[str, ...],
     budget: int | None,
@@ -130,8 +130,8 @@ def composed(
         ending = head + "".join(lines)
     blocks = [_instructions(each) for each in items]
     if budget is not None:
-        ending = _begin(ending, "", budget, count or len)
-        blocks = _within(items, blocks, ending, budget, count or len)
+        ending = _cut(ending, "", budget, count or len)
+        blocks = _fit(items, blocks, ending, budget, count or len)
     return _joined([*blocks, ending])
 
 
@@ -144,7 +144,7 @@ def _instructions(part: PromptPart) -> str:
     return f"## {part.file.path} ({part.space})\n\n{text}\n" if text else ""
 
 
-def _within(
+def _fit(
     items: list[PromptPart], blocks: list[str], ending: str, budget: int, size: Count
 ) -> list[str]:
     """Return the blocks that fit before an ending, nearest first to be kept whole; each cut block
@@ -157,16 +157,16 @@ def _within(
             found.insert(0, block)
             continue
         note = f"\n(cut: view {part.file.path} of {part.space})\n"
-        found.insert(0, _begin(block, note, budget, functools.partial(_beside, size, left)))
+        found.insert(0, _cut(block, note, budget, functools.partial(_size_with, size, left)))
     return found
 
 
-def _beside(size: Count, left: str, text: str) -> int:
+def _size_with(size: Count, left: str, text: str) -> int:
     """Return the size of a text together with the text that follows it."""
     return size(_joined([text, left]))
 
 
-def _begin(text: str, note: str, budget: int, size: Count) -> str:
+def _cut(text: str, note: str, budget: int, size: Count) -> str:
     """Return as much of a text as fits; if it is cut, followed by a note. Empty if not even the
     note fits.
     """
@@ -292,7 +292,7 @@ class MemoryFlows(JointSteps):
 
         def read() -> Flow[Any]:
             work = functools.partial(
-                episodic.derived, engine.boards.states, engine.stream.role, self._rules, run
+                episodic.derive, engine.boards.states, engine.stream.role, self._rules, run
             )
             found = yield Io(work)
             yield from demand_cleared(engine, call, found.label, f"run {run:.80}")
@@ -472,7 +472,7 @@ class MemoryFlows(JointSteps):
         glob: str = "",
         kind: str = "",
         limit: int = HITS_MAX,
-    ) -> Flow[Found]:
+    ) -> Flow[SearchResult]:
         """Return the files that match a question, best first."""
         named = f"{embedder.name}@{embedder.digest}" if embedder is not None else ""
         given = (question, by or "", glob, limit, named)
@@ -488,7 +488,7 @@ class MemoryFlows(JointSteps):
 
         texts = functools.partial(_is_in, glob)
         recorded = yield from self._listed(call, made, _of_runs(glob), texts)
-        return msgspec.convert(recorded, Found)
+        return msgspec.convert(recorded, SearchResult)
 
     def history(self, path: object, space: str | None) -> Flow[list[MemoryVersion]]:
         """Return the versions of a file, oldest first."""
@@ -520,7 +520,7 @@ class MemoryFlows(JointSteps):
             parts = yield from self._parts()
             yield from self._load(each.file for each in parts)
             marks = {f"{each.space}/{each.file.path}": each.file.digest for each in parts}
-            return {"text": composed(parts, self.spaces, budget, count), "files": marks}
+            return {"text": compose(parts, self.spaces, budget, count), "files": marks}
 
         recorded = yield from self.ask(call, lambda of: self._recorded(of, read))
         self._prompted = dict(recorded["files"])
@@ -574,11 +574,11 @@ class MemoryFlows(JointSteps):
         """Run the command in a user's message; return the remembered text, empty if there is no
         command.
         """
-        text = drafts.commanded(message)
+        text = drafts.remember_command(message)
         if text is not None:
             source = yield from self._user_message_id(message)
             yield from self.change(
-                [drafts.remembered(path, text)], REQUESTED_BY_USER, space, [source]
+                [drafts.remember(path, text)], REQUESTED_BY_USER, space, [source]
             )
         return text or ""
 
@@ -654,7 +654,7 @@ class MemoryFlows(JointSteps):
         used: the label of the change's sources, in addition to the agent's.
         """
         space, ops = request.space, request.ops
-        touched = drafts.touched(ops)
+        touched = drafts.touched_paths(ops)
         call.needs = tuple(changes_file(space, path) for path in touched)
         _, verdict = yield from self.engine.ask_rules(call)
         frozen = None
@@ -699,8 +699,8 @@ class MemoryFlows(JointSteps):
         the approved change; None if no approval was needed.
         """
         state = yield from self._state(request.space)
-        first = [state.file_or_none(path) for path in drafts.touched(request.ops)]
-        work = functools.partial(worked_out, request.space, state, request.ops, request.seen)
+        first = [state.file_or_none(path) for path in drafts.touched_paths(request.ops)]
+        work = functools.partial(apply_ops, request.space, state, request.ops, request.seen)
         changes = yield from self._using(work, first)
         self._sight.demand_changes(request.space, changes)
         if not changes:
@@ -712,7 +712,7 @@ class MemoryFlows(JointSteps):
         yield from self._check(request, changes)
         basis = {each.path: [each.before, each.after] for each in changes}
         scrub = self.engine.settings.scrub
-        work_diff = functools.partial(drafts.shown, state, changes, scrub)
+        work_diff = functools.partial(drafts.render_diff, state, changes, scrub)
         shown = {"diff": (yield from self._using(work_diff, first)), "space": request.space}
         mark = digest(canonical(basis))
         yield from self.engine.ask_first(call, rule or DEFAULT_RULE, Basis(mark, shown))
@@ -729,7 +729,7 @@ class MemoryFlows(JointSteps):
         scrub = engine.settings.scrub
         yield Io(
             functools.partial(
-                checked, engine.workspace, self._sight, space, whole, change, refusals, scrub
+                check_change, engine.workspace, self._sight, space, whole, change, refusals, scrub
             )
         )
 

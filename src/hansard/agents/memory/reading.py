@@ -274,4 +274,4 @@ def _undone(stood: MemoryFile | None, path: str, text: str | None) -> list[Op]:
     if stood is None or text is None:
         return [drafts.delete(path)]
     moved = [drafts.rename(path, stood.path)] if stood.path != path else []
-    return [*moved, drafts.restored(stood.path, text, stood.form)]
+    return [*moved, drafts.restore(stood.path, text, stood.form)]

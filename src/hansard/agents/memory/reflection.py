@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from hansard.agents.memory import drafts
-from hansard.agents.memory.drafts import Op, commanded, worked_out
+from hansard.agents.memory.drafts import Op, apply_ops, remember_command
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive, revive_all
@@ -79,7 +79,7 @@ class ListedProposal(Brief, msgspec.Struct, frozen=True):
     diff: str
 
 
-class _Proposed(msgspec.Struct, frozen=True):
+class _FileProposal(msgspec.Struct, frozen=True):
     """All proposals of one event for one file, in order."""
 
     at: MemoryEventAt
@@ -109,12 +109,12 @@ class _Proposed(msgspec.Struct, frozen=True):
         return text
 
 
-async def listed(workspace: Workspace, space: str) -> list[ListedProposal]:
+async def list_proposals(workspace: Workspace, space: str) -> list[ListedProposal]:
     """Return the proposals for a space's files, newest last. Raises BadName."""
     history = await workspace.memories.history(space)
     now = await workspace.memories.state(space)
     found: list[ListedProposal] = []
-    for each in _proposed(history):
+    for each in _proposals(history):
         standing = await _standing(workspace, space, history, each)
         current = now.file(each.path)
         await workspace.memories.load([current])
@@ -154,10 +154,10 @@ async def make(
         MemoryInvalid: A file would become invalid.
     """
     history = await workspace.memories.history(space)
-    chosen = _chosen(_proposed(history), space, proposal, paths)
+    chosen = _select(_proposals(history), space, proposal, paths)
     now = await workspace.memories.state(space)
     ops: list[Op] = []
-    made: list[_Proposed] = []
+    made: list[_FileProposal] = []
     for each in chosen:
         standing = await _standing(workspace, space, history, each)
         current = now.file(each.path)
@@ -173,7 +173,7 @@ async def make(
     if not ops:
         raise BadValue("proposal", f"{proposal} is already applied", "see 'hansard memory log'")
     seen = {path: file.digest for path, file in now.files.items()}
-    diff = drafts.shown(now, worked_out(space, now, ops, seen))
+    diff = drafts.render_diff(now, apply_ops(space, now, ops, seen))
     because = "; ".join(dict.fromkeys(each.because for each in made if each.because))
     sources = dict.fromkeys([made[0].at.id, *(each for it in made for each in it.sources)])
     version = await MemoryStore(workspace, space).change(
@@ -187,20 +187,20 @@ async def make(
     return version, diff
 
 
-def _proposed(history: Sequence[MemoryEventAt]) -> list[_Proposed]:
-    found: list[_Proposed] = []
+def _proposals(history: Sequence[MemoryEventAt]) -> list[_FileProposal]:
+    found: list[_FileProposal] = []
     for each in history:
         if isinstance(each.event, MemoryReflected):
             parts: dict[str, list[MemoryProposal]] = {}
             for part in each.event.proposals:
                 parts.setdefault(part.path, []).append(part)
-            found += [_Proposed(each, path, of_it) for path, of_it in parts.items()]
+            found += [_FileProposal(each, path, of_it) for path, of_it in parts.items()]
     return found
 
 
-def _chosen(
-    found: Sequence[_Proposed], space: str, proposal: str, paths: Sequence[str]
-) -> list[_Proposed]:
+def _select(
+    found: Sequence[_FileProposal], space: str, proposal: str, paths: Sequence[str]
+) -> list[_FileProposal]:
     """Return the proposals selected by id and paths. Raises NotFound."""
     target = found[-1].at.id if proposal == LAST and found else proposal
     of_it = [each for each in found if each.at.id == target]
@@ -214,7 +214,7 @@ def _chosen(
 
 
 async def _standing(
-    workspace: Workspace, space: str, history: Sequence[MemoryEventAt], proposed: _Proposed
+    workspace: Workspace, space: str, history: Sequence[MemoryEventAt], proposed: _FileProposal
 ) -> ProposalStanding:
     """Derive the state of a proposal from later changes of the same file: one that names the event
     as a source has applied it; any other has changed the file.
@@ -253,7 +253,7 @@ PROPOSALS_MAX = 50
 PROPOSED_CHARACTERS_MAX = 100_000
 """Most characters of all proposals of a reflection: they are stored in one event."""
 
-ASKED_FOR = "a user asked for it"
+USER_REQUEST = "a user asked for it"
 """Why that is proposed."""
 
 NOTES = "AGENTS.md"
@@ -262,7 +262,7 @@ NOTES = "AGENTS.md"
 _ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 
 
-class SaidMessage(msgspec.Struct, frozen=True):
+class RunMessage(msgspec.Struct, frozen=True):
     """A message of a run.
 
     Attributes:
@@ -278,7 +278,7 @@ class SaidMessage(msgspec.Struct, frozen=True):
     text: str
 
 
-class RunTold(msgspec.Struct, frozen=True):
+class RunInput(msgspec.Struct, frozen=True):
     """A run as input of a reflection.
 
     Attributes:
@@ -292,14 +292,14 @@ class RunTold(msgspec.Struct, frozen=True):
     run: str
     workflow: str
     status: str
-    messages: list[SaidMessage] = []
+    messages: list[RunMessage] = []
     left_out: int = 0
 
 
 class Propose(Protocol):
     """Makes proposals from runs and the current files, or returns a coroutine that does."""
 
-    def __call__(self, runs: list[RunTold], files: dict[str, str], /) -> Any:
+    def __call__(self, runs: list[RunInput], files: dict[str, str], /) -> Any:
         """Return the proposals, each a `MemoryProposal` or a dict of its fields."""
         ...
 
@@ -312,7 +312,7 @@ async def demand_unreflected(workspace: Workspace, name: str, run: str) -> None:
     if life.status not in _ENDED:
         message = f"run {run} has not ended: each run is reflected on once; wait until it has ended"
         raise Refused(message)
-    if run in _taken(await reflections(workspace, name)):
+    if run in _reflected_runs(await reflections(workspace, name)):
         message = (
             f"run {run} was already reflected on for {name}: see 'hansard memory proposals {name}'"
         )
@@ -324,7 +324,7 @@ async def unreflected(workspace: Workspace, name: str, limit: int = RUNS_MAX) ->
 
     Raises BadName.
     """
-    done = _taken(await reflections(workspace, name))
+    done = _reflected_runs(await reflections(workspace, name))
     found = [
         run
         for run, life in await workspace.runs()
@@ -347,14 +347,14 @@ def _reflections(stored: Iterable[Stored]) -> list[MemoryReflected]:
     ]
 
 
-def _taken(items: Iterable[MemoryReflected]) -> set[str]:
+def _reflected_runs(items: Iterable[MemoryReflected]) -> set[str]:
     return {run for event in items for run in event.runs}
 
 
-async def told(workspace: Workspace, run: str) -> tuple[RunTold, Label]:
+async def run_input(workspace: Workspace, run: str) -> tuple[RunInput, Label]:
     """Return a run as input of a reflection, and the label of all that it holds."""
     life = await workspace.states.life(run)
-    messages: list[SaidMessage] = []
+    messages: list[RunMessage] = []
     label = join()
     for stored in await workspace.states.history(run):
         label = join(label, stored.commit.label)
@@ -364,9 +364,9 @@ async def told(workspace: Workspace, run: str) -> tuple[RunTold, Label]:
                 if isinstance(event, MessageAdded):
                     text = _text(values.load(bytes(event.content)))
                     agent = stored.commit.actor.agent
-                    messages.append(SaidMessage(recorded.id, agent, event.role, text))
+                    messages.append(RunMessage(recorded.id, agent, event.role, text))
     newest = messages[-MESSAGES_MAX:]
-    change = RunTold(run, life.workflow, life.status.value, newest, len(messages) - len(newest))
+    change = RunInput(run, life.workflow, life.status.value, newest, len(messages) - len(newest))
     return change, label
 
 
@@ -379,26 +379,26 @@ def _text(content: object) -> str:
     return made[:MESSAGE_CHARACTERS_MAX]
 
 
-def asked_for(runs: list[RunTold], files: dict[str, str], /) -> list[MemoryProposal]:
+def user_requests(runs: list[RunInput], files: dict[str, str], /) -> list[MemoryProposal]:
     """Propose the lines that users requested: messages that begin with `/remember`. The same text
     from a page, a tool's result or a model is ignored.
     """
     found: dict[str, list[str]] = {}
     for run in runs:
         for message in run.messages:
-            line = commanded(message.text) if message.role == "user" else None
+            line = remember_command(message.text) if message.role == "user" else None
             if line is not None:
                 found.setdefault(line, []).append(message.event)
     current = files.get(NOTES, "")
     return [
-        MemoryProposal(NOTES, f"- {text}\n", ASKED_FOR, tuple(sources))
+        MemoryProposal(NOTES, f"- {text}\n", USER_REQUEST, tuple(sources))
         for text, sources in found.items()
         if text not in current
     ]
 
 
-def checked(
-    given: Any, files: Mapping[str, str], runs: Sequence[RunTold]
+def check_proposals(
+    given: Any, files: Mapping[str, str], runs: Sequence[RunInput]
 ) -> tuple[MemoryProposal, ...]:
     """Convert proposals to the form that is recorded. Raises BadValue, with the number of the
     proposal and the reason.
@@ -482,7 +482,7 @@ async def record(
     """
 
     def decide(stored: list[Stored]) -> Sequence[MemoryReflected]:
-        taken = _taken(_reflections(stored)) & set(event.runs)
+        taken = _reflected_runs(_reflections(stored)) & set(event.runs)
         if taken:
             message = f"run {min(taken)} was reflected on meanwhile; reflect again"
             raise Refused(message)
@@ -538,7 +538,7 @@ FILES_CHARACTERS_MAX, RUNS_CHARACTERS_MAX = 100_000, 400_000
 _ARRAY = re.compile(r"\[[\s\S]*\]")
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExpectedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A line that an answer key expects.
 
     Attributes:
@@ -552,7 +552,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     never: tuple[str, ...] = ()
 
 
-class Judged(msgspec.Struct, frozen=True):
+class ReflectionScore(msgspec.Struct, frozen=True):
     """Score of a reflection against an answer key.
 
     Attributes:
@@ -577,7 +577,7 @@ class Judged(msgspec.Struct, frozen=True):
         return {f"remember_{name}": float(getattr(self, name)) for name in self.__struct_fields__}
 
 
-def variables(runs: Iterable[RunTold], files: Mapping[str, str]) -> dict[str, str]:
+def variables(runs: Iterable[RunInput], files: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the prompt."""
     items = [
         f"run {run.run} ({run.workflow}, {run.status})\n"
@@ -604,7 +604,9 @@ def proposals_in(answer: object) -> list[Any]:
     return value
 
 
-def judged(proposals: Sequence[MemoryProposal], key: Sequence[Wanted]) -> Judged:
+def score_proposals(
+    proposals: Sequence[MemoryProposal], key: Sequence[ExpectedLine]
+) -> ReflectionScore:
     """Score proposals against a key: each item is met by at most one proposal, preferably one in
     the right file.
     """
@@ -624,7 +626,7 @@ def judged(proposals: Sequence[MemoryProposal], key: Sequence[Wanted]) -> Judged
         else:
             right += 1
     met = right + misplaced + too_specific
-    return Judged(len(key), right, len(key) - met, len(left), misplaced, too_specific)
+    return ReflectionScore(len(key), right, len(key) - met, len(left), misplaced, too_specific)
 
 
 def _has_all(text: str, words: Iterable[str]) -> bool:

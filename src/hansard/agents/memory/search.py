@@ -47,7 +47,7 @@ class ExtraMissing(CallerError):
         self.extra = extra
 
 
-def imported(module: str, what: str, package: str, extra: str) -> Any:
+def import_extra(module: str, what: str, package: str, extra: str) -> Any:
     """Import a module of an extra. Raises ExtraMissing."""
     try:
         return importlib.import_module(module)
@@ -91,7 +91,7 @@ class Paths(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=128)
 def _matcher(pattern: str) -> Any:
-    glob = imported("wcmatch.glob", "a glob", "wcmatch", "memory")
+    glob = import_extra("wcmatch.glob", "a glob", "wcmatch", "memory")
     flags = glob.FORCEUNIX | glob.GLOBSTAR | glob.DOTGLOB | glob.BRACE
     try:
         return glob.compile(pattern, flags=flags, limit=BRANCHES_MAX)
@@ -100,7 +100,7 @@ def _matcher(pattern: str) -> Any:
         raise BadValue("glob", f"{pattern!r:.80} ({error})", remedy) from error
 
 
-def checked(pattern: str) -> str:
+def check_glob(pattern: str) -> str:
     """Return a glob after a check that bounds its cost. Raises BadValue."""
     if not pattern or "\0" in pattern:
         raise BadValue("glob", f"{pattern!r:.80}", "give a pattern such as 'skills/**'")
@@ -115,7 +115,7 @@ def checked(pattern: str) -> str:
 
 def matches(path: str, pattern: str) -> bool:
     """Return whether a path matches a glob. Raises BadValue, ExtraMissing."""
-    return bool(_matcher(checked(pattern)).match(path))
+    return bool(_matcher(check_glob(pattern)).match(path))
 
 
 def paths_matching(paths: Iterable[str], pattern: str, *, limit: int = PATHS_MAX) -> Paths:
@@ -124,7 +124,7 @@ def paths_matching(paths: Iterable[str], pattern: str, *, limit: int = PATHS_MAX
     """
     if limit < 1:
         raise BadValue("limit", f"{limit}", "give 1 or more")
-    matcher = _matcher(checked(pattern))
+    matcher = _matcher(check_glob(pattern))
     found: list[str] = []
     for path in sorted(paths):
         if matcher.match(path):
@@ -187,7 +187,7 @@ class Lines(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def _compiled(pattern: str, *, ignore_case: bool, literal: bool) -> Any:
-    re2 = imported("re2", "grep", "google-re2", "memory")
+    re2 = import_extra("re2", "grep", "google-re2", "memory")
     options = re2.Options()
     options.max_mem = MEMORY_BYTES_MAX
     options.log_errors = False
@@ -343,7 +343,7 @@ def _unit(vector: list[float]) -> list[float]:
 def _loaded() -> tuple[Any, str]:
     """Load the model; return it with the digest of its sources."""
     with _loading, _LoggingKept():
-        package = imported("wordllama", "search by meaning", "wordllama", "semantic")
+        package = import_extra("wordllama", "search by meaning", "wordllama", "semantic")
         folder = Path(package.__file__).parent
         # It finds its tokenizer without a download only if the cache is its own folder.
         model = package.WordLlama.load(_CONFIG, cache_dir=folder, dim=DIMS, disable_download=True)
@@ -409,7 +409,7 @@ class Ranked(msgspec.Struct, frozen=True):
     excerpt: str = ""
 
 
-class Found(msgspec.Struct, frozen=True):
+class SearchResult(msgspec.Struct, frozen=True):
     """Result of a search.
 
     Attributes:
@@ -492,7 +492,7 @@ def search(
     glob: str = "",
     kind: MemoryKind | str = "",
     limit: int = HITS_MAX,
-) -> Found:
+) -> SearchResult:
     """Return the files of a tree that match a question, best first.
 
     Args:
@@ -522,10 +522,10 @@ def search(
         tree = {path: text for path, text in tree.items() if kind_of(path) is target}
     orders = [
         [Ranked(*each) for each in ranker.ranked(tree, question, max(limit + 1, DEPTH))]
-        for ranker in _asked(way, rankers)
+        for ranker in _rankers_for(way, rankers)
     ]
-    hits = orders[0] if len(orders) == 1 else fused(orders)
-    return Found(hits[:limit], way.value, more=len(hits) > limit)
+    hits = orders[0] if len(orders) == 1 else fuse(orders)
+    return SearchResult(hits[:limit], way.value, more=len(hits) > limit)
 
 
 def _kind(name: MemoryKind | str) -> MemoryKind:
@@ -553,14 +553,14 @@ def _way(by: By | str | None, rankers: Rankers) -> By:
     return way
 
 
-def _asked(way: By, rankers: Rankers) -> list[Ranker]:
+def _rankers_for(way: By, rankers: Rankers) -> list[Ranker]:
     targets = {By.WORDS: [rankers.words], By.MEANING: [], By.BOTH: [rankers.words]}[way]
     if way is not By.WORDS and rankers.meaning is not None:
         targets.append(rankers.meaning)
     return targets
 
 
-def fused(orders: Sequence[Sequence[Ranked]]) -> list[Ranked]:
+def fuse(orders: Sequence[Sequence[Ranked]]) -> list[Ranked]:
     """Fuse several orders: each file scores 1 / (60 + rank) in each; ties are ordered by path."""
     scores: dict[str, float] = {}
     excerpts: dict[str, str] = {}

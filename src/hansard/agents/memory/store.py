@@ -15,7 +15,7 @@ import msgspec
 
 from hansard.agents.errors import Blocked
 from hansard.agents.memory import drafts
-from hansard.agents.memory.drafts import Op, worked_out
+from hansard.agents.memory.drafts import Op, apply_ops
 from hansard.agents.memory.reading import (
     MemoryEntry,
     MemoryVersion,
@@ -24,7 +24,7 @@ from hansard.agents.memory.reading import (
     undo_of,
 )
 from hansard.agents.memory.sight import EVERYTHING, VisibilityFilter
-from hansard.agents.memory.write import Validate, checked, packed, validated
+from hansard.agents.memory.write import Validate, check_change, find_problems, pack
 from hansard.agents.steps.scope import guard_secrets
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
@@ -98,7 +98,7 @@ class MemoryStore:
         workspace: Workspace,
         space: str,
         *,
-        validate: Validate | None = validated,
+        validate: Validate | None = find_problems,
         sight: VisibilityFilter = EVERYTHING,
     ) -> None:
         self._sight = sight
@@ -256,9 +256,9 @@ class MemoryStore:
         """
 
         def changes(state: MemoryState) -> Sequence[FileChange]:
-            return worked_out(self.space, state, ops, seen)
+            return apply_ops(self.space, state, ops, seen)
 
-        touched = drafts.touched(ops)
+        touched = drafts.touched_paths(ops)
         return await self.change_files(
             changes, touched, by, because, sources, label=label, commit=commit
         )
@@ -298,7 +298,7 @@ class MemoryStore:
             files = tuple(await self._memories.using(lambda: changes(seen), first))
             self._sight.demand_changes(self.space, files)
             command = MemoryChanged(files=files, because=because, sources=tuple(sources))
-            events = await checked(
+            events = await check_change(
                 self._workspace,
                 self._sight,
                 self.space,
@@ -311,7 +311,7 @@ class MemoryStore:
             if not events:
                 return None
             await self._demand_unasked(state, files, label)
-            stored, blobs = packed(files)
+            stored, blobs = pack(files)
             for blob in blobs:
                 await self._workspace.blobs.put(blob)
             made = msgspec.structs.replace(command, files=stored)
@@ -353,7 +353,7 @@ class MemoryStore:
 
     async def remember(self, text: str, by: str, path: str, sources: Sequence[str] = ()) -> int:
         """Append an item to a file's list; return the resulting version of the space."""
-        return await self.change([drafts.remembered(path, text)], by, "to be remembered", sources)
+        return await self.change([drafts.remember(path, text)], by, "to be remembered", sources)
 
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> bool:
         """Set whether changes need approval; return False if that was already set. Raises

@@ -23,9 +23,9 @@ from hansard.agents.memory.operations import MemoryFlows
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
 from hansard.agents.memory.search import (
     Embedder,
-    Found,
     Rankers,
     SearchOptions,
+    SearchResult,
     grep,
     paths_matching,
     search,
@@ -190,7 +190,7 @@ class AsyncMemory(OfAgent):
             BadValue: The text is empty, or the path is invalid.
             MemoryConflict, MemoryInvalid, Blocked: As `create`.
         """
-        await self._change([drafts.remembered(path, text)], "to be remembered", space, sources)
+        await self._change([drafts.remember(path, text)], "to be remembered", space, sources)
 
     async def command(self, text: str, *, path: str = AGENTS, space: str | None = None) -> str:
         """Run the memory command in a user's message: `/remember TEXT` adds a line as `remember`
@@ -255,7 +255,7 @@ class AsyncMemory(OfAgent):
 
     async def search(
         self, question: str, *, embedder: Embedder | None = None, **options: Unpack[SearchOptions]
-    ) -> Found:
+    ) -> SearchResult:
         """Return the files that match a question and that this agent may see, best first.
 
         Args:
@@ -454,7 +454,7 @@ class AsyncMemorySpace(SpaceOnLoop):
 
     async def search(
         self, question: str, *, embedder: Embedder | None = None, **options: Unpack[SearchOptions]
-    ) -> Found:
+    ) -> SearchResult:
         """Return the files of the space that match a question, best first; as a session's
         `search`.
         """

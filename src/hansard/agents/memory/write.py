@@ -12,7 +12,7 @@ import msgspec
 
 from hansard.agents.errors import Blocked
 from hansard.agents.memory import drafts
-from hansard.agents.memory.drafts import Op, worked_out
+from hansard.agents.memory.drafts import Op, apply_ops
 from hansard.agents.memory.sight import VisibilityFilter
 from hansard.agents.memory.validation.tree import problems_of_change
 from hansard.agents.steps import payloads
@@ -83,7 +83,7 @@ async def tools_on_record(workspace: Workspace, texts: Iterable[str]) -> dict[st
     """
     found: dict[str, set[str]] = {}
     for url in dict.fromkeys(url for text in texts for url in _urls(text)):
-        names = await _listed(workspace, url)
+        names = await _recorded_tools(workspace, url)
         if names:
             found[url] = names
     return found
@@ -100,19 +100,19 @@ def _urls(text: str) -> list[str]:
         return []
 
 
-async def _listed(workspace: Workspace, url: str) -> set[str]:
+async def _recorded_tools(workspace: Workspace, url: str) -> set[str]:
     host = host_of(url)
     runs = await workspace.runs() if host else []
     question = [run for run, life in runs if host in str(life.labels.get(LABEL, "")).split()]
     for run in question[:RUNS_MAX]:
         view = await workspace.states.run(run)
         for state in view.agents.values():
-            if names := await _in(workspace.blobs, state, url):
+            if names := await _newest_tools(workspace.blobs, state, url):
                 return names
     return set()
 
 
-async def _in(blobs: Blobs, state: AgentState, url: str) -> set[str]:
+async def _newest_tools(blobs: Blobs, state: AgentState, url: str) -> set[str]:
     """Return the tools of the newest list recorded by an agent, all pages together; none if that
     list is incomplete.
     """
@@ -177,7 +177,7 @@ Validate = Callable[[MemoryState, Sequence[str]], list[Problem]]
 """Return the problems of the changed files in the state after a change."""
 
 
-def packed(changes: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], list[bytes]]:
+def pack(changes: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], list[bytes]]:
     """Return the files of a change as recorded, and their blobs: large edits, and the largest ones
     of a change that is large in total.
     """
@@ -188,7 +188,7 @@ def packed(changes: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], list[
     return files, made.blobs
 
 
-def validated(
+def find_problems(
     state: MemoryState,
     changed: Sequence[str],
     offered: Mapping[str, Collection[str]] | None = None,
@@ -199,7 +199,7 @@ def validated(
     return problems_of_change(state, changed, offered)
 
 
-async def validating(
+async def validator(
     workspace: Workspace, state: MemoryState, changes: Sequence[FileChange]
 ) -> Validate:
     """Return the check of the files after a change; a `tools.json` is also checked against the
@@ -213,10 +213,10 @@ async def validating(
     await workspace.memories.load(stood for _, stood in named)
     texts = [spaces.text_after(*each) for each in named]
     offered = await tools_on_record(workspace, texts) if texts else None
-    return functools.partial(validated, offered=offered)
+    return functools.partial(find_problems, offered=offered)
 
 
-async def checked(
+async def check_change(
     workspace: Workspace,
     sight: VisibilityFilter,
     name: str,
@@ -224,7 +224,7 @@ async def checked(
     command: MemoryChanged,
     refusals: int,
     scrub: Scrub | None = None,
-    validate: Validate | None = validated,
+    validate: Validate | None = find_problems,
 ) -> Sequence[MemoryEvent]:
     """Return the events of a change, after every check; none if it changes nothing.
 
@@ -250,9 +250,9 @@ async def checked(
     await workspace.memories.load(
         state.files.get(each.was or each.path) for each in command.files if each.after
     )
-    if validate is validated and not sight.is_limited:
+    if validate is find_problems and not sight.is_limited:
         # A list of all recorded tools would reveal the calls of other runs to a limited role.
-        validate = await validating(workspace, state, command.files)
+        validate = await validator(workspace, state, command.files)
     named = [path for each in command.files for path in (each.path, each.was)]
     check_names("memory", {"path": named}, scrub)
     changed = [each.path for each in command.files if each.after]
@@ -347,8 +347,8 @@ class MemoryWrite(JointWrite):
         seen = await self._sight.of(plan.space, state)
         changes = self._frozen
         if changes is None:
-            first = [seen.file_or_none(path) for path in drafts.touched(plan.ops)]
-            work = functools.partial(worked_out, plan.space, seen, plan.ops, plan.seen)
+            first = [seen.file_or_none(path) for path in drafts.touched_paths(plan.ops)]
+            work = functools.partial(apply_ops, plan.space, seen, plan.ops, plan.seen)
             changes = await self._memories.using(work, first)
             self._demand_unasked(state, changes)
         self._sight.demand_changes(plan.space, changes)
@@ -360,7 +360,7 @@ class MemoryWrite(JointWrite):
             run=self._agent.run,
             step=self._call.number,
         )
-        events = await checked(
+        events = await check_change(
             self._engine.workspace,
             self._sight,
             plan.space,
@@ -396,7 +396,7 @@ class MemoryWrite(JointWrite):
 
     async def _stored(self, change: MemoryChanged) -> MemoryChanged:
         """Return a change as it is recorded, after storing its blobs."""
-        files, blobs = packed(change.files)
+        files, blobs = pack(change.files)
         for blob in blobs:
             await self._blobs.put(blob)
         return msgspec.structs.replace(change, files=files)

@@ -262,7 +262,7 @@ class RemoteStore:
 
     async def remember(self, text: str, by: str, path: str, sources: Sequence[str] = ()) -> int:
         """Add an item to a file's list."""
-        return await self.change([drafts.remembered(path, text)], by, "to be remembered", sources)
+        return await self.change([drafts.remember(path, text)], by, "to be remembered", sources)
 
     async def revert(self, change: str, by: Any, because: str = "") -> int:
         """Undo a change; return 0."""

@@ -16,7 +16,7 @@ import msgspec
 from hansard.agents.memory import write
 from hansard.agents.memory.portable import folders, harnesses, imports
 from hansard.agents.memory.portable.imports import difference
-from hansard.agents.memory.search import imported
+from hansard.agents.memory.search import import_extra
 from hansard.agents.memory.validation.json_files import Tool, tools_of
 from hansard.agents.memory.validation.texts import Link, of_space
 from hansard.agents.policy import gate as gates
@@ -140,7 +140,7 @@ async def named_tools(workspace: Workspace, name: str) -> list[Tool]:
 
 
 def _names_tools(path: str) -> bool:
-    return harnesses.is_said(path) and path.rsplit("/", maxsplit=1)[-1] == TOOLS
+    return harnesses.is_agent_setting(path) and path.rsplit("/", maxsplit=1)[-1] == TOOLS
 
 
 def run_folder(
@@ -176,7 +176,7 @@ def run_folder(
         AgentFailed: deepagents or the model's SDK raised; start it again with the run.
         NeedsSettling: The outcome of a step must be settled first.
     """
-    deep = imported(
+    deep = import_extra(
         "hansard.integrations.memory.deep_agent", "hansard agent run", "deepagents", "agent"
     )
     value = rules or Rules()

@@ -332,7 +332,7 @@ def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffec
 def _read(session: Session) -> AgentFiles:
     """Read the agent's files in steps: a resumed run sees them as they were."""
     paths = session.memory.ls()
-    texts = {path: session.memory.view(path) for path in paths if harnesses.is_said(path)}
+    texts = {path: session.memory.view(path) for path in paths if harnesses.is_agent_setting(path)}
     return harnesses.agent_in(texts, paths)
 
 

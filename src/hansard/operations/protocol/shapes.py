@@ -14,7 +14,7 @@ from hansard.agents.artifacts.prompts import Prompt
 from hansard.agents.board.operations import BoardEntry
 from hansard.agents.experiments.plans import Arm
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
-from hansard.agents.memory.search import Found
+from hansard.agents.memory.search import SearchResult
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.team.tasks import Mail, Task, TaskEntry
 from hansard.bus.clock import Slices
@@ -86,7 +86,7 @@ def _fields(found: Any) -> Any:
             return {"position": found.position, "rows": _fields(found.rows)}
         case PromptReport() | PromptEvidence():
             return msgspec.to_builtins(found)
-        case MemoryEntry() | MemoryVersion() | MemoryNews() | BlamedLine() | Found():
+        case MemoryEntry() | MemoryVersion() | MemoryNews() | BlamedLine() | SearchResult():
             return msgspec.to_builtins(found)
         case Shown() | KeptCaches() | ActionsLog():
             return msgspec.to_builtins(found, builtin_types=(bytes, datetime, date, time, Decimal))

@@ -52,7 +52,7 @@ class Mark(msgspec.Struct, frozen=True):
     harness: Harness = Harness.AGENTS_MD
 
 
-class Committed(msgspec.Struct, frozen=True):
+class CommitResult(msgspec.Struct, frozen=True):
     """Result of a commit.
 
     Attributes:
@@ -77,7 +77,7 @@ async def checkout(
     harness cannot express. Raises BadFolder, BadName, ExtraMissing.
     """
     state = await workspace.memories.whole(space)
-    made = harnesses.exported(of_space(state.files), harness)
+    made = harnesses.export(of_space(state.files), harness)
     mark = Mark(space, state.version, harness)
     folders.write(folder, {**made.tree, MARK: _encoded(mark)})
     return mark, made.notes
@@ -85,7 +85,7 @@ async def checkout(
 
 async def commit(
     workspace: Workspace, folder: Path, *, because: str = "", by: str = OS_USER
-) -> Committed:
+) -> CommitResult:
     """Commit a folder's changes to its space, then update the folder to the space's new version.
 
     Raises MemoryConflict (with both texts), MemoryInvalid, BadFolder, BadValue, ExtraMissing; the
@@ -97,7 +97,7 @@ async def commit(
         before = await workspace.memories.whole(mark.space, f"@{mark.version}")
         base = of_space(before.files)
         current = folders.read(folder)
-        targets = difference(base, harnesses.imported(current, mark.harness, base))
+        targets = difference(base, harnesses.import_tree(current, mark.harness, base))
         seen = {path: file.digest for path, file in before.files.items()}
         if targets:
             await change(workspace, mark.space, targets, seen=seen, because=because, by=by)
@@ -106,7 +106,7 @@ async def commit(
         if not left:
             _replace(folder / MARK, _encoded(Mark(mark.space, now.version, mark.harness)))
         version = mark.version if left else now.version
-        return Committed(mark.space, version, sorted(targets), brought, left)
+        return CommitResult(mark.space, version, sorted(targets), brought, left)
 
 
 def _sweep(folder: Path) -> None:
@@ -156,7 +156,7 @@ def _bring(
     """
     brought: list[str] = []
     left: list[str] = []
-    tree = harnesses.exported(of_space(now.files), harness).tree
+    tree = harnesses.export(of_space(now.files), harness).tree
     targets = {path: content for path, content in tree.items() if not folders.is_left_out(path)}
     # Settings are not updated, so a person's own are not deleted either.
     own = {path: content for path, content in current.items() if configures_harness(path)}

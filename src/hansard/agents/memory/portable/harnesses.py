@@ -143,7 +143,7 @@ def _marked(lines: list[str], text: str) -> bytes:
     return f"---\n{front}\n---\n{text}".encode()
 
 
-def _model_told(subagent: Subagent, separator: str, notes: list[str]) -> str | None:
+def _qualified_model(subagent: Subagent, separator: str, notes: list[str]) -> str | None:
     """Return the subagent's model with its provider, or None if only Claude Code knows it; add a
     note then.
     """
@@ -159,7 +159,7 @@ def _model_told(subagent: Subagent, separator: str, notes: list[str]) -> str | N
 
 def model_of(subagent: Subagent) -> str | None:
     """Return the subagent's model as `provider:model`; None for its parent's."""
-    return _model_told(subagent, ":", [])
+    return _qualified_model(subagent, ":", [])
 
 
 def _others(subagent: Subagent) -> list[str]:
@@ -170,7 +170,7 @@ def deepagents(subagent: Subagent) -> tuple[list[str], bytes, bytes]:
     """Return notes on the fields left out, `agent.json` and `AGENTS.md`."""
     notes = _others(subagent)
     agent = {"description": subagent.description}
-    model = _model_told(subagent, ":", notes)
+    model = _qualified_model(subagent, ":", notes)
     if model is not None:
         agent["model"] = model
     if subagent.tools is not None:
@@ -182,7 +182,7 @@ def opencode(subagent: Subagent) -> tuple[list[str], bytes]:
     """Return notes on the fields left out, and the file; tools that it may not use are denied."""
     notes = _others(subagent)
     lines = [f"description: {_quoted(subagent.description)}", "mode: subagent"]
-    model = _model_told(subagent, "/", notes)
+    model = _qualified_model(subagent, "/", notes)
     if model is not None:
         lines.append(f"model: {model}")
     if subagent.tools is not None:
@@ -216,7 +216,7 @@ def codex(subagent: Subagent) -> tuple[list[str], bytes]:
     """
     notes = _others(subagent)
     lines = [f"name = {_toml(subagent.name)}", f"description = {_toml(subagent.description)}"]
-    model = _model_told(subagent, "/", notes)
+    model = _qualified_model(subagent, "/", notes)
     if model is not None:
         lines.append(f"model = {_toml(model)}")
     if subagent.tools is not None:
@@ -324,7 +324,7 @@ class AgentFiles(msgspec.Struct, frozen=True):
         return list(dict.fromkeys(tool for tools in of_all for tool in tools))
 
 
-def is_said(path: str) -> bool:
+def is_agent_setting(path: str) -> bool:
     """Return whether a file holds settings of the agent that are read before it starts."""
     parts = path.split("/")
     if parts[0] != SUBAGENTS:
@@ -421,7 +421,7 @@ class Harness(StrEnum):
     CODEX = "codex"
 
 
-class Exported(msgspec.Struct, frozen=True):
+class HarnessFolder(msgspec.Struct, frozen=True):
     """A folder in the format of a harness.
 
     Attributes:
@@ -462,7 +462,7 @@ _SUBAGENT = re.compile(r"subagents/([^/]+)\.md")
 _SUBAGENT_FOLDER = re.compile(r"subagents/([^/]+)/(agent\.json|AGENTS\.md)")
 
 
-def exported(space: Tree, harness: Harness, *, settings: bool = False) -> Exported:
+def export(space: Tree, harness: Harness, *, settings: bool = False) -> HarnessFolder:
     """Export a space's tree in the format of a harness; files that configure the harness itself
     only with `settings`. Raises ExtraMissing.
     """
@@ -473,10 +473,10 @@ def exported(space: Tree, harness: Harness, *, settings: bool = False) -> Export
     for path in () if settings else sorted(filter(paths.configures_harness, tree)):
         del tree[path]
         notes.append(f"{path} configures the harness and is left out: export it with --settings")
-    return Exported(tree, notes)
+    return HarnessFolder(tree, notes)
 
 
-def imported(folder: Tree, harness: Harness, space: Tree | None = None) -> Tree:
+def import_tree(folder: Tree, harness: Harness, space: Tree | None = None) -> Tree:
     """Import a harness's folder into a space's tree. `space` is the current tree, if any: exported
     files that are unchanged keep their content there. Raises ExtraMissing.
     """

@@ -27,7 +27,7 @@ from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.validation import tree as validation
 from hansard.agents.memory.validation.texts import Executable, Link, Tree, of_space
 from hansard.agents.memory.validation.tree import WARNINGS, faults, problems
-from hansard.agents.memory.write import validated
+from hansard.agents.memory.write import find_problems
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.domain import ids
@@ -52,11 +52,11 @@ from hansard.domain.memory.space import (
     formed,
 )
 
-Wanted = Mapping[str, bytes | Link | None]
+TargetFiles = Mapping[str, bytes | Link | None]
 """Required content at each path; None for no file."""
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class ClaimedOrigin(msgspec.Struct, frozen=True):
     """Author and time of a change, as another system claims them.
 
     Attributes:
@@ -71,12 +71,12 @@ class Claimed(msgspec.Struct, frozen=True):
 async def change(  # noqa: PLR0913 -- all are fields of a change
     workspace: Workspace,
     space: str,
-    command: Wanted,
+    command: TargetFiles,
     *,
     seen: Mapping[str, str] | None = None,
     because: str = "",
     by: str = OS_USER,
-    claimed: Claimed | None = None,
+    claimed: ClaimedOrigin | None = None,
     trailer: str = "",
     keep: bool = False,
 ) -> int:
@@ -104,7 +104,7 @@ async def change(  # noqa: PLR0913 -- all are fields of a change
         _demand_valid(space, state, command, keep=keep)
         # An unchanged file makes no commit, but the last part must make one, for the trailer.
         texts = {path: text for path, text in texts.items() if not _is_so(state, path, text)}
-    store = MemoryStore(workspace, space, validate=_readable if keep else validated)
+    store = MemoryStore(workspace, space, validate=_readable if keep else find_problems)
     actor = Actor(by, (claimed.author,) if claimed is not None else ())
     at = claimed.at if claimed is not None else None
     version = state.version
@@ -140,7 +140,7 @@ def _is_so(state: MemoryState, path: str, text: _Text | None) -> bool:
     return found == (digest_of(*text) if text is not None else None)
 
 
-def _demand_valid(space: str, state: MemoryState, command: Wanted, *, keep: bool) -> None:
+def _demand_valid(space: str, state: MemoryState, command: TargetFiles, *, keep: bool) -> None:
     after: dict[str, bytes | Link] = of_space(state.files)
     for path, content in command.items():
         after.pop(path, None)
@@ -269,7 +269,7 @@ def git_changes(
 
     Raises BadFolder: no repository, no git, a missing commit, a file that is too large.
     """
-    listed = _asked(
+    listed = _git_output(
         repository,
         *("rev-list", "--reverse", "--first-parent", f"--max-count={COMMITS_MAX + 1}"),
         *("--end-of-options", f"{revision}^{{commit}}", "--"),
@@ -323,7 +323,7 @@ def _files(
 ) -> dict[str, bytes | Link | None]:
     """Return the changes from one commit to the next, without submodules."""
     since = (before.decode(), commit.decode()) if before else ("--root", commit.decode())
-    raw = _asked(
+    raw = _git_output(
         repository,
         "diff-tree",
         "-r",
@@ -380,13 +380,13 @@ class _Cat:
 
 @contextlib.contextmanager
 def _cat(repository: Path) -> Generator[_Cat]:
-    with _started(repository, "cat-file", "--batch") as process:
+    with _git_process(repository, "cat-file", "--batch") as process:
         yield _Cat(repository, cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout))
 
 
-def _asked(repository: Path, *arguments: str) -> bytes:
+def _git_output(repository: Path, *arguments: str) -> bytes:
     """Run git and return its whole output. Raises BadFolder."""
-    with _started(repository, *arguments) as process:
+    with _git_process(repository, *arguments) as process:
         answer = cast("BinaryIO", process.stdout).read(ANSWER_BYTES_MAX + 1)
         if len(answer) > ANSWER_BYTES_MAX:
             fact = f"has a commit of which git says more than {ANSWER_BYTES_MAX:,} bytes"
@@ -398,7 +398,7 @@ def _asked(repository: Path, *arguments: str) -> bytes:
 
 
 @contextlib.contextmanager
-def _started(repository: Path, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
+def _git_process(repository: Path, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -437,7 +437,7 @@ LISTED_MAX = 5
 AUTHOR_CHARS_MAX = 200
 
 
-class Imported(msgspec.Struct, frozen=True):
+class ImportResult(msgspec.Struct, frozen=True):
     """Result of an import.
 
     Attributes:
@@ -468,7 +468,7 @@ async def import_folder(  # noqa: PLR0913 -- the options of its command
     keep: bool = False,
     because: str = "",
     by: str = OS_USER,
-) -> Imported:
+) -> ImportResult:
     """Import the files of a harness's folder into a space as one change.
 
     `replace`: delete all other files that a folder can show (`folders.is_left_out`). `leave_out`:
@@ -482,11 +482,11 @@ async def import_folder(  # noqa: PLR0913 -- the options of its command
     found = folders.read(folder, unread=left_out if leave_out else None)
     state = await workspace.memories.whole(space)
     base = of_space(state.files)
-    targets = difference(base, harnesses.imported(found, harness, base))
+    targets = difference(base, harnesses.import_tree(found, harness, base))
     if not replace:
         targets = {path: content for path, content in targets.items() if content is not None}
     if leave_out:
-        targets, invalid = _checked(targets, dict(base), keep=keep)
+        targets, invalid = _apply_valid(targets, dict(base), keep=keep)
         left_out += invalid
     after = {**base, **{path: content for path, content in targets.items() if content is not None}}
     found_there = problems(after, only=targets)
@@ -499,7 +499,7 @@ async def import_folder(  # noqa: PLR0913 -- the options of its command
         )
     seen = {path: file.digest for path, file in state.files.items()}
     version = await change(workspace, space, targets, seen=seen, because=because, by=by, keep=keep)
-    return Imported(
+    return ImportResult(
         space, version, int(version != state.version), sorted(targets), left_out, warnings
     )
 
@@ -517,7 +517,7 @@ async def import_git(
     leave_out: bool = False,
     keep: bool = False,
     by: str = "import",
-) -> Imported:
+) -> ImportResult:
     """Import each commit of a history as a change, with its author and time as claimed. Continues
     after the newest commit that a change of the space names, so a killed import can be run again,
     and a commit without changes in between is not applied over later ones.
@@ -532,12 +532,12 @@ async def import_git(
     previous state; `keep`: they are kept; otherwise BadFolder lists them. Raises as
     `import_folder`.
     """
-    done = await _done(workspace, space)
+    done = await _imported_commits(workspace, space)
     state = await workspace.memories.whole(space)
     tree = of_space(state.files)
     left_out: list[str] = []
     for each in git_changes(repository, revision, done=done):
-        _, value = _checked(each.files, tree, each.commit, keep=keep)
+        _, value = _apply_valid(each.files, tree, each.commit, keep=keep)
         left_out += value
     if left_out and not leave_out:
         more = f" (and {len(left_out) - LISTED_MAX:,} more)" if len(left_out) > LISTED_MAX else ""
@@ -556,30 +556,30 @@ async def _make(
     by: str,
     *,
     keep: bool,
-) -> Imported:
+) -> ImportResult:
     state = await workspace.memories.whole(space)
     tree, version = of_space(state.files), state.version
     files: set[str] = set()
     changes = 0
     for each in git_changes(repository, revision, done=done):
-        target, _ = _checked(each.files, tree, keep=keep)
+        target, _ = _apply_valid(each.files, tree, keep=keep)
         after = await change(
             workspace,
             space,
             target,
             because=each.message[: BECAUSE_MAX - 100],
             by=by,
-            claimed=Claimed(_author(each.author), each.at.isoformat()),
+            claimed=ClaimedOrigin(_author(each.author), each.at.isoformat()),
             trailer=f"{TRAILER}{each.commit}",
             keep=keep,
         )
         changes += after != version
         version = after
         files |= target.keys()
-    return Imported(space, version, changes, sorted(files), left_out)
+    return ImportResult(space, version, changes, sorted(files), left_out)
 
 
-async def _done(workspace: Workspace, space: str) -> set[str]:
+async def _imported_commits(workspace: Workspace, space: str) -> set[str]:
     """Return the commits named in changes of a space."""
     return {
         each.event.because.rpartition(TRAILER)[2]
@@ -588,8 +588,8 @@ async def _done(workspace: Workspace, space: str) -> set[str]:
     }
 
 
-def _checked(
-    files: Wanted, tree: dict[str, bytes | Link], commit: str = "", *, keep: bool = False
+def _apply_valid(
+    files: TargetFiles, tree: dict[str, bytes | Link], commit: str = "", *, keep: bool = False
 ) -> tuple[dict[str, bytes | Link | None], list[str]]:
     """Apply the valid changes to a tree; return them, and a note for each one left out."""
     targets = {path: content for path, content in files.items() if content is not None}

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.memory.validation.texts import library, shown
+from hansard.agents.memory.validation.texts import library, shorten
 from hansard.domain.memory.events import Problem
 
 DEPTH_MAX = 32
@@ -157,9 +157,9 @@ def tools_problems(
     for key in read.value.get("interrupt_config", {}):
         if key not in seen:
             line = read.lines["interrupt_config", key]
-            some = shown(", ".join(seen)) or "there are none"
+            some = shorten(", ".join(seen)) or "there are none"
             found.append(
-                Problem(path, line, "tools.interrupt", shown(key), f"a tool named above: {some}")
+                Problem(path, line, "tools.interrupt", shorten(key), f"a tool named above: {some}")
             )
     return found
 
@@ -179,12 +179,12 @@ def _read(path: str, text: str, schema: Mapping[str, Any], kind: str) -> Read | 
         return [Problem(path, error.line, "json.depth", "deeper", f"at most {DEPTH_MAX} levels")]
     except _Twice as error:
         line = _second(text, error.key)
-        return [Problem(path, line, "json.duplicate-key", shown(error.key), "each name once")]
+        return [Problem(path, line, "json.duplicate-key", shorten(error.key), "each name once")]
     except json.JSONDecodeError as error:
         stood = text.split("\n")[error.lineno - 1]
-        return [Problem(path, error.lineno, "json.syntax", shown(stood), f"JSON: {error.msg}")]
+        return [Problem(path, error.lineno, "json.syntax", shorten(stood), f"JSON: {error.msg}")]
     except ValueError as error:
-        return [Problem(path, 1, "json.number", shown(str(error)), "a number of JSON")]
+        return [Problem(path, 1, "json.number", shorten(str(error)), "a number of JSON")]
     checker = library("jsonschema").Draft202012Validator(schema)
     found = [_problem_of(path, kind, lines, error) for error in checker.iter_errors(value)]
     return sorted(found) if found else Read(value, lines)
@@ -203,7 +203,7 @@ def _problem_of(path: str, kind: str, lines: Mapping[Place, int], error: Any) ->
         if rule == "required":
             text = ", ".join(target)
         allowed = _ALLOWED[rule].format(text)
-    return Problem(path, lines.get(place, 1), f"{kind}.{rule}", shown(stood), allowed)
+    return Problem(path, lines.get(place, 1), f"{kind}.{rule}", shorten(stood), allowed)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

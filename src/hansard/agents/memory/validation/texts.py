@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.memory.search import imported
+from hansard.agents.memory.search import import_extra
 from hansard.domain.memory.events import Problem
 from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryFile
 
@@ -83,10 +83,10 @@ _PACKAGES = {"yaml": "PyYAML", "frontmatter": "python-frontmatter", "markdown_it
 def library(name: str) -> Any:
     """Import a module of the extra. Raises ExtraMissing."""
     top = name.partition(".")[0]
-    return imported(name, "checking memory files", _PACKAGES.get(top, top), "memory")
+    return import_extra(name, "checking memory files", _PACKAGES.get(top, top), "memory")
 
 
-def shown(value: str) -> str:
+def shorten(value: str) -> str:
     """Return an invalid value, shortened to one line."""
     line = " ".join(value.split())
     return line if len(line) <= STOOD_CHARS_MAX else f"{line[: STOOD_CHARS_MAX - 3]}..."
@@ -127,7 +127,7 @@ def text_in(path: str, content: bytes) -> str | Problem:
             path,
             _line(content, error.start),
             "file.encoding",
-            shown(f"byte 0x{content[error.start]:02x} at {error.start:,}"),
+            shorten(f"byte 0x{content[error.start]:02x} at {error.start:,}"),
             "save it as UTF-8",
         )
 
@@ -190,7 +190,7 @@ class _Bad(Exception):
 
     def __init__(self, line: int, rule: str, stood: str, allowed: str) -> None:
         super().__init__(rule)
-        self.found = (line, rule, shown(stood), allowed)
+        self.found = (line, rule, shorten(stood), allowed)
 
 
 def front_matter(path: str, text: str, *, flow: bool) -> FrontMatter | Problem:
@@ -200,7 +200,7 @@ def front_matter(path: str, text: str, *, flow: bool) -> FrontMatter | Problem:
     if begins is None:
         first = text.partition("\n")[0]
         return Problem(
-            path, 1, "frontmatter.missing", shown(first), f"{MARK!r} alone, then 'name: ...'"
+            path, 1, "frontmatter.missing", shorten(first), f"{MARK!r} alone, then 'name: ...'"
         )
     try:
         front, body = handler.split(text)
@@ -348,7 +348,7 @@ class Checked(msgspec.Struct):
     def bad(self, field: str, rule: str, stood: str, allowed: str) -> None:
         """There is something wrong with a field."""
         line = self.fields.lines.get(field, 1)
-        self.found.append(Problem(self.path, line, f"{self.kind}.{rule}", shown(stood), allowed))
+        self.found.append(Problem(self.path, line, f"{self.kind}.{rule}", shorten(stood), allowed))
 
     def known(self, names: Collection[str]) -> None:
         """Only these fields may be there."""
@@ -400,7 +400,7 @@ class Checked(msgspec.Struct):
         for word, line in words:
             if not pattern.fullmatch(word):
                 self.found.append(
-                    Problem(self.path, line, f"{self.kind}.{field}.name", shown(word), allowed)
+                    Problem(self.path, line, f"{self.kind}.{field}.name", shorten(word), allowed)
                 )
 
 

@@ -16,7 +16,7 @@ from hansard.agents.memory.validation.texts import (
     SpaceTree,
     Tree,
     library,
-    shown,
+    shorten,
     skill_problems,
     subagent_problems,
     text_in,
@@ -79,7 +79,11 @@ def import_problems(tree: Tree, changed: Collection[str]) -> list[Problem]:
             ):
                 found.append(
                     Problem(
-                        path, line, "import.outside", shown(f"@{each_text}"), "a file of this tree"
+                        path,
+                        line,
+                        "import.outside",
+                        shorten(f"@{each_text}"),
+                        "a file of this tree",
                     )
                 )
             elif target in tree:
@@ -281,10 +285,10 @@ def _path_problems(path: str) -> Iterator[Problem]:
     try:
         normal = paths.normal(path)
     except BadValue as error:
-        yield Problem(path, 0, "path", shown(ascii(path)), error.remedy)
+        yield Problem(path, 0, "path", shorten(ascii(path)), error.remedy)
         return
     if normal != path:
-        yield Problem(path, 0, "path.form", shown(path), f"the path as {normal!r}")
+        yield Problem(path, 0, "path.form", shorten(path), f"the path as {normal!r}")
 
 
 def _link_problems(
@@ -294,12 +298,12 @@ def _link_problems(
         paths.target(path, to)
         at = paths.followed(path, links)
     except BadValue as error:
-        yield Problem(path, 0, "link", shown(to), error.remedy)
+        yield Problem(path, 0, "link", shorten(to), error.remedy)
         return
     if path == at or path.startswith(f"{at}/"):
-        yield Problem(path, 0, "link", shown(to), "no folder that holds the link")
+        yield Problem(path, 0, "link", shorten(to), "no folder that holds the link")
     elif at not in names:
-        yield Problem(path, 0, "link.dangling", shown(to), "a file or folder that is there")
+        yield Problem(path, 0, "link.dangling", shorten(to), "a file or folder that is there")
 
 
 def _twins(tree: Tree, changed: set[str]) -> Iterator[Problem]:
