@@ -280,8 +280,8 @@ STATED = PriceStated(usage="input_tokens", amount=2.5, since=SINCE)
     ("other", "says"),
     [
         ({"usage": ""}, "usage name '' is not valid: "),
-        ({"amount": -0.01}, "price of input_tokens: -0.01; give what a million of it costs"),
-        ({"amount": float("inf")}, "price of input_tokens: inf; give what a million of it costs"),
+        ({"amount": -0.01}, "price of input_tokens: -0.01; give the price of a million"),
+        ({"amount": float("inf")}, "price of input_tokens: inf; give the price of a million"),
         ({"since": SINCE.replace(tzinfo=None)}, "since: 2024-10-01T00:00:00 has no zone; give one"),
         ({"currency": "usd"}, "currency: 'usd'; give its three capital letters: USD"),
         ({"currency": "US"}, "currency: 'US'; give its three capital letters: USD"),

@@ -113,7 +113,7 @@ def test_a_huge_text_is_refused():
     """By its bytes as they would be stored, with the remedy."""
     prompt.decide(prompt.initial(), draft("x" * (prompt.TEXT_BYTES_MAX - 2)))
     for text in ("x" * prompt.TEXT_BYTES_MAX, "\x01" * 20_000):
-        with pytest.raises(BadValue, match="of at most 65,536; give what is long to it"):
+        with pytest.raises(BadValue, match="of at most 65,536; pass long parts as a variable"):
             prompt.decide(prompt.initial(), draft(text))
 
 

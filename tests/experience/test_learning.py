@@ -121,7 +121,7 @@ def test_a_slip_of_the_hand_is_left_out_and_said():
     slip = msgspec.structs.replace(slip, actions=(shown(NAME), *slip.actions))
     [told] = distil.distilled([*EIGHT, slip])
     assert [(each.source, each.why) for each in told.left_out] == [
-        (slip.source, "click Name: too few others did")
+        (slip.source, "click Name: in too few demonstrations")
     ]
 
 

@@ -64,7 +64,7 @@ def ranges(places: Iterable[tuple[str, int]]) -> dict[str, str]:
     size = sum(len(stream) + len(text) for stream, text in fields.items())
     if size > SEEN_BYTES_MAX:
         fact = f"what it shows takes {size:,} bytes to name, the limit is {SEEN_BYTES_MAX:,}"
-        raise BadValue("view", fact, "look at an earlier point, or let the role see whole streams")
+        raise BadValue("view", fact, "view an earlier point, or let the role see whole streams")
     return fields
 
 

@@ -248,7 +248,8 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     `version` counts the stream's events, `epoch` the sessions of the `agent` in its `role`;
     `server_version` and `protocol_version` are those of the writer of the newest session.
     `conversation_id` is the conversation it continues, with `turns_before` turns of a user before
-    this run; `left` is how it ended (None: it has not); `total_tokens` is the use of all its calls.
+    this run; `left` is how it ended (None: it has not); `total_tokens` is the sum of its messages'
+    tokens.
     `tools` are the declared ones, by name; `edited` are their earlier declarations, oldest first,
     each with the version of its replacement (`declaration_of`). `steps` are its calls by number, up
     to `last_step`; `call_step` is the newest one that began or ended. `moment` is the last one of
@@ -429,7 +430,7 @@ def evolve(state: AgentState, event: Event) -> None:
         case StepRequested():
             state.steps[event.step] = steps.requested(event, version)
             replaced_step = state.steps.get(event.instead_of or 0)
-            if replaced_step is not None:  # what was decided about it was decided for this call
+            if replaced_step is not None:  # its verdict was a decision on this new call
                 state.steps[replaced_step.number] = msgspec.structs.replace(
                     replaced_step, verdict=None
                 )
@@ -489,7 +490,7 @@ def _requested(state: AgentState, event: steps.StepEvent) -> Step:
 
 
 def _moment(state: AgentState, moment: Moment) -> None:
-    """Let the chain of snapshots go on at the state's version."""
+    """Continue the chain of snapshots at the state's version."""
     state.moment = moment
     state.moment_before = state.moment_version
     state.moment_version = state.version
@@ -601,7 +602,7 @@ KEYS = "give id, score, reason, rejected_because"
 
 
 def alternatives(given: Iterable[object]) -> tuple[Alternative, ...]:
-    """Alternatives from dicts, texts or Alternatives. Raises BadValue."""
+    """Return alternatives from dicts, texts or Alternatives. Raises BadValue."""
     out: list[Alternative] = []
     for item in given:
         try:

@@ -225,7 +225,9 @@ def register(made: AggregateType) -> None:
             remedy = "give words and a version, such as 'order-placed.v1'"
             raise BadValue(where, f"{tag!r:.80} is no tag", remedy)
     if len(set(made.events.values())) != len(made.events):
-        raise BadValue(where, "one class has two tags", "put what was into older=, with its upcast")
+        raise BadValue(
+            where, "one class has two tags", "move the earlier tag into older=, with its upcast"
+        )
     for tag, (newer, _) in made.older.items():
         if tag in made.events or (newer not in made.events and newer not in made.older):
             fact = f"the older tag {tag!r:.80} leads to {newer!r:.80}"

@@ -120,7 +120,7 @@ SHORT = 120
 """Most characters of a value in an error's text."""
 
 ITEMS_MAX = 10_000
-"""Most items of a list, a set or an object: every reader takes all of them."""
+"""Most items of a list, a set or an object: every reader reads all of them."""
 
 INLINE_BYTES_MAX = 4 * 1024 * 1024
 """Largest state of a key, in bytes of JSON; a blob counts as its reference."""

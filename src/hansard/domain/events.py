@@ -100,7 +100,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     """The body of one JetStream message.
 
     `version` is the version of the first event; event i has version `version + i`.
-    `at` is the writer's clock (UTC); it orders nothing. `epoch` says under which right to write
+    `at` is the writer's clock (UTC); it orders nothing. `epoch` is the writer's epoch in
     an agent's stream; 0 where a stream has no epochs. `causation` is the id of the event that
     led to this commit, `correlation` an id of the caller's, `traceparent` as in W3C Trace Context.
     `stream` is given only where a name is too long for a subject, which then carries its digest.

@@ -71,7 +71,7 @@ def decide(state: PriceState, event: PriceStated) -> Sequence[PriceStated]:
     """
     ids.name("usage", event.usage)
     if not (math.isfinite(event.amount) and event.amount >= 0):
-        remedy = "give what a million of it costs, 0 or more"
+        remedy = "give the price of a million, 0 or more"
         raise BadValue(f"price of {event.usage}", f"{event.amount}", remedy)
     if event.since.utcoffset() is None:
         fact = f"{event.since.isoformat()} has no zone"

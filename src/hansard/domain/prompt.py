@@ -270,7 +270,7 @@ def _check_version(event: PromptVersionAdded) -> None:
         values.demand_text(text, kind)
     size = len(msgspec.json.encode(event.text))
     if size > TEXT_BYTES_MAX:
-        remedy = "give what is long to it as a variable, or split it into several prompts"
+        remedy = "pass long parts as a variable, or split it into several prompts"
         raise BadValue("text", f"{size:,} bytes, of at most {TEXT_BYTES_MAX:,}", remedy)
     parameters = msgspec.json.decode(bytes(event.parameters))
     if not isinstance(parameters, dict | None):

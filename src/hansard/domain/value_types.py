@@ -162,7 +162,7 @@ def made_again(tag: Any, data: Any, more: dict[str, Any]) -> Any:
         raise
     except Exception as error:
         fact = f"decode= of {tag!r:.80} raised {type(error).__name__}: {error}"
-        raise BadValue("recorded value", fact, "mend it for what is on record") from error
+        raise BadValue("recorded value", fact, "correct it for the recorded data") from error
 
 
 def fields_of(value: object) -> dict[str, Any] | None:

@@ -92,7 +92,7 @@ class RecordedText(str):
 
 def recordable(text: str, scrub: Scrub | None = None) -> str:
     """Return a text from outside as it may be recorded: short enough, in UTF-8, without secrets."""
-    scrubbed = scrub(text) if scrub is not None else text  # before a cut may leave half a secret
+    scrubbed = scrub(text) if scrub is not None else text  # first: a cut could leave half a secret
     text = scrubbed if isinstance(scrubbed, str) else f"(secret {scrubbed.name})"
     text = text.encode(errors="backslashreplace").decode()
     if len(text) > RECORDED_LENGTH_MAX:
@@ -249,7 +249,7 @@ def described(value: object, scrub: Scrub | None) -> str:
         text = ADDRESS.sub("", repr(value))
     except Exception as error:  # noqa: BLE001 -- its __repr__ is the program's: it may raise anything
         text = f"<{_name(value)}, whose repr raises {type(error).__name__}>"
-    scrubbed = scrub(text) if scrub is not None else text  # before a cut may leave half a secret
+    scrubbed = scrub(text) if scrub is not None else text  # first: a cut could leave half a secret
     text = scrubbed if isinstance(scrubbed, str) else f"<secret:{scrubbed.name}>"
     return text.encode(errors="backslashreplace").decode()[:DESCRIPTION_LENGTH_MAX]
 
@@ -399,7 +399,9 @@ def _typed(found: ValueType, value: Any, where: str, walk: _Walk, depth: int) ->
         raise BadValue(where, fact[:500], "give it in another form") from error
     if not survives:
         fact = f"a {_name(value)} that would come back as {back!r:.80}"
-        raise BadValue(where, fact, f"give it in another form, or mend what encodes {found.tag!r}")
+        raise BadValue(
+            where, fact, f"give it in another form, or correct the encoder of {found.tag!r}"
+        )
     if walk.scrub is not None:
         clean = data
         with exactly():
@@ -447,7 +449,7 @@ def _like(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
         fields = fields_of_record(value)
         if fields is not None:
             return _mapping(fields, where, walk, depth)
-        # Sets would otherwise come in an order of this process alone.
+        # Sets would otherwise have an order of this process alone.
         order: Any = None if isinstance(value, dict) else "deterministic"
         inner = msgspec.to_builtins(value, builtin_types=_KEPT, order=order)
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
@@ -559,7 +561,7 @@ def revive(value: Plain, secret: Callable[[str], object] = Secret) -> Any:
     """Return the value behind plain ones. `secret` returns the replacement for a secret, by its
     name.
 
-    Raises BadValue for an unknown tag: no other code is run for recorded data.
+    Raises BadValue for an unknown tag: nothing else is ever built from recorded data.
     """
     kind = type(value)
     if kind is dict:
@@ -598,7 +600,7 @@ def _untag(tag: str, inner: Plain, secret: Callable[[str], object]) -> Any:
             case _:
                 return _SCALARS[tag](inner)
     except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError) as error:
-        raise BadValue("recorded value", f"{tag!r} is not a tag of ours", "check it") from error
+        raise BadValue("recorded value", f"{tag!r} is no known tag", "check it") from error
 
 
 _SCALARS: dict[str, Callable[[Any], object]] = {

@@ -460,7 +460,7 @@ def _called(targets: ElementTargets, change: Callable[[str], str]) -> ElementTar
     if slotted and targets.depth and not targets.key:
         texts["key"] = slotted.group()
     if any(getattr(targets, field) != text for field, text in texts.items()):
-        texts["look"] = ""  # it is of the value that was there
+        texts["look"] = ""  # it is a digest of the recorded value
     made: ElementTargets = msgspec.structs.replace(targets, **texts)
     return made
 

@@ -137,12 +137,12 @@ def _another_place(recorded: ElementTargets, found: ElementTargets) -> str:
     if recorded.alone or _same_id(recorded, found):
         return ""
     if recorded.place == "none":
-        return "nothing on record tells it from the others that are called the same"
+        return "nothing on record distinguishes it from the others of the same name"
     if recorded.place and recorded.place != found.place:
-        return f"what is around it changed: it is {_placed(found)}, not {_placed(recorded)}"
+        return f"its place in the list changed: it is {_placed(found)}, not {_placed(recorded)}"
     anchored = recorded.in_row or recorded.place or recorded.mark
     if not anchored and (found.row or found.place or found.mark):
-        return "it is one of several that are called the same, and the record does not say which"
+        return "it is one of several of the same name, and the record does not identify which"
     if recorded.mark and recorded.mark != found.mark:
         return "its markup is another"
     return ""

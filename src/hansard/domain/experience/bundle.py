@@ -159,7 +159,7 @@ def read(raw: bytes, where: str = "the bundle") -> Bundle:
     files = _files(raw, where)
     for name in (MANIFEST, *([SIGNATURE] if SIGNATURE in files else [])):
         if name not in files:
-            raise BadValue(where, f"there is no {name}", "ask who published it for it again")
+            raise BadValue(where, f"there is no {name}", "ask its publisher for it again")
     value = _decoded(files.pop(MANIFEST), Manifest, f"{where}, {MANIFEST}")
     if value.format != FORMAT:
         fact = f"its format is {value.format!r:.80}, not {FORMAT!r}"
@@ -215,7 +215,9 @@ def _content(files: Mapping[str, bytes], manifest: Manifest, where: str) -> dict
 
 
 def _changed(where: str, fact: str) -> BadValue:
-    return BadValue(where, fact, "it was changed on its way: ask who published it for it again")
+    return BadValue(
+        where, fact, "it was changed after it was published: ask its publisher for it again"
+    )
 
 
 def _fact(raw: bytes) -> FileFact:

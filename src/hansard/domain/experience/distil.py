@@ -409,12 +409,12 @@ def _rare(shown: _Shown, keys: Sequence[Key], support: Counter[Key], least: floa
     """Return the first action or transition with too little support, in words; empty for none."""
     for action, key in zip(shown.actions, keys, strict=True):
         if support[key] < least:
-            return f"{action_words(action)}: too few others did"
+            return f"{action_words(action)}: in too few demonstrations"
     for at, pair in enumerate(_pairs(keys)):
         if support[pair] < least:
             done = action_words(shown.actions[at]) if at < len(keys) else "the end"
             after = action_words(shown.actions[at - 1]) if at else "the start"
-            return f"{done} after {after}: too few others did"
+            return f"{done} after {after}: in too few demonstrations"
     return ""
 
 

@@ -330,7 +330,7 @@ def at_digest(state: ExperienceState, digest: str) -> int:
 
 def demand_usable(state: ExperienceState, name: str, version: int) -> None:
     """Check that a version may be used. Raises Refused with the remedy."""
-    confirm = f"look at it (`hansard experience show {name}`), and confirm it"
+    confirm = f"review it (`hansard experience show {name}`), and confirm it"
     if state.retired is not None:
         because = f" ({state.retired:.200})" if state.retired else ""
         message = f"it is retired{because}: take another, or {confirm}"

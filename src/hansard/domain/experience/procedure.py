@@ -117,7 +117,7 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
         """Return the state after one of `candidates`. Raises BadValue for any other node."""
         refusal = self.refusal(procedure, name)
         if refusal:
-            raise BadValue("the procedure", refusal, "do what may follow")
+            raise BadValue("the procedure", refusal, "do one of the permitted actions")
         return Walk(at=name, visits={**self.visits, name: self.visits.get(name, 0) + 1})
 
     def refusal(self, procedure: Procedure, name: str) -> str:

@@ -237,7 +237,7 @@ def _of_view(
     if claim is None:
         return ""
     if stream.key != f"{VIEWS}{claim.role}":
-        return f"it tells of a view of role {claim.role!r}, under key {stream.key!r}"
+        return f"it is a view of role {claim.role!r}, under key {stream.key!r}"
     if not claim.agent:
         return ""
     if claim.agent != actor:

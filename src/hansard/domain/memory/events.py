@@ -155,7 +155,7 @@ class MemoryRejected(Event, frozen=True, kw_only=True):
 
 
 class MemoryApproval(StrEnum):
-    """Whether a change of a space waits for a person's approval."""
+    """The approval that changes of a space need."""
 
     ASK = "ask"
     OFF = "off"

@@ -298,7 +298,7 @@ def _view(
         found = event.facts
         who = (found.tag, found.role, found.agent, found.key, found.paths)
         mark = (*who, found.label, *found.labels.items())
-        if mark not in known:  # most events are alike in all that decides
+        if mark not in known:  # most events have equal deciding facts
             made = judge(rules, found)
             known[mark] = made, ways(made)
         verdict, so = known[mark]
