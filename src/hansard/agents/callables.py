@@ -74,23 +74,23 @@ def arguments(
     Plain parameters are bound here, in a quarter of the time that `bind` takes; all others, and
     arguments that do not match, are bound by `bind`.
     """
-    found: dict[str, Any] = {}
-    given, named = len(args), len(kwargs)
+    by_name: dict[str, Any] = {}
+    count, named = len(args), len(kwargs)
     for at, (name, parameter) in enumerate(signature.parameters.items()):
         if parameter.kind is not _PLAIN:
             break
-        if at < given:
-            found[name] = args[at]
+        if at < count:
+            by_name[name] = args[at]
         elif name in kwargs:
-            found[name] = kwargs[name]
+            by_name[name] = kwargs[name]
             named -= 1
         elif parameter.default is not inspect.Parameter.empty:
-            found[name] = parameter.default
+            by_name[name] = parameter.default
         else:
             break
     else:
-        if not named and given <= len(found):
-            return found
+        if not named and count <= len(by_name):
+            return by_name
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.arguments
@@ -138,8 +138,8 @@ def signature(function: Any, name: str) -> inspect.Signature:
 
 def takes(function: Callable[..., Any], name: str) -> bool:
     """Return whether a function has a parameter of that name, or accepts any."""
-    found = signature(function, own_name(function)).parameters
-    return name in found or any(each.kind is each.VAR_KEYWORD for each in found.values())
+    parameters = signature(function, own_name(function)).parameters
+    return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def hints(function: Any, around: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -149,15 +149,15 @@ def hints(function: Any, around: Mapping[str, Any] | None = None) -> dict[str, A
     inner: Any = inspect.unwrap(underlying(function))
     if isinstance(inner, type):  # a class's annotations are its attributes'
         return {}
-    found: dict[str, Any] = {}
+    resolved: dict[str, Any] = {}
     for name, annotation in getattr(inner, "__annotations__", {}).items():
         holder = type("Holder", (), {"__annotations__": {name: annotation}})
         known = {**getattr(inner, "__globals__", {}), **(around or {})}
         with contextlib.suppress(
             Exception
         ):  # an annotation is an expression, which may raise anything
-            found |= typing.get_type_hints(holder, globalns=known, localns=known)
-    return found
+            resolved |= typing.get_type_hints(holder, globalns=known, localns=known)
+    return resolved
 
 
 def around() -> dict[str, Any]:

@@ -159,10 +159,10 @@ class _Found(msgspec.Struct):
 async def _find(workspace: Workspace, run: str, agent: str, role: str, opening: str) -> _Found:
     """Read the recorded state. Raises Refused if the agent has another role."""
     commits = await workspace.states.commits(RunStream(run))
-    found = await _found(workspace, AgentStream(run, role, agent), commits)
+    current = await _found(workspace, AgentStream(run, role, agent), commits)
     if opening:
-        found.before = next((each for each in commits if each.commit.id == opening), None)
-    return found
+        current.before = next((each for each in commits if each.commit.id == opening), None)
+    return current
 
 
 async def _found(workspace: Workspace, stream: AgentStream, commits: list[Stored]) -> _Found:
@@ -219,29 +219,31 @@ async def open_agent(
 
     async def attempt() -> _Found:
         nonlocal is_new
-        found = _Found(RunState(), agents.initial())
+        current = _Found(RunState(), agents.initial())
         if not is_new:
-            found = await _find(workspace, run, agent, role, options.opening)
+            current = await _find(workspace, run, agent, role, options.opening)
         is_new = False  # after a lost race it may exist
         if seen is not None:
-            found = _shown(seen, run, options, found)
-        _check(found, run, mode, options)
-        found = await _under_label(workspace, role, found, writes=writes)
-        if not writes or await _is_recorded(workspace, run, agent, role, found):
-            return found
-        return await _take_part(workspace, run, agent, role, options, found)
+            current = _shown(seen, run, options, current)
+        _check(current, run, mode, options)
+        current = await _under_label(workspace, role, current, writes=writes)
+        if not writes or await _is_recorded(workspace, run, agent, role, current):
+            return current
+        return await _take_part(workspace, run, agent, role, options, current)
 
-    found = await retry(attempt)
+    current = await retry(attempt)
     if mode is Mode.STRICT:
-        commits = await workspace.states.commits(AgentStream(run, role, agent), found.state.version)
+        commits = await workspace.states.commits(
+            AgentStream(run, role, agent), current.state.version
+        )
         events = revive_all(stored.commit for stored in commits)
-        found = msgspec.structs.replace(found, path=newest(events, found.state.steps))
+        current = msgspec.structs.replace(current, path=newest(events, current.state.steps))
     permit = permits.FREE
     if writes:
-        _warn_not_redacted(workspace, run, found.state, options)
+        _warn_not_redacted(workspace, run, current.state, options)
         permit = seen.permit if seen is not None else await permits.read(workspace, role)
     stream = AgentStream(run, role, agent)
-    return _opened(workspace, stream, options, found, post, pending, permit)
+    return _opened(workspace, stream, options, current, post, pending, permit)
 
 
 _REDACTED = re.compile(rb'<secret:([^<>"]+)>|\{"\$secret":"([^"]+)"\}')
@@ -264,12 +266,12 @@ def _warn_not_redacted(workspace: Workspace, run: str, state: AgentState, option
     for noted in state.facts:
         if isinstance(noted.fact, MessageAdded):
             marked.append(bytes(noted.fact.content))
-    found: set[str] = set()
+    names: set[str] = set()
     for place in marked:
         for text, value in _REDACTED.findall(place):
-            found.add((text or (b"" if options.secrets is not None else value)).decode())
+            names.add((text or (b"" if options.secrets is not None else value)).decode())
     known = {name for name, _ in workspace.redaction.secrets} if workspace.redaction else set()
-    missing = sorted(found - known - {""})
+    missing = sorted(names - known - {""})
     if missing:
         message = (
             f"run {run} has {counted(len(missing), 'secret')} redacted on record "
@@ -280,16 +282,16 @@ def _warn_not_redacted(workspace: Workspace, run: str, state: AgentState, option
 
 
 async def _is_recorded(
-    workspace: Workspace, run: str, agent: str, role: str, found: _Found
+    workspace: Workspace, run: str, agent: str, role: str, current: _Found
 ) -> bool:
     """Return whether this request is already recorded, with nothing after it to write.
 
     Raises OpenedBefore if the agent has continued.
     """
-    if found.before is None:
+    if current.before is None:
         return False
     last = await workspace.log.last(AgentStream(run, role, agent))
-    mine, newest = found.before.commit.tx, last.commit.tx if last is not None else None
+    mine, newest = current.before.commit.tx, last.commit.tx if last is not None else None
     if mine is None or newest is None or mine.id != newest.id:
         raise OpenedBefore(run, agent)
     return True
@@ -317,20 +319,20 @@ def _check_names(workspace: Workspace, agent: str, role: str, options: Options) 
     check_names("record.run", names, workspace.redaction)
 
 
-def _shown(seen: assignment.Placing, run: str, options: Options, found: _Found) -> _Found:
+def _shown(seen: assignment.Placing, run: str, options: Options, current: _Found) -> _Found:
     """Return the recorded state without the parts of the run's place that the role may not see.
     Raises RoleRefused.
     """
-    if found.first is None or found.first.commit.id == options.opening:  # it starts here
+    if current.first is None or current.first.commit.id == options.opening:  # it starts here
         seen.demand(options.placement, seen.new(run, options.labels), begins=True)
-        return found
-    facts = assignment.begun(run, found.life, found.first)
+        return current
+    facts = assignment.begun(run, current.life, current.first)
     seen.demand(options.placement, facts, begins=False)
-    return msgspec.structs.replace(found, arm=seen.arm(found.arm, facts))
+    return msgspec.structs.replace(current, arm=seen.arm(current.arm, facts))
 
 
-def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None:
-    begun = found.life.status is not RunStatus.UNKNOWN
+def _check(current: _Found, run: str, mode: Mode | None, options: Options) -> None:
+    begun = current.life.status is not RunStatus.UNKNOWN
     if not begun and (mode is not None and mode is not Mode.LIVE):
         raise NotFound(f"run {run}", "see 'hansard runs'")
     if not begun and not (options.workflow or options.otherwise):
@@ -339,32 +341,32 @@ def _check(found: _Found, run: str, mode: Mode | None, options: Options) -> None
             "setting (HANSARD_WORKFLOW)"
         )
         raise AgentError(message)
-    if begun and options.conversation not in (None, found.life.conversation_id):
+    if begun and options.conversation not in (None, current.life.conversation_id):
         message = (
-            f"run {run} is part of conversation {found.life.conversation_id!r}, not "
+            f"run {run} is part of conversation {current.life.conversation_id!r}, not "
             f"{options.conversation!r}: its conversation is fixed at its start"
         )
         raise Refused(message)
-    if begun and options.workflow and options.workflow != found.life.workflow:
+    if begun and options.workflow and options.workflow != current.life.workflow:
         message = (
-            f"run {run} is of workflow {found.life.workflow!r}, not {options.workflow!r}: "
+            f"run {run} is of workflow {current.life.workflow!r}, not {options.workflow!r}: "
             "give that one, or another run id"
         )
         raise Refused(message)
     if begun:
-        options.placement.agree(run, found.life)
-    if begun and options.chain is not None and found.life.chain is not _chain(options):
+        options.placement.agree(run, current.life)
+    if begun and options.chain is not None and current.life.chain is not _chain(options):
         message = (
-            f"run {run} has chain={found.life.chain.value!r}, not {_chain(options).value!r}: it "
+            f"run {run} has chain={current.life.chain.value!r}, not {_chain(options).value!r}: it "
             "is fixed at a run's start, also for its forks; leave chain= out, or give another "
             "run id"
         )
         raise Refused(message)
-    if mode is not None and mode.reads_only and not found.state.epoch:
-        raise NotFound(f"this agent in run {run}", f"its roster is {sorted(found.life.roster)}")
+    if mode is not None and mode.reads_only and not current.state.epoch:
+        raise NotFound(f"this agent in run {run}", f"its roster is {sorted(current.life.roster)}")
 
 
-async def _under_label(workspace: Workspace, role: str, found: _Found, *, writes: bool) -> _Found:
+async def _under_label(workspace: Workspace, role: str, current: _Found, *, writes: bool) -> _Found:
     """Return the state with the label that the agent writes under.
 
     It joins the agent's own label, the label of the run's start (whose id and workflow are part of
@@ -373,14 +375,14 @@ async def _under_label(workspace: Workspace, role: str, found: _Found, *, writes
     Raises Refused if the role is not cleared for the run's start, and RoleRefused if it is not
     cleared for the principal's label: nothing of its request is written.
     """
-    own = parse(found.state.label)
-    begun = (found.first.commit.label if found.first is not None else None) or LOWEST
+    own = parse(current.state.label)
+    begun = (current.first.commit.label if current.first is not None else None) or LOWEST
     log = workspace.log
     carried = log.carried.label if isinstance(log, CarriedLog) else LOWEST
     under = join(own, begun, carried)
     if under.confidentiality is not own.confidentiality and writes:
         cleared = await clearance_of(log, role)
-        if not begun.flows_to(cleared) and not found.state.epoch:
+        if not begun.flows_to(cleared) and not current.state.epoch:
             message = (
                 f"the run was started under label {str(begun)!r}, and role {role!r} is cleared "
                 f"only for {cleared.value!r}: take part in another run; {remedy(begun, role)}"
@@ -394,24 +396,24 @@ async def _under_label(workspace: Workspace, role: str, found: _Found, *, writes
             )
             refusal = AgentRefused(what=LABEL, name=role, rule=RULE, because=because)
             raise permits.refused(refusal)
-    return msgspec.structs.replace(found, label=under)
+    return msgspec.structs.replace(current, label=under)
 
 
 async def _take_part(
-    workspace: Workspace, run: str, agent: str, role: str, options: Options, found: _Found
+    workspace: Workspace, run: str, agent: str, role: str, options: Options, current: _Found
 ) -> _Found:
     actor = Actor(agent, tuple(options.on_behalf_of))
-    conversation = found.life.conversation_id
+    conversation = current.life.conversation_id
     items: list[RunEvent] = []
     extra: list[Append] = []
     place: experiments.Placement | None = None
-    if found.life.status is RunStatus.UNKNOWN:
+    if current.life.status is RunStatus.UNKNOWN:
         conversation = options.conversation
         items.append(_started(workspace, options))
         place = await experiments.place(workspace, run, options.placement, conversation)
         if place is not None:
             items.append(place.event)
-            found = msgspec.structs.replace(found, arm=place.arm)
+            current = msgspec.structs.replace(current, arm=place.arm)
         if conversation is not None:
             extra.append(await _join_conversation(workspace, conversation, run, actor))
     before = await turns(workspace, conversation, run) if conversation is not None else 0
@@ -423,30 +425,30 @@ async def _take_part(
         conversation_id=conversation,
         turns_before=before,
     )
-    began = agents.decide(found.state, begin)
-    state = agents.fold(found.state, began)
+    began = agents.decide(current.state, begin)
+    state = agents.fold(current.state, began)
     joined = AgentJoined(agent=agent, role=role)
     resumed = RunResumed(agent=agent, epoch=state.epoch)
-    if not found.state.epoch:
+    if not current.state.epoch:
         items.append(joined)
-    if found.state.epoch or found.life.status not in (RunStatus.UNKNOWN, RunStatus.OPEN):
+    if current.state.epoch or current.life.status not in (RunStatus.UNKNOWN, RunStatus.OPEN):
         items.append(resumed)  # joining a run that has ended reopens it
-    life = decided(found.life, items)
-    label = found.label.stored
+    life = decided(current.life, items)
+    label = current.label.stored
     mine = Append(
         AgentStream(run, role, agent),
-        workspace.commit(found.state.version + 1, actor, began, state.epoch, label),
+        workspace.commit(current.state.version + 1, actor, began, state.epoch, label),
     )
-    if not found.state.epoch and place is None:  # a run that starts here has no agent yet
+    if not current.state.epoch and place is None:  # a run that starts here has no agent yet
         mine = msgspec.structs.replace(mine, expected=NothingUnder(run, agent))
-    commit = workspace.commit(found.life.version + 1, actor, life, label=label)
+    commit = workspace.commit(current.life.version + 1, actor, life, label=label)
     if options.opening:
         commit = msgspec.structs.replace(commit, id=options.opening)
     lives = Append(RunStream(run), commit)
     if place is not None and place.condition is not None:
         lives = msgspec.structs.replace(lives, expected=place.condition)
     await workspace.log.append_all([lives, mine, *extra])
-    return msgspec.structs.replace(found, life=runs.fold(found.life, life), state=state)
+    return msgspec.structs.replace(current, life=runs.fold(current.life, life), state=state)
 
 
 def _started(workspace: Workspace, options: Options) -> RunStarted:
@@ -477,43 +479,43 @@ def _opened(
     workspace: Workspace,
     stream: AgentStream,
     options: Options,
-    found: _Found,
+    current: _Found,
     post: Callable[[Callable[[], None]], None],
     pending: Callable[[], Any],
     permit: permits.Permit,
 ) -> Opened:
     mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
     if mode is None:
-        mode = Mode.RESUME if found.state.epoch > 1 else Mode.LIVE
-        if found.life.forked is not None:
+        mode = Mode.RESUME if current.state.epoch > 1 else Mode.LIVE
+        if current.life.forked is not None:
             mode = Mode.FORK
     writer: StreamWriter | None = None
     actor = Actor(stream.agent, tuple(options.on_behalf_of))
     if not mode.reads_only:
-        identity = Identity(actor, found.state.epoch, options.correlation, options.traceparent)
+        identity = Identity(actor, current.state.epoch, options.correlation, options.traceparent)
         writer = StreamWriter(
             workspace.log,
             stream,
-            found.state.version,
+            current.state.version,
             identity,
             workspace.clock,
-            found.label.stored,
+            current.label.stored,
             workspace.states.written(stream),
             post,
         )
-    ledger = Ledger(stream, found.state, writer, post, pending)
-    ledger.shown(found.label.stored)
-    ledger.inherited = found.inherited
-    ledger.path = found.path
-    ledger.full = found.life.chain is Chain.FULL
-    forked = found.life.forked
+    ledger = Ledger(stream, current.state, writer, post, pending)
+    ledger.shown(current.label.stored)
+    ledger.inherited = current.inherited
+    ledger.path = current.path
+    ledger.full = current.life.chain is Chain.FULL
+    forked = current.life.forked
     settings = Settings(
         mode=mode,
         rules=options.gate,
         scrub=workspace.redaction,
         secrets=options.secrets,
         settle=options.settle,
-        parent=found.parent,
+        parent=current.parent,
         shadows=forked is not None and forked.effects is ForkEffects.SHADOW,
         swap=forked.swap if forked is not None else None,
         permit=permit,
@@ -530,7 +532,7 @@ def _opened(
         ledger.shown(engine.carried.label.stored)
     if options.restricted:
         budgets.demand = engine.clearances.demand
-    return Opened(stream.run, engine, writer, found.arm)
+    return Opened(stream.run, engine, writer, current.arm)
 
 
 async def open_agent_here(workspace: Workspace, agent: str, role: str, options: Options) -> Opened:

@@ -103,15 +103,15 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], named: str = "record.runs({})") -> Self:
+    def of(cls, options: Mapping[str, Any], named: str = "record.runs({})") -> Self:
         """Build a filter from the given options; None counts as not given. `named` formats an
         option's name in errors.
 
         Raises BadOption, and BadValue for an unknown status, a time without a zone, and a value
         that is not a text.
         """
-        check_options("record.runs", given, cls.__struct_fields__)
-        targets: dict[str, Any] = {name: each for name, each in given.items() if each is not None}
+        check_options("record.runs", options, cls.__struct_fields__)
+        targets: dict[str, Any] = {name: each for name, each in options.items() if each is not None}
         for name, value in targets.items():
             what = named.format(name)
             if name == "status":
@@ -202,9 +202,9 @@ async def read(log: EventLog) -> list[RunLife]:
         for stored in commits:
             if isinstance(stored.stream, RunStream):
                 own.setdefault(stored.stream.run, []).append(stored)
-    found = [_life(run, own) for run in own]
-    found.sort(key=lambda life: -life.position)
-    return found + damaged
+    lives = [_life(run, own) for run in own]
+    lives.sort(key=lambda life: -life.position)
+    return lives + damaged
 
 
 async def assigned(log: EventLog, experiment: str) -> tuple[list[str], int]:
@@ -213,15 +213,15 @@ async def assigned(log: EventLog, experiment: str) -> tuple[list[str], int]:
     cannot be read, since it might be such a run.
     """
     end = AtPosition(await log.end(None))
-    found, newest = [], 0
+    trials, newest = [], 0
     runs = await log.runs()
     for start in range(0, len(runs), LIVES_AT_ONCE_MAX):
         streams = [RunStream(run) for run in runs[start : start + LIVES_AT_ONCE_MAX]]
         for stored in await log.read_streams(streams, end):
             newest = max(newest, stored.position)
             if isinstance(stored.stream, RunStream) and _assigned([stored]) == experiment:
-                found.append(stored.stream.run)
-    return found, newest
+                trials.append(stored.stream.run)
+    return trials, newest
 
 
 def _life(run: str, own: dict[str, list[Stored]]) -> RunLife:
@@ -250,13 +250,13 @@ def is_import(commits: Sequence[Stored]) -> bool:
 
 def _assigned(commits: Iterable[Stored]) -> str:
     """Return the last experiment that a life's commits assign the run to."""
-    found = ""
+    experiment = ""
     for stored in commits:
         for recorded in stored.commit.events:
             if recorded.type == RunAssigned.tag:
                 event = revive(recorded)
-                found = event.experiment if isinstance(event, RunAssigned) else found
-    return found
+                experiment = event.experiment if isinstance(event, RunAssigned) else experiment
+    return experiment
 
 
 def _through_parents(run: str, own: dict[str, list[Stored]]) -> list[Stored]:

@@ -159,11 +159,11 @@ async def settle(
     packed = payloads.pack(plain, "result")
 
     def settled(view: RunView) -> Append | None:
-        agent, found = find_step(view, step)
+        agent, target = find_step(view, step)
         state = view.agents[agent]
         begin = Begin(agent, state.role, SERVER_VERSION, PROTOCOL_VERSION, purpose="settle")
         event = StepSettled(
-            step=found.number,
+            step=target.number,
             verdict=text,
             by=actor.agent,
             result=packed.raw if happened else NULL,
@@ -174,7 +174,7 @@ async def settle(
         if not news:
             return None
         events = [*agents.decide(state, begin), *news]
-        declared = state.tools.get(found.tool)  # the result is of the tool's return type
+        declared = state.tools.get(target.tool)  # the result is of the tool's return type
         gives = parse(declared.gives) if declared is not None and happened else None
         label = parse(raised(state.label, gives)).stored
         commit = workspace.commit(state.version + 1, actor, events, state.epoch + 1, label)
@@ -187,21 +187,21 @@ async def settle(
 
     view = await workspace.points.view(run)
     step = await workspace.points.step_name(run, step)
-    agent, found = find_step(view, step)
-    wrote = await written(workspace.states, view.stream_of(agent), found)
+    agent, target = find_step(view, step)
+    wrote = await written(workspace.states, view.stream_of(agent), target)
     if wrote is not None:
         message = (
-            f"step {found.number} of {agent!r} is not in doubt: it wrote version "
+            f"step {target.number} of {agent!r} is not in doubt: it wrote version "
             f"{wrote.state.version} of key {wrote.key!r}; resume the run to go on there"
         )
         raise Refused(message)
     try:
         await transact(functools.partial(workspace.points.view, run), settled, append)
     except Refused as error:
-        if not found.settled_by:
+        if not target.settled_by:
             raise
-        raise await _refused(error, workspace, view.stream_of(agent), found) from error
-    return f"{agent}#{found.number}"
+        raise await _refused(error, workspace, view.stream_of(agent), target) from error
+    return f"{agent}#{target.number}"
 
 
 async def _refused(

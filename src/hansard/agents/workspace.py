@@ -159,13 +159,13 @@ class Workspace:
 
         Raises Corrupt and UnknownEvent if a run's life cannot be read.
         """
-        found: list[tuple[str, RunState]] = []
+        runs: list[tuple[str, RunState]] = []
         for life in await run_index.read(self.log):
             if life.error is not None:
                 raise life.error
             if filters is None or filters.takes(life):
-                found.append((life.run, life.state))
-        return found
+                runs.append((life.run, life.state))
+        return runs
 
 
 def decided(state: RunState, events: Sequence[RunEvent]) -> list[RunEvent]:

@@ -49,15 +49,15 @@ class Conversation(Brief, msgspec.Struct, frozen=True):
 
 async def conversation(workspace: Workspace, name: str, before: str | None = None) -> Conversation:
     """Return a conversation by its id, up to before a run of it; an unknown one is empty."""
-    found = await _runs(workspace, name)
-    if before in found:
-        found = found[: found.index(before)]
-    facts = [each for run in found for each in placed(await workspace.states.history(run))]
+    runs = await _runs(workspace, name)
+    if before in runs:
+        runs = runs[: runs.index(before)]
+    facts = [each for run in runs for each in placed(await workspace.states.history(run))]
     forms = {each.id: await provider_form(workspace, each.fact) for each in facts}
     added = [each for each in facts if isinstance(each.fact, MessageAdded)]
     return Conversation(
         name,
-        found,
+        runs,
         [forms[each.id] for each in added],
         sum(each.fact.tokens or 0 for each in added),
         [forms[each.id] for each in standing(facts)],
@@ -84,7 +84,7 @@ class PlacedFact(msgspec.Struct, frozen=True):
 
 def placed(commits: list[Stored]) -> list[PlacedFact]:
     """Return the messages and summaries of a run, from all agents, in the order of the record."""
-    found: list[PlacedFact] = []
+    facts: list[PlacedFact] = []
     for stored in commits:
         stream = stored.stream
         if not isinstance(stream, AgentStream):
@@ -93,7 +93,7 @@ def placed(commits: list[Stored]) -> list[PlacedFact]:
             if recorded.type in (MessageAdded.tag, ContextCompacted.tag):
                 event = revive(recorded)
                 if isinstance(event, MessageAdded | ContextCompacted):
-                    found.append(
+                    facts.append(
                         PlacedFact(
                             recorded.id,
                             stream.run,
@@ -105,7 +105,7 @@ def placed(commits: list[Stored]) -> list[PlacedFact]:
                             stored.commit.label,
                         )
                     )
-    return found
+    return facts
 
 
 def standing(facts: list[PlacedFact]) -> list[PlacedFact]:
@@ -117,14 +117,14 @@ def standing(facts: list[PlacedFact]) -> list[PlacedFact]:
     window = [each for each in facts if isinstance(each.fact, MessageAdded)]
     for summary in sorted(facts, key=lambda each: (each.position, each.index)):
         if isinstance(summary.fact, ContextCompacted):
-            gone = frozenset(summary.fact.stands_for)
-            if gone and gone <= {each.id for each in window}:
-                window = replaced(window, functools.partial(_in, gone), summary)
+            replaced_ids = frozenset(summary.fact.stands_for)
+            if replaced_ids and replaced_ids <= {each.id for each in window}:
+                window = replaced(window, functools.partial(_in, replaced_ids), summary)
     return window
 
 
-def _in(gone: frozenset[str], each: PlacedFact) -> bool:
-    return each.id in gone
+def _in(replaced_ids: frozenset[str], each: PlacedFact) -> bool:
+    return each.id in replaced_ids
 
 
 async def earlier(workspace: Workspace, name: str, run: str) -> list[PlacedFact]:
@@ -144,12 +144,12 @@ async def earlier_commits(workspace: Workspace, name: str, run: str) -> list[Sto
             return []
         run = forked.parent
     begun = AtPosition(joined[run])
-    found: list[Stored] = []
+    commits: list[Stored] = []
     for each in joined:
         if each == run:
             break
-        found += await workspace.states.history(each, begun)
-    return found
+        commits += await workspace.states.history(each, begun)
+    return commits
 
 
 def _joins(stored: list[Stored]) -> Iterator[tuple[Stored, RunJoined]]:
@@ -178,14 +178,14 @@ async def _runs(workspace: Workspace, name: str) -> list[str]:
 
 def _added(commits: list[Stored]) -> list[MessageAdded]:
     """Return a run's messages, from all agents, in the order of the record."""
-    found = []
+    messages = []
     for stored in commits:
         for recorded in stored.commit.events:
             if recorded.type == MessageAdded.tag:
                 event = revive(recorded)
                 if isinstance(event, MessageAdded):
-                    found.append(event)
-    return found
+                    messages.append(event)
+    return messages
 
 
 async def provider_form(

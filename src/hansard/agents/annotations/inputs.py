@@ -89,46 +89,46 @@ _REMEDY = (
 _encoder = msgspec.json.Encoder()
 
 
-def stated(given: Iterable[Any]) -> list[Any]:
+def stated(inputs: Iterable[Any]) -> list[Any]:
     """Return a decision's inputs in a portable form: texts unchanged, all else as its kind and
     identifying fields. Raises BadValue.
     """
-    if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
-        fact = f"inputs={given!r:.80} is not a list of inputs"
+    if isinstance(inputs, str | bytes | dict) or not isinstance(inputs, Iterable):
+        fact = f"inputs={inputs!r:.80} is not a list of inputs"
         raise BadValue("decision", fact, "give a list, such as [profile, scores]")
-    return [_stated(each, n) for n, each in enumerate(given, 1)]
+    return [_stated(each, n) for n, each in enumerate(inputs, 1)]
 
 
 def _where(number: int) -> str:
     return f"decision: input {number}"
 
 
-def _stated(given: object, number: int) -> Any:
-    match given:
+def _stated(value: object, number: int) -> Any:
+    match value:
         case str():
-            return given
+            return value
         case BoardEntry():
-            return ["entry", given.key, given.version]
+            return ["entry", value.key, value.version]
         case View():
-            return ["view", given.run, given.role, len(given.events), given.digest]
+            return ["view", value.run, value.role, len(value.events), value.digest]
         case Step():
-            return ["step", given.number, given.fingerprint]
-        case _ if aggregate_types.is_declared(type(given)):
-            return _aggregate(given, number)
+            return ["step", value.number, value.fingerprint]
+        case _ if aggregate_types.is_declared(type(value)):
+            return _aggregate(value, number)
         case _:
-            values.plain(given, _where(number))  # rejects values that cannot be recorded
-            return ["value", given]
+            values.plain(value, _where(number))  # rejects values that cannot be recorded
+            return ["value", value]
 
 
-def _aggregate(given: Any, number: int) -> Any:
+def _aggregate(aggregate: Any, number: int) -> Any:
     """Return an aggregate as an input, at its recorded version."""
-    version = given.version - len(given.pending_events)
+    version = aggregate.version - len(aggregate.pending_events)
     if version < 1:
-        fact = f"{aggregate_types.declared(type(given)).name} {given.id} was never saved"
+        fact = f"{aggregate_types.declared(type(aggregate)).name} {aggregate.id} was never saved"
         raise BadValue(
             _where(number), fact, "save it first, or give the values that it was made from"
         )
-    return ["aggregate", aggregate_types.declared(type(given)).name, str(given.id), version]
+    return ["aggregate", aggregate_types.declared(type(aggregate)).name, str(aggregate.id), version]
 
 
 class _AvailableInputs:
@@ -145,12 +145,12 @@ class _AvailableInputs:
         self._whole: tuple[dict[str, list[int]], ...] = tuple(map(self._by_digest, self._all))
 
     def _by_digest(self, numbers: Iterable[int]) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        steps: dict[str, list[int]] = {}
         for number in numbers:
             step = self._steps[number]
             if step.status is StepStatus.COMPLETED:
-                found.setdefault(step.digest, []).append(number)
-        return found
+                steps.setdefault(step.digest, []).append(number)
+        return steps
 
     def name(self, number: int) -> str:
         """Return a step's name for error messages."""
@@ -166,17 +166,17 @@ class _AvailableInputs:
         if type(plain) is list:  # the items of a stream
             marks.append(references.rolling([digest(canonical(item)) for item in plain]))
         for whole in self._whole:
-            found = sorted({number for mark in marks for number in whole.get(mark, ())})
-            if found:
-                return found
+            steps = sorted({number for mark in marks for number in whole.get(mark, ())})
+            if steps:
+                return steps
         for numbers in self._all:
-            found = [number for number in numbers if self._holds(self._steps[number], plain)]
-            if len(found) > PARTS_MAX:
-                fact = f"{_words(plain)} is part of the results of {len(found)} steps"
-                remedy = f"name the one that it comes from, as {self._agent}#{found[-1]}"
+            steps = [number for number in numbers if self._holds(self._steps[number], plain)]
+            if len(steps) > PARTS_MAX:
+                fact = f"{_words(plain)} is part of the results of {len(steps)} steps"
+                remedy = f"name the one that it comes from, as {self._agent}#{steps[-1]}"
                 raise BadValue(where, fact, remedy)
-            if found:
-                return found
+            if steps:
+                return steps
         return []
 
     @staticmethod
@@ -206,14 +206,14 @@ class _AvailableInputs:
 
     def served(self, mark: tuple[int, str]) -> list[str]:
         """Return the events that record the serving of a view with this content."""
-        found: list[str] = []
+        events: list[str] = []
         for number in (*self._all[0], *self._all[1]):
             step = self._steps[number]
             if step.kind == "view" and step.status is StepStatus.COMPLETED:
                 fields = msgspec.json.decode(step.result)
                 if (fields["events"], fields["digest"]) == mark:
-                    found.append(fields["served"])
-        return found
+                    events.append(fields["served"])
+        return events
 
     def refuse(self, plain: Plain, where: str) -> NoReturn:
         """Raise BadValue for a value that no call returned, listing the nearest candidates."""
@@ -301,7 +301,7 @@ class Inputs:
         self._there: set[str] = set()
         """Event ids that are known to be recorded."""
 
-    def found(self, given: Sequence[Any], scope: Scope) -> Flow[list[str]]:
+    def resolve(self, inputs: Sequence[Any], scope: Scope) -> Flow[list[str]]:
         """Return the ids of the inputs' source events, in order. Ids are not checked here: see
         `demand`. Raises BadValue.
         """
@@ -309,18 +309,18 @@ class Inputs:
             near = self._ledger.given(scope)
             handed = sorted(self._ledger.handed)
             known = _AvailableInputs(self._agent, WholeSteps(dict(self._steps)), near, handed)
-        found: list[str] = []
-        for number, each in enumerate(given, 1):
+        events: list[str] = []
+        for number, each in enumerate(inputs, 1):
             one = _One(known, _where(number))
             for event in (yield from self._of(one, each)):
-                if event not in found:
-                    found.append(event)
-        return found
+                if event not in events:
+                    events.append(event)
+        return events
 
-    def _of(self, one: _One, given: Any) -> Flow[list[str]]:
-        match given:
+    def _of(self, one: _One, stated_input: Any) -> Flow[list[str]]:
+        match stated_input:
             case str():
-                return (yield from self._text(one, given))
+                return (yield from self._text(one, stated_input))
             case ["value", value]:
                 plain = self._plain(value, one.where)
                 steps = one.known.returned(plain, one.where)
@@ -341,7 +341,7 @@ class Inputs:
                 return (yield from self._changed(one, name, aggregate_id, version))
             case _:
                 return one.refuse(
-                    f"{given!r:.80} is not an input", _REMEDY.format(agent=self._agent)
+                    f"{stated_input!r:.80} is not an input", _REMEDY.format(agent=self._agent)
                 )
 
     # ------------------------------------------------------------ texts
@@ -404,13 +404,13 @@ class Inputs:
                 fact = f"{name} is not a step" if step is None else f"{name} has no outcome"
                 one.refuse(f"{fact} on record", f"its newest steps with one: {known}")
         with self._ledger.lock:
-            found = [self._ledger.ids.get(number) for number in numbers]
-        if None in found:
+            events = [self._ledger.ids.get(number) for number in numbers]
+        if None in events:
             mine = self._outcomes.get(self._agent, {})
             if any(number not in mine for number in numbers):
                 mine = yield Io(functools.partial(self._read_outcomes, self._agent))
-            found = [known or mine[n] for known, n in zip(found, numbers, strict=True)]
-        ids = [event for event in found if event is not None]
+            events = [known or mine[n] for known, n in zip(events, numbers, strict=True)]
+        ids = [event for event in events if event is not None]
         self._there.update(ids)
         return ids
 
@@ -419,7 +419,7 @@ class Inputs:
         run = self._engine.stream.run
         life = await self._states.life(run)
         stream = AgentStream(run, life.roster[agent], agent)
-        found: dict[int, str] = {}
+        outcomes: dict[int, str] = {}
         for stored in await self._states.commits(stream):
             for recorded in stored.commit.events:
                 if not recorded.type.startswith("step."):
@@ -428,10 +428,10 @@ class Inputs:
                 if isinstance(event, StepCompleted | StepFailed | StepBlocked) or (
                     isinstance(event, StepSettled) and event.verdict is Verdict.HAPPENED
                 ):
-                    found[event.step] = recorded.id
-        self._outcomes[agent] = found
-        self._there.update(found.values())
-        return found
+                    outcomes[event.step] = recorded.id
+        self._outcomes[agent] = outcomes
+        self._there.update(outcomes.values())
+        return outcomes
 
     # ------------------------------------------------------------ entries and views
 
@@ -489,7 +489,7 @@ class Inputs:
 
     # ------------------------------------------------------------ ids
 
-    def demand(self, given: Sequence[str]) -> Flow[None]:
+    def demand(self, events: Sequence[str]) -> Flow[None]:
         """Raise BadValue for an id that is not recorded, or not visible to the role.
 
         Usually costs two short reads of the log; for an imported id of another run, a search of the
@@ -497,7 +497,7 @@ class Inputs:
         """
         with self._ledger.lock:
             self._there.update(self._ledger.ids.values())
-        for number, event in enumerate(given, 1):
+        for number, event in enumerate(events, 1):
             if event in self._there:
                 continue
             seen = yield Io(functools.partial(self._is_there, event))

@@ -194,12 +194,12 @@ class Annotations:
             confidence: A finite number.
             because: The reason.
         """
-        given = list(inputs)
+        sources = list(inputs)
         fields = {
             "question": question,
             "selected": selected,
             "alternatives": [msgspec.to_builtins(a) for a in _alternatives(alternatives)],
-            "inputs": [each for each in given if type(each) is str],
+            "inputs": [each for each in sources if type(each) is str],
             "threshold": threshold,
             "confidence": confidence,
             "because": because,
@@ -207,11 +207,11 @@ class Annotations:
         plain = _plain_text(self._plain(fields, "decision"))
         scope = self.engine.scope("decide")
         # Recorded unchanged, also for decisions of versions that accepted any text.
-        is_old = len(plain["inputs"]) == len(given) and self._is_known(scope, "decision", plain)
-        if given and not is_old:
-            plain["inputs"] = yield from self._inputs.found(given, scope)
-            is_said = self._is_known(scope, "decision", plain)
-            if not is_said and not self.engine.settings.mode.reads_only:
+        is_old = len(plain["inputs"]) == len(sources) and self._is_known(scope, "decision", plain)
+        if sources and not is_old:
+            plain["inputs"] = yield from self._inputs.resolve(sources, scope)
+            is_stated = self._is_known(scope, "decision", plain)
+            if not is_stated and not self.engine.settings.mode.reads_only:
                 yield from self._inputs.demand(plain["inputs"])
         mark, known = self._mark(scope, "decision", plain)
         if known:
@@ -325,8 +325,8 @@ def _text(plain: Any, where: str) -> str:
     return text
 
 
-def _alternatives(given: Iterable[object]) -> Any:
-    return alternatives(given)
+def _alternatives(options: Iterable[object]) -> Any:
+    return alternatives(options)
 
 
 def messages_of(messages: Iterable[Fact], engine: StepEngine) -> Flow[list[dict[str, Any]]]:

@@ -174,12 +174,12 @@ class Windows:
             if isinstance(fact, MessageAdded):
                 window.append(_Entry("", noted.version, fact))
             elif isinstance(fact, ContextCompacted) and not full:
-                gone = functools.partial(_is_gone, fact)
-                window = replaced(window, gone, _Entry("", noted.version, fact))
+                is_replaced = functools.partial(_is_gone, fact)
+                window = replaced(window, is_replaced, _Entry("", noted.version, fact))
         return window
 
     def _whole(self, entries: Sequence[_Entry], count: Count | None) -> Flow[list[_Whole]]:
-        found: list[_Whole] = []
+        contents: list[_Whole] = []
         fetch = self._engine.outcomes.fetch
         for each in entries:
             fact = each.fact
@@ -191,8 +191,8 @@ class Windows:
             form = {"role": fact.role, "content": values.revive(content)}
             form |= values.revive(fields or {})
             tokens = _counted(count, form, fact.tokens)
-            found.append(_Whole(each, [fact.role, content, fields], form, tokens))
-        return found
+            contents.append(_Whole(each, [fact.role, content, fields], form, tokens))
+        return contents
 
     def window(self, *, full: bool, close: bool = True) -> Flow[list[Form]]:
         """Return the window in the provider's form; `close` adds an answer to each call that has
@@ -221,12 +221,12 @@ class Windows:
             )
             for each in whole
         ]
-        found = dropped(lines, bound)
-        if found is None:
+        span = dropped(lines, bound)
+        if span is None:
             return None
         ids = yield from self._ids()
         named = [msgspec.structs.replace(each, entry=_named(each.entry, ids)) for each in whole]
-        plan = Plan(named, *found, count, role)
+        plan = Plan(named, *span, count, role)
         yield from self._demand_free(plan)
         return plan
 
@@ -318,12 +318,12 @@ def _is_gone(event: ContextCompacted, entry: _Entry) -> bool:
 def _counted(count: Count | None, form: Form, recorded: int | None) -> int | None:
     if count is None:
         return recorded
-    found = count(form)
-    if type(found) is not int or found < 0:
+    tokens = count(form)
+    if type(tokens) is not int or tokens < 0:
         raise BadValue(
-            "compact(count)", f"it returned {found!r:.80}", "return a whole number of tokens"
+            "compact(count)", f"it returned {tokens!r:.80}", "return a whole number of tokens"
         )
-    return found
+    return tokens
 
 
 def _characters(plain: Any) -> int:
@@ -360,15 +360,15 @@ def closed(window: Sequence[tuple[Form, bool]]) -> list[Form]:
 
 def _called(form: Form) -> dict[str, bool]:
     """Return the ids of a message's calls, each with whether it is a content block."""
-    found: dict[str, bool] = {}
+    ids: dict[str, bool] = {}
     calls = form.get("tool_calls")
     for each in calls if isinstance(calls, list) else ():
         if isinstance(each, dict) and isinstance(each.get("id"), str):
-            found[each["id"]] = False
+            ids[each["id"]] = False
     for each in _blocks(form):
         if each.get("type") == "tool_use" and isinstance(each.get("id"), str):
-            found[each["id"]] = True
-    return found
+            ids[each["id"]] = True
+    return ids
 
 
 def _answered(form: Form) -> list[Any]:

@@ -80,11 +80,11 @@ class SectionComparison:
     async def compare(self, stream: StreamId, commit: Commit, body: bytes) -> bool:
         """Return whether a commit is stored in the workspace. Raises Damaged if another one is."""
         here = await self._of(_whole(stream))
-        found = here.commits.get((stream, commit.version))
-        if found is None:
+        stored = here.commits.get((stream, commit.version))
+        if stored is None:
             here.new = here.new or (stream, commit.version)
             return False
-        position, hashed = found
+        position, hashed = stored
         if hashed != hash(body):
             raise Damaged(_other(stream, commit, await self._log.at(position)))
         here.met += 1
@@ -542,9 +542,9 @@ def _check_names(stream: StreamId) -> None:
 def _check_origin(origin: Origin) -> None:
     """Raise BadName for an origin that no log can have."""
     ids.workspace_name(origin.log)
-    found = _TIME.fullmatch(origin.at)
+    time = _TIME.fullmatch(origin.at)
     try:
-        is_time = found is not None and bool(datetime.fromisoformat(found[1]))
+        is_time = time is not None and bool(datetime.fromisoformat(time[1]))
     except ValueError:
         is_time = False
     if not is_time or not 1 <= origin.position <= _POSITION_MAX:

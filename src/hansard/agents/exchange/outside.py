@@ -124,9 +124,9 @@ async def spaces_of(workspace: Workspace, commits: Sequence[Stored]) -> dict[str
             changed = await _transaction(workspace, stored, memory.KIND)
             spaces.update(getattr(each.stream, "id", "") for each in changed)
     async for plain in results(workspace, commits, memories.KIND):
-        found = _converted(plain, _Space)
-        if found is not None and found.space:
-            spaces.add(found.space)
+        result = _converted(plain, _Space)
+        if result is not None and result.space:
+            spaces.add(result.space)
     end = AtPosition(max(map(whole_at, commits), default=0))
     return {
         space: await workspace.log.read(memory.stream_of(space), up_to=end)
@@ -140,9 +140,9 @@ async def aggregates_of(workspace: Workspace, commits: Sequence[Stored]) -> dict
     """
     versions: dict[str, int] = {}
     async for plain in results(workspace, commits, aggregates.KIND):
-        found = _converted(plain, _SavedOrGot)
-        if found is not None:
-            for each in found.saved or [_Saved(found.id, found.version)]:
+        result = _converted(plain, _SavedOrGot)
+        if result is not None:
+            for each in result.saved or [_Saved(result.id, result.version)]:
                 versions[each.id] = max(each.version, versions.get(each.id, 0))
     return versions
 

@@ -93,9 +93,9 @@ class Lines:
         """Return whether the newest line starts a section."""
         here = self._file.tell()
         self._file.seek(self._newest[0])
-        found = self._file.read(len(HEADER_MARK)) == HEADER_MARK
+        is_header = self._file.read(len(HEADER_MARK)) == HEADER_MARK
         self._file.seek(here)
-        return found
+        return is_header
 
     def to_header(self) -> None:
         """Skip to the start of the next section, or to the end."""
@@ -212,8 +212,8 @@ class _Import:
         """Check a whole section; return False if there is none left. Raises Damaged."""
         begin = lines.offset
         while not section.is_whole:
-            found = lines.next()
-            if found is None:
+            line = lines.next()
+            if line is None:
                 if not section.number:
                     return False
                 raise Damaged(
@@ -221,7 +221,7 @@ class _Import:
                     f"an export and before its "
                     "end: it is incomplete; export it again"
                 )
-            await section.take(*found)
+            await section.take(*line)
             if section.number % YIELD_EVERY == 0:
                 self._progress((begin + lines.offset) // 2)  # every line is read twice
                 await asyncio.sleep(0)

@@ -203,8 +203,8 @@ async def export(
     section.line(Header(0, FORMAT, names, needed.carries, absent))
     commits = 0
     tx: Tx | None = None
-    async for found in _in_order(workspace, needed, up_to):
-        stored = unchecked(workspace.log.workspace, found)
+    async for commit in _in_order(workspace, needed, up_to):
+        stored = unchecked(workspace.log.workspace, commit)
         _check_tx(tx, stored.commit.tx)
         tx = stored.commit.tx
         await section.named(iter(blobs_of(stored.commit).items()))
@@ -260,9 +260,9 @@ async def _needed(workspace: Workspace, names: list[str], up_to: AtPosition) -> 
         waiting += [(each, saved) for each in before]
         wrote = f"it changed memory that run {run} used; {_ABSENT}"
         waiting += [(each, wrote) for each in await _of_memory(workspace, needed, commits)]
-        for name, taken in (await of_run(workspace, commits)).items():
-            if len(taken) > len(needed.prompts.get(name, [])):
-                needed.prompts[name] = taken
+        for name, own in (await of_run(workspace, commits)).items():
+            if len(own) > len(needed.prompts.get(name, [])):
+                needed.prompts[name] = own
         match next((event for _, event in outside.known(life[:1], RunForked, RunStarted)), None):
             case RunForked(parent=parent):
                 waiting.append((parent, f"run {run} is a fork of it; {_ABSENT}"))
@@ -279,14 +279,14 @@ async def _conversation(
     workspace: Workspace, needed: _Needed, name: str, run: str, up_to: AtPosition
 ) -> list[str]:
     """Add a conversation's commits up to a run; return its earlier runs."""
-    taken: list[Stored] = []
+    commits: list[Stored] = []
     earlier: list[str] = []
     for stored in await workspace.log.read(WorkspaceStream(CONVERSATION, name), up_to=up_to):
-        taken.append(stored)
+        commits.append(stored)
         joined = [event.run for _, event in outside.known([stored], RunJoined)]
         if run in joined:
-            if len(taken) > len(needed.conversations.get(name, ())):
-                needed.conversations[name] = taken
+            if len(commits) > len(needed.conversations.get(name, ())):
+                needed.conversations[name] = commits
             return earlier
         earlier += joined
     return []
@@ -316,9 +316,9 @@ async def _of_aggregates(
         known = needed.aggregates.get(named, [])
         if known and known[-1].commit.last_version >= version:
             continue
-        taken = await workspace.log.read(stream_of(named), to=version, up_to=up_to)
-        needed.aggregates[named] = taken
-        new = taken[len(known) :]
+        needed_commits = await workspace.log.read(stream_of(named), to=version, up_to=up_to)
+        needed.aggregates[named] = needed_commits
+        new = needed_commits[len(known) :]
         runs += outside.runs(new, AggregateChanged)
         for stored in new:
             waiting += (await outside.saved_beside(workspace, stored)).items()
@@ -328,11 +328,11 @@ async def _of_aggregates(
 async def _of_memory(workspace: Workspace, needed: _Needed, commits: list[Stored]) -> list[str]:
     """Add the commits of the memory spaces that a run used; return the runs that changed them."""
     runs: list[str] = []
-    for space, taken in (await outside.spaces_of(workspace, commits)).items():
+    for space, space_commits in (await outside.spaces_of(workspace, commits)).items():
         known = needed.memories.get(space, [])
-        if len(taken) > len(known):
-            needed.memories[space] = taken
-            runs += outside.runs(taken[len(known) :], MemoryChanged, MemoryRejected)
+        if len(space_commits) > len(known):
+            needed.memories[space] = space_commits
+            runs += outside.runs(space_commits[len(known) :], MemoryChanged, MemoryRejected)
     return runs
 
 
@@ -347,7 +347,7 @@ async def _in_order(
         *needed.memories.values(),
         *needed.prompts.values(),
     ]
-    heap = [(each.position, each) for taken in lasting for each in taken]
+    heap = [(each.position, each) for stream in lasting for each in stream]
     heapq.heapify(heap)
     waiting = needed.carries[::-1]
     while heap or waiting:

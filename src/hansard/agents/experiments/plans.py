@@ -138,8 +138,8 @@ def _known(fields: Any, cls: type[msgspec.Struct], what: str) -> dict[str, Any]:
     return dict(fields)
 
 
-def _arm(given: Any) -> dict[str, Any]:
-    fields = _known(_named(given), experiments.PlannedArm, "an arm")
+def _arm(arm: Any) -> dict[str, Any]:
+    fields = _known(_named(arm), experiments.PlannedArm, "an arm")
     parameters = fields.pop("parameters", None)
     return {**fields, "parameters": _raw(parameters)} if parameters else fields
 
@@ -163,8 +163,8 @@ def _recorded(workspace: Workspace, plan: ExperimentRegistered) -> ExperimentReg
 def parameters_of(arm: experiments.PlannedArm) -> dict[str, Any]:
     """Return an arm's parameters as plain Python values."""
     plain = msgspec.json.decode(bytes(arm.parameters))
-    found: dict[str, Any] = values.revive(plain) or {}
-    return found
+    parameters: dict[str, Any] = values.revive(plain) or {}
+    return parameters
 
 
 # ---------------------------------------------------------------- the experiment
@@ -185,8 +185,8 @@ def _folded(stored: list[Stored]) -> ExperimentState:
 
 async def state(workspace: Workspace, name: str) -> ExperimentState:
     """Return an experiment's current state; an unregistered one has no plan."""
-    found, _ = await read(workspace, name)
-    return found
+    current, _ = await read(workspace, name)
+    return current
 
 
 async def register(
@@ -202,8 +202,8 @@ async def register(
     """
     experiments.check(made)
     fields = _recorded(workspace, made)
-    found, _ = await read(workspace, name)
-    if found.plan is None:
+    current, _ = await read(workspace, name)
+    if current.plan is None:
         await _demand_prompts(workspace, fields)
     return await _tell(workspace, name, fields, by)
 
@@ -231,8 +231,8 @@ async def replace(
         runs, lives = await run_index.assigned(workspace.log, name)
         return await workspace.log.read(stream), runs, lives
 
-    def next_append(found: tuple[list[Stored], list[str], int]) -> Append | None:
-        stored, runs, lives = found
+    def next_append(read_state: tuple[list[Stored], list[str], int]) -> Append | None:
+        stored, runs, lives = read_state
         value = experiments.replace(_folded(stored), plan, runs)
         if not value:
             return None
@@ -336,25 +336,25 @@ async def place(
                 fact = f"it is {getattr(request, kind)!r:.80}, without an experiment"
                 raise BadValue(kind, fact, "give experiment= as well")
         return Placement(event)
-    found, stored = await read(workspace, request.experiment)
-    if found.stopped is not None:
-        why = f" ({found.stopped.because})" if found.stopped.because else ""
+    experiment, stored = await read(workspace, request.experiment)
+    if experiment.stopped is not None:
+        why = f" ({experiment.stopped.because})" if experiment.stopped.because else ""
         message = f"experiment {request.experiment!r} is stopped{why}: it assigns no more runs"
         raise NotPlaced(message)
-    if found.plan is None and request.arm is None:
+    if experiment.plan is None and request.arm is None:
         message = (
             f"experiment {request.experiment!r} is not registered, so it assigns no arm to a run: "
             "register it (record.register, or 'hansard experiment register'), or choose the "
             "arm yourself with arm="
         )
         raise NotPlaced(message)
-    if found.plan is not None and request.arm is None:
+    if experiment.plan is not None and request.arm is None:
         has = {TASK: request.task or "", CONVERSATION: conversation or ""}
-        unit = experiments.unit_of(found.plan, run, has, request.unit)
-        arm = experiments.arm_of(request.experiment, found.plan, unit)
+        unit = experiments.unit_of(experiment.plan, run, has, request.unit)
+        arm = experiments.arm_of(request.experiment, experiment.plan, unit)
         event = msgspec.structs.replace(event, arm=arm.name, unit=unit, chosen=HASH)
-    elif found.plan is not None:
-        names = [arm.name for arm in found.plan.arms]
+    elif experiment.plan is not None:
+        names = [arm.name for arm in experiment.plan.arms]
         if request.arm not in names:
             message = (
                 f"experiment {request.experiment!r} has no arm {request.arm!r}: it has {names}"
@@ -362,7 +362,7 @@ async def place(
             raise NotPlaced(message)
     stream = WorkspaceStream(KIND, request.experiment)
     condition = StreamAt(stream, stored[-1].position if stored else 0)
-    return Placement(event, condition, _arm_named(event.arm, found.plan))
+    return Placement(event, condition, _arm_named(event.arm, experiment.plan))
 
 
 async def arm_of_run(workspace: Workspace, life: RunState, commits: Iterable[Stored]) -> Arm | None:
@@ -377,8 +377,8 @@ async def arm_of_run(workspace: Workspace, life: RunState, commits: Iterable[Sto
         for stored in commits
         if any(recorded.type == RunAssigned.tag for recorded in stored.commit.events)
     ]
-    found, _ = await read(workspace, assignment.experiment, AtPosition(assigned[-1]))
-    return _arm_named(assignment.arm, found.plan)
+    experiment, _ = await read(workspace, assignment.experiment, AtPosition(assigned[-1]))
+    return _arm_named(assignment.arm, experiment.plan)
 
 
 def _arm_named(name: str, made: ExperimentRegistered | None) -> Arm:

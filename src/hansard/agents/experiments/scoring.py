@@ -51,8 +51,8 @@ async def state(
         raise BadValue("prices", "none is given", "give some, such as input_tokens=2.5")
 
     def next_append(stored: list[Stored]) -> list[PriceStated]:
-        found = prices.fold(prices.initial(), revive_all(item.commit for item in stored))
-        return [each for event in events for each in prices.decide(found, event)]
+        prices_now = prices.fold(prices.initial(), revive_all(item.commit for item in stored))
+        return [each for event in events for each in prices.decide(prices_now, event)]
 
     return await workspace.tell_lasting(stream, by, next_append)
 
@@ -130,14 +130,14 @@ async def score(
 def _finite(metrics: Any) -> dict[str, float]:
     if not isinstance(metrics, Mapping) or not 0 < len(metrics) <= METRICS_MAX:
         raise BadValue("metrics", f"{metrics!r:.80}", f"give 1 to {METRICS_MAX:,} by name")
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in metrics.items():
         amount = _number(value)
         if not math.isfinite(amount):
             remedy = "give a finite number, True or False"
             raise BadValue(f"metric {ids.name('metric', name)!r:.80}", f"{value!r:.80}", remedy)
-        found[ids.name("metric", name)] = amount
-    return found
+        numbers[ids.name("metric", name)] = amount
+    return numbers
 
 
 def _number(value: Any) -> float:
@@ -164,14 +164,14 @@ class Evaluation:
         NotFound.
         """
         try:
-            found = await self._workspace.states.run(run)
+            view = await self._workspace.states.run(run)
         except RecordError as error:
             self.made.failed[run] = error
             return None
-        if not self._again and any(each.by == self._by for each in found.life.judged):
+        if not self._again and any(each.by == self._by for each in view.life.judged):
             self.made.skipped.append(run)
             return None
-        return found
+        return view
 
     async def tell(self, run: str, plain: Any) -> None:
         """Record the evaluator's result; a result that cannot be recorded counts as a failure."""

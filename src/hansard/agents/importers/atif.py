@@ -90,7 +90,7 @@ _MAPPED = {"source", "message", "timestamp", "tool_calls", "observation", "metri
 """Keys of a step that are not kept with its message under their own names."""
 
 
-def from_atif(raw: Any, given: ImportDefaults) -> ChatRun:
+def from_atif(raw: Any, defaults: ImportDefaults) -> ChatRun:
     """Convert a decoded trajectory. Raises ValidationError, CallerError."""
     reading = _Reading()
     whole = reading.trajectory(raw, "")
@@ -116,7 +116,7 @@ def from_atif(raw: Any, given: ImportDefaults) -> ChatRun:
         numbers = {key: value for key, value in final.items() if type(value) in (int, float)}
         at = next((step.timestamp for step in reversed(whole.steps) if step.timestamp), None)
         ending = Ending(metrics=metrics(numbers, "final_metrics"), details=final, at=at)
-    return converted(ATIF, record, given, ending=ending, left_out=dict(reading.left_out))
+    return converted(ATIF, record, defaults, ending=ending, left_out=dict(reading.left_out))
 
 
 class _Reading:

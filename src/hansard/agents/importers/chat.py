@@ -65,8 +65,8 @@ class ImportDefaults(msgspec.Struct, frozen=True):
 
     def beside(self, raw: Any) -> dict[str, Any]:
         """Combine a record with the importer's defaults."""
-        given = msgspec.to_builtins(self)
-        return {"record": raw, **{name: text for name, text in given.items() if text}}
+        fields = msgspec.to_builtins(self)
+        return {"record": raw, **{name: text for name, text in fields.items() if text}}
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -193,7 +193,7 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
     left_out: dict[str, int] = {}
 
 
-def from_chat(raw: Any, given: ImportDefaults) -> ChatRun:
+def from_chat(raw: Any, defaults: ImportDefaults) -> ChatRun:
     """Convert a decoded line of chat-jsonl. Raises ValidationError, CallerError."""
     record = msgspec.convert(raw, Record)
     _check_times(record.messages)
@@ -204,8 +204,8 @@ def from_chat(raw: Any, given: ImportDefaults) -> ChatRun:
         for message, stated in zip(record.messages, raw["messages"], strict=True)
     ]
     filled = {
-        "experiment": filled_in("experiment", record.experiment, given.experiment),
-        "arm": filled_in("arm", record.arm, given.arm),
+        "experiment": filled_in("experiment", record.experiment, defaults.experiment),
+        "arm": filled_in("arm", record.arm, defaults.arm),
     }
     fields = {name: value for name, value in filled.items() if value}
     return ChatRun(
@@ -230,7 +230,7 @@ def from_chat(raw: Any, given: ImportDefaults) -> ChatRun:
 def converted(
     format_: str,
     record: dict[str, Any],
-    given: ImportDefaults,
+    defaults: ImportDefaults,
     *,
     began_at: str | None = None,
     ending: Ending | None = None,
@@ -241,7 +241,7 @@ def converted(
     `ending` and `left_out` supply what such a record cannot express. Raises ValidationError,
     CallerError.
     """
-    chat = from_chat(record, given)
+    chat = from_chat(record, defaults)
     for time in (began_at, ending.at if ending is not None else None):
         if time is not None and claimed_time(time) is None:
             raise BadValue("time of the run", f"{time!r:.80} is not a time", "give ISO 8601")
@@ -259,14 +259,14 @@ def labels_of(stated: dict[str, Any], known: Collection[str] = ()) -> dict[str, 
     """Return a record's extra fields as labels: texts unchanged, all else as JSON. Labels that are
     too long are left out.
     """
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for name, value in stated.items():
         if name in known or value is None:
             continue
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         if len(text) <= LABEL_LENGTH_MAX:
-            found[name] = text
-    return found
+            labels[name] = text
+    return labels
 
 
 def says_error(stated: dict[str, Any]) -> bool:
@@ -300,9 +300,9 @@ def _claims(stated: dict[str, Any]) -> dict[str, str]:
     means = stated.get(MEANS)
     if means is not None and not isinstance(means, dict):
         raise BadValue(f"claims.{MEANS}", f"{means!r:.80}", "give numbers by metric")
-    found = metrics({name: value for name, value in stated.items() if name != MEANS}, "claims")
+    of_run = metrics({name: value for name, value in stated.items() if name != MEANS}, "claims")
     of_arm = metrics(means or {}, f"claims.{MEANS}")
-    claimed = {CLAIM + name: value for name, value in found.items()}
+    claimed = {CLAIM + name: value for name, value in of_run.items()}
     claimed |= {CLAIM_OF_MEAN + name: value for name, value in of_arm.items()}
     return {name: msgspec.json.encode(value).decode() for name, value in claimed.items()}
 
@@ -321,16 +321,16 @@ def unknown_field(error: msgspec.ValidationError) -> str:
     """Return the valid field nearest to an unknown one in the error, as a hint; else an empty
     text.
     """
-    given = str(error).partition("unknown field `")[2].partition("`")[0]
-    return nearest(given, Record.__struct_fields__) if given else ""
+    field = str(error).partition("unknown field `")[2].partition("`")[0]
+    return nearest(field, Record.__struct_fields__) if field else ""
 
 
-def filled_in(what: str, stated: str | None, given: str | None) -> str:
+def filled_in(what: str, stated: str | None, default: str | None) -> str:
     """Return the record's value, else the importer's. Raises BadValue if the two differ."""
-    if stated and given and stated != given:
+    if stated and default and stated != default:
         remedy = f"leave out --{what}, or import such records apart"
-        raise BadValue(what, f"it says {stated!r:.80}, not {given!r:.80}", remedy)
-    return stated or given or ""
+        raise BadValue(what, f"it says {stated!r:.80}, not {default!r:.80}", remedy)
+    return stated or default or ""
 
 
 def _ending(outcome: dict[str, Any], messages: list[Message]) -> Ending:
@@ -347,15 +347,15 @@ def metrics(stated: dict[str, Any], where: str = "outcome") -> dict[str, float]:
     """Return finite numbers by metric; true is 1, false is 0, null is missing. Raises BadValue."""
     if len(stated) > METRICS_MAX:
         raise BadValue(where, f"{len(stated):,} metrics", f"give at most {METRICS_MAX:,}")
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in stated.items():
         if value is None:
             continue
         if type(value) not in (int, float, bool) or not _is_finite(value):
             remedy = "give a finite number, true, false or null"
             raise BadValue(f"{where}.{name:.80}", f"{value!r:.80}", remedy)
-        found[ids.name("metric", name)] = int(value) if type(value) is bool else value
-    return found
+        numbers[ids.name("metric", name)] = int(value) if type(value) is bool else value
+    return numbers
 
 
 def _is_finite(value: float) -> bool:

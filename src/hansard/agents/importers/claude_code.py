@@ -145,7 +145,7 @@ class Session:
         elif rest:
             self._messages.append({"role": "user", "content": rest, **common})
 
-    def run(self, given: ImportDefaults) -> ChatRun:
+    def run(self, defaults: ImportDefaults) -> ChatRun:
         """Return the session as a run; a transcript does not state an outcome. Raises
         CallerError.
         """
@@ -163,7 +163,7 @@ class Session:
             "labels": self._labels,
             "messages": self._messages,
         }
-        return converted(CLAUDE_CODE, record, given, left_out=dict(self._left_out))
+        return converted(CLAUDE_CODE, record, defaults, left_out=dict(self._left_out))
 
 
 def _blocks(content: str | list[dict[str, Any]] | None) -> list[dict[str, Any]]:

@@ -105,7 +105,7 @@ class _Call(msgspec.Struct):
     result: Any
 
 
-def from_devtools(raw: Any, given: ImportDefaults) -> ChatRun:
+def from_devtools(raw: Any, defaults: ImportDefaults) -> ChatRun:
     """Convert a decoded recording. Raises ValidationError, BadValue."""
     flow = msgspec.convert(raw, _Flow)
     if len(flow.steps) > STEPS_MAX:
@@ -123,10 +123,10 @@ def from_devtools(raw: Any, given: ImportDefaults) -> ChatRun:
             parts.append(plain)
     return ChatRun(
         format=DEVTOOLS,
-        content=given.beside(raw),
+        content=defaults.beside(raw),
         workflow=DEVTOOLS,
-        experiment=given.experiment or "",
-        arm=given.arm or "",
+        experiment=defaults.experiment or "",
+        arm=defaults.arm or "",
         agent=PERSON,
         role=PERSON,
         messages=messages,
@@ -336,28 +336,28 @@ def _kind(part: str) -> tuple[str, str]:
 
 def _targets(step: _Step, where: str) -> tuple[ElementTargets, str]:
     """Return an element's locators, and its xpath. Raises BadValue if there are none."""
-    found: dict[str, str] = {}
+    locators: dict[str, str] = {}
     xpath = ""
     for kind, text in _alternatives(step, where):
         match kind:
             case "aria" if (match := _ARIA.match(text)) and match["name"]:
-                found.setdefault("name", match["name"])
+                locators.setdefault("name", match["name"])
                 if match["role"]:
-                    found.setdefault("role", match["role"])
+                    locators.setdefault("role", match["role"])
             case "text" if 0 < len(text) <= TEXT_CHARACTERS_MAX:
-                found.setdefault("text", text)
+                locators.setdefault("text", text)
             case "xpath" if text:
                 check_xpath(text, f"{where}.selectors")
                 xpath = xpath or text
             case "css" if text:
                 if test_id := _TEST_ID.match(text):
-                    found.setdefault("test_id", test_id[1])
+                    locators.setdefault("test_id", test_id[1])
                 else:
-                    found.setdefault("css", text)
+                    locators.setdefault("css", text)
             case _:
                 pass
-    if not xpath and not found:
+    if not xpath and not locators:
         raise BadValue(f"{where}.selectors", "none locates the element", "record it again")
-    if not xpath and found.keys() == {"name"}:
-        found["label"] = found["name"]  # the only way to locate it
-    return msgspec.structs.replace(ElementTargets(), **found), xpath
+    if not xpath and locators.keys() == {"name"}:
+        locators["label"] = locators["name"]  # the only way to locate it
+    return msgspec.structs.replace(ElementTargets(), **locators), xpath

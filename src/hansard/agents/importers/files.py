@@ -169,12 +169,12 @@ def decode(data: bytes, *, constants: bool = False) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         names = [name for name, _ in pairs]
         doubled = next(name for name in names if names.count(name) > 1)
         raise DoubledKey(f"the key {doubled!r:.80} is there twice in one object: leave one out")
-    return found
+    return members
 
 
 def why_not_json(data: bytes, error: Exception) -> str:
@@ -204,23 +204,23 @@ def outline(file: BinaryIO, lists: Collection[str] = ()) -> Outline:
     The list is the document itself, or its first member that `lists` names. Raises NotADocument.
     """
     scan = _Scanner(file)
-    found = Outline()
+    parts = Outline()
     if scan.next() == b"[":
-        found.elements = scan.elements()
+        parts.elements = scan.elements()
     elif scan.next() == b"{":
         for name in scan.names():
-            if name in found.members:
+            if name in parts.members:
                 raise NotADocument(f"the key {name!r:.80} is there twice: leave one out")
-            if name in lists and found.elements is None and scan.next() == b"[":
-                found.members[name] = Span(scan.place, scan.place)
-                found.elements = scan.elements()
+            if name in lists and parts.elements is None and scan.next() == b"[":
+                parts.members[name] = Span(scan.place, scan.place)
+                parts.elements = scan.elements()
             else:
-                found.members[name] = scan.value()
+                parts.members[name] = scan.value()
     else:
         scan.fail("it begins with neither { nor [")
     if scan.next():
         scan.fail("more follows its end")
-    return found
+    return parts
 
 
 class _Scanner:
@@ -300,11 +300,11 @@ class _Scanner:
 
     def _take(self, pattern: re.Pattern[bytes], what: str) -> bytes:
         self.next()
-        while (found := pattern.match(self._data, self._at)) is None:
+        while (match := pattern.match(self._data, self._at)) is None:
             if not self._more():
                 self.fail(f"expected {what}")
-        self._at = found.end()
-        return found[0]
+        self._at = match.end()
+        return match[0]
 
     def _more(self) -> bool:
         """Read on by at least twice the kept bytes, so that a long text is scanned few times."""

@@ -195,7 +195,7 @@ def is_archive(head: bytes) -> bool:
     )
 
 
-def from_sample(raw: Any, given: ImportDefaults, log: Log) -> ChatRun:
+def from_sample(raw: Any, defaults: ImportDefaults, log: Log) -> ChatRun:
     """Convert a decoded sample. Raises ValidationError, CallerError."""
     sample = msgspec.convert(raw, _Sample)
     calls = _Calls(sample.events, sample.attachments)
@@ -232,7 +232,7 @@ def from_sample(raw: Any, given: ImportDefaults, log: Log) -> ChatRun:
     return converted(
         INSPECT,
         record,
-        given,
+        defaults,
         began_at=sample.started_at,
         ending=Ending(
             metrics=metrics(numbers, "scores"),
@@ -328,7 +328,7 @@ def _numbers(scores: dict[str, _Score], left_out: Counter[str]) -> dict[str, flo
     """Return scores as numbers, valued as Inspect does; an object or list yields one for each
     part.
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, score in scores.items():
         value = score.value
         parts = {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {}
@@ -339,8 +339,8 @@ def _numbers(scores: dict[str, _Score], left_out: Counter[str]) -> dict[str, flo
             if number is None:
                 left_out["score without a number, kept in the details"] += 1
             else:
-                found[part] = number
-    return found
+                numbers[part] = number
+    return numbers
 
 
 def _number(value: Any) -> float | None:

@@ -100,7 +100,7 @@ def answers(messages: list[Message]) -> Answers:
     without one that directly follow. The calls of a user, who has tools of their own in tau2-bench,
     are not steps; their results match no step.
     """
-    found = Answers()
+    result = Answers()
     waiting: dict[str, list[deque[CallIndex | None]]] = {}
     nameless = deque[CallIndex]()
     for number, message in enumerate(messages):
@@ -108,9 +108,9 @@ def answers(messages: list[Message]) -> Answers:
             request = message.tool_calls if message.role != USER else None
             nameless = deque((number, n) for n, call in enumerate(request or ()) if call.id is None)
         elif message.answers is None and nameless:
-            found.of[number] = nameless.popleft()
-            found.answered.add(found.of[number])
-            found.matched.add(number)
+            result.of[number] = nameless.popleft()
+            result.answered.add(result.of[number])
+            result.matched.add(number)
             continue
         if message.tool_calls:
             fresh: dict[str, deque[CallIndex | None]] = {}
@@ -123,25 +123,25 @@ def answers(messages: list[Message]) -> Answers:
         if message.role == TOOL:
             groups = waiting.get(message.answers or "")
             if not groups:
-                found.unasked.add(number)
+                result.unasked.add(number)
                 continue
             answered = groups[-1].popleft()
             if not groups[-1]:
                 groups.pop()
             if answered is not None:
-                found.of[number] = answered
-                found.answered.add(answered)
-    return found
+                result.of[number] = answered
+                result.answered.add(answered)
+    return result
 
 
-def is_object(given: Any) -> bool:
+def is_object(value: Any) -> bool:
     """Return whether a call's arguments are a JSON object, or a text that holds one."""
-    if isinstance(given, str):
+    if isinstance(value, str):
         try:
-            given = _decode(given)
+            value = _decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
-    return isinstance(given, dict)
+    return isinstance(value, dict)
 
 
 def arguments(call: ToolCall) -> dict[str, Any]:
@@ -150,18 +150,18 @@ def arguments(call: ToolCall) -> dict[str, Any]:
     Arguments that are neither a JSON object nor a text that holds one become the single argument
     `arguments`, unchanged.
     """
-    given = call.given
-    if given is msgspec.UNSET:
+    raw = call.given
+    if raw is msgspec.UNSET:
         return {}
-    if isinstance(given, str):
+    if isinstance(raw, str):
         try:
-            found = _decode(given)
-            plain = values.plain(found, "arguments")
+            value = _decode(raw)
+            plain = values.plain(value, "arguments")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadValue):
-            return {ARGUMENTS: given}
+            return {ARGUMENTS: raw}
     else:
-        found, plain = given, values.plain(given, "arguments")
-    return plain if isinstance(found, dict) else {ARGUMENTS: plain}
+        value, plain = raw, values.plain(raw, "arguments")
+    return plain if isinstance(value, dict) else {ARGUMENTS: plain}
 
 
 # One agent's messages and calls as the commits of its stream.
@@ -338,9 +338,9 @@ class Agent:
     def _call(self, call: ToolCall, occurred_at: str | None) -> StepReference:
         scope = self._scope
         tool = ids.name("tool", call.tool)
-        given = arguments(call)
+        plain = arguments(call)
         effects = self._effects.get(tool, Effects.ONCE)
-        base = call_base(tool, "", self._name, scope.path, canonical(given))
+        base = call_base(tool, "", self._name, scope.path, canonical(plain))
         key = call_key(base, scope.occurrence(base))
         unordered = scope.open > 0
         scope.open += 1
@@ -348,7 +348,7 @@ class Agent:
         if tool not in self._tools:
             self._tools.add(tool)
             self.stream.add(ToolDeclared(tool=tool, effects=effects), occurred_at)
-        packed = payloads.pack_arguments(given)
+        packed = payloads.pack_arguments(plain)
         self._blobs += packed.blobs
         request = StepRequested(
             step=self._steps,
@@ -397,24 +397,24 @@ def _used(message: Message) -> Used:
 
     Null values are missing.
     """
-    found: dict[str, float] = {}
-    whole = message.usage is None or _flatten(message.usage, "", found)
-    if len(found) > USAGE_NUMBERS_MAX:
-        found, whole = {}, False
+    numbers: dict[str, float] = {}
+    whole = message.usage is None or _flatten(message.usage, "", numbers)
+    if len(numbers) > USAGE_NUMBERS_MAX:
+        numbers, whole = {}, False
     if message.cost is not None:
-        whole = whole and found.get("cost", message.cost) == message.cost
-        found["cost"] = message.cost
-    return Used(found, whole)
+        whole = whole and numbers.get("cost", message.cost) == message.cost
+        numbers["cost"] = message.cost
+    return Used(numbers, whole)
 
 
-def _flatten(usage: dict[str, Any], prefix: str, found: dict[str, float]) -> bool:
+def _flatten(usage: dict[str, Any], prefix: str, numbers: dict[str, float]) -> bool:
     whole = True
     for key, value in usage.items():
         name = prefix + (USAGE_NAMES.get(key, key) if not prefix else key)
         if isinstance(value, dict):
-            whole = _flatten(value, f"{name}.", found) and whole
+            whole = _flatten(value, f"{name}.", numbers) and whole
         elif type(value) in (int, float) and abs(value) <= SAFE_INT:
-            whole = found.setdefault(name, value) == value and whole
+            whole = numbers.setdefault(name, value) == value and whole
         elif value is not None:
             whole = False
     return whole
@@ -465,11 +465,11 @@ class Assumed(msgspec.Struct):
 
 def of(chat: ChatRun, answers: Answers) -> dict[str, Assumed]:
     """Return all assumptions about a run, by kind."""
-    found: dict[str, Assumed] = {}
+    kinds: dict[str, Assumed] = {}
     for kind, number in _each(chat, answers):
-        value = found.setdefault(kind, Assumed(0, number))
+        value = kinds.setdefault(kind, Assumed(0, number))
         value.count += 1
-    return found
+    return kinds
 
 
 def _each(chat: ChatRun, answers: Answers) -> Iterator[tuple[str, int | None]]:
@@ -498,8 +498,8 @@ def _of_time(text: str) -> str | None:
         return UNITS
 
 
-def _is_unparsed(given: Any) -> bool:
-    return given is not msgspec.UNSET and not is_object(given)
+def _is_unparsed(value: Any) -> bool:
+    return value is not msgspec.UNSET and not is_object(value)
 
 
 MAPPING = "1"

@@ -89,7 +89,7 @@ class Importer:
         self,
         workspace: Workspace,
         format_: str,
-        given: ImportDefaults,
+        defaults: ImportDefaults,
         watcher: Watcher,
         *,
         no_guesses: bool = False,
@@ -102,7 +102,7 @@ class Importer:
         self._named: dict[_Name, set[str]] | None = None
         self._workspace = workspace
         self._format = format_
-        self._given = given
+        self._given = defaults
         self._watcher = watcher
         self._known: LRUCache[str, bool] = LRUCache(KNOWN_RUNS_MAX)
         self._batch = _Batch()
@@ -131,14 +131,14 @@ class Importer:
         """
         file = str(path) if path is not None else STDIN
         self._files.append(_name(file))
-        for line, found in sources.records(self._format, path, self._given, self._watcher):
-            if isinstance(found, str):
-                self._bad(file, line, found)
-            elif isinstance(found, Claims):
-                self._claims |= found.figures
-                self.tally.claims += sum(map(len, found.figures.values()))
+        for line, record in sources.records(self._format, path, self._given, self._watcher):
+            if isinstance(record, str):
+                self._bad(file, line, record)
+            elif isinstance(record, Claims):
+                self._claims |= record.figures
+                self.tally.claims += sum(map(len, record.figures.values()))
             else:
-                await self._run(found, file, line)
+                await self._run(record, file, line)
             if self._batch.is_full:
                 await self._send()
             else:
@@ -308,13 +308,13 @@ _Name = tuple[str, str, str, str]
 
 async def _names(workspace: Workspace) -> dict[_Name, set[str]]:
     """Return the runs of earlier imports, by their names in the source."""
-    found: dict[_Name, set[str]] = {}
+    runs: dict[_Name, set[str]] = {}
     for life in await run_index.read(workspace.log):
         labels, placed = life.state.labels, life.state.assigned or RunAssigned()
         if SOURCE_RUN in labels and life.state.forked is None:
             key = (labels.get(SOURCE, ""), placed.experiment, placed.arm, labels[SOURCE_RUN])
-            found.setdefault(key, set()).add(life.run)
-    return found
+            runs.setdefault(key, set()).add(life.run)
+    return runs
 
 
 def _folded(stored: list[Stored]) -> ImportState:

@@ -123,13 +123,13 @@ _UNREADABLE = (msgspec.DecodeError, files.DoubledKey, RecursionError, UnicodeDec
 
 
 def records(
-    format_: str, path: Path | None, given: ImportDefaults, watcher: Watcher
+    format_: str, path: Path | None, defaults: ImportDefaults, watcher: Watcher
 ) -> Iterator[Found]:
     """Yield a file's records (standard input's for None). Raises OSError."""
     reader = next(each.read for each in FORMATS if each.name == format_)
     assert reader is not None  # noqa: S101 -- the command accepts no other names
     try:
-        yield from reader(path, given, watcher)
+        yield from reader(path, defaults, watcher)
     except files.NotADocument as error:
         yield 1, str(error)
 
@@ -137,7 +137,7 @@ def records(
 # ---------------------------------------------------------------- readers
 
 
-def _chat_jsonl(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
+def _chat_jsonl(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     with files.opened(path) as file:
         head = file.peek()  # type: ignore[attr-defined]  # every binary file here is buffered
         is_first = True
@@ -147,33 +147,33 @@ def _chat_jsonl(path: Path | None, given: ImportDefaults, watcher: Watcher) -> I
                 yield line.number, files.too_long("the line", line.size)
                 is_first = False
             elif line.data:
-                found = _run(line.data, lambda raw: from_chat(raw, given), SEE)
-                if is_first and isinstance(found, str):
+                record = _run(line.data, lambda raw: from_chat(raw, defaults), SEE)
+                if is_first and isinstance(record, str):
                     hint = hint_of(head, CHAT_JSONL) or _not_lines(head, line.data)
                     if hint:
-                        yield line.number, found + hint
+                        yield line.number, record + hint
                         return
-                yield line.number, found
+                yield line.number, record
                 is_first = False
         if is_first:
             yield 1, "the file has no records"
 
 
-def _tau_bench(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
+def _tau_bench(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     with files.seekable(path) as file:
         document = _Document(file, tau.TAU_BENCH, watcher)
         if document.members:
             yield 1, f"it is not a {tau.TAU_BENCH} file: it is not a list{document.hint}"
             return
-        yield from document.runs(lambda raw: tau.from_tau(raw, given))
+        yield from document.runs(lambda raw: tau.from_tau(raw, defaults))
 
 
-def _tau2_bench(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
+def _tau2_bench(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     with files.seekable(path) as file:
         document = _Document(file, tau.TAU2_BENCH, watcher, "simulations")
         whole = document.header(tau.Tau2File)
         if whole.results is not None:
-            yield 1, _claims(whole.results, given)
+            yield 1, _claims(whole.results, defaults)
         elif document.elements is None or not document.members:
             fact = "it has neither simulations nor results"
             hint = document.hint or _no_list(document)
@@ -181,12 +181,12 @@ def _tau2_bench(path: Path | None, given: ImportDefaults, watcher: Watcher) -> I
             return
         if document.elements is not None:
             labels = tau.labels_of_file(whole.info)
-            yield from document.runs(lambda raw: tau.from_tau2(raw, given, labels))
+            yield from document.runs(lambda raw: tau.from_tau2(raw, defaults, labels))
 
 
-def _claims(results: dict[str, Any], given: ImportDefaults) -> tau.Claims | str:
+def _claims(results: dict[str, Any], defaults: ImportDefaults) -> tau.Claims | str:
     """Return a submission's claims, or the reason that they cannot be imported."""
-    if not given.experiment:
+    if not defaults.experiment:
         return "its results are claims about an arm of an experiment: give --experiment and --arm"
     try:
         return tau.claims_of(results)
@@ -194,26 +194,25 @@ def _claims(results: dict[str, Any], given: ImportDefaults) -> tau.Claims | str:
         return str(error)
 
 
-def _devtools(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
+def _devtools(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     remedy = "it is not a recording of Chrome DevTools' Recorder: export it as JSON"
-    limit = devtools.FILE_BYTES_MAX
-    convert = devtools.from_devtools
-    found = _whole(path, watcher, limit, devtools.DEVTOOLS, lambda raw: convert(raw, given), remedy)
-    yield 1, found
+    limit, convert = devtools.FILE_BYTES_MAX, devtools.from_devtools
+    yield 1, _whole(path, defaults, watcher, limit, devtools.DEVTOOLS, convert, remedy)
 
 
-def _atif(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
+def _atif(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     remedy = "it is not a trajectory of ATIF-v1: docs/chat-jsonl.md lists what is read"
     limit = files.RECORD_BYTES_MAX
-    yield 1, _whole(path, watcher, limit, atif.ATIF, lambda raw: atif.from_atif(raw, given), remedy)
+    yield 1, _whole(path, defaults, watcher, limit, atif.ATIF, atif.from_atif, remedy)
 
 
 def _whole(
     path: Path | None,
+    defaults: ImportDefaults,
     watcher: Watcher,
     limit: int,
     format_: str,
-    convert: Callable[[Any], ChatRun],
+    convert: Callable[[Any, ImportDefaults], ChatRun],
     remedy: str,
 ) -> ChatRun | str:
     """Read a file that is one run; return the run, or the reason that it is none."""
@@ -224,11 +223,11 @@ def _whole(
             return EMPTY
         if len(data) > limit:
             return f"the file has more than {limit:,} bytes, which is the limit for one run"
-    found = _run(data.removeprefix(files.BOM), convert, remedy)
-    return found + hint_of(data, format_) if isinstance(found, str) else found
+    record = _run(data.removeprefix(files.BOM), lambda raw: convert(raw, defaults), remedy)
+    return record + hint_of(data, format_) if isinstance(record, str) else record
 
 
-def _claude_code(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
+def _claude_code(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     session = claude_code.Session()
     size = 0
     with files.opened(path) as file:
@@ -250,7 +249,7 @@ def _claude_code(path: Path | None, given: ImportDefaults, watcher: Watcher) -> 
         yield 1, fact + hint_of(head, claude_code.CLAUDE_CODE)
         return
     try:
-        yield 1, session.run(given)
+        yield 1, session.run(defaults)
     except CallerError as error:
         yield 1, str(error)
 
@@ -266,17 +265,17 @@ def _taken(session: claude_code.Session, data: bytes) -> str | None:
     return None
 
 
-def _inspect(path: Path | None, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
+def _inspect(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     with files.seekable(path) as file:
         if file.read(len(ZIP)) == ZIP:
-            yield from _inspect_archive(file, given, watcher)
+            yield from _inspect_archive(file, defaults, watcher)
             return
         document = _Document(file, inspect_log.INSPECT, watcher, "samples", constants=True)
         log = document.header(inspect_log.Log)
-        yield from document.runs(lambda raw: inspect_log.from_sample(raw, given, log))
+        yield from document.runs(lambda raw: inspect_log.from_sample(raw, defaults, log))
 
 
-def _inspect_archive(file: BinaryIO, given: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
+def _inspect_archive(file: BinaryIO, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     archive = inspect_log.Archive(file)
     log, samples = archive.log(), archive.samples()
     watcher.read(file.seek(0, os.SEEK_END) - sum(length for _, length in samples))
@@ -287,13 +286,13 @@ def _inspect_archive(file: BinaryIO, given: ImportDefaults, watcher: Watcher) ->
         except files.NotADocument as error:
             yield number, f"entry {name!r:.200}: {error}"
             continue
-        found = _run(
+        record = _run(
             data,
-            lambda raw: inspect_log.from_sample(raw, given, log),
+            lambda raw: inspect_log.from_sample(raw, defaults, log),
             "it is not a sample of an Inspect log",
             constants=True,
         )
-        yield number, found if isinstance(found, ChatRun) else f"entry {name!r:.200}: {found}"
+        yield number, record if isinstance(record, ChatRun) else f"entry {name!r:.200}: {record}"
     if not samples:
         yield 1, "the log has no samples"
 

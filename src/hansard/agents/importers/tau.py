@@ -91,7 +91,7 @@ class Claims(msgspec.Struct, frozen=True):
     figures: dict[str, dict[str, float]]
 
 
-def from_tau(raw: Any, given: ImportDefaults) -> ChatRun:
+def from_tau(raw: Any, defaults: ImportDefaults) -> ChatRun:
     """Convert a run of tau-bench; a run that broke has an error in its `info`. Raises
     ValidationError.
     """
@@ -101,10 +101,10 @@ def from_tau(raw: Any, given: ImportDefaults) -> ChatRun:
     known = run.reward is not None or run.info is not None
     return ChatRun(
         format=TAU_BENCH,
-        content=given.beside(raw),
+        content=defaults.beside(raw),
         workflow=TAU_BENCH,
-        experiment=given.experiment or "",
-        arm=given.arm or "",
+        experiment=defaults.experiment or "",
+        arm=defaults.arm or "",
         task=str(run.task_id),
         trial=run.trial,
         labels=labels_of(raw, _Tau.__struct_fields__),
@@ -144,7 +144,7 @@ def labels_of_file(info: _Tau2Info | None) -> dict[str, str]:
     return {name: text for name, text in parts.items() if text}
 
 
-def from_tau2(raw: Any, given: ImportDefaults, of_file: dict[str, str]) -> ChatRun:
+def from_tau2(raw: Any, defaults: ImportDefaults, of_file: dict[str, str]) -> ChatRun:
     """Convert a simulation of tau2-bench. Raises ValidationError."""
     run = msgspec.convert(raw, _Tau2)
     reward = run.reward_info.get("reward") if run.reward_info is not None else None
@@ -153,10 +153,10 @@ def from_tau2(raw: Any, given: ImportDefaults, of_file: dict[str, str]) -> ChatR
     ended = reason is not None or run.reward_info is not None
     return ChatRun(
         format=TAU2_BENCH,
-        content=given.beside(raw),
+        content=defaults.beside(raw),
         workflow=TAU2_BENCH,
-        experiment=given.experiment or "",
-        arm=given.arm or "",
+        experiment=defaults.experiment or "",
+        arm=defaults.arm or "",
         task=str(run.task_id),
         trial=run.trial,
         labels={

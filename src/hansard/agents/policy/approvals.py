@@ -96,8 +96,8 @@ class Approvals:
         async def read() -> tuple[ApprovalsState, int]:
             return await self.state(), await self.log_time()
 
-        def next_append(found: tuple[ApprovalsState, int]) -> Append | None:
-            state, now = found
+        def next_append(current: tuple[ApprovalsState, int]) -> Append | None:
+            state, now = current
             events = approvals.decide(state, command, now)
             if not events:
                 return None
@@ -112,14 +112,14 @@ class Approvals:
         self, request: ApprovalRequested, actor: Actor, usable: Callable[[str], bool]
     ) -> Approval:
         """Return the call's request that is still valid, and record one if there is none."""
-        found = await self._valid(request, usable)
-        if found is None:
+        approval = await self._valid(request, usable)
+        if approval is None:
             await self.record(request, actor)
-            found = await self._valid(request, usable)
-        if found is None:  # an older request was answered just now
+            approval = await self._valid(request, usable)
+        if approval is None:  # an older request was answered just now
             message = f"approval of {request.tool}: it was answered meanwhile: try again"
             raise Refused(message)
-        return found
+        return approval
 
     async def _valid(
         self, command: ApprovalRequested, usable: Callable[[str], bool]
@@ -142,8 +142,8 @@ class Approvals:
             current = approvals.find(await self.state(), approval).given
             return None if current is ApprovalStatus.PENDING else waiting.READY
 
-        found = approvals.find(await self.state(), approval)
-        left_s = max(PAUSE_S, (found.expires - time.time_ns() - self._ahead_ns) / 1e9)
+        request = approvals.find(await self.state(), approval)
+        left_s = max(PAUSE_S, (request.expires - time.time_ns() - self._ahead_ns) / 1e9)
         await waiting.until(self._log, look, lambda _: True, left_s, of=self.stream)
         return approvals.find(await self.state(), approval)
 
@@ -182,7 +182,7 @@ async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> lis
     targets = sorted(await workspace.log.runs(approvals.KEY) if runs is None else runs)
     head = await workspace.log.head()
     now = (await workspace.log.at(head)).stamp if head else 0
-    found: list[ListedApproval] = []
+    requests: list[ListedApproval] = []
     for begin in range(0, len(targets), STREAMS_MAX):
         streams = [stream_of(run) for run in targets[begin : begin + STREAMS_MAX]]
         commits: dict[str, list[Stored]] = {}
@@ -191,10 +191,10 @@ async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> lis
                 commits.setdefault(stored.stream.run, []).append(stored)
         for run, own in commits.items():
             state = folded(approvals.initial(), own)
-            found += [
+            requests += [
                 ListedApproval(run, each, each.standing(now)) for each in state.requests.values()
             ]
-    return sorted(found, key=lambda each: (each.approval.asked_at, each.run))
+    return sorted(requests, key=lambda each: (each.approval.asked_at, each.run))
 
 
 async def find(workspace: Workspace, approval: str) -> ListedApproval:
@@ -226,25 +226,25 @@ async def answer(
     actor = Actor.of(by)
     by = ids.name("by", actor.agent)
     because = workspace.text(because)
-    found = await find(workspace, approval)
-    asker = found.approval.asked.agent
+    request = await find(workspace, approval)
+    asker = request.approval.asked.agent
     if asker != by and asker in actor.on_behalf_of:
         message = (
             f"approval {approval} was requested by agent {asker!r}, for whom {by!r} acts: "
             "another approver must answer it"
         )
         raise Refused(message)
-    life = await workspace.states.life(found.run)
+    life = await workspace.states.life(request.run)
     role = role if role is not None else life.roster.get(by)
     if role is not None and by != asker:
         permit = await permits.read(workspace, role)
         await refusals.demand(workspace, permit, trusts(Trust.APPROVE, approval), actor)
     kind: type[Answer] = ApprovalGranted if granted else ApprovalDenied
-    store = Approvals(workspace.states, found.run)
+    store = Approvals(workspace.states, request.run)
     await store.record(kind(approval=approval, by=by, because=because), actor)
     current = approvals.find(await store.state(), approval)
-    given = ApprovalStatus.GRANTED if granted else ApprovalStatus.DENIED
-    if current.given is not given:  # stored after its expiry, or after another answer
+    status = ApprovalStatus.GRANTED if granted else ApprovalStatus.DENIED
+    if current.given is not status:  # stored after its expiry, or after another answer
         message = f"approval {approval} is {current.standing(await store.log_time()).value} already"
         raise Refused(message)
     return current

@@ -122,10 +122,10 @@ class LogBudgets:
         counts.
         """
         if known.state.version:
-            found = await self._log.read(stream, after=known.state.version)
+            commits = await self._log.read(stream, after=known.state.version)
         else:
-            found = await self._states.commits(stream)
-        for stored in found:
+            commits = await self._states.commits(stream)
+        for stored in commits:
             if known.follow(stored.commit):
                 known.read_label = known.read_label.join(stored.commit.label)
 

@@ -199,8 +199,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         if self.unit == "calls":
             return 1.0
         if self.unit == "tokens":
-            found = [value for key, value in usage.items() if key.endswith("tokens")]
-            return sum(found) if found else self.reserve
+            tokens = [value for key, value in usage.items() if key.endswith("tokens")]
+            return sum(tokens) if tokens else self.reserve
         return usage.get(self.unit, self.reserve)
 
 
@@ -265,11 +265,11 @@ class BudgetOptions(TypedDict, total=False):
     """Pattern of roles whose calls count."""
 
 
-def _made(kind: type[_R], where: str, given: Mapping[str, Any], fields: Mapping[str, Any]) -> _R:
+def _made(kind: type[_R], where: str, options: Mapping[str, Any], fields: Mapping[str, Any]) -> _R:
     """Build a rule. Raises BadOption for an unknown field."""
-    known = [name for name in kind.__struct_fields__ if name not in given]
+    known = [name for name in kind.__struct_fields__ if name not in options]
     check_options(where, fields, known)
-    return kind(**given, **fields)
+    return kind(**options, **fields)
 
 
 def allow(tool: str = ALL, **fields: Unpack[RuleOptions]) -> CallRule:

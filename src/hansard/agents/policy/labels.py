@@ -109,9 +109,9 @@ async def declassify(workspace: Workspace, run: str | None, request: Lowering) -
 
 def _check(run: str | None, request: Lowering) -> None:
     """Raise BadValue unless exactly one target is named, with a run for an agent or a key."""
-    given = {kind: getattr(request, kind) for kind in ("agent", "key", "principal")}
-    if sum(name is not None for name in given.values()) != 1:
-        fact = ", ".join(f"{kind}={name!r:.80}" for kind, name in given.items())
+    targets = {kind: getattr(request, kind) for kind in ("agent", "key", "principal")}
+    if sum(name is not None for name in targets.values()) != 1:
+        fact = ", ".join(f"{kind}={name!r:.80}" for kind, name in targets.items())
         raise BadValue("declassify", fact, "give exactly one of agent, key and principal")
     if (run is None) != (request.principal is not None):
         remedy = (

@@ -329,8 +329,8 @@ async def read(workspace: Workspace, role: str, *, restricted: bool = False) -> 
 
     Raises BadName, and UnknownEvent if a newer version wrote its rules: nothing is allowed then.
     """
-    found = await roles.read(workspace, role)
-    return Permit(role, found.rules, enforced=restricted or found.version > 0)
+    state = await roles.read(workspace, role)
+    return Permit(role, state.rules, enforced=restricted or state.version > 0)
 
 
 async def demand(workspace: Workspace, permit: Permit, need: Need, by: str | Actor) -> None:
