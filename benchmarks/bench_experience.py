@@ -99,7 +99,7 @@ async def finding() -> tuple[list[float], list[float]]:
                     said = " ".join(words[number * step % 997] for step in (1, 3, 7, 11))
                     about = f"Sends {said} to number{number}"
                     name = f"experience-{number}"
-                    texts[name] = f"{base.wording.said}\n{about}"
+                    texts[name] = f"{base.wording.template}\n{about}"
                     made.append(msgspec.structs.replace(base, name=name, description=about))
                 await asyncio.gather(*(record.keep_experience(each) for each in made))
             index = FileWords()

@@ -80,7 +80,7 @@ def test_an_alias_moves_from_what_was_seen():
             prompt.fold(prompt.initial(), [first, second, production]),
             PromptAliased(alias="production", version=2),
         )
-    assert (lost.value.expected, lost.value.found, lost.value.wanted) == (None, 1, 2)
+    assert (lost.value.expected, lost.value.found, lost.value.target) == (None, 1, 2)
     gone = PromptAliased(alias="production", version=None, before=1)
     story.when(gone).then(gone)
     number = a_prompt().given(first).when(PromptAliased(alias="3", version=1))

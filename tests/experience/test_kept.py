@@ -307,7 +307,7 @@ def test_a_task_is_said_like_its_own_or_not():
     """What `find` answers for a slot is what the experience itself would read."""
     [told] = distil.distilled(EIGHT)
     for text in ('Invite "B" and send it.', "Invite B", "", 'Invite "" and send it.'):
-        assert slot_values_like(told.wording.said, text) == told.wording.read(text)
+        assert slot_values_like(told.wording.template, text) == told.wording.read(text)
 
 
 async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
@@ -427,7 +427,7 @@ def test_adjacent_values_are_learned_from_params(record, call, language, said):
         for run, (_, what, where) in zip(runs, MOVES[language], strict=True)
     }
     learnt = record.experience("move", runs, params=params)
-    assert learnt.wording.said == said
+    assert learnt.wording.template == said
     [node] = learnt.procedure.nodes
     assert node.action.action_params == {"what": "{{what}}", "whom": "{{where}}"}
     assert learnt.procedure.slots == ("what", "where")
@@ -463,7 +463,7 @@ def test_adjacent_slots_are_read_from_a_task_where_each_value_is_a_word():
     assert told.read("Move Ada Ulm to the list.") == {"what": "Ada", "where": "Ulm"}
     assert told.read("Move Ada New York to the list.") is None
     assert told.read("Move Ada to the list.") is None
-    assert slot_values_like(told.said, "Move Ada Ulm to the list.") == {
+    assert slot_values_like(told.template, "Move Ada Ulm to the list.") == {
         "what": "Ada",
         "where": "Ulm",
     }
@@ -471,6 +471,6 @@ def test_adjacent_slots_are_read_from_a_task_where_each_value_is_a_word():
     assert again.slots == ("起点", "终点")
     assert again.read("从上海到北京再回上海") == {"起点": "上海", "终点": "北京"}
     assert again.read("从上海到北京再回广州") is None
-    assert slot_values_like(again.said, "从上海到北京再回上海") == again.read(
+    assert slot_values_like(again.template, "从上海到北京再回上海") == again.read(
         "从上海到北京再回上海"
     )

@@ -74,7 +74,7 @@ EIGHT = [
 def test_what_texts_share_is_said_and_what_differs_is_a_slot():
     """Quoted texts are one word, whatever is in them; a text said otherwise gives no values."""
     told = wording(['Enter "a b" as name, then "x"', 'Enter "c" as name, then "y z"'])
-    assert told.said == 'Enter " {{enter}} " as name , then " {{then}} "'
+    assert told.template == 'Enter " {{enter}} " as name , then " {{then}} "'
     assert told.read('Enter "q, r" as name, then "s"') == {"enter": "q, r", "then": "s"}
     assert told.read("Delete everything") is None
     assert wording(["Press OK"]).slots == ()

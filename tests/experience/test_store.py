@@ -63,7 +63,7 @@ async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[st
     """Keep, search by description and task, and return what was found of the same kind."""
     shown = {task: demonstrations(task) for task in tasks}
     made = drawn(shown, count, random.Random(19))
-    said = {task: {e.wording.said for of, e in made if of == task} for task in tasks}
+    said = {task: {e.wording.template for of, e in made if of == task} for task in tasks}
     found: dict[str, Any] = {"experiences": len(made), "duplicates": 0, "duplicates_found": 0}
     found |= {"false_merges": 0, "found_at_1": 0, "found_at_5": 0, "task_at_1": 0, "task_at_5": 0}
     graphs = {each.name: msgspec.json.encode((each.wording, each.procedure)) for _, each in made}

@@ -311,7 +311,7 @@ def test_changes_are_asked_about_unless_a_policy_says_otherwise():
     state = space.fold(state, space.decide("org", state, policy))
     assert not state.asks(ends - 1_000, None, ["a"])
     assert state.asks(ends, None, ["a"])
-    assert state.goes_by_time
+    assert state.depends_on_time
     assert state.asks(None, None, ["a"])
     assert state.asks(0, untrusted, ["web/a", "a"])
     assert not state.asks(0, untrusted, ["web/a"])

@@ -212,7 +212,7 @@ def test_of_two_that_move_an_alias_one_wins(data_dir, workspace):
                 hansard.errors.PromptConflict, match="names version 3, not version 1"
             ) as lost:
                 await task
-            assert (lost.value.found, lost.value.wanted) == (3, 2)
+            assert (lost.value.found, lost.value.target) == (3, 2)
             assert (await early.prompt("p@production")).version == 3
             with pytest.raises(hansard.errors.PromptConflict):
                 await early.alias_prompt("p@1", "production", expected=2)

@@ -34,8 +34,8 @@ from hansard.domain.team.task_rules import (
     Reopen,
     Waits,
     decide,
+    may_become_claimable,
     shown_status,
-    still_to_come,
     waits,
 )
 from hansard.domain.values import dump
@@ -296,10 +296,10 @@ def test_what_waits_for_a_failure_is_blocked_all_the_way():
         "waiting",
         "waiting",
     ]
-    assert still_to_come(state, claim("cyd", "writer"))
+    assert may_become_claimable(state, claim("cyd", "writer"))
     state = said(state, claim(), TaskFailed(task="a", number=1, error=Failure("E", "e")))
     assert waits(state) == {"b": Waits((), ("a",)), "c": Waits(("b",), ("b",))}
-    assert not still_to_come(state, claim("cyd", "writer"))
+    assert not may_become_claimable(state, claim("cyd", "writer"))
     assert decide(state, claim("bob", "analyzer"), 0) == ()
 
 

@@ -386,7 +386,7 @@ def _render_experience(experience: Experience) -> Iterator[Part]:
     from hansard.domain.experience.experience import plan
 
     yield f"{experience.name}, version {experience.version}: {experience.description}"
-    yield f"wording   {experience.wording.said}"
+    yield f"wording   {experience.wording.template}"
     of = counted(len(experience.sources), "run")
     out = f", {experience.left_out} of them left out" if experience.left_out else ""
     yield f"learned   from {of}{out}; {counted(len(experience.failed), 'run')} failed"

@@ -102,19 +102,19 @@ class Brief:
         return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
-        facts = ", ".join(f"{name}={_line(value)}" for name, value in _refusal_text(self._brief()))
+        facts = ", ".join(f"{name}={_line(value)}" for name, value in _filled(self._brief()))
         return f"{type(self).__name__}({facts})"
 
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><th style='text-align:left'>{_escaped(name)}</th>"
             f"<td style='text-align:left'>{_cell(value)}</td></tr>"
-            for name, value in _refusal_text(self._brief())
+            for name, value in _filled(self._brief())
         )
         return f"<table><caption><b>{type(self).__name__}</b></caption>{rows}</table>"
 
 
-def _refusal_text(facts: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def _filled(facts: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     for name, value in facts.items():
         if not any(type(value) is type(empty) and value == empty for empty in _EMPTY):
             yield name, value

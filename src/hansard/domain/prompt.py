@@ -127,7 +127,7 @@ class PromptConflict(HansardError):
         alias: The alias.
         expected: The version that the writer had read; None for none.
         found: The version that it names now; None where it was removed.
-        wanted: The version that it was to be moved to.
+        target: The version that it was to be moved to.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class PromptConflict(HansardError):
         self.alias = alias
         self.expected = expected
         self.found = found
-        self.wanted = target
+        self.target = target
 
 
 class PromptState(ArtifactState[PromptVersionAdded]):

@@ -104,17 +104,17 @@ def newest(events: Iterable[Event], steps: Mapping[int, Step]) -> SessionPath:
         if not (session.ran or session.settled or done or session.began):
             continue
         if session.began:
-            return SessionPath(tuple(sorted(_with(session.settled, session.ran, steps))))
+            return SessionPath(tuple(sorted(_path_steps(session.settled, session.ran, steps))))
         if session.left is not None and session.left.answered is not None:
             given = {*within(session.left.answered, steps)} | session.settled
-            return SessionPath(tuple(sorted(_with(given, session.ran, steps))))
+            return SessionPath(tuple(sorted(_path_steps(given, session.ran, steps))))
         ran = session.ran | session.settled
         if ran:
-            return SessionPath(tuple(sorted(_led(ran, steps))), exact=False)
+            return SessionPath(tuple(sorted(_with_predecessors(ran, steps))), exact=False)
     return SessionPath(exact=False)
 
 
-def _with(given: set[int], ran: set[int], steps: Mapping[int, Step]) -> set[int]:
+def _path_steps(given: set[int], ran: set[int], steps: Mapping[int, Step]) -> set[int]:
     """Return the steps that a session ran or replayed; for an outcome that it moved to the call's
     current place, the new step.
     """
@@ -131,11 +131,11 @@ def _sessions(events: Iterable[Event]) -> list[_Session]:
             if runs:
                 found.append(_Session(began=not found))
         elif runs:
-            _take(found[-1], each)
+            _apply(found[-1], each)
     return found
 
 
-def _take(session: _Session, event: Event) -> None:
+def _apply(session: _Session, event: Event) -> None:
     match event:
         case (
             StepRequested()
@@ -154,7 +154,7 @@ def _take(session: _Session, event: Event) -> None:
             pass
 
 
-def _led(ran: set[int], steps: Mapping[int, Step]) -> set[int]:
+def _with_predecessors(ran: set[int], steps: Mapping[int, Step]) -> set[int]:
     """Return steps and their predecessors in their chains."""
     found: set[int] = set()
     ahead = list(ran)
@@ -469,7 +469,7 @@ def evolve(state: RunState, event: Event) -> None:
         case AgentJoined():
             state.roster.setdefault(event.agent, event.role)  # as in `hansard.domain.integrity`
             state.epochs[event.agent] = 1
-            _takes_part(state, event.agent)
+            _add_participant(state, event.agent)
         case RunAssigned():
             state.assigned = event
         case RunScored():
@@ -478,11 +478,11 @@ def evolve(state: RunState, event: Event) -> None:
             state.epochs[event.agent] = event.epoch
             state.status = RunStatus.OPEN
             state.error = None
-            _takes_part(state, event.agent)
+            _add_participant(state, event.agent)
         case RunAgentLeft():
-            _leaves(state, event)
+            _apply_leave(state, event)
         case RunCompleted() | RunFailed() | RunCancelled():
-            _ends(state, event)
+            _apply_end(state, event)
         case Quarantined():
             return
         case _:
@@ -490,20 +490,20 @@ def evolve(state: RunState, event: Event) -> None:
             raise Refused(message)
 
 
-def _takes_part(state: RunState, agent: str) -> None:
+def _add_participant(state: RunState, agent: str) -> None:
     state.ends.pop(agent, None)
     if agent not in state.at_work:
         state.at_work.append(agent)
 
 
-def _leaves(state: RunState, event: RunAgentLeft) -> None:
+def _apply_leave(state: RunState, event: RunAgentLeft) -> None:
     if event.agent in state.at_work:
         state.at_work.remove(event.agent)
     state.ends.pop(event.agent, None)
     state.ends[event.agent] = event
 
 
-def _ends(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> None:
+def _apply_end(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> None:
     state.at_work = []
     match event:
         case RunCompleted():

@@ -441,14 +441,14 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     inexact: str = ""
 
     @property
-    def is_of_world(self) -> bool:
+    def has_effect(self) -> bool:
         """True if the call itself may have an effect on the world."""
         return self.effects not in (Effects.PURE, Effects.COMPOSITE)
 
     @property
     def is_external(self) -> bool:
         """True if the effect is outside the record: a mail, not an entry of the board."""
-        return self.is_of_world and self.kind not in KINDS_IN_RECORD
+        return self.has_effect and self.kind not in KINDS_IN_RECORD
 
     @property
     def attempt(self) -> int:
@@ -467,7 +467,7 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         An error that does not exclude the effect leaves it in doubt, too, unless the remote tool
         answered with that error, or the agent continued after it (`AgentState.in_doubt`).
         """
-        if not self.is_of_world or self.withheld is not None:
+        if not self.has_effect or self.withheld is not None:
             return False
         if self.status is StepStatus.FAILED:  # an idempotent call that failed simply runs again
             is_answer = self.error is not None and self.error.is_answer
@@ -477,7 +477,7 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def may_have_happened(self) -> bool:
         """True if its effect happened in this run, or may have happened."""
-        if not self.is_of_world or self.withheld is not None or self.reused_from is not None:
+        if not self.has_effect or self.withheld is not None or self.reused_from is not None:
             return False
         if self.status is StepStatus.FAILED:
             return not self.safe and self.effects is not Effects.IDEMPOTENT
@@ -652,7 +652,7 @@ def _follows(step: Step, what: str, *, due: bool) -> bool:
 
 
 def _withholds(step: Step) -> bool:
-    if step.status in (StepStatus.REQUESTED, StepStatus.NOT_DONE) and step.is_of_world:
+    if step.status in (StepStatus.REQUESTED, StepStatus.NOT_DONE) and step.has_effect:
         return True
     message = (
         f"nothing of step {step.number} ({step.tool}, {step.effects}, {step.status}) can be "

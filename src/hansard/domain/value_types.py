@@ -137,7 +137,7 @@ def recorded_by(cls: type) -> ValueType | None:
     return None if found is not None and found.plainly and not _exact.get() else found
 
 
-def made_again(tag: Any, data: Any, more: dict[str, Any]) -> Any:
+def rebuild(tag: Any, data: Any, more: dict[str, Any]) -> Any:
     """Rebuild the value of a tag, its data and its further recorded facts. Raises BadValue."""
     if type(tag) is not str:
         raise BadValue("recorded value", f"{tag!r:.80} is no tag of a type", "check it")

@@ -43,8 +43,8 @@ from hansard.domain.value_types import (
     exactly,
     fields_of,
     is_exact,
-    made_again,
     of_class,
+    rebuild,
     record_of,
     recorded_by,
     same_record,
@@ -297,7 +297,7 @@ def _text(value: str, walk: _Walk) -> Plain:
     return {"$text": SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", escaped)}
 
 
-def _text_again(escaped: str) -> str:
+def _unescaped(escaped: str) -> str:
     """Return the text of a `$text`. Raises ValueError for an invalid escape."""
     if _ESCAPED.sub("", escaped).find("\\") >= 0:
         message = "a backslash that escapes nothing"
@@ -381,7 +381,7 @@ def _tagged(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
             is_secret = type(checked) is dict and "$secret" in checked
             return checked if is_secret else {"$path": checked}
         case _:
-            return _like(value, where, walk, depth)
+            return _record_like(value, where, walk, depth)
 
 
 def _typed(found: ValueType, value: Any, where: str, walk: _Walk, depth: int) -> Plain:
@@ -438,10 +438,10 @@ def _bytes(value: bytes | bytearray, walk: _Walk) -> Plain:
     return {tag: base64.b64encode(value).decode()}
 
 
-def _like(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
+def _record_like(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
     """Write records, and subclasses of plain types as the plain value they hold."""
     if isinstance(value, int | float | str | list | dict) and not hasattr(value, "__dict__"):
-        return _plain(_held(value), where, walk, depth)
+        return _plain(_plain_value(value), where, walk, depth)
     try:
         if walk.by_class and (record := record_of(value)) is not None:
             data = _plain(record.data, where, walk, depth + 1)
@@ -459,7 +459,7 @@ def _like(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
     return _plain(inner, where, walk, depth)
 
 
-def _held(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Return the plain value of an instance of a subclass, without the subclass's overrides."""
     match value:
         case int():
@@ -588,7 +588,7 @@ def _untag(tag: str, inner: Plain, secret: Callable[[str], object]) -> Any:
                 return {revive(key, secret): revive(item, secret) for key, item in inner}
             case "$value":
                 more = {name: each for name, each in inner.items() if name not in ("tag", "data")}
-                return made_again(inner["tag"], revive(inner["data"], secret), more)
+                return rebuild(inner["tag"], revive(inner["data"], secret), more)
             case "$fold":
                 return revive(inner).replace(fold=1)
             case "$path":
@@ -613,7 +613,7 @@ _SCALARS: dict[str, Callable[[Any], object]] = {
     "$date": date.fromisoformat,
     "$time": time.fromisoformat,
     "$uuid": UUID,
-    "$text": _text_again,
+    "$text": _unescaped,
 }
 
 decode: Callable[[bytes], Plain] = msgspec.json.Decoder().decode

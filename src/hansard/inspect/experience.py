@@ -135,10 +135,10 @@ async def learned(  # noqa: PLR0913 -- what a caller may say of runs
     ]
     found = distil.distilled(doings)
     if len(found) > 1:
-        kinds = "; ".join(f"{each.wording.said!r:.100}" for each in found[:4])
+        kinds = "; ".join(f"{each.wording.template!r:.100}" for each in found[:4])
         fact = f"the runs are of {counted(len(found), 'kind')} of task: {kinds}"
         raise BadValue(f"experience {name!r:.80}", fact, "give runs of one kind")
-    distil.demand_apart(doings, found[0].wording)
+    distil.demand_single_values(doings, found[0].wording)
     version = parent.version + 1 if parent is not None else 1
     made = experiences.made(name, found[0], description=description, version=version)
     if parent is not None:

@@ -28,7 +28,7 @@ import msgspec
 import platformdirs
 
 from hansard.bus.validation.check import RawMessage
-from hansard.domain.integrity.content import TELLING, MembershipEvent
+from hansard.domain.integrity.content import MEMBERSHIP_TAGS, MembershipEvent
 from hansard.projections._engine import engine as duckdb
 from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
 from hansard.projections.rows import (
@@ -499,7 +499,9 @@ class Store:
 
     def past(self, run: str) -> Iterable[MembershipEvent]:
         """Return the membership events of a run, as committed."""
-        return [MembershipEvent(*row) for row in self.apart(_TELLING, [run, sorted(TELLING)])]
+        return [
+            MembershipEvent(*row) for row in self.apart(_TELLING, [run, sorted(MEMBERSHIP_TAGS)])
+        ]
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Return all rows as `all` does, as dicts by column name."""

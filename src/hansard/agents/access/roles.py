@@ -29,7 +29,7 @@ from hansard.domain.roles import check as role_file
 from hansard.domain.roles.check import RoleState
 from hansard.domain.roles.judge import Facts, aggregate_of, facts, files_of
 from hansard.domain.roles.model import KIND, RoleDefined, RoleEvent, RoleWithdrawn
-from hansard.domain.roles.view import Happened, ShownEvent, view
+from hansard.domain.roles.view import ShownEvent, UnjudgedEvent, view
 from hansard.domain.run import RunState
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -134,7 +134,7 @@ def refers(stored: Stored) -> bool:
 
 def happened(
     run: str, history: Sequence[Stored], *, shares: bool | None = None
-) -> Iterator[Happened]:
+) -> Iterator[UnjudgedEvent]:
     """Yield a run's events from the first, each with the facts for its rules: roster and labels at
     that point.
 
@@ -152,7 +152,7 @@ def happened(
         if in_full is not None:
             commit = in_full.commit(stored.stream, commit)
         for recorded in commit.events:
-            yield Happened(
+            yield UnjudgedEvent(
                 facts=facts_of(stored, recorded, life),
                 id=recorded.id,
                 commit=stored.commit.id,

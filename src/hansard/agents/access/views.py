@@ -35,7 +35,7 @@ from hansard.domain.query import KIND as QUERY_KIND
 from hansard.domain.query import QueryAnswered
 from hansard.domain.roles import check
 from hansard.domain.roles.model import KIND, RoleDefined, RoleWithdrawn
-from hansard.domain.roles.view import Folding, Happened, Line, Serving, ShownState, each_judged
+from hansard.domain.roles.view import Folding, Line, Serving, ShownState, UnjudgedEvent, each_judged
 from hansard.state.replay import Points, States
 
 
@@ -149,7 +149,7 @@ def _shown(
         shares = shares or refers(stored)
         yield
 
-    def placed() -> Iterator[Happened]:
+    def placed() -> Iterator[UnjudgedEvent]:
         events = happened(run, history, shares=shares)
         for place, event in zip(_places(history), events, strict=True):
             here[0] = place, event.facts.label

@@ -95,7 +95,7 @@ async def written(states: States, stream: AgentStream, step: Step) -> Written | 
     None if it wrote nothing; that is final once the agent's stream has newer events, as it has for
     every session except the one that holds the intent. Costs a read of the key's history.
     """
-    writes = step.kind == "board" and step.is_of_world and step.tool != SEVERAL
+    writes = step.kind == "board" and step.has_effect and step.tool != SEVERAL
     if not writes or step.status not in UNTOLD:
         return None
     position = await states.position_of(stream, step.version)

@@ -706,7 +706,7 @@ class MemoryFlows(JointSteps):
         if not changes:
             return None
         changed = [path for each in changes for path in (each.path, each.was) if path]
-        self._now = (yield Io(self.engine.boards.log_time)) if state.goes_by_time else None
+        self._now = (yield Io(self.engine.boards.log_time)) if state.depends_on_time else None
         if rule is None and not state.asks(self._now, self.engine.ledger.label, changed):
             return None
         yield from self._check(request, changes)

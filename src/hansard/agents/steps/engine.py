@@ -41,7 +41,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import call_base, canonical
 from hansard.domain.label import parse
 from hansard.domain.payload import references
-from hansard.domain.payload.parts import MARK, Away, at_hand
+from hansard.domain.payload.parts import MARK, BlobsNeeded, without_blobs
 from hansard.domain.prompt import texts_in, uses
 from hansard.domain.steps import Effects, Step, StepStatus, ToolDeclared, Verdict, Withheld
 
@@ -194,8 +194,8 @@ class StepEngine(Gated):
         raw = bytes(step.result)
         if MARK in raw:
             try:
-                plain = at_hand(self.outcomes.reader.result(step))
-            except Away:
+                plain = without_blobs(self.outcomes.reader.result(step))
+            except BlobsNeeded:
                 return False, None
         elif references.BLOB in raw:
             return False, None

@@ -270,7 +270,7 @@ class Ledger(OpenCalls):
         return [
             StepInDoubt(step=step.number, error=why)
             for step in steps
-            if step is not None and step.status is StepStatus.REQUESTED and step.is_of_world
+            if step is not None and step.status is StepStatus.REQUESTED and step.has_effect
         ]
 
     def next_step(self) -> int:
@@ -396,7 +396,7 @@ class Ledger(OpenCalls):
             return any(
                 step.number > since
                 and step.is_open
-                and step.is_of_world
+                and step.has_effect
                 and self._stands_in(step, scope.path)
                 for step in self.state.steps.values()
             )

@@ -17,8 +17,8 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.team import task
 from hansard.domain.team.mail import is_for
 from hansard.domain.team.task import TeamState
-from hansard.domain.team.task_rules import Claim, claimable, meant_for, still_to_come
-from hansard.domain.team.task_sight import TaskVisibility
+from hansard.domain.team.task_rules import Claim, claimable, may_become_claimable, meant_for
+from hansard.domain.team.task_visibility import TaskVisibility
 from hansard.state.replay import Mail, States, evolve_team, mail_of, mails, tasks_of
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ async def for_claim(store: TeamStore, command: Claim, timeout_s: float | None) -
         state = await store.team()
         if claimable(state, command, await store.log_time()) is not None:
             return READY
-        over = timeout_s is None and not still_to_come(state, command)
+        over = timeout_s is None and not may_become_claimable(state, command)
         return OVER if over else None
 
     lease_s = await _next_lease(store, command)

@@ -38,7 +38,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.ids import KeyStream
 from hansard.domain.label import Label
 from hansard.domain.steps import Failure, StepStatus
-from hansard.domain.team import task_rules, task_sight
+from hansard.domain.team import task_rules, task_visibility
 from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import (
     TaskAdded,
@@ -54,7 +54,7 @@ from hansard.domain.team.task import (
     TeamState,
 )
 from hansard.domain.team.task_rules import Claim, Reopen, TaskCommand, Waits, decide, waits
-from hansard.domain.team.task_sight import TaskVisibility
+from hansard.domain.team.task_visibility import TaskVisibility
 from hansard.domain.values import Plain, recordable
 
 # Writes to a team's tasks and messages, committed with the step's outcome.
@@ -84,7 +84,7 @@ class TeamWrite(JointWrite):
         if sight is None:
             events = decide(state, self._wanted, self.now)
         else:
-            events = task_sight.decide(sight, state, self._wanted, self.now)
+            events = task_visibility.decide(sight, state, self._wanted, self.now)
         self.shown = _label(state, events)
         outcome = await self._completed(_operation_record(state, self._wanted, events))
         recorded = [record(event, self._clock.new_id()) for event in events]

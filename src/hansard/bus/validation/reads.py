@@ -38,7 +38,7 @@ from hansard.domain.integrity.content import (
     broken,
     fork_of,
     learn,
-    telling,
+    membership_events,
 )
 from hansard.domain.quarantined import TAG, Quarantined
 from hansard.domain.run import FORK_DEPTH_MAX
@@ -172,7 +172,7 @@ class ReadValidator:
             if isinstance(commit, StandIn):
                 sifted.append(stored)
                 continue
-            run = authorship.run_by_which(stream, commit)
+            run = authorship.run_of_commit(stream, commit)
             if run is None:
                 why = authorship.misfit(stream, commit) or broken(stream, commit)
             else:
@@ -181,7 +181,7 @@ class ReadValidator:
                     known = self._members.get(run)
                     members = Members() if known is None else known.anywhere()
                     reading.members[run] = members
-                usual = authorship.goes_on(stream, commit, members)
+                usual = authorship.is_ordinary(stream, commit, members)
                 if not usual and run not in looked and _is_new(stored, members):
                     looked.add(run)
                     reading.lives |= await self._with_parents({run} - reading.lives.keys())
@@ -226,11 +226,11 @@ class _Reading:
         for stored in self.lives.get(run, ()):
             stream, commit = stored.stream, stored.commit
             if not authorship.misfit(stream, commit) and not broken(stream, commit):
-                yield from telling(stream, commit)
+                yield from membership_events(stream, commit)
 
     def learn(self, members: Members, stored: Stored) -> None:
         """Take in the members named by a commit that fits."""
-        for item in telling(stored.stream, stored.commit):
+        for item in membership_events(stored.stream, stored.commit):
             fork = learn(members, item)
             if fork is not None:
                 members.take_over(self.past.members(fork.parent), fork.cut)
@@ -250,7 +250,7 @@ def _is_new(stored: Stored, members: Members) -> bool:
 def _runs_of_aggregates(commits: Sequence[Stored]) -> set[str]:
     """Return the runs whose steps changed the aggregates among the commits read."""
     named = (
-        authorship.run_by_which(stored.stream, stored.commit)
+        authorship.run_of_commit(stored.stream, stored.commit)
         for stored in commits
         if type(stored.stream) is WorkspaceStream and not isinstance(stored.commit, StandIn)
     )

@@ -324,7 +324,7 @@ async def alike(frame: Any, targets: ElementTargets) -> int:
 
 
 def _attempt(locator: ElementLocator, matches: int, refused: str = "") -> ElementAttempt:
-    locator_text = locator.said
+    locator_text = locator.description
     return ElementAttempt(
         strategy=locator.strategy, selector=locator_text, matches=matches, refused=refused
     )

@@ -251,7 +251,7 @@ def values_of(experience: Experience, task: str, params: Params) -> dict[str, st
     """Return the values in a task's text, with those given. Raises BadValue."""
     found = experience.params(task)
     if found is None:
-        fact = f"{task!r:.200} cannot be read as {experience.wording.said!r:.200}"
+        fact = f"{task!r:.200} cannot be read as {experience.wording.template!r:.200}"
         raise BadValue("task", fact, "give params=, or the task in the recorded wording")
     twice = [name for name in params if name in found]
     if twice:
@@ -613,7 +613,7 @@ class ExperienceReplay:
         `failure` is the first that failed, `asked` those called up to then.
         """
         identity = {"when": when, "node": node, "done": len(self._names)}
-        checks = [(each.name, kind(each)) for each in self._guard.asked(when, node)]
+        checks = [(each.name, kind(each)) for each in self._guard.checks_at(when, node)]
         functions = [each for each in self._functions if when in WHEN[each.kind]]
 
         async def call(**_: Any) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class ElementLocator(msgspec.Struct, frozen=True, kw_only=True):
     row: str = ""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """The locator in words."""
         within = f" in the row {self.row!r}" if self.row else ""
         return f"{self.selector or f'{self.role} {self.value!r}'.strip()}{within}"

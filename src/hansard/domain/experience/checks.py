@@ -257,9 +257,9 @@ class Guard:
                 return CheckFailure(check=check.name, kind=kind(check), why=why)
         return None
 
-    def asked(self, when: str, node: str) -> list[Check]:
+    def checks_at(self, when: str, node: str) -> list[Check]:
         """Return the checks that are run `before` a node, `after` it, or at the `end`."""
-        return [each for each in self.checks if _is_asked(each, when, node)]
+        return [each for each in self.checks if _is_due(each, when, node)]
 
     def complete(self) -> CheckFailure | None:
         """Return the failed check if an execution may not end here; None where it may."""
@@ -435,7 +435,7 @@ def _texts_in(given: object) -> Iterator[str]:
             yield from _texts_in(each)
 
 
-def _is_asked(check: Check, when: str, node: str) -> bool:
+def _is_due(check: Check, when: str, node: str) -> bool:
     match check:
         case FlowCheck():
             return when == "before"

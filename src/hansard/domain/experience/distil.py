@@ -87,7 +87,18 @@ SUPPORT_MIN = 0.05
 mistake.
 """
 
-_CALLED = ("test_id", "name", "label", "placeholder", "text", "id", "mark", "path", "css", "tag")
+_NAME_FIELDS = (
+    "test_id",
+    "name",
+    "label",
+    "placeholder",
+    "text",
+    "id",
+    "mark",
+    "path",
+    "css",
+    "tag",
+)
 """The fields that name an element, the better first; a name goes with its role."""
 
 _CHANCE = 0.05
@@ -158,9 +169,12 @@ def _kind(demonstrations: Sequence[Demonstration], support_min: float) -> Distil
     names = demonstrations[0].params
     differing = wording([each.slotted for each in demonstrations], names)
     value = differing.with_slots(names)
-    _demand_alike(demonstrations, value)
+    _demand_same_slots(demonstrations, value)
     good = [each for each in demonstrations if each.success and each.actions]
-    shown = [_Shown(each, differing) for each in sorted(good, key=lambda each: each.source)]
+    shown = [
+        _SlottedDemonstration(each, differing)
+        for each in sorted(good, key=lambda each: each.source)
+    ]
     slots = tuple(dict.fromkeys((*value.slots, *names)))
     procedure, left_out, scripted = _procedure(shown, _Names(shown), slots, support_min)
     return Distilled(
@@ -203,7 +217,7 @@ def _demand_params(demonstrations: Sequence[Demonstration]) -> None:
                 raise BadValue(f"{where}[{name!r}]", fact, "give the value as it is written there")
 
 
-def _demand_alike(demonstrations: Sequence[Demonstration], common: Wording) -> None:
+def _demand_same_slots(demonstrations: Sequence[Demonstration], common: Wording) -> None:
     """Check that the given slots have the same order in all tasks. Raises BadValue."""
     names = demonstrations[0].params
     shared = [name for name in common.parts[1::2] if name in names]
@@ -219,7 +233,7 @@ def _demand_alike(demonstrations: Sequence[Demonstration], common: Wording) -> N
         )
 
 
-def demand_apart(demonstrations: Sequence[Demonstration], common: Wording) -> None:
+def demand_single_values(demonstrations: Sequence[Demonstration], common: Wording) -> None:
     """Check that no slot of the task holds several values that actions use separately. Raises
     BadValue.
 
@@ -242,7 +256,7 @@ def _texts_of(of: Demonstration) -> set[str]:
         given = (action.action_params or {}).values()
         found.update(each for each in (*action.arguments, *given) if isinstance(each, str))
         if action.targets is not None:
-            found.update(getattr(action.targets, field) for field in _CALLED[1:5])
+            found.update(getattr(action.targets, field) for field in _NAME_FIELDS[1:5])
     return found
 
 
@@ -259,7 +273,7 @@ def _is_several(value: str, texts: Iterable[str]) -> bool:
     return len(words) in ends and bool(words) and words not in pieces
 
 
-class _Shown:
+class _SlottedDemonstration:
     """A demonstration with slots in the place of the task's values: given ones and differing
     ones.
     """
@@ -287,10 +301,10 @@ def _least(doings: Sequence[Any], support_min: float) -> float:
 class _Names:
     """The names of elements that enough demonstrations share."""
 
-    def __init__(self, shown: Sequence[_Shown]) -> None:
+    def __init__(self, shown: Sequence[_SlottedDemonstration]) -> None:
         support: Counter[Key] = Counter()
         for each in shown:
-            called = {k for a in each.actions if a.targets for k in called_by(a.targets)}
+            called = {k for a in each.actions if a.targets for k in names_of(a.targets)}
             support.update(called)
         self._least = _least(shown, SUPPORT_MIN)
         self._support = support
@@ -299,7 +313,7 @@ class _Names:
         """Return the name of an element; empty where enough demonstrations share none."""
         if targets is None:
             return ()
-        enough = [key for key in called_by(targets) if self._support[key] >= self._least]
+        enough = [key for key in names_of(targets) if self._support[key] >= self._least]
         slotted = [key for key in enough if "{{" in key[-1]]
         return next(iter((*slotted, *enough)), ())
 
@@ -333,15 +347,15 @@ class _Names:
                 made.append(self.key(action))
         return made
 
-    def there(self, present: Iterable[ElementTargets]) -> set[Key]:
+    def on_page(self, present: Iterable[ElementTargets]) -> set[Key]:
         """Return all names of the elements of a page."""
-        return {key for each in present for key in called_by(each)}
+        return {key for each in present for key in names_of(each)}
 
 
-def called_by(targets: ElementTargets) -> list[Key]:
+def names_of(targets: ElementTargets) -> list[Key]:
     """Return all names of an element, the better first."""
     found: list[Key] = []
-    for field in _CALLED:
+    for field in _NAME_FIELDS:
         value = getattr(targets, field)
         if value:
             role = (targets.role or targets.tag,) if field in ("name", "text") else ()
@@ -350,7 +364,7 @@ def called_by(targets: ElementTargets) -> list[Key]:
 
 
 def _procedure(
-    shown: Sequence[_Shown], names: _Names, given: Sequence[str], support_min: float
+    shown: Sequence[_SlottedDemonstration], names: _Names, given: Sequence[str], support_min: float
 ) -> tuple[Procedure | None, tuple[LeftOut, ...], list[str]]:
     """Return the graph, the demonstrations it does not include, and the path that was taken most
     often.
@@ -381,8 +395,8 @@ def _procedure(
 
 
 def _common_only(
-    keyed: Sequence[tuple[_Shown, list[Key]]], support_min: float
-) -> tuple[list[tuple[_Shown, list[Key]]], tuple[LeftOut, ...]]:
+    keyed: Sequence[tuple[_SlottedDemonstration, list[Key]]], support_min: float
+) -> tuple[list[tuple[_SlottedDemonstration, list[Key]]], tuple[LeftOut, ...]]:
     """Return the demonstrations whose actions and transitions all are in enough of them."""
     least = _least(keyed, support_min)
     left_out: list[LeftOut] = []
@@ -405,7 +419,9 @@ def _pairs(keys: Sequence[Key]) -> list[Key]:
     ]
 
 
-def _rare(shown: _Shown, keys: Sequence[Key], support: Counter[Key], least: float) -> str:
+def _rare(
+    shown: _SlottedDemonstration, keys: Sequence[Key], support: Counter[Key], least: float
+) -> str:
     """Return the first action or transition with too little support, in words; empty for none."""
     for action, key in zip(shown.actions, keys, strict=True):
         if support[key] < least:
@@ -457,7 +473,7 @@ def _arguments(members: Sequence[CachedAction], slots: _Slots) -> dict[str, Any]
 
 
 def _node(
-    name: str, key: Key, kept: Sequence[tuple[_Shown, list[Key]]], slots: _Slots
+    name: str, key: Key, kept: Sequence[tuple[_SlottedDemonstration, list[Key]]], slots: _Slots
 ) -> ProcedureNode:
     members = [
         action
@@ -474,7 +490,7 @@ def _node(
 
 
 def _requires(
-    key: Key, named: Mapping[Key, str], kept: Sequence[tuple[_Shown, list[Key]]]
+    key: Key, named: Mapping[Key, str], kept: Sequence[tuple[_SlottedDemonstration, list[Key]]]
 ) -> tuple[str, ...]:
     """Return the nodes that precede an action, in every demonstration that has it."""
     before = [set(keys[: keys.index(key)]) for _, keys in kept if key in keys]
@@ -539,7 +555,7 @@ def _edges(
     key: Key | None,
     named: Mapping[Key, str],
     names: _Names,
-    kept: Sequence[tuple[_Shown, list[Key]]],
+    kept: Sequence[tuple[_SlottedDemonstration, list[Key]]],
 ) -> list[ProcedureEdge]:
     """Return the successors of a node, or of the start, in the order in which they are tried.
 
@@ -559,8 +575,8 @@ def _edges(
     }
     called = {each: names.of(_action_of(each, kept).targets) for each in successors - {(END,)}}
     for shown, keys in kept:
-        there = [names.there(each) for each in shown.present] + [None]
-        for at, after, seen in zip([None, *keys], [*keys, (END,)], there, strict=True):
+        on_page = [names.on_page(each) for each in shown.present] + [None]
+        for at, after, seen in zip([None, *keys], [*keys, (END,)], on_page, strict=True):
             if at != key:
                 continue
             counts[after] += 1
@@ -572,7 +588,7 @@ def _edges(
                 before[after, other] += there_too
                 possible[other] += there_too
     net = {
-        each: sum(_sooner(before[each, o], before[o, each]) for o in successors - {each})
+        each: sum(_order_sign(before[each, o], before[o, each]) for o in successors - {each})
         for each in successors
     }
     ordered = sorted(successors, key=lambda each: (-net[each], possible[each], -counts[each], each))
@@ -583,14 +599,14 @@ def _edges(
     ]
 
 
-def _sooner(one: int, other: int) -> int:
+def _order_sign(one: int, other: int) -> int:
     """Return 1 or -1 where the counts differ by more than chance, by an exact sign test; else 0."""
     of, least = one + other, min(one, other)
     chance = 2 * sum(math.comb(of, k) for k in range(least + 1)) / 2**of
     return 0 if chance > _CHANCE else (1 if one > other else -1)
 
 
-def _action_of(key: Key, kept: Sequence[tuple[_Shown, list[Key]]]) -> CachedAction:
+def _action_of(key: Key, kept: Sequence[tuple[_SlottedDemonstration, list[Key]]]) -> CachedAction:
     return next(
         action
         for each, keys in kept
@@ -602,7 +618,7 @@ def _action_of(key: Key, kept: Sequence[tuple[_Shown, list[Key]]]) -> CachedActi
 def action_words(action: CachedAction) -> str:
     """Describe an action in words: the method, arguments and target."""
     targets = action.targets or ElementTargets()
-    named = next((getattr(targets, f) for f in _CALLED if getattr(targets, f)), "")
+    named = next((getattr(targets, f) for f in _NAME_FIELDS if getattr(targets, f)), "")
     arguments = " ".join(
         each if isinstance(each, str) else f"secret {each.get('$secret')}"
         for each in action.arguments

@@ -134,7 +134,7 @@ def made(name: str, event: Distilled, *, description: str = "", version: int = 1
         raise BadValue(f"experience {name!r:.80}", fact, "give more runs of the same task")
     return Experience(
         name=name,
-        description=description or f"Does the task: {event.wording.said}"[:1_000],
+        description=description or f"Does the task: {event.wording.template}"[:1_000],
         wording=event.wording,
         script=event.script,
         procedure=event.procedure,
@@ -259,7 +259,7 @@ def _skill(experience: Experience) -> str:
     lines += ["metadata:", *(f"  {name}: {json.dumps(value)}" for name, value in metadata.items())]
     head = "".join(f"{line}\n" for line in lines)
     body = [f"# {experience.name}", "", "The task is said like this:", ""]
-    body += [f"> {experience.wording.said}", "", "What was done:", ""]
+    body += [f"> {experience.wording.template}", "", "What was done:", ""]
     body += [f"* {line}" for line in plan(experience)]
     for title, sentences in (("Plan:", experience.plan), ("Lessons:", experience.lessons)):
         if sentences:

@@ -472,7 +472,7 @@ def about(experience: Experience) -> ExperienceAbout:
     hosts = {urlsplit(each.page.address).hostname or "" for each in actions if each.page}
     return ExperienceAbout(
         description=experience.description,
-        task=experience.wording.said,
+        task=experience.wording.template,
         level=experience.level,
         tools=tuple(sorted(tools - {""})),
         hosts=tuple(sorted(hosts - {""})),

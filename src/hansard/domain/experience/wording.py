@@ -105,7 +105,7 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return " ".join(each for each in texts if each) if len(texts) == len(items) else ""
 
     @property
-    def said(self) -> str:
+    def template(self) -> str:
         """The wording with its slots by name, each as `{{name}}`."""
         return " ".join(
             f"{{{{{part}}}}}" if at % 2 else part for at, part in enumerate(self.parts) if part

@@ -34,7 +34,13 @@ from hansard.domain.ids import (
     run_of,
 )
 from hansard.domain.integrity import content
-from hansard.domain.integrity.content import Members, MembershipEvent, broken, families, telling
+from hansard.domain.integrity.content import (
+    Members,
+    MembershipEvent,
+    broken,
+    families,
+    membership_events,
+)
 from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.reuse import KIND as REUSE
 from hansard.domain.reuse import STALE, AnswerOffered, AnswersInvalidated
@@ -116,7 +122,7 @@ def misfit(stream: StreamId, commit: Commit, members: Members | None = None) -> 
             assert_never(stream)
 
 
-def run_by_which(stream: StreamId, commit: Commit) -> str | None:
+def run_of_commit(stream: StreamId, commit: Commit) -> str | None:
     """Return the run whose agents a commit is checked against.
 
     That is the run of its stream, or of the step that it claims changed an aggregate or memory;
@@ -130,7 +136,7 @@ def run_by_which(stream: StreamId, commit: Commit) -> str | None:
     return (claim.run or None) if claim is not None else None
 
 
-def goes_on(stream: StreamId, commit: Commit, members: Members) -> bool:
+def is_ordinary(stream: StreamId, commit: Commit, members: Members) -> bool:
     """Return whether a commit is the common case: by a known agent, in its stream, under its epoch,
     and no new session. Then it fits, and changes no membership.
     """
@@ -340,13 +346,13 @@ class Fold:
         """Return the reason why a commit does not fit; empty where it does, and then its membership
         events are applied.
         """
-        run = run_by_which(stream, commit)
+        run = run_of_commit(stream, commit)
         if run is None:
             return misfit(stream, commit)
         members = self._known.get(run)
         if members is None:
             members = self._begun(run, new=type(stream) is RunStream and commit.version == 1)
-        if goes_on(stream, commit, members):
+        if is_ordinary(stream, commit, members):
             return ""
         why = misfit(stream, commit, members)
         if not why:
@@ -357,7 +363,7 @@ class Fold:
         """Apply the membership events of a commit that fits; none where an event's data does not
         match its type, since then the whole commit is invalid.
         """
-        items = list(telling(stream, commit))
+        items = list(membership_events(stream, commit))
         if items and not broken(stream, commit):
             self._learn(self.members(run), items, 0)
 

@@ -27,7 +27,7 @@ from hansard.domain.team.task import KEY as TASKS
 # life continue over a fork, so that the cut of any generation compares directly with the version
 # of a join.
 
-TELLING = frozenset({RunStarted.tag, RunForked.tag, AgentJoined.tag, SessionBegan.tag})
+MEMBERSHIP_TAGS = frozenset({RunStarted.tag, RunForked.tag, AgentJoined.tag, SessionBegan.tag})
 """Events of run membership: those of its life, and the starts of its agents' sessions."""
 
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
@@ -72,8 +72,8 @@ class Members(msgspec.Struct):
 
 
 class MembershipEvent(msgspec.Struct, frozen=True):
-    """A membership event as it is stored: one of `TELLING`, at a version of its stream, with its
-    data as JSON.
+    """A membership event as it is stored: one of `MEMBERSHIP_TAGS`, at a version of its stream,
+    with its data as JSON.
     """
 
     version: int
@@ -108,12 +108,12 @@ def learn(members: Members, change: MembershipEvent) -> Fork | None:
     return None
 
 
-def telling(stream: StreamId, commit: Commit) -> Iterable[MembershipEvent]:
+def membership_events(stream: StreamId, commit: Commit) -> Iterable[MembershipEvent]:
     """Yield the membership events of a commit."""
     if type(stream) is not RunStream and type(stream) is not AgentStream:
         return
     for version, recorded in enumerate(commit.events, commit.version):
-        if recorded.type in TELLING:
+        if recorded.type in MEMBERSHIP_TAGS:
             yield MembershipEvent(version, recorded.type, bytes(recorded.data))
 
 

@@ -290,7 +290,7 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         return count if of == run else 0
 
     @property
-    def goes_by_time(self) -> bool:
+    def depends_on_time(self) -> bool:
         """True if the approval of a change depends on the time."""
         return self.policy is not None and self.policy.until is not None
 

@@ -13,16 +13,16 @@ from hansard.domain.errors import Corrupt
 from hansard.domain.payload.parts import (
     MARK,
     SHOWN_BYTES_MAX,
-    Away,
+    BlobsNeeded,
     Key,
     Parts,
     Text,
     Texts,
     arguments_of,
-    at_hand,
     named,
     parts_of,
     whole_value,
+    without_blobs,
 )
 from hansard.domain.payload.references import Fetch
 from hansard.domain.steps import NULL, StepCompleted, StepRequested, StepSettled
@@ -120,6 +120,6 @@ class PartsLine:
         """Return a resolved value; unchanged where that needs a blob or is too large."""
         found = Text(version, bytes(raw))
         try:
-            return msgspec.Raw(at_hand(whole_value(self._texts, key, found, SHOWN_BYTES_MAX)))
-        except Away:
+            return msgspec.Raw(without_blobs(whole_value(self._texts, key, found, SHOWN_BYTES_MAX)))
+        except BlobsNeeded:
             return raw

@@ -193,7 +193,7 @@ class Texts:
             return None
         kept = self._kept.get(key)
         if kept is None:
-            kept = yield from self._walked(key, found, parts)
+            kept = yield from self._assembled(key, found, parts)
             self.keep(key, kept)
         return kept
 
@@ -206,7 +206,7 @@ class Texts:
         while self._characters > self._kept_max and len(self._kept) > 1:
             self._characters -= len(self._kept.popitem(last=False)[1])
 
-    def _walked(self, key: Key, found: Text, parts: Parts) -> Fetch:
+    def _assembled(self, key: Key, found: Text, parts: Parts) -> Fetch:
         walk = _Walk(self._source, key, found, parts)
         while (step := walk.next()) is not None:
             at, standing, value = step
@@ -262,10 +262,10 @@ class _Walk:
     def __init__(self, source: Source, key: Key, found: Text, parts: Parts) -> None:
         self._source = source
         self._where = named(key)
-        self._wanted: dict[Key, list[tuple[int, int, int]]] = {key: []}
+        self._needed: dict[Key, list[tuple[int, int, int]]] = {key: []}
         self._found: dict[Key, tuple[Text, Parts | None]] = {key: (found, parts)}
         self._next: list[tuple[int, int, Key]] = [(-found.version, 0, key)]
-        self._got: list[tuple[int, str]] = []
+        self._copied: list[tuple[int, str]] = []
         self._ranges = 0
         self._root: Key | None = key
         self._size = parts.size
@@ -279,10 +279,10 @@ class _Walk:
 
     def take(self, key: Key, text: str) -> None:
         """Copy the needed ranges of a known text."""
-        for begin, end, at in self._wanted.pop(key):
+        for begin, end, at in self._needed.pop(key):
             if end > len(text):
                 raise self._beyond(key, end, len(text))
-            self._got.append((at, text[begin:end]))
+            self._copied.append((at, text[begin:end]))
 
     def split(self, key: Key, found: Text, pieces: list[str | Copy]) -> None:
         """Translate the needed ranges of this value into ranges of others."""
@@ -297,7 +297,7 @@ class _Walk:
                 raise Corrupt(self._where, fact)
             self._root, ranges = None, [(0, total, 0)]
         else:
-            ranges = self._wanted.pop(key)
+            ranges = self._needed.pop(key)
         for begin, end, at in ranges:
             if end > total:
                 raise self._beyond(key, end, total)
@@ -309,13 +309,13 @@ class _Walk:
                 count = min(end - here, lengths[index] - offset)
                 place = at + here - begin
                 if isinstance(piece, str):
-                    self._got.append((place, piece[offset : offset + count]))
+                    self._copied.append((place, piece[offset : offset + count]))
                 else:
                     start = piece.begin + offset
-                    self._want(piece.key, found.version, (start, start + count, place))
+                    self._need(piece.key, found.version, (start, start + count, place))
                 here += count
 
-    def _want(self, key: Key, before: int, target: tuple[int, int, int]) -> None:
+    def _need(self, key: Key, before: int, target: tuple[int, int, int]) -> None:
         self._ranges += 1
         if self._ranges > RANGES_MAX:
             raise Corrupt(self._where, f"its parts lead to more than {RANGES_MAX:,} others")
@@ -328,7 +328,7 @@ class _Walk:
             heapq.heappush(self._next, (-found.version, len(self._found), key))
         if known[0].version >= before:
             raise Corrupt(self._where, f"it refers to {named(key)}, which is not before it")
-        self._wanted.setdefault(key, []).append(target)
+        self._needed.setdefault(key, []).append(target)
 
     def _beyond(self, key: Key, end: int, length: int) -> Corrupt:
         fact = f"it refers to {named(key)} up to character {end:,}; that has {length:,}"
@@ -336,8 +336,8 @@ class _Walk:
 
     def end(self, parts: Parts) -> str:
         """Return the text, after checking its size and digest."""
-        self._got.sort()
-        text = "".join(part for _, part in self._got)
+        self._copied.sort()
+        text = "".join(part for _, part in self._copied)
         data = text.encode("utf-8", "surrogatepass")
         actual = hashlib.sha256(data).hexdigest()
         if len(data) != parts.size or actual != parts.sha256:
@@ -375,18 +375,18 @@ def whole_arguments(
     return msgspec.json.encode(given)
 
 
-class Away(Exception):
+class BlobsNeeded(Exception):
     """A part is in a blob, and no blobs are available."""
 
 
-def at_hand(fetch: Fetch) -> Any:
-    """Return the result of a fetch that needs no blob. Raises Away, Corrupt."""
+def without_blobs(fetch: Fetch) -> Any:
+    """Return the result of a fetch that needs no blob. Raises BlobsNeeded, Corrupt."""
     try:
         next(fetch)
     except StopIteration as stop:
         return stop.value
     fetch.close()
-    raise Away
+    raise BlobsNeeded
 
 
 def whole_step(step: Step, texts: Texts, most: int = SHOWN_BYTES_MAX) -> Step:
@@ -396,10 +396,10 @@ def whole_step(step: Step, texts: Texts, most: int = SHOWN_BYTES_MAX) -> Step:
     arguments, result = bytes(step.arguments), bytes(step.result)
     if MARK in arguments:
         request = whole_arguments(texts, step.number, step.version, arguments, most)
-        step = msgspec.structs.replace(step, arguments=_or_as_it_is(request, arguments))
+        step = msgspec.structs.replace(step, arguments=_assembled_or_raw(request, arguments))
     if MARK in result and step.outcome_version is not None:
         request = whole_value(texts, (step.number, None), Text(step.outcome_version, result), most)
-        step = msgspec.structs.replace(step, result=_or_as_it_is(request, result))
+        step = msgspec.structs.replace(step, result=_assembled_or_raw(request, result))
     return step
 
 
@@ -458,8 +458,8 @@ def as_blob(value: Any) -> Any:
             return value
 
 
-def _or_as_it_is(fetch: Fetch, raw: bytes) -> msgspec.Raw:
+def _assembled_or_raw(fetch: Fetch, raw: bytes) -> msgspec.Raw:
     try:
-        return msgspec.Raw(at_hand(fetch))
-    except (Away, Corrupt):
+        return msgspec.Raw(without_blobs(fetch))
+    except (BlobsNeeded, Corrupt):
         return msgspec.Raw(raw)

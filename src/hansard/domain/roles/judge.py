@@ -396,27 +396,27 @@ def may_be_placed(rules: RoleDefined | None, run: Facts, *, begins: bool) -> Per
     `run` are the facts of the run's `run.assigned`, even if it has none. begins: an experiment
     assigns the run.
     """
-    return _demanded(rules, (run, _PLAN, _STOP) if begins else (run,))
+    return _requires_whole(rules, (run, _PLAN, _STOP) if begins else (run,))
 
 
 def may_use_prompts(rules: RoleDefined | None) -> Permission:
     """Decide whether a role may read prompts, and the versions of their aliases: it sees all of
     them whole.
     """
-    return _demanded(rules, _PROMPTS)
+    return _requires_whole(rules, _PROMPTS)
 
 
 def may_use_actions(rules: RoleDefined | None) -> Permission:
     """Decide whether a role may read kept action caches: it sees all of them whole."""
-    return _demanded(rules, _ACTIONS)
+    return _requires_whole(rules, _ACTIONS)
 
 
 def may_use_experiences(rules: RoleDefined | None) -> Permission:
     """Decide whether a role may read kept experiences: it sees all of them whole."""
-    return _demanded(rules, _EXPERIENCES)
+    return _requires_whole(rules, _EXPERIENCES)
 
 
-def _demanded(rules: RoleDefined | None, needed: tuple[Facts, ...]) -> Permission:
+def _requires_whole(rules: RoleDefined | None, needed: tuple[Facts, ...]) -> Permission:
     lacking = [each.tag for each in needed if not _sees_whole(rules, each)]
     if not lacking:
         return Permission(allowed=True, rule="sees")

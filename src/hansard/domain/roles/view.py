@@ -210,7 +210,7 @@ KEY_BYTES_MIN = 32
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Happened(msgspec.Struct, frozen=True, kw_only=True):
+class UnjudgedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event before it is judged.
 
     `run` is the run that is read (a fork's events of its parent are its own), empty for events that
@@ -260,7 +260,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 def view(
-    rules: RoleDefined | None, events: Iterable[Happened], key: bytes | None = None
+    rules: RoleDefined | None, events: Iterable[UnjudgedEvent], key: bytes | None = None
 ) -> Iterator[tuple[int, ShownEvent]]:
     """Yield the events that a role sees, in their order, with its own numbers: 1, 2, 3 ...
 
@@ -271,7 +271,7 @@ def view(
 
 
 def each_judged(
-    rules: RoleDefined | None, events: Iterable[Happened], key: bytes | None = None
+    rules: RoleDefined | None, events: Iterable[UnjudgedEvent], key: bytes | None = None
 ) -> Iterator[tuple[int, ShownEvent] | None]:
     """Yield as `view`, with None for each hidden event."""
     check_key(rules, key)
@@ -289,7 +289,7 @@ def check_key(rules: RoleDefined | None, key: bytes | None) -> None:
 
 
 def _view(
-    rules: RoleDefined | None, events: Iterable[Happened], key: bytes | None
+    rules: RoleDefined | None, events: Iterable[UnjudgedEvent], key: bytes | None
 ) -> Iterator[tuple[int, ShownEvent] | None]:
     numbers = _Numbers()
     known: dict[tuple[object, ...], tuple[Verdict, FieldPlan]] = {}
@@ -308,7 +308,7 @@ def _view(
         count += 1
         data = bytes(event.data)
         if not verdict.whole:
-            data = shown_so(so, numbers.renumbered(event), key)
+            data = shown_by_plan(so, numbers.renumbered(event), key)
         yield (
             count,
             ShownEvent(
@@ -364,7 +364,7 @@ def shown_fields(
     """Return as `shown`, from the fields of an event that is not shown whole."""
     if key is None and any(mask.how is Masking.HASH for mask in verdict.masks):
         raise BadValue("key of hashed values", "none is given", "give one")
-    return shown_so(ways(verdict), fields, key)
+    return shown_by_plan(ways(verdict), fields, key)
 
 
 FieldPlan = dict[str, tuple[list[Remaining], Masks]]
@@ -385,7 +385,7 @@ def ways(verdict: Verdict) -> FieldPlan:
     return found
 
 
-def shown_so(found: FieldPlan, fields: Mapping[str, msgspec.Raw], key: bytes | None) -> bytes:
+def shown_by_plan(found: FieldPlan, fields: Mapping[str, msgspec.Raw], key: bytes | None) -> bytes:
     """Return as `shown_fields`, by a prepared plan and a checked key."""
     out: dict[str, Any] = {}
     for name, raw in fields.items():
@@ -444,7 +444,7 @@ class _Numbers:
         self._steps: dict[tuple[str, str], dict[int, int]] = {}
         self._seen: set[str] = set()
 
-    def renumbered(self, event: Happened) -> dict[str, msgspec.Raw]:
+    def renumbered(self, event: UnjudgedEvent) -> dict[str, msgspec.Raw]:
         """Return the data of a visible event, with references to earlier visible events only."""
         self._seen.update((event.id, event.commit))
         value = data_fields(bytes(event.data))

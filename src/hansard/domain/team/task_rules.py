@@ -71,12 +71,12 @@ class Unmet:
         """The number of tasks of a role that are not over."""
         self._dead: set[str] = set()
         """The failed tasks, and those that wait for one that will never be done."""
-        self._dying: dict[str, set[str]] = {}
+        self._dead_by_role: dict[str, set[str]] = {}
         """The dead tasks by their roles."""
         for task in self._tasks.values():
-            self._enter(task)
+            self._index(task)
             self._count(task, 1)
-        self._bury()
+        self._find_dead()
 
     def of(self, task: TaskState) -> Waits:
         """Return the unmet dependencies of a task that is not over."""
@@ -84,7 +84,7 @@ class Unmet:
         open_ = [name for name in added.waits_for if not self._tasks[name].is_over]
         failed = [name for name in added.waits_for if name in self._dead]
         for role in added.waits_for_roles:
-            failed.extend(sorted(self._dying.get(role, ()), key=self._place.__getitem__))
+            failed.extend(sorted(self._dead_by_role.get(role, ()), key=self._place.__getitem__))
             if self._is_open(role):
                 open_.append(f"role {role}")
         return Waits(tuple(dict.fromkeys(open_)), tuple(dict.fromkeys(failed)))
@@ -97,7 +97,7 @@ class Unmet:
         """
         found = {task.id}
         if before is None:
-            self._enter(task)
+            self._index(task)
         roles = {task.role, before.role if before is not None else task.role}
         stood = {role: self._is_open(role) for role in roles}
         if before is not None:
@@ -108,13 +108,13 @@ class Unmet:
         for role in roles:
             if len(roles) > 1 or self._is_open(role) != stood[role]:
                 found.update(self._waiting.get(("role", role), ()))
-        for dead in self._turned(before, task):
+        for dead in self._dead_changes(before, task):
             found.add(dead)
             found.update(self._waiting.get(("task", dead), ()))
             found.update(self._waiting.get(("role", self._tasks[dead].role), ()))
         return found
 
-    def _enter(self, task: TaskState) -> None:
+    def _index(self, task: TaskState) -> None:
         self._place[task.id] = len(self._place)
         for name in task.added.waits_for:
             self._waiting.setdefault(("task", name), []).append(task.id)
@@ -129,21 +129,21 @@ class Unmet:
     def _is_open(self, role: str) -> bool:
         return self._busy[role] > 0 or not self._of_role[role]
 
-    def _turned(self, before: TaskState | None, task: TaskState) -> set[str]:
+    def _dead_changes(self, before: TaskState | None, task: TaskState) -> set[str]:
         """Return the tasks that became dead, or are dead no more."""
         if task.id in self._dead:
             if before is None or (before.status is task.status and before.role == task.role):
                 return set()
             stood = self._dead
-            self._bury()
+            self._find_dead()
             return stood ^ self._dead
         if task.status is TaskStatus.FAILED or (before is None and self.of(task).failed):
             return self._spread([task.id])
         return set()
 
-    def _bury(self) -> None:
+    def _find_dead(self) -> None:
         """Find all dead tasks again."""
-        self._dead, self._dying = set(), {}
+        self._dead, self._dead_by_role = set(), {}
         self._spread([t.id for t in self._tasks.values() if t.status is TaskStatus.FAILED])
 
     def _spread(self, begin: Iterable[str]) -> set[str]:
@@ -158,7 +158,7 @@ class Unmet:
             self._dead.add(name)
             found.add(name)
             if role:
-                self._dying.setdefault(role, set()).add(name)
+                self._dead_by_role.setdefault(role, set()).add(name)
             for node in (("task", name), ("role", role)):
                 waiting = self._waiting.get(node, ())
                 spread += [each for each in waiting if not self._tasks[each].is_over]
@@ -436,7 +436,7 @@ def claimable(state: TeamState, command: Claim, now: int) -> TaskState | None:
     return None
 
 
-def still_to_come(state: TeamState, command: Claim) -> bool:
+def may_become_claimable(state: TeamState, command: Claim) -> bool:
     """Return whether a task may become claimable: it is not over, and not blocked."""
     unmet = waits(state)
     return any(

@@ -23,7 +23,14 @@ from hansard.domain.integrity.content import Members
 from hansard.domain.label import join, parse, raised
 from hansard.domain.roles.judge import Facts, aggregate_of, facts, files_of, judge, sees_all
 from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
-from hansard.domain.roles.view import FieldPlan, check_key, data_fields, renumber, shown_so, ways
+from hansard.domain.roles.view import (
+    FieldPlan,
+    check_key,
+    data_fields,
+    renumber,
+    shown_by_plan,
+    ways,
+)
 from hansard.domain.run import RunForked, RunStarted
 
 VERDICTS_MAX = 65_536
@@ -228,7 +235,7 @@ class Feed:
             value = renumber(value, steps.numbers, self._ids)
             if len(steps.numbers) > len(steps.since):
                 steps.since.append(version)
-        data = shown_so(found_ways, value, self._key)
+        data = shown_by_plan(found_ways, value, self._key)
         try:
             str(data, "utf-8")
         except UnicodeDecodeError:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.integrity.content import TELLING, MembershipEvent
+from hansard.domain.integrity.content import MEMBERSHIP_TAGS, MembershipEvent
 from hansard.projections.errors import BadQuery, IndexUnusable, unusable_index, unwritten
 from hansard.projections.rows import COLUMNS, EVENT_BITS, KNOWN_AS, Batch, Row, digest
 from hansard.projections.search._words import BEGIN, END, Snippet, quoted, raw, snippet, text_of
@@ -170,7 +170,7 @@ class Index:
             self._con.execute("BEGIN IMMEDIATE")
             rows = [row for row in batch.rows if row[_position] > done]
             self._con.executemany(_INSERT, map(_row, rows))
-            telling = [_membership(row) for row in rows if row[KNOWN_AS] in TELLING]
+            telling = [_membership(row) for row in rows if row[KNOWN_AS] in MEMBERSHIP_TAGS]
             self._con.executemany(
                 _INSERT_TOLD, [(*item, lifted or data) for *item, lifted, data in telling]
             )

@@ -56,16 +56,16 @@ class TaskVisibility(msgspec.Struct, frozen=True):
 
 
 def decide(
-    sight: TaskVisibility, state: TeamState, request: TaskCommand, now: int
+    reader: TaskVisibility, state: TeamState, request: TaskCommand, now: int
 ) -> Sequence[TaskEvent]:
     """Decide as `task_rules.decide`, with answers that follow from the visible tasks alone.
 
     A task that is added without an id is named after the agent and the number of tasks it added.
     """
-    hidden = sight.hidden(state)
+    hidden = reader.hidden(state)
     match request:
         case TaskAdded():
-            request = _added(sight, state, request, hidden)
+            request = _added(reader, state, request, hidden)
         case Claim():
             pass
         case Reopen() if request.task in hidden:
@@ -84,13 +84,13 @@ def decide(
 
 
 def _added(
-    sight: TaskVisibility, state: TeamState, command: TaskAdded, hidden: set[str]
+    reader: TaskVisibility, state: TeamState, command: TaskAdded, hidden: set[str]
 ) -> TaskAdded:
     if not command.task:
-        number = 1 + sum(task.by == sight.agent for task in state.tasks.values())
-        while f"{sight.agent}-{number}" in state.tasks:
+        number = 1 + sum(task.by == reader.agent for task in state.tasks.values())
+        while f"{reader.agent}-{number}" in state.tasks:
             number += 1
-        command = msgspec.structs.replace(command, task=f"{sight.agent}-{number}")
+        command = msgspec.structs.replace(command, task=f"{reader.agent}-{number}")
     elif command.task in hidden:
         message = f"task {command.task!r} cannot be added under this id: give another"
         raise Refused(message)
