@@ -21,7 +21,7 @@ def test_open_and_repeated_trials_are_told_before_the_sizes(data_dir, workspace,
     assert "b against a: not finished: 1 run of b still open: end, resume or settle them" in told
     assert "No run failed; not finished: b 1 of 3; 1 trial recorded more than once (of a)" in told
     assert "9 of one arm only left out" in told
-    assert "Units are lost" not in told
+    assert "Units are missing" not in told
     assert "ended as completed" not in told
     [row] = [line for line in lines if line["kind"] == "comparison" and line["default"]][:1]
     assert (row["verdict"], row["arm_open"], row["difference"]) == ("not finished", 1, 0)

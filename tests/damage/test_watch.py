@@ -171,5 +171,5 @@ def test_health_without_a_watch(tmp_path: Path, cli: Call, files: Files):
     assert (told.code, "no 'hansard up' watches" in told.err) == (1, True)
     watch.write(files.home, watch.Watch(1, datetime(2025, 1, 1, tzinfo=UTC)))
     told = cli("health")
-    assert (told.code, "gave no sign of life" in told.err) == (1, True)
+    assert (told.code, "has not reported for" in told.err) == (1, True)
     stopped(files.home)

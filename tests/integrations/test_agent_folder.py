@@ -153,7 +153,7 @@ def test_a_folder_is_an_agent_whose_every_action_is_on_record(record, call, prov
     assert not {tool["name"] for tool in counter["tools"]} & {"add", "send"}
     assert record.memory("agent/clerk").view("AGENTS.md") == "Be brief.\n"
     assert "org/AGENTS.md: new by ann" in json.dumps(provider.asked[-1]["messages"])
-    assert "changed meanwhile" not in json.dumps(provider.asked[-2]["messages"])
+    assert "has changed" not in json.dumps(provider.asked[-2]["messages"])
     tools = Counter(row[0] for row in record.sql("SELECT tool FROM steps").rows)
     assert (tools["model.hand-written"], tools["add"], tools["send"]) == (ASKED, 1, 1)
     assert (tools["mcp:tools/list"], tools["memory.change"]) == (1, 1)

@@ -448,7 +448,7 @@ def test_knew_tells_the_state_and_the_view_before_a_decision(decided, call):
     ("asked", "said"),
     [
         ("nothing", "event 'nothing' was not found"),
-        ("1.0", "stands in no run"),
+        ("1.0", "belongs to no run"),
         ("last@0", "was not found"),
     ],
 )

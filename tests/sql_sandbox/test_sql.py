@@ -174,7 +174,7 @@ def test_a_question_comes_from_anywhere(ask: Call, tmp_path: Path):
     assert ask("--json", stdin="SELECT 5 AS x -- at the end").lines == [{"x": 5}]
     both = ask("SELECT 1", "-f", str(file))
     assert (both.code, both.out) == (2, "")
-    assert "two questions" in both.err
+    assert "two queries" in both.err
     assert "cannot be read" in ask("-f", str(tmp_path / "none.sql")).err
     assert "this is 0" in ask(stdin="").err
 

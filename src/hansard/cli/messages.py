@@ -224,7 +224,7 @@ async def show(
 
 
 def _people(found: Conversation) -> Iterator[Part]:
-    facts = found.told
+    facts = found.figures
     line = f"{total_text(facts)}, {counted(facts.turns, 'turn')}"
     yield f"conversation {facts.conversation} as of position {facts.position}: {line}"
     yield from output.imported(found.imported) or [""]

@@ -146,7 +146,7 @@ async def explain(
 
 
 def _why(found: Explained) -> list[Part]:
-    facts, run = found.told, run_of(found.stream)
+    facts, run = found.explanation, run_of(found.stream)
     where = f"{found.stream} of run {run}" if run is not None else f"{found.stream}"
     return [f"role {facts.role}, event {facts.address}: {facts.type} in {where}", *facts.why]
 

@@ -155,7 +155,7 @@ async def action_cache(
     took_ms = 0.0
     within: set[tuple[str, int]] = set()
     async for step in found.whole(fetch):
-        detail = step.told
+        detail = step.traced
         if agent is not None and detail.agent != agent:
             continue
         if not _is_action(step, within):
@@ -182,7 +182,7 @@ async def action_cache(
 
 def _is_action(step: WholeStep, within: set[tuple[str, int]]) -> bool:
     """Return whether a step is an action: not a model call, not part of an action or tool body."""
-    detail = step.told
+    detail = step.traced
     here = (detail.agent, detail.step)
     inside = detail.parent is not None and (detail.agent, detail.parent) in within
     if detail.effects == Effects.COMPOSITE.value and not inside:
@@ -195,7 +195,7 @@ def _is_action(step: WholeStep, within: set[tuple[str, int]]) -> bool:
 
 
 def _failure(step: WholeStep, entry: CachedAction | None) -> str:
-    detail = step.told
+    detail = step.traced
     if entry is not None:
         return entry.message
     return detail.error.message if detail.error is not None else f"{detail.tool} is {detail.status}"
@@ -203,7 +203,7 @@ def _failure(step: WholeStep, entry: CachedAction | None) -> str:
 
 def _entry(step: WholeStep, index: int) -> CachedAction | None:
     """Return a step as an entry; None if it did not complete."""
-    detail = step.told
+    detail = step.traced
     if detail.status != StepStatus.COMPLETED.value:
         return None
     given: Mapping[str, Any] = detail.arguments if isinstance(detail.arguments, dict) else {}

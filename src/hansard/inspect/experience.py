@@ -168,7 +168,7 @@ async def _steps(workspace: Workspace, run: str, fetch: Payloads) -> list[Learne
     history = await workspace.states.history(run, await workspace.points.up_to(run, None))
     steps = []
     async for step in traces.trace(run, history).whole(fetch):
-        detail = step.told
+        detail = step.traced
         steps.append(
             LearnedStep(
                 ref=f"{run}/{detail.agent}#{detail.step}",

@@ -418,14 +418,14 @@ class Conversation(Answer, kw_only=True):
     `imported` if their times are unknown; `left_out` are the reasons why runs are missing.
     """
 
-    told: InFigures
+    figures: InFigures
     parts: list[RunPart]
     imported: EventTime | None
     left_out: list[str]
 
     def lines(self) -> Iterable[InFigures | ConversationRun]:
         """Yield the conversation, then each run."""
-        return (self.told, *(part.line for part in self.parts))
+        return (self.figures, *(part.line for part in self.parts))
 
     async def messages(self, part: RunPart, fetch: Payloads) -> AsyncIterator[Message]:
         """Yield a run's messages, large ones fetched, numbered over the whole conversation."""
@@ -459,7 +459,7 @@ async def conversation(workspace: Workspace, name: str, at: str | None) -> Conve
     )
     times = [part.began for part in parts]
     times += [stored.time for part in parts for _, _, stored, _ in part.said]
-    return Conversation(told=figures, parts=parts, imported=imported(times), left_out=left_out)
+    return Conversation(figures=figures, parts=parts, imported=imported(times), left_out=left_out)
 
 
 async def _joined(workspace: Workspace, conversation: str, up_to: UpTo) -> list[str]:

@@ -230,12 +230,12 @@ class Explanation(msgspec.Struct, kw_only=True):
 class Explained(Answer):
     """Explanation, and the event's stream."""
 
-    told: Explanation
+    explanation: Explanation
     stream: StreamId
 
     def lines(self) -> Iterable[Explanation]:
         """Yield the explanation."""
-        return (self.told,)
+        return (self.explanation,)
 
 
 async def read_roles(workspace: Workspace, names: Iterable[str], at: str | None) -> Roles:
@@ -287,7 +287,7 @@ async def explain(
         whole=verdict.whole,
         why=explained(state.rules, facts),
     )
-    return Explained(told=report, stream=stored.stream)
+    return Explained(explanation=report, stream=stored.stream)
 
 
 async def _up_to(workspace: Workspace, at: str | None) -> UpTo:

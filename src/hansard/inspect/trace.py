@@ -189,11 +189,11 @@ class WholeStep(Answer):
     """Step with its values in full."""
 
     line: Line
-    told: TracedStep
+    traced: TracedStep
 
     def lines(self) -> Iterable[TracedStep]:
         """Yield the step."""
-        return (self.told,)
+        return (self.traced,)
 
 
 class Trace(Answer):
@@ -208,13 +208,13 @@ class Trace(Answer):
         """Yield each step with its values as recorded."""
         for line in self.steps:
             step = line.step
-            yield self._told(line, step.arguments, step.items if step.streamed else step.result)
+            yield self._traced(line, step.arguments, step.items if step.streamed else step.result)
 
     async def whole(self, fetch: Payloads) -> AsyncIterator[WholeStep]:
         """Yield each step with its blobs fetched. Raises Corrupt."""
         values = _Whole(fetch)
         for line in self.steps:
-            yield WholeStep(line, self._told(line, *await values.of(line)))
+            yield WholeStep(line, self._traced(line, *await values.of(line)))
 
     def began(self, agent: str, step: Step) -> EventTime:
         """Return when a step began: its measured duration before the time of its outcome if both
@@ -239,7 +239,7 @@ class Trace(Answer):
         time = found.time
         return StepTime(time.at, time.clock, self.beginning.offset_ms(found))
 
-    def _told(self, line: Line, arguments: Any, result: Any) -> TracedStep:
+    def _traced(self, line: Line, arguments: Any, result: Any) -> TracedStep:
         step = line.step
         return TracedStep(
             run=self.run,

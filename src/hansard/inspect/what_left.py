@@ -90,7 +90,7 @@ async def what_left(workspace: Workspace, run: str, fetch: Payloads) -> list[Sen
     history = await workspace.states.history(run, await workspace.points.up_to(run, None))
     calls: list[Call] = []
     async for step in traces.trace(run, history).whole(fetch):
-        detail = step.told
+        detail = step.traced
         # A reused or withheld call of a fork was made only in the original run.
         elsewhere = (
             detail.reused or detail.reused_from or detail.withheld or detail.recorded_in != run

@@ -321,7 +321,7 @@ async def test_a_stream_that_breaks_off_is_taken_up_again(setup, command, goes_o
         assert found == {"content": []}
         assert steps["send"]["status"] == "completed"
     else:
-        assert "does not go on after 5 tries (HTTP 404): it may have been done" in text(found)
+        assert "did not resume after 5 tries (HTTP 404): it may have been done" in text(found)
         assert steps["send"]["status"] == "in_doubt"
 
 

@@ -147,7 +147,7 @@ def test_the_users_own_configuration_can_be_changed(call, tmp_path, client, file
     assert "hansard" in told[CLIENTS[client].servers]
     if client == "claude-desktop":
         refused = call("mcp", "install", client, "--url", "http://127.0.0.1:1/mcp")
-        assert "commands alone" in refused.err
+        assert "names only commands" in refused.err
 
 
 def test_a_server_of_the_former_transport_is_refused_in_words(call: Call, tmp_path: Path):
@@ -222,12 +222,12 @@ def test_the_record_at_an_address_is_added_and_taken_out(call: Call, tmp_path: P
 @pytest.mark.parametrize(
     ("text", "name", "fact"),
     [
-        ("{ // mine\n", "time", "is no JSON"),
+        ("{ // mine\n", "time", "is not JSON"),
         ("[]", "time", "holds a list"),
         ('{"mcpServers": []}', "time", "is a list"),
         ('{"mcpServers": {"time": {"command": "x"}}}', "tiem", "did you mean 'time'?"),
         ('{"mcpServers": {"time": {"type": "sse", "url": "x"}}}', "time", "HTTP+SSE"),
-        ('{"mcpServers": {"time": {"url": "x", "oauth": {}}}}', "time", "signs in by oauth"),
+        ('{"mcpServers": {"time": {"url": "x", "oauth": {}}}}', "time", "logs in by oauth"),
         ('{"mcpServers": {"time": {"url": "x", "headers": {"a": 1}}}}', "time", "its headers are"),
         ('{"mcpServers": {"time": 7}}', "time", "no command"),
     ],

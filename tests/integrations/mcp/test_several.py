@@ -106,7 +106,7 @@ async def test_one_that_ends_leaves_the_other(setup: Setup):
         ("{", "is no such file"),
         ("[]", "is no such file"),
         ("{}", "names no server"),
-        ('{"mcpServers": {"a__b": {"command": "x"}}}', "is no name that can stand before"),
+        ('{"mcpServers": {"a__b": {"command": "x"}}}', "cannot be the prefix"),
         ('{"mcpServers": {"a": {}}}', "needs either command or url"),
         ('{"mcpServers": {"a": {"command": "x", "url": "y"}}}', "needs either command or url"),
         ('{"mcpServers": {"a": {"command": "${NO_SUCH}"}}}', "${NO_SUCH} is not set"),

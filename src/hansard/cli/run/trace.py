@@ -55,25 +55,25 @@ def _people(found: Trace) -> Iterator[Part]:
         yield _tree_of(found)
 
 
-def _heading(told: Trace) -> Iterator[Part]:
+def _heading(traced: Trace) -> Iterator[Part]:
     """Yield the run, and the origin of its offsets: one line for each clock in use."""
-    if not told.steps:
-        yield Hint(f"run {told.run} has no steps at this point")
+    if not traced.steps:
+        yield Hint(f"run {traced.run} has no steps at this point")
         return
-    yield f"run {told.run}"
+    yield f"run {traced.run}"
     used = [
-        agent.events[step.version].time for agent in told.agents.values() for step in agent.steps
+        agent.events[step.version].time for agent in traced.agents.values() for step in agent.steps
     ]
     kinds = {found.kind for found in used}
-    for kind, began in told.beginning.first.items():
+    for kind, began in traced.beginning.first.items():
         if kind in kinds:
             yield f"+0.000 s is {output.event_time(began)}, {output.CLOCKS[began.clock]}"
     yield from output.imported(imported(used))
 
 
-def _tree_of(told: Trace) -> output.Lines:
+def _tree_of(traced: Trace) -> output.Lines:
     """Build one table of all agents' trees: times on the left, outcomes on the right."""
-    found = [row for agent in told.agents.values() for row in _agent_rows(told, agent)]
+    found = [row for agent in traced.agents.values() for row in _agent_rows(traced, agent)]
     columns = [
         output.Column("step", whole=True),
         output.Column("began", right=True),
@@ -87,7 +87,7 @@ def _tree_of(told: Trace) -> output.Lines:
         "began": {""},
         "took": {""},
         "clock": {"", Clock.LOG.value, Clock.IMPORT.value},
-        "recorded in": {"", told.run},
+        "recorded in": {"", traced.run},
     }
     shown = [
         index
@@ -99,7 +99,7 @@ def _tree_of(told: Trace) -> output.Lines:
     )
 
 
-def _agent_rows(told: Trace, agent: AgentHistory) -> Iterator[list[Text | str]]:
+def _agent_rows(traced: Trace, agent: AgentHistory) -> Iterator[list[Text | str]]:
     steps = agent.state.steps
     if not steps:
         return
@@ -109,8 +109,8 @@ def _agent_rows(told: Trace, agent: AgentHistory) -> Iterator[list[Text | str]]:
         if row.step is None:
             yield _row(call=_guided(row.guides, row.label, "bold"))
             continue
-        yield _step_row(told, agent, row, row.step)
-        yield from _attempt_rows(told, agent, row, row.step)
+        yield _step_row(traced, agent, row, row.step)
+        yield from _attempt_rows(traced, agent, row, row.step)
         yield from _change_rows(row, row.step)
 
 
@@ -121,15 +121,15 @@ def _row(**cells: Text | str) -> list[Text | str]:
     ]
 
 
-def _step_row(told: Trace, agent: AgentHistory, row: tree.Row, step: Step) -> list[Text | str]:
-    event, began = agent.events[step.version], told.began(agent.name, step)
+def _step_row(traced: Trace, agent: AgentHistory, row: tree.Row, step: Step) -> list[Text | str]:
+    event, began = agent.events[step.version], traced.began(agent.name, step)
     call = _guided(row.guides, f"{row.label} · " if row.label else "", "bold")
     call.append("∥ " if step.unordered else "")
     call.append(output.cut(step.tool), style="cyan")
     call.append(f"  {output.arguments_preview(recorded(step.arguments))}".rstrip())
     return _row(
         step=f"{agent.name}#{step.number}",
-        began=_began(told, began),
+        began=_began(traced, began),
         clock=began.clock.value,
         took=output.duration(step.duration_ms),
         call=call,
@@ -139,9 +139,9 @@ def _step_row(told: Trace, agent: AgentHistory, row: tree.Row, step: Step) -> li
 
 
 def _attempt_rows(
-    told: Trace, agent: AgentHistory, row: tree.Row, step: Step
+    traced: Trace, agent: AgentHistory, row: tree.Row, step: Step
 ) -> Iterator[list[Text | str]]:
-    for tried, version in told.attempts(agent.name, step):
+    for tried, version in traced.attempts(agent.name, step):
         guides = row.under + ("│  " if row.holds else "   ")
         event = agent.events[version]
         why = output.cut(tried.error.text)
@@ -170,8 +170,8 @@ def _guided(guides: str, text: str, style: str) -> Text:
     return Text.assemble(made, (plain_text(text), style))
 
 
-def _began(told: Trace, when: EventTime) -> str:
-    offset_ms = told.beginning.offset_ms(when)
+def _began(traced: Trace, when: EventTime) -> str:
+    offset_ms = traced.beginning.offset_ms(when)
     if offset_ms is not None:
         return output.offset(offset_ms)
     return output.cut(when.at) if when.is_known else ""
@@ -204,7 +204,7 @@ def _verdict(step: Step) -> str:
 
 def _block(found: Trace, whole: WholeStep) -> Iterator[Part]:
     """Yield a step in full, one line for each part."""
-    line, step, value = whole.line, whole.line.step, whole.told
+    line, step, value = whole.line, whole.line.step, whole.traced
     indent = "  " * min(line.depth, tree.GUIDES_MAX)
     began = found.began(line.agent, step)
     head = (
