@@ -96,7 +96,7 @@ def _asked(house: House, gate: list[Any]) -> None:
         session.team.send("hello", agent="bob")
         session.view()
         send("eve")
-        with pytest.raises(hansard.Blocked, match="nobody answered"):
+        with pytest.raises(hansard.Blocked, match="no answer within"):
             wait()
 
 
