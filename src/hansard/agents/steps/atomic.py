@@ -300,8 +300,8 @@ class JointSteps:
                 plain = yield from engine.outcomes.fetch(references.resolve(value))
                 plain = values.plain(values.revive(plain), call.spec.name, scrub)
             took = (time.perf_counter() - begin) * 1_000
-            found = payloads.Result(plain)
-            yield from engine.outcomes.completed_as(call, found, took, scope.usage)
+            result = payloads.Result(plain)
+            yield from engine.outcomes.completed_as(call, result, took, scope.usage)
         finally:
             yield from engine.spend(held, name, scope)
         whole = yield from engine.outcomes.fetch(references.resolve(value))

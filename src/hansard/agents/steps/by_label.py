@@ -32,8 +32,8 @@ def by_label(*, local: Tool[P, R], cloud: Tool[P, R], name: str = "") -> Tool[P,
     Raises:
         ToolError: The cloud model has no `takes=`, or the two have different signatures.
     """
-    given: list[tuple[str, Any]] = [("local", local), ("cloud", cloud)]
-    for role, each in given:
+    models: list[tuple[str, Any]] = [("local", local), ("cloud", cloud)]
+    for role, each in models:
         if not isinstance(each, Tool):
             message = (
                 f"{role}={each!r:.80} is not a tool: declare it with @hansard.tool(kind='model')"

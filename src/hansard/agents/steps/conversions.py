@@ -50,10 +50,10 @@ MISSING = msgspec.UNSET
 
 def loaded(module: str, qualname: str) -> Any:
     """Return the object at a qualified name of a loaded module, or None."""
-    found: Any = sys.modules.get(module)
+    target: Any = sys.modules.get(module)
     for part in qualname.split("."):
-        found = getattr(found, "__dict__", {}).get(part)
-    return found
+        target = getattr(target, "__dict__", {}).get(part)
+    return target
 
 
 def class_name(cls: type) -> str | None:
@@ -76,16 +76,16 @@ def class_named(name: str) -> Any:
     """Return the class of a name if it is loaded, else None."""
     whole, _, inner = name.partition("[")
     module, _, qualname = whole.partition(":")
-    found = getattr(builtins, qualname, None) if module == "builtins" else loaded(module, qualname)
-    if not isinstance(found, type):
+    cls = getattr(builtins, qualname, None) if module == "builtins" else loaded(module, qualname)
+    if not isinstance(cls, type):
         return None
     if not inner:
-        return found
+        return cls
     of = [class_named(each) for each in _split(inner.removesuffix("]"))]
-    if not packages.is_model(found) or None in of:
+    if not packages.is_model(cls) or None in of:
         return None
     try:
-        made = found[tuple(of)]  # type: ignore[index] # a generic model
+        made = cls[tuple(of)]  # type: ignore[index] # a generic model
     except TypeError:
         return None
     return made if isinstance(made, type) else None
@@ -93,14 +93,14 @@ def class_named(name: str) -> Any:
 
 def _split(names: str) -> list[str]:
     """Split names at commas outside brackets."""
-    found, depth = [""], 0
+    parts, depth = [""], 0
     for each in names:
         depth += (each == "[") - (each == "]")
         if each == "," and not depth:
-            found.append("")
+            parts.append("")
         else:
-            found[-1] += each
-    return [each.strip() for each in found]
+            parts[-1] += each
+    return [each.strip() for each in parts]
 
 
 # ---------------------------------------------------------------- to what is recorded
@@ -189,11 +189,11 @@ def _kind(cls: type) -> str:
 def _enum(cls: Any, data: Any, _: dict[str, Any]) -> Any:
     if issubclass(cls, Flag) and type(data) is int:
         return cls(data)
-    found = [each for each in cls.__members__.values() if _equals(each.value, data)]
-    if not found:
+    members = [each for each in cls.__members__.values() if _equals(each.value, data)]
+    if not members:
         message = f"it has no value {data!r:.80}"
         raise ValueError(message)
-    return found[0]
+    return members[0]
 
 
 def _equals(one: Any, other: Any) -> bool:
@@ -206,26 +206,26 @@ def _struct(cls: Any, data: dict[str, Any], _: dict[str, Any]) -> Any:
 
 
 def _named_tuple(cls: Any, data: dict[str, Any], _: dict[str, Any]) -> Any:
-    given = {**cls._field_defaults, **data}
-    check_fields(data, set(cls._fields), set(cls._fields) - set(given))
-    return tuple.__new__(cls, [given[name] for name in cls._fields])
+    fields = {**cls._field_defaults, **data}
+    check_fields(data, set(cls._fields), set(cls._fields) - set(fields))
+    return tuple.__new__(cls, [fields[name] for name in cls._fields])
 
 
 def _dataclass(cls: Any, data: dict[str, Any], more: dict[str, Any]) -> Any:
     besides, lacks = more.get("besides", []), more.get("lacks", [])
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    given = dict(data)
+    values_by_name = dict(data)
     for name, field in fields.items():
-        if name in given or name in lacks:
+        if name in values_by_name or name in lacks:
             continue
         if field.default is not dataclasses.MISSING:
-            given[name] = field.default
+            values_by_name[name] = field.default
         elif field.default_factory is not dataclasses.MISSING:
-            given[name] = field.default_factory()
-    missing = set(fields) - set(given) - set(lacks)
+            values_by_name[name] = field.default_factory()
+    missing = set(fields) - set(values_by_name) - set(lacks)
     check_fields(data, {*fields, *besides}, missing)
     made = object.__new__(cls)
-    for name, value in given.items():
+    for name, value in values_by_name.items():
         object.__setattr__(made, name, value)
     return made
 
@@ -495,13 +495,13 @@ def _annotated(cls: Any) -> dict[str, Any]:
     if not typing.is_typeddict(cls) and issubclass(cls, Enum):
         return {}
     try:
-        found = typing.get_type_hints(cls)
+        annotations = typing.get_type_hints(cls)
     except Exception:  # noqa: BLE001 -- an annotation is an expression, which may raise anything
         return {}
     if is_dataclass(cls):
         names = {field.name for field in dataclass_fields(cls)}
-        return {name: each for name, each in found.items() if name in names}
-    return found
+        return {name: each for name, each in annotations.items() if name in names}
+    return annotations
 
 
 # ---------------------------------------------------------------- records from their fields
@@ -522,13 +522,13 @@ def from_plain(plain: Plain, annotation: Any) -> Any:
     except (TypeError, AttributeError) as error:  # raised by the classes' own code
         fact = f"restoring it raised {type(error).__name__}: {error}"
         raise BadValue("result", fact[:500], CHANGED) from error
-    for where, name in _gone(value, made, "result"):
+    for where, name in _missing_fields(value, made, "result"):
         fact = f"its class has no field {name!r}, which was recorded"
         raise BadValue(where, fact, CHANGED)
     return made
 
 
-def _gone(value: Any, made: Any, where: str) -> Iterator[tuple[str, str]]:
+def _missing_fields(value: Any, made: Any, where: str) -> Iterator[tuple[str, str]]:
     """Yield recorded fields that the restored record lacks, with the record's place."""
     if type(value) is dict:
         fields = made if isinstance(made, dict) else fields_of_record(made)
@@ -537,12 +537,12 @@ def _gone(value: Any, made: Any, where: str) -> Iterator[tuple[str, str]]:
         aliases = packages.aliases(type(made))
         for name, item in value.items():
             if name in fields:
-                yield from _gone(item, fields[name], f"{where}.{name}")
+                yield from _missing_fields(item, fields[name], f"{where}.{name}")
             elif name not in aliases:
                 yield where, name
     elif type(value) in (list, tuple) and isinstance(made, list | tuple):
         for index, (item, each) in enumerate(zip(value, made, strict=False)):
-            yield from _gone(item, each, f"{where}[{index}]")
+            yield from _missing_fields(item, each, f"{where}[{index}]")
 
 
 def converted(value: Any, annotation: Any) -> Any:
@@ -582,14 +582,14 @@ def _made(cls: Any, value: Any) -> Any:
         return value
     if packages.is_model(cls) and isinstance(value, dict):
         hints = packages.model_fields(cls)
-        given = {}
+        fields = {}
         for name, item in value.items():
             try:
-                given[name] = converted(item, simplified(hints[name]) if name in hints else None)
+                fields[name] = converted(item, simplified(hints[name]) if name in hints else None)
             except msgspec.ValidationError as error:
                 message = f"its field {name!r}: {error}"
                 raise msgspec.ValidationError(message) from error
-        made = cls.model_construct(**given)
+        made = cls.model_construct(**fields)
         for name in hints:
             if name not in made.__dict__:
                 message = f"its field {name!r} has no default and was not recorded"
@@ -658,7 +658,7 @@ def _has_fields(cls: type) -> bool:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    found = fields_of_record(value)
-    if found is None:
+    fields = fields_of_record(value)
+    if fields is None:
         raise BadValue("value_type", f"{value!r:.80} has no fields", "give encode= and decode=")
-    return found
+    return fields

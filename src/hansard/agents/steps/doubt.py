@@ -120,12 +120,12 @@ class EarlierCalls:
 
     def _argument_names(self) -> dict[tuple[str, str], dict[frozenset[str], None]]:
         """Return the sets of argument names in recorded call keys, by tool and scope."""
-        found: dict[tuple[str, str], dict[frozenset[str], None]] = {}
+        names_by_call: dict[tuple[str, str], dict[frozenset[str], None]] = {}
         recorded = [*self._ledger.parent_calls.values(), *self._ledger.state.steps.values()]
         for step in recorded:
             names = _names(step).difference(step.defaults)
-            found.setdefault((step.tool, step.scope), {})[names] = None
-        return found
+            names_by_call.setdefault((step.tool, step.scope), {})[names] = None
+        return names_by_call
 
     # ------------------------------------------------------------ rivals
 
@@ -137,7 +137,7 @@ class EarlierCalls:
         with self._ledger.lock:
             if self._effects is None:
                 self._effects = self._recorded_effects()
-            found: list[tuple[bool, bool, int]] = []
+            rivals: list[tuple[bool, bool, int]] = []
             for path, after in self._around(call) if self._effects else ():
                 left = self._effects.get(path, [])
                 left[:] = [each for each in left if not self._is_gone(each)]
@@ -145,13 +145,13 @@ class EarlierCalls:
                     if self._may_be(call, each):
                         number = each.effect.number
                         decided = self._ledger.state.steps[number].verdict is not None
-                        found.append((not decided, each.at.after != after, number))
-            return self._ledger.state.steps[min(found)[-1]] if found else None
+                        rivals.append((not decided, each.at.after != after, number))
+            return self._ledger.state.steps[min(rivals)[-1]] if rivals else None
 
     def _recorded_effects(self) -> dict[str, list[_Recorded]]:
         """Return recorded effects by the paths of their scopes and of the enclosing ones."""
         steps, opened = self._ledger.state.steps, self._ledger.opened
-        found: dict[str, list[_Recorded]] = {}
+        effects: dict[str, list[_Recorded]] = {}
         for step in steps.values():
             if step.version > opened:
                 continue
@@ -161,12 +161,12 @@ class EarlierCalls:
             at: Step | None = step if step.may_have_happened else None
             while at is not None:
                 path, child = at.scope, ""
-                found.setdefault(path, []).append(_Recorded(step, at))
+                effects.setdefault(path, []).append(_Recorded(step, at))
                 while (spawned := _SPAWNED.fullmatch(path)) is not None:
                     child, path = path, spawned["around"]
-                    found.setdefault(path, []).append(_Recorded(step, at, child))
+                    effects.setdefault(path, []).append(_Recorded(step, at, child))
                 at = steps.get(at.parent) if at.parent is not None else None
-        return found
+        return effects
 
     def _around(self, call: Call) -> Iterator[Place]:
         """Yield a call's place in its scope, and in the enclosing scopes that wait for it."""
@@ -280,7 +280,7 @@ class DoubtSettler:
         step = yield from self._whole(step)
         verdict, why = yield from self._policy(call, step)
         by = _named("policy", self.settings.settle)
-        return (yield from self._believe(call, step, verdict, by, why))
+        return (yield from self._apply_verdict(call, step, verdict, by, why))
 
     def _policy(self, call: Call, step: Step, now: str = "") -> Flow[tuple[Any, str]]:
         """Return the verdict of the session's policy, if any. It is not called if the role may not
@@ -294,7 +294,7 @@ class DoubtSettler:
         if refusal is not None:
             yield from self.outcomes.record(Refuse(refusal))
             return None, str(refused(refusal))
-        request = self._asked(call, step, now)
+        request = self._unsettled(call, step, now)
         body: tuple[Any, tuple[Any, ...]] = self.settings.settle, (request,)
         if not is_coroutine_function(self.settings.settle):
             verdict = self.settings.settle(request)
@@ -306,7 +306,7 @@ class DoubtSettler:
         verdict, _ = yield Body(*body, {}, scope)
         return verdict, ""
 
-    def _asked(self, call: Call, step: Step, now: str) -> UnsettledStep:
+    def _unsettled(self, call: Call, step: Step, now: str) -> UnsettledStep:
         """Return a step with the further facts that a policy may need."""
         address = self.outcomes.address
         declared = self.ledger.state.declaration_of(step)
@@ -322,7 +322,7 @@ class DoubtSettler:
             defined=call.spec.defined,
         )
 
-    def _believe(
+    def _apply_verdict(
         self, call: Call, step: Step, value: Any, by: str, why: str = ""
     ) -> Flow[Step | None]:
         match value:
@@ -360,7 +360,7 @@ class DoubtSettler:
             unknown = doubt(self.outcomes.address, step)
             unknown.add_note(f"its reconcile function raised {type(error).__name__}: {error}")
             raise unknown from error
-        return (yield from self._believe(call, step, answer, _named("reconcile", ask)))
+        return (yield from self._apply_verdict(call, step, answer, _named("reconcile", ask)))
 
     def adopt(self, call: Call, old: Step) -> Flow[None]:
         """Record here an outcome that is recorded elsewhere."""

@@ -47,15 +47,17 @@ def failure(error: BaseException, scrub: Scrub | None = None, depth: int = 0) ->
         return _scrubbed(transferred, scrub)
     message = _safe_text(error, scrub)
     lost: list[str] = []
-    given = _exact(_given(error), "error", scrub)
-    arguments = values.dump([message] if given is msgspec.UNSET else given)
-    if given is msgspec.UNSET or len(bytes(arguments)) > RECORDED_LENGTH_MAX:
+    own_arguments = _exact(_creation_arguments(error), "error", scrub)
+    arguments = values.dump([message] if own_arguments is msgspec.UNSET else own_arguments)
+    if own_arguments is msgspec.UNSET or len(bytes(arguments)) > RECORDED_LENGTH_MAX:
         arguments = values.dump([message])
         lost.append("args")
     members: tuple[Failure, ...] = ()
     if isinstance(error, BaseExceptionGroup):
-        found = error.exceptions[:EXCEPTIONS_MAX] if depth < CAUSES_MAX else error.exceptions[:1]
-        members = tuple(failure(each, scrub, depth + 1) for each in found)
+        exceptions = (
+            error.exceptions[:EXCEPTIONS_MAX] if depth < CAUSES_MAX else error.exceptions[:1]
+        )
+        members = tuple(failure(each, scrub, depth + 1) for each in exceptions)
         arguments = values.dump([recordable(error.message, scrub)])
         lost = ["exceptions"] if len(members) < len(error.exceptions) else []
     kind = type(error)
@@ -110,7 +112,7 @@ def _recorded_attributes(error: BaseException, scrub: Scrub | None, lost: list[s
     """
     special = packages.validation_parts(error)
     if special is None:
-        bare = _bare(type(error), _given(error), error)
+        bare = _bare(type(error), _creation_arguments(error), error)
         before = _state(bare) if bare is not None else {}
         state = {
             name: value
@@ -121,11 +123,11 @@ def _recorded_attributes(error: BaseException, scrub: Scrub | None, lost: list[s
         state = special
     plain: dict[str, Any] = {}
     for name, value in state.items():
-        found = _exact(value, name, scrub)
-        if found is msgspec.UNSET:
+        exact = _exact(value, name, scrub)
+        if exact is msgspec.UNSET:
             lost.append(name)
         else:
-            plain[name] = found
+            plain[name] = exact
     total, kept = 0, {}
     for size, name in sorted((len(bytes(values.dump(plain[name]))), name) for name in plain):
         total += size
@@ -168,13 +170,13 @@ def _state(error: BaseException) -> dict[str, Any]:
 
 def _fields(cls: type[BaseException]) -> dict[str, Any]:
     """Return the slots of a class, and the fields of its builtin bases."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for base in cls.__mro__:
         for name, each in vars(base).items() if base not in (BaseException, object) else ():
             is_field = isinstance(each, types.MemberDescriptorType | types.GetSetDescriptorType)
             if is_field and name not in _NOT_STATE | _UNKEPT:
-                found.setdefault(name, each)
-    return found
+                fields.setdefault(name, each)
+    return fields
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -184,7 +186,7 @@ def _is_same(one: Any, other: Any) -> bool:
         return False
 
 
-def _given(error: BaseException) -> list[Any]:
+def _creation_arguments(error: BaseException) -> list[Any]:
     """Return the arguments that create an equal error; an OSError keeps its file names
     elsewhere.
     """
@@ -309,8 +311,8 @@ def _partial(
     try:
         made = _partial_class(cls)  # type: ignore[arg-type] # a class can be hashed
         attributes = values.load(recorded.attributes)
-        given = [*_arguments(recorded), members] if members else _arguments(recorded)
-        error = _bare(made, given, None) or _bare(made, [recorded.message], None)
+        arguments = [*_arguments(recorded), members] if members else _arguments(recorded)
+        error = _bare(made, arguments, None) or _bare(made, [recorded.message], None)
         if error is None:
             return None
         fields = {"type_name": recorded.type, "message": recorded.message, "lost": recorded.lost}
@@ -349,35 +351,35 @@ def _arguments(recorded: Failure) -> list[Any]:
 
 
 def _class_of(recorded: Failure, spec: ToolSpec | None) -> type[BaseException] | None:
-    found: Any = conversions.loaded(recorded.module, recorded.type)
-    if not _is_exception(found) and recorded.module.partition(".")[0] == "hansard":
-        found = _own_error(recorded.type)
-    if not _is_exception(found) and spec is not None:
+    candidate: Any = conversions.loaded(recorded.module, recorded.type)
+    if not _is_exception(candidate) and recorded.module.partition(".")[0] == "hansard":
+        candidate = _own_error(recorded.type)
+    if not _is_exception(candidate) and spec is not None:
         declared = (*spec.raises, *spec.safe_errors, *spec.doubtful_errors)
         visible = (*declared, *_visible(spec.function, recorded.type))
-        found = next((cls for cls in visible if cls.__qualname__ == recorded.type), None)
-    return found if _is_exception(found) else None
+        candidate = next((cls for cls in visible if cls.__qualname__ == recorded.type), None)
+    return candidate if _is_exception(candidate) else None
 
 
 def _own_error(name: str) -> type[BaseException] | None:
     """Return the one error of Hansard with this name; its module may have moved since."""
-    found: list[type[BaseException]] = []
+    classes: list[type[BaseException]] = []
     waiting: list[type[BaseException]] = [HansardError]
     while waiting:
         cls = waiting.pop()
         is_own = cls.__module__.partition(".")[0] == "hansard"
         if cls.__qualname__ == name and is_own and RecordedFailure not in cls.__mro__[1:]:
-            found.append(cls)
+            classes.append(cls)
         waiting += cls.__subclasses__()
-    return found[0] if len(found) == 1 else None
+    return classes[0] if len(classes) == 1 else None
 
 
 def _visible(function: Any, name: str) -> list[Any]:
     """Return the classes that a function can see under a name, or in its closure."""
     code = callables.underlying(function)
     cells = [each for each in getattr(code, "__closure__", None) or () if _is_full(each)]
-    found = [getattr(code, "__globals__", {}).get(name), *(each.cell_contents for each in cells)]
-    return [each for each in found if _is_exception(each)]
+    objects = [getattr(code, "__globals__", {}).get(name), *(each.cell_contents for each in cells)]
+    return [each for each in objects if _is_exception(each)]
 
 
 def _is_full(cell: Any) -> bool:
@@ -388,5 +390,5 @@ def _is_full(cell: Any) -> bool:
     return True
 
 
-def _is_exception(found: object) -> bool:
-    return isinstance(found, type) and issubclass(found, BaseException)
+def _is_exception(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)

@@ -83,20 +83,20 @@ class Asking:
         actor = self._outcomes.ledger.actor
         blobs, target = self._question(call, rule, basis)
         yield from self._outcomes.put(blobs)
-        found: Approval = yield Io(functools.partial(self._store.ask, target, actor, usable))
+        approval: Approval = yield Io(functools.partial(self._store.ask, target, actor, usable))
         report = _watcher.get()
-        while found.given is ApprovalStatus.PENDING:
+        while approval.given is ApprovalStatus.PENDING:
             if report is not None:
-                report(found)
-            wait = functools.partial(self._store.wait, found.id)
-            found = yield Watch(functools.partial(self._outcomes.ledger.watch, wait))
-            if found.given is ApprovalStatus.PENDING:
-                found = yield Io(functools.partial(self._store.expire, found.id, actor))
+                report(approval)
+            wait = functools.partial(self._store.wait, approval.id)
+            approval = yield Watch(functools.partial(self._outcomes.ledger.watch, wait))
+            if approval.given is ApprovalStatus.PENDING:
+                approval = yield Io(functools.partial(self._store.expire, approval.id, actor))
         if report is not None:
-            report(found)
-        if found.given is ApprovalStatus.GRANTED:
-            call.approval = found.id
-        return found
+            report(approval)
+        if approval.given is ApprovalStatus.GRANTED:
+            call.approval = approval.id
+        return approval
 
     def _question(
         self, call: Call, rule: AskFirst, basis: Basis | None
@@ -123,13 +123,13 @@ class Asking:
         )
 
 
-def refusal(found: Approval) -> str:
+def refusal(approval: Approval) -> str:
     """Return the reason that a call without approval does not run."""
-    if found.given is ApprovalStatus.DENIED:
-        why = f": {found.because}" if found.because else ""
-        return f"{found.by!r} denied it (approval {found.id}){why}"
-    waited_s = found.asked.timeout_ms / 1_000
-    return f"no answer within {waited_s:,g} s (approval {found.id}); it is requested again"
+    if approval.given is ApprovalStatus.DENIED:
+        why = f": {approval.because}" if approval.because else ""
+        return f"{approval.by!r} denied it (approval {approval.id}){why}"
+    waited_s = approval.asked.timeout_ms / 1_000
+    return f"no answer within {waited_s:,g} s (approval {approval.id}); it is requested again"
 
 
 K = TypeVar("K")
@@ -170,7 +170,7 @@ class Gated:
     def gate(self, call: Call) -> Flow[list[gates.Budget]]:
         """Pass the gate, or record the refusal and raise Blocked. Return the budgets held."""
         request, verdict = yield from self.ask_rules(call)
-        yield from demand_taken(self, call)
+        yield from demand_takes(self, call)
         if verdict.asks is not None and call.approval is None:
             yield from self.ask_first(call, verdict.asks)
         held: list[gates.Budget] = []
@@ -212,10 +212,10 @@ class Gated:
 
     def ask_first(self, call: Call, rule: gates.AskFirst, basis: Basis | None = None) -> Flow[None]:
         """Wait until a call is approved. Raises Blocked, after recording the refusal."""
-        given = yield from self._asking.obtain(call, rule, basis)
-        found = yield from answer_for_agent(self, given)
+        answer = yield from self._asking.obtain(call, rule, basis)
+        approval = yield from answer_for_agent(self, answer)
         if call.approval is None:
-            yield from self.blocked(call, rule.title(), refusal(found))
+            yield from self.blocked(call, rule.title(), refusal(approval))
 
     def permitted(self, call: Call) -> Flow[None]:
         """Check the role's permit: a refused call is a step, any other refusal is not."""
@@ -223,9 +223,9 @@ class Gated:
         if call.needs is not None:
             yield from self.outcomes.demand(*call.needs)
         elif permit.enforced and not self.settings.mode.reads_only:
-            told = permit.refusal(Need(TOOL, call.spec.name))
-            if told is not None:
-                yield from self.blocked(call, told.rule, told.because, refused(told))
+            refusal = permit.refusal(Need(TOOL, call.spec.name))
+            if refusal is not None:
+                yield from self.blocked(call, refusal.rule, refusal.because, refused(refusal))
 
     def release(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
         """Release the reservations of a call that does not run after all. If interrupted, release
@@ -320,7 +320,7 @@ def demand_receiver(gated: Gated, call: Call, role: str | None, agent: str | Non
         yield from gated.blocked(call, RULE, reason)
 
 
-def demand_taken(gated: Gated, call: Call) -> Flow[None]:
+def demand_takes(gated: Gated, call: Call) -> Flow[None]:
     """Check that a call's tool takes what this agent has seen; otherwise record the refusal and
     raise Blocked.
     """
@@ -335,16 +335,16 @@ def demand_taken(gated: Gated, call: Call) -> Flow[None]:
         )
 
 
-def answer_for_agent(gated: Gated, found: Approval) -> Flow[Approval]:
+def answer_for_agent(gated: Gated, approval: Approval) -> Flow[Approval]:
     """Return an answer to the agent's request as it may see it: with its text if the agent is
     cleared for it, whose label is then joined to the agent's; otherwise only the decision.
     """
-    if not is_public(found.label):
+    if not is_public(approval.label):
         cleared = yield Io(gated.clearances.mine)
-        if found.label is not None and not found.label.flows_to(cleared):
-            return msgspec.structs.replace(found, because="")
-    gated.ledger.shown(found.label)
-    return found
+        if approval.label is not None and not approval.label.flows_to(cleared):
+            return msgspec.structs.replace(approval, because="")
+    gated.ledger.shown(approval.label)
+    return approval
 
 
 def cleared_of(gated: Gated, labels: Mapping[K, Label | None]) -> Flow[list[K]]:
@@ -372,6 +372,6 @@ def demand_hand_off(gated: Gated, to: str) -> Flow[None]:
         return
     reason: str = yield Io(functools.partial(gated.clearances.receives, label, to, to))
     if reason:
-        told = AgentRefused(what=RECEIVER, name=to, rule=RULE, because=reason)
-        yield from gated.outcomes.record(Refuse(told))
+        event = AgentRefused(what=RECEIVER, name=to, rule=RULE, because=reason)
+        yield from gated.outcomes.record(Refuse(event))
         raise Blocked(RULE, reason, what)

@@ -237,9 +237,9 @@ def _encode_timestamp(stamp: Any) -> dict[str, Any]:
 
 def _decode_timestamp(fields: dict[str, Any]) -> Any:
     moment = _loaded("numpy").datetime64(fields["count"], fields["unit"])
-    found = _loaded("pandas").Timestamp(moment)
+    timestamp = _loaded("pandas").Timestamp(moment)
     zone = fields["zone"]
-    return found if zone is None else found.tz_localize("UTC").tz_convert(zone)
+    return timestamp if zone is None else timestamp.tz_localize("UTC").tz_convert(zone)
 
 
 def _same_timestamp(back: Any, stamp: Any) -> bool:
@@ -332,8 +332,8 @@ def of_tag(tag: str) -> ValueType | None:
     if module is None:
         fact = f"it is a {tag!r:.80}, and {package} is not loaded in this process"
         raise BadValue("recorded value", fact, f"import {package} before it is replayed")
-    found = (_OF[package](cls, module) for cls in _classes(package, module))
-    return next((made for made in found if made is not None and made.tag == tag), None)
+    types = (_OF[package](cls, module) for cls in _classes(package, module))
+    return next((made for made in types if made is not None and made.tag == tag), None)
 
 
 def _classes(package: str, module: Any) -> list[type]:
@@ -373,12 +373,12 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 def aliases(cls: Any) -> set[str]:
     """Return the aliases by which a pydantic model can be built, besides its field names."""
-    found: set[str] = set()
+    names: set[str] = set()
     for field in cls.model_fields.values() if is_model(cls) else ():
         for alias in (field.alias, field.validation_alias):
             choices = getattr(alias, "choices", [alias])
-            found |= {each for each in choices if isinstance(each, str)}
-    return found
+            names |= {each for each in choices if isinstance(each, str)}
+    return names
 
 
 def model_parts(value: Any) -> tuple[dict[str, Any], dict[str, list[str]]]:
@@ -493,15 +493,15 @@ def validation_parts(error: BaseException) -> dict[str, Any] | None:
     """Return the parts of pydantic's ValidationError; None for any other error."""
     if not is_validation_error(type(error)):
         return None
-    found: Any = error
+    value: Any = error
     items = []
-    for each in found.errors(include_url=False):
+    for each in value.errors(include_url=False):
         context = {
             name: str(item) if isinstance(item, Exception) else item
             for name, item in each.get("ctx", {}).items()
         }
         items.append({**each, "ctx": context})
-    return {"title": found.title, "errors": items}
+    return {"title": value.title, "errors": items}
 
 
 def make_validation_error(cls: Any, parts: dict[str, Any]) -> Any:
@@ -585,8 +585,8 @@ def _decode_response(fields: dict[str, Any], httpx: Any) -> Any:
 def _same_response(back: Any, value: Any) -> bool:
     one, other = _encode_response(back), _encode_response(value)
     requests = [
-        (found.method, found.url) if found is not None else None
-        for found in (one.pop("request"), other.pop("request"))
+        (request.method, request.url) if request is not None else None
+        for request in (one.pop("request"), other.pop("request"))
     ]
     return one == other and requests[0] == requests[1]
 

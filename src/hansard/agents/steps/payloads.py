@@ -121,7 +121,7 @@ class _Known(msgspec.Struct):
     kind: tuple[str, str | None]
 
 
-class Found(msgspec.Struct):
+class Split(msgspec.Struct):
     """Pieces of a text, and the ranges that no earlier text contains."""
 
     pieces: list[str | Copy]
@@ -151,13 +151,13 @@ class Shared:
         """
         self._lock = threading.Lock()
 
-    def find(self, text: str, kind: tuple[str, str | None]) -> Found:
+    def find(self, text: str, kind: tuple[str, str | None]) -> Split:
         """Split a text into new pieces and references. An argument may refer to arguments and
         results, a result only to results: so a tool's output never depends on references to its
         input.
         """
         with self._lock:
-            return _Search(self, text, kind).found()
+            return _Search(self, text, kind).split()
 
     def learn(self, step: int, learned: list[Learned]) -> None:
         """Add texts of a step that is now recorded, to refer to them."""
@@ -174,9 +174,9 @@ class Shared:
         while len(self._texts) > 1 and (
             self._characters > TEXTS_CHARACTERS_MAX or len(self._texts) > TEXTS_MAX
         ):
-            gone, known = self._texts.popitem(last=False)
+            oldest, known = self._texts.popitem(last=False)
             self._characters -= len(known.text)
-            if self._newest.get(known.kind) == gone:
+            if self._newest.get(known.kind) == oldest:
                 del self._newest[known.kind]
         anchors, text = self._anchors, one.text
         for begin, end in one.new:
@@ -224,12 +224,12 @@ class _Search:
         self._shared = shared
         self._text = text
         self._kind = kind
-        self._left = LOOKED_THROUGH_MAX
-        self._made = Found([], [])
-        self._said = 0
+        self._budget = LOOKED_THROUGH_MAX
+        self._made = Split([], [])
+        self._covered = 0
         """End of the range covered by the pieces."""
 
-    def found(self) -> Found:
+    def split(self) -> Split:
         """Return the pieces. The time is proportional to the text and its new parts."""
         text = self._text
         base, length = self._by_begin()
@@ -240,7 +240,7 @@ class _Search:
             return self._made
         if length >= COPY_CHARACTERS_MIN:
             self._copy(base, 0, 0, length)
-        most = min(len(text) - self._said, len(known.text))
+        most = min(len(text) - self._covered, len(known.text))
         tail = _common_back(text, len(text), known.text, len(known.text), most)
         if tail < COPY_CHARACTERS_MIN:
             tail = 0
@@ -277,9 +277,9 @@ class _Search:
     def _middle(self, end: int, base: Key | None) -> None:
         """Search all known texts for the parts between the common beginning and end."""
         text, anchored = self._text, self._shared.anchored
-        at = self._said
+        at = self._covered
         last = end - ANCHOR_CHARACTERS
-        while at <= last and self._left > 0 and len(self._made.pieces) < PIECES_MAX:
+        while at <= last and self._budget > 0 and len(self._made.pieces) < PIECES_MAX:
             key = anchored(hash(text[at : at + ANCHOR_CHARACTERS]))
             went = self._go_on(at, end, base, key) if key is not None else 0
             for match in _place().finditer(text, max(at, went), end):
@@ -310,7 +310,7 @@ class _Search:
         known = self._shared.known(key)
         if known is None:
             return 0
-        back = _common_back(self._text, at, known.text, place, min(at - self._said, place))
+        back = _common_back(self._text, at, known.text, place, min(at - self._covered, place))
         if back + fore < COPY_CHARACTERS_MIN:
             return 0
         self._copy(key, place - back, at - back, back + fore)
@@ -322,7 +322,7 @@ class _Search:
         for _ in range(OCCURRENCES_MAX):
             begin = place + 1
             place = text.find(needle, begin)
-            self._left -= (place if place >= 0 else len(text)) - begin
+            self._budget -= (place if place >= 0 else len(text)) - begin
             if place < 0:
                 return
             yield place
@@ -330,14 +330,14 @@ class _Search:
     def _copy(self, key: Key, begin: int, at: int, length: int) -> None:
         self._full(at)
         self._made.pieces.append(Copy(key, begin, begin + length))
-        self._said = at + length
+        self._covered = at + length
 
     def _full(self, until: int) -> None:
         """Add the text up to here in full."""
-        if until > self._said:
-            self._made.pieces.append(self._text[self._said : until])
-            self._made.new.append((self._said, until))
-            self._said = until
+        if until > self._covered:
+            self._made.pieces.append(self._text[self._covered : until])
+            self._made.new.append((self._covered, until))
+            self._covered = until
 
 
 def _common(a: str, i: int, b: str, j: int, most: int) -> int:
@@ -407,13 +407,13 @@ class _Value(msgspec.Struct):
 
     encoded: bytes
     raw: bytes
-    found: Found | None = None
+    split: Split | None = None
     blobs: list[bytes] = []
 
     def move(self) -> None:
         """Move as much of the value as possible to blobs."""
-        if self.found is not None:
-            self.raw, self.blobs = _by_parts(self.found, self.encoded, MOVED_BYTES_MIN)
+        if self.split is not None:
+            self.raw, self.blobs = _by_parts(self.split, self.encoded, MOVED_BYTES_MIN)
         else:
             self.raw, self.blobs = _encoder.encode(reference(self.encoded)), [self.encoded]
 
@@ -448,20 +448,20 @@ def _value(
     text = encoded.decode()
     if len(text) < SHARED_CHARACTERS_MIN:
         return _Value(encoded, encoded), [Learned(kind[1], text, kind, [(0, len(text))])]
-    found = shared.find(text, kind)
-    learned = [Learned(kind[1], text, kind, found.new)]
-    new = sum(end - begin for begin, end in found.new)
+    split = shared.find(text, kind)
+    learned = [Learned(kind[1], text, kind, split.new)]
+    new = sum(end - begin for begin, end in split.new)
     if len(text) - new < SAVED_CHARACTERS_MIN or new * 4 > len(text) * 3:
         return _Value(encoded, encoded), learned
-    raw, blobs = _by_parts(found, encoded, INLINE_BYTES_MAX)
-    return _Value(encoded, raw, found, blobs), learned
+    raw, blobs = _by_parts(split, encoded, INLINE_BYTES_MAX)
+    return _Value(encoded, raw, split, blobs), learned
 
 
-def _by_parts(found: Found, encoded: bytes, largest: int) -> tuple[bytes, list[bytes]]:
+def _by_parts(split: Split, encoded: bytes, largest: int) -> tuple[bytes, list[bytes]]:
     """Return a value recorded by references; texts larger than `largest` go to blobs."""
     blobs: list[bytes] = []
     of: list[Any] = []
-    for piece in found.pieces:
+    for piece in split.pieces:
         if isinstance(piece, Copy):
             step, argument = piece.key
             named = () if argument is None else (argument,)
@@ -604,17 +604,17 @@ class Reader:
             raw = yield from whole_arguments(self.texts, step.number, step.version, raw)
         if APPEND not in raw:
             return by_name((yield from unpack(msgspec.Raw(raw))), step)
-        found = yield from unpack_lists(step, self._state().steps, self._lists)
+        payload = yield from unpack_lists(step, self._state().steps, self._lists)
         for number in sorted(self._lists)[:-LISTS_KEPT_MAX]:
             self._lists.pop(number, None)
-        return found
+        return payload
 
     def result(self, step: Step) -> Fetch:
         """Return the plain values of a step's result. Raises Corrupt."""
         raw = bytes(step.result)
         if MARK in raw and step.outcome_version is not None:
-            found = Text(step.outcome_version, raw)
-            raw = yield from whole_value(self.texts, (step.number, None), found)
+            text = Text(step.outcome_version, raw)
+            raw = yield from whole_value(self.texts, (step.number, None), text)
         return (yield from unpack(msgspec.Raw(raw)))
 
     def step(self, step: Step) -> Fetch:
@@ -625,8 +625,8 @@ class Reader:
         arguments = yield from request
         result = bytes(step.result)
         if step.outcome_version is not None:
-            found = Text(step.outcome_version, result)
-            result = yield from whole_value(self.texts, (step.number, None), found)
+            text = Text(step.outcome_version, result)
+            result = yield from whole_value(self.texts, (step.number, None), text)
         return msgspec.structs.replace(
             step, arguments=msgspec.Raw(arguments), result=msgspec.Raw(result)
         )

@@ -80,24 +80,24 @@ def reveal(value: Any, provider: SecretProvider | None, tool: str) -> Any:
     Raises SecretUnavailable.
     """
 
-    def given(part: Any, _: Path) -> Any:
+    def reveal_part(part: Any, _: Path) -> Any:
         return _provided(part, provider, tool) if isinstance(part, Secret) else part
 
-    return rebuilt(value, given)
+    return rebuilt(value, reveal_part)
 
 
 def _provided(secret: Secret, provider: SecretProvider | None, tool: str) -> Any:
-    found: Any = None
+    value: Any = None
     if provider is not None:
-        found = provider(secret.name) if callable(provider) else provider.get(secret.name)
-    if inspect.isawaitable(found):
-        if inspect.iscoroutine(found):
-            found.close()
+        value = provider(secret.name) if callable(provider) else provider.get(secret.name)
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
         fact = "it returns an awaitable"
         raise BadValue(f"the provider of secret {secret.name!r}", fact, "give a plain function")
-    if found is None:
+    if value is None:
         raise SecretUnavailable(secret.name, tool)
-    return found
+    return value
 
 
 KEY = "placeholders"
@@ -159,12 +159,12 @@ def declared(value: object, where: str) -> Placeholders | None:
 
 def key_of(provider: SecretProvider | None, run: str) -> bytes:
     """Return the key of a run's placeholders. Raises BadValue if it is too short."""
-    found: Any = None
+    value: Any = None
     if provider is not None:
-        found = provider(KEY) if callable(provider) else provider.get(KEY)
-    if found is None:
-        found = _PROCESS_KEY
-    key = found.encode() if isinstance(found, str) else found
+        value = provider(KEY) if callable(provider) else provider.get(KEY)
+    if value is None:
+        value = _PROCESS_KEY
+    key = value.encode() if isinstance(value, str) else value
     if not isinstance(key, bytes) or len(key) < texts.KEY_BYTES_MIN:
         fact = "it is shorter than a key has to be"
         remedy = f"give at least {texts.KEY_BYTES_MIN} random bytes, as a text or as bytes"
@@ -246,7 +246,7 @@ class Masker:
         return self._items_async(inner) if inspect.isasyncgen(inner) else self._items(inner)
 
     def _items(self, inner: Any) -> Generator[Any, None, None]:
-        joined = _Joined(self)
+        joined = _ItemAssembler(self)
         try:
             for item in inner:
                 yield from joined.take(item)
@@ -255,7 +255,7 @@ class Masker:
             inner.close()
 
     async def _items_async(self, inner: Any) -> AsyncGenerator[Any, None]:
-        joined = _Joined(self)
+        joined = _ItemAssembler(self)
         try:
             async for item in inner:
                 for ready in joined.take(item):
@@ -266,7 +266,7 @@ class Masker:
             await inner.aclose()
 
 
-class _Cut(msgspec.Struct):
+class _PartialPlaceholder(msgspec.Struct):
     """Start of a placeholder at a text's end: its position, and the text that followed so far."""
 
     first: int
@@ -274,7 +274,7 @@ class _Cut(msgspec.Struct):
     text: str
 
 
-class _Joined:
+class _ItemAssembler:
     """Assembles stream items that may be delivered.
 
     If a text ends with the possible start of a placeholder, its item waits for the next ones: the
@@ -285,7 +285,7 @@ class _Joined:
     def __init__(self, veil: Masker) -> None:
         self._veil = veil
         self._held: list[Any] = []
-        self._cuts: dict[Path, _Cut] = {}
+        self._cuts: dict[Path, _PartialPlaceholder] = {}
 
     def take(self, item: Any) -> Sequence[Any]:
         """Add an item; return the items that are ready, in order."""
@@ -294,9 +294,9 @@ class _Joined:
         number = len(self._held)
         item = self._veil.put_back(item)
         self._held.append(item)
-        found: list[tuple[Path, str]] = []
-        rebuilt(item, lambda part, path: _noted(part, path, found))
-        for path, text in found:
+        texts: list[tuple[Path, str]] = []
+        rebuilt(item, lambda part, path: _collect_text(part, path, texts))
+        for path, text in texts:
             self._look(number, path, text)
         if self._cuts and len(self._held) <= HELD_MAX:
             return []
@@ -322,12 +322,14 @@ class _Joined:
                 return
         begin = text.rfind("<", start)
         if begin >= 0 and self._begins(text[begin:]):
-            self._cuts[path] = _Cut(number, begin, text[begin:])
+            self._cuts[path] = _PartialPlaceholder(number, begin, text[begin:])
 
     def _begins(self, text: str) -> bool:
         return any(len(text) < len(made) and made.startswith(text) for made in self._veil.known)
 
-    def _join(self, cut: _Cut, number: int, path: Path, made: str, text: str) -> None:
+    def _join(
+        self, cut: _PartialPlaceholder, number: int, path: Path, made: str, text: str
+    ) -> None:
         """Insert a value where its placeholder starts, and remove the rest of the placeholder from
         later items.
         """
@@ -345,7 +347,7 @@ class _Joined:
         self._held[number] = rebuilt(self._held[number], leaf)
 
 
-def _noted(part: Any, path: Path, found: list[tuple[Path, str]]) -> Any:
+def _collect_text(part: Any, path: Path, texts: list[tuple[Path, str]]) -> Any:
     if isinstance(part, str):
-        found.append((path, part))
+        texts.append((path, part))
     return part

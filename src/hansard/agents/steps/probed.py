@@ -81,21 +81,21 @@ def _shortened(lines: list[str]) -> str:
     near = {
         index for at in differ for index in range(at - EQUAL_LINES_MAX, at + EQUAL_LINES_MAX + 1)
     }
-    found: list[str] = []
+    shown_lines: list[str] = []
     left_out = 0
     for index, line in enumerate(lines):
         if index not in near:
             left_out += 1
             continue
         if left_out:
-            found.append(f"  ... {left_out:,} as recorded")
+            shown_lines.append(f"  ... {left_out:,} as recorded")
             left_out = 0
-        found.append(line)
+        shown_lines.append(line)
     if left_out:
-        found.append(f"  ... {left_out:,} as recorded")
-    if len(found) > LINES_MAX:
-        found[LINES_MAX:] = [f"  ... {len(found) - LINES_MAX:,} more lines"]
-    return "\n".join(found)
+        shown_lines.append(f"  ... {left_out:,} as recorded")
+    if len(shown_lines) > LINES_MAX:
+        shown_lines[LINES_MAX:] = [f"  ... {len(shown_lines) - LINES_MAX:,} more lines"]
+    return "\n".join(shown_lines)
 
 
 MODEL = "model"
@@ -161,14 +161,14 @@ class Probed:
         same = self._parent_calls.get(call.place.call)
         if same is not None and same.status is StepStatus.COMPLETED:
             return same
-        found: Step | None = None
+        newest: Step | None = None
         parent = self._doubts.settings.parent or initial()
         for step in parent.steps.values():
             if step.tool == swap.tool and step.status is StepStatus.COMPLETED:
                 arguments = yield from self._outcomes.fetch(self._parent.arguments(step))
                 if digest(canonical(arguments)) == swap.arguments:
-                    found = step
-        return found
+                    newest = step
+        return newest
 
     def _refuse(self, call: Call, why: str) -> Flow[Step | None]:
         """Record that a call is not answered, and raise the error."""

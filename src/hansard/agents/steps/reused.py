@@ -136,20 +136,20 @@ class Reuser:
             return None
         if not self._is_fresh(newest, request):
             return None
-        found: _Source | None = yield Io(functools.partial(self._source, call, offered))
-        if found is None or not self._is_fresh(found.stored, request):
+        step_source: _Source | None = yield Io(functools.partial(self._source, call, offered))
+        if step_source is None or not self._is_fresh(step_source.stored, request):
             return None
-        label = found.stored.commit.label
-        if not (yield Io(functools.partial(self._may_see, found, offered))):
+        label = step_source.stored.commit.label
+        if not (yield Io(functools.partial(self._may_see, step_source, offered))):
             return None
         try:
-            reader = payloads.Reader(lambda: found.state)
-            arguments = yield from self._gated.outcomes.fetch(reader.arguments(found.step))
-            plain = yield from self._gated.outcomes.fetch(reader.result(found.step))
+            reader = payloads.Reader(lambda: step_source.state)
+            arguments = yield from self._gated.outcomes.fetch(reader.arguments(step_source.step))
+            plain = yield from self._gated.outcomes.fetch(reader.result(step_source.step))
         except (NotFound, RecordError):  # a blob was erased or is damaged
             return None
         text = canonical(plain)
-        if canonical(arguments) != call.canonical or digest(text) != found.step.digest:
+        if canonical(arguments) != call.canonical or digest(text) != step_source.step.digest:
             return None
         if SECRET in text:
             return None
@@ -161,7 +161,7 @@ class Reuser:
             run=offered.run,
             agent=offered.agent,
             step=offered.step,
-            event=found.event,
+            event=step_source.event,
             key=looked.key,
         )
         return Answer(plain, value, source, label)
@@ -205,9 +205,9 @@ class Reuser:
             return None
         return _Source(state, step, stored, recorded[0].id, dict(life.labels))
 
-    async def _may_see(self, found: _Source, offered: AnswerOffered) -> bool:
+    async def _may_see(self, source: _Source, offered: AnswerOffered) -> bool:
         """Return whether the session's role is cleared for an answer, and sees all of it."""
-        commit = found.stored.commit
+        commit = source.stored.commit
         cleared = await self._gated.clearances.mine()
         if commit.label is not None and not commit.label.flows_to(cleared):
             return False
@@ -216,10 +216,10 @@ class Reuser:
             return True
         judged = facts(
             StepCompleted.tag,
-            found.stored.stream,
+            source.stored.stream,
             commit.actor.agent,
             {offered.agent: offered.role},
-            found.labels,
+            source.labels,
             label=commit.label,
         )
         return shows_whole(judge(permit.rules, judged), "result")

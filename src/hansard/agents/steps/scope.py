@@ -142,22 +142,22 @@ class Junction:
 
 def untold(junction: Junction | None) -> list[tuple[Junction, Join]]:
     """Return the unrecorded joins behind a head, each after those that it depends on."""
-    found: dict[str, tuple[Junction, Join]] = {}
+    joins: dict[str, tuple[Junction, Join]] = {}
     waiting = [] if junction is None else [(junction, False)]
     ends = 0
     while waiting:
         each, ready = waiting.pop()
-        if each.told or each.head in found:
+        if each.told or each.head in joins:
             continue
         if ready:
-            found[each.head] = each, each.join
+            joins[each.head] = each, each.join
             continue
         ends += len(each.join.ends)
         if ends > JOINED_MAX and junction is not None:
             return [(junction, Join(junction.head))]
         waiting.append((each, True))
         waiting += [(part, False) for part in each.parts]
-    return list(found.values())
+    return list(joins.values())
 
 
 class Scope:
@@ -507,10 +507,10 @@ def ambient(tool: str) -> Any:
     scopes = _current.get()
     if scopes:
         return scopes[0].session.client
-    found = kept()
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    sessions = kept()
+    if len(sessions) == 1:
+        return sessions[0]
+    if not sessions:
         message = (
             f"{tool} was called where no session is current: call it inside 'with "
             "hansard.Session()' or 'with record.run(...)' (in a thread of your own: start it with "
@@ -518,9 +518,9 @@ def ambient(tool: str) -> Any:
             "record.open(...)"
         )
         raise ToolError(message)
-    names = "; ".join(f"agent {each.agent!r} in run {each.run}" for each in found)
+    names = "; ".join(f"agent {each.agent!r} in run {each.run}" for each in sessions)
     message = (
-        f"{tool} was called where {len(found)} sessions are open and none is current ({names}): "
+        f"{tool} was called where {len(sessions)} sessions are open and none is current ({names}): "
         "say which with 'with session.use():', or close those that are done "
         "(session.close(); hansard.sessions() has them all)"
     )
@@ -528,7 +528,7 @@ def ambient(tool: str) -> Any:
 
 
 @atexit.register
-def _left_open() -> None:
+def _warn_left_open() -> None:
     sessions = [each for each in _unclosed if each.is_left_open]
     for session in sessions:
         _log.warning(

@@ -85,19 +85,19 @@ class StreamCall:
     def item(self, value: Any) -> Flow[None]:
         """Record an item; it is delivered afterwards."""
         spec = self.call.spec
-        found = payloads.plain_result(value, spec.returns, self.engine.settings.scrub)
+        result = payloads.plain_result(value, spec.returns, self.engine.settings.scrub)
         try:
-            packed = payloads.pack(found.plain, "item")
+            packed = payloads.pack(result.plain, "item")
         except BadValue as error:  # larger than the limit
-            found = payloads.Result(f"<{spec.name}: {error.fact}>", str(error))
-            packed = payloads.pack(found.plain, "item")
-        if found.inexact and not self.inexact:
-            self.inexact = f"item {self.count + 1}: {found.inexact}"
+            result = payloads.Result(f"<{spec.name}: {error.fact}>", str(error))
+            packed = payloads.pack(result.plain, "item")
+        if result.inexact and not self.inexact:
+            self.inexact = f"item {self.count + 1}: {result.inexact}"
             self.engine.outcomes.warn_inexact(self.call.number, spec.name, self.inexact)
         yield from self.engine.outcomes.put(packed.blobs)
         event = StepYielded(step=self.call.number, index=self.count, items=(packed.raw,))
         self.count += 1
-        self.digests.append(digest(canonical(found.plain)))
+        self.digests.append(digest(canonical(result.plain)))
         try:
             yield from self.engine.outcomes.record(Tell(event))
         except SessionEnded:  # neither recorded nor delivered

@@ -137,13 +137,13 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def at_default(self, plain: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names of recorded arguments that equal their declared default."""
-        found: list[str] = []
+        names: list[str] = []
         for name, default in self.defaults.items():
             if name in plain:
                 value = plain[name]
                 if value is default or _is_same(value, default):
-                    found.append(name)
-        return tuple(found)
+                    names.append(name)
+        return tuple(names)
 
     def takes_all(self, names: Iterable[str]) -> bool:
         """Return whether it has a parameter for each of some arguments."""
@@ -354,7 +354,7 @@ def _aliases(names: object, tool: str) -> tuple[str, ...]:
 
 def _defaults(signature: inspect.Signature) -> dict[str, Any]:
     """Return a function's defaults in recorded form, except those that cannot be recorded."""
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for name, parameter in signature.parameters.items():
         match parameter.kind:
             case inspect.Parameter.VAR_POSITIONAL:
@@ -366,8 +366,8 @@ def _defaults(signature: inspect.Signature) -> dict[str, Any]:
             case _:
                 default = parameter.default
         with contextlib.suppress(BadValue):
-            found[name] = values.plain(default, name)
-    return found
+            defaults[name] = values.plain(default, name)
+    return defaults
 
 
 def check_reuse(request: object, declared: ToolSpec) -> None:
@@ -426,8 +426,8 @@ def _annotated(
 
 def _gives(text: str, where: str) -> str:
     """Return a label as it is recorded: empty for public and trusted. Raises BadValue."""
-    found = label.parse(text, where)
-    return str(found) if found.stored else ""
+    value = label.parse(text, where)
+    return str(value) if value.stored else ""
 
 
 def _takes(text: str, where: str) -> str:

@@ -56,15 +56,15 @@ class ViewFlows(JointSteps):
         began_s = time.perf_counter()
         run, role, at = engine.stream.run, engine.stream.role, call.arguments["at"]
         derive = functools.partial(views.derive, engine.boards.states, role, run, at, key)
-        found: Derived = yield Io(derive)
-        event = found.event(engine.stream.agent)
-        engine.ledger.shown(found.label)
+        derived: Derived = yield Io(derive)
+        event = derived.event(engine.stream.agent)
+        engine.ledger.shown(derived.label)
 
         def make(_: Scope) -> _Write:
             return _Write(engine, call, self._stream, event, began_s)
 
         result = yield from self._jointly(call, [], make)
-        made.append(found)
+        made.append(derived)
         return result
 
     def _again(self, call: Call, plain: Any, key: bytes | None) -> Flow[View]:
