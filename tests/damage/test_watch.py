@@ -145,7 +145,7 @@ def test_a_commit_that_somebody_forged(forge: Callable[[Path], None], files: Fil
     with up(files.home) as process:
         forge(files.home)
         fact = reported(process, files, cli)
-    assert "is no commit that Hansard wrote" in fact
+    assert "was not written by Hansard" in fact
 
 
 def test_an_open_record_stops_where_the_log_was_lost_under_it(files: Files):

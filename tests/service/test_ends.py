@@ -159,7 +159,7 @@ def test_a_role_that_is_not_allowed_it_ends_and_reopens_nothing(house: House) ->
             with pytest.raises(NotFound):
                 other.finish("r9")
             assert other.cancel("r", because="late") is True
-            with pytest.raises(Refused, match="has ended otherwise"):
+            with pytest.raises(Refused, match="has already ended with another status"):
                 other.finish("r")
     with house.trusted() as record:
         state = record.state("r")

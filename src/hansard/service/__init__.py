@@ -1,5 +1,5 @@
-"""The service: it hosts the sessions of restricted agents, and answers what they ask.
+"""The service: hosts the sessions of restricted agents, and answers their requests.
 
-Touches requests over the broker, and sessions over the real log.
-Gives the server, what runs it (`running`), and the operations that a client may have done.
+Uses requests over the broker, and sessions on the real log. Contains the server, its composition
+(`running`), and the operations of clients.
 """

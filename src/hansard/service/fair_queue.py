@@ -1,8 +1,8 @@
-"""A fair queue: a bounded number of places, given to the principals who wait in turn.
+"""A fair queue: a bounded number of places, given in turn to waiting principals.
 
-Whoever has the fewest places is next, and of those who have equally many the one whose turn was
-longest ago. One principal alone never has all places, so that who comes next finds one free; and
-it has only so many requests waiting: one more is refused, with the time after which to ask again.
+The principal with the fewest places is next, and of equal ones the one whose turn was longest ago.
+One principal alone never holds all places, so that the next one finds one free. Each has a bounded
+number of waiting requests: one more is refused, with the time after which to retry.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from hansard.operations.protocol import wire
 from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
 from hansard.operations.protocol.wire import Pending
 
-# What has come and was not looked at yet: of each principal in order, the principals in turn.
+# Requests received and not yet processed: per principal in order, the principals in turn.
 #
-# A packet of the broker may hold dozens of requests of one principal, and to look at one takes a
-# fraction of a millisecond. So a few are looked at in each turn of the loop, one of each
-# principal at a time: the request of another waits for one of each who burns, not for all that
-# came before it.
+# A packet of the broker may hold dozens of requests of one principal, and processing one takes a
+# fraction of a millisecond. So a few are processed in each turn of the loop, one per principal at a
+# time: another's request waits for one of each busy principal, not for all received before it.
 #
-# What is looked at goes on to be worked on, and the loop has other work than looking. Whoever has
-# many requests waiting is therefore paced for as long as another principal is there, too: the
-# next few of theirs are looked at once the loop has been idle for as long as it worked since the
-# last few. So they get half of the loop together, and others find it free.
+# Processed requests start further work on the loop. A principal with many waiting requests is
+# therefore paced while another principal is present: its next few are processed once the loop has
+# been idle for as long as it worked since the last few. So paced principals get half of the loop
+# together, and others find it free.
 
 T = TypeVar("T")
 
 AT_ONCE = 4
-"""So many are looked at in one turn of the loop: together about a millisecond."""
+"""Requests processed in one turn of the loop: together about a millisecond."""
 
 WAITING_EACH_MAX = 256
-"""So many of one principal wait; one more, and its oldest is looked at in the same turn."""
+"""Most waiting requests of one principal; one more, and its oldest is processed at once."""
 
 PACED_FROM = 8
-"""Who has more than so many waiting is paced."""
+"""Waiting requests above which a principal is paced."""
 
 SHARE = 0.5
-"""Of the loop's time, for all who are paced together."""
+"""Share of the loop's time for all paced principals together."""
 
 PACED_AT_ONCE = 8
-"""So many are looked at between two pauses: what is stated together is committed together."""
+"""Requests processed between two pauses: their events are committed together."""
 
 PACE_S_MAX = 0.1
-"""The next few are looked at no later than so many seconds after the last few."""
+"""Longest pause between two batches, in seconds."""
 
 THERE_S = 15.0
-"""A principal is there for so many seconds after a request: a client gives a sign of life more
-often.
-"""
+"""Seconds after a request for which a principal counts as present; heartbeats are more frequent."""
 
 
 class Arrivals(Generic[T]):
-    """On the service's loop. `take` is called for each; it may not wait."""
+    """Requests in order of arrival.
+
+    On the service's loop; `take` is called for each, and must not block.
+    """
 
     def __init__(self, take: Callable[[T], None]) -> None:
         self._take = take
@@ -68,14 +68,14 @@ class Arrivals(Generic[T]):
         """By principal, whose turn it is first."""
         self._next: asyncio.Handle | None = None
         self._heard: dict[str, float] = {}
-        """When each principal who may be there asked last, who did so last at the end."""
+        """The time of the last request of each present principal, the latest at the end."""
         self._paced_at = (-math.inf, 0.0)
-        """When the last few who were paced began, and how long the loop had worked by then."""
+        """The time at which the last paced batch began, and the loop's CPU time at that moment."""
         self._left = 0
-        """So many of the next few may be looked at without a pause."""
+        """Requests of the next batch that may be processed without a pause."""
 
     def put(self, name: str, one: T) -> None:
-        """One of a principal has come."""
+        """Add a request of a principal."""
         self._hear(name)
         mine = self._waiting.setdefault(name, deque())
         mine.append(one)
@@ -86,11 +86,11 @@ class Arrivals(Generic[T]):
 
     @property
     def crowded(self) -> bool:
-        """Whether more than one principal is there."""
+        """True if more than one principal is present."""
         return len(self._heard) > 1
 
     def close(self) -> None:
-        """Look at none of them any more."""
+        """Drop all waiting requests."""
         self._waiting.clear()
         if self._next is not None:
             self._next.cancel()
@@ -104,14 +104,14 @@ class Arrivals(Generic[T]):
             del self._heard[next(iter(self._heard))]
 
     def _soon(self, delay_s: float = 0) -> None:
-        """See to the next turn, in place of one that was to come later."""
+        """Schedule the next turn, instead of a later one."""
         loop = asyncio.get_running_loop()
         if self._next is not None:
             self._next.cancel()
         self._next = loop.call_later(delay_s, self._turn) if delay_s else loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """One turn of the loop."""
+        """Run one turn of the loop."""
         self._next = None
         wait_s = 0.0
         try:
@@ -125,7 +125,7 @@ class Arrivals(Generic[T]):
                 self._soon(wait_s)
 
     def _whose(self) -> tuple[str | None, float]:
-        """Whose turn it is; or nobody's, and in how many seconds to look again."""
+        """Return the next principal; or None and the seconds until the next check."""
         wait_s = self._pace_s() if self.crowded else 0.0
         for name, mine in self._waiting.items():
             if len(mine) <= PACED_FROM:
@@ -136,7 +136,7 @@ class Arrivals(Generic[T]):
         return None, wait_s
 
     def _pace_s(self) -> float:
-        """In how many seconds the next of those who are paced may be looked at."""
+        """Return the seconds until the next paced request may be processed."""
         if self._left > 0:
             return 0.0
         at, worked = self._paced_at
@@ -148,7 +148,7 @@ class Arrivals(Generic[T]):
         return max(0.0, wait_s)
 
     def _oldest(self, name: str) -> T:
-        """Of one whose turn it is, who is the last from now on."""
+        """Take the oldest request of a principal, who is last from now on."""
         mine = self._waiting.pop(name)
         one = mine.popleft()
         if mine:
@@ -158,9 +158,9 @@ class Arrivals(Generic[T]):
 
 # Requests outside of sessions that are under way.
 #
-# Such a request may take long, and who asks must be able to tell a service that is at work from one
-# that hangs. So it is answered within `PENDING_S` in any case: with what came of it, or with "not
-# yet"; then its client asks again under the same nonce. What nobody asks for any more is ended.
+# Such a request may take long, and the client must be able to tell a busy service from one that
+# hangs. So it is answered within `PENDING_S`: with the result, or with "not yet"; then the client
+# sends the same nonce again. A request that is not fetched any more is ended.
 
 
 class _Question(msgspec.Struct):
@@ -174,35 +174,35 @@ class Questions:
 
     def __init__(self, instance: str) -> None:
         self.told = 0
-        """How often "not yet" was answered."""
+        """The number of answers "not yet"."""
         self._pending = wire.encode(Pending(instance))
         self._open: dict[tuple[str, str], _Question] = {}
         self._count: Counter[str] = Counter()
 
     def under_way(self, name: str) -> int:
-        """How many a principal has."""
+        """Return how many requests of a principal are under way."""
         return self._count[name]
 
     def knows(self, name: str, nonce: str) -> bool:
-        """Whether one is under way, or its answer was not fetched yet."""
+        """Return whether a request is under way, or its answer was not fetched yet."""
         return (name, nonce) in self._open
 
     def begin(self, name: str, nonce: str, task: asyncio.Task[bytes]) -> None:
-        """One is under way from now on."""
+        """Add a request."""
         task.add_done_callback(
             lambda done: done.cancelled() or done.exception()
-        )  # it was looked at
+        )  # retrieved, so that asyncio does not log it
         self._open[name, nonce] = _Question(task, time.monotonic())
         self._count[name] += 1
 
     async def answer(self, name: str, nonce: str, pending_s: float) -> bytes | None:
-        """What came of it, or "not yet"; None where another answer to it is waited for already.
+        """Return the answer, or "not yet"; None if another request already waits for it.
 
-        Raises what it raised, and ServiceGone for one that is not known or was ended.
+        Raises the request's error, and ServiceGone if it is unknown or was ended.
         """
         found = self._open.get((name, nonce))
         if found is None:
-            why = "it knows of no such request, or ended it since nobody asked for its answer"
+            why = "it knows no such request, or ended it since its answer was not fetched"
             raise ServiceGone(why)
         if found.is_waited_for:
             return None
@@ -222,11 +222,11 @@ class Questions:
         return found.task.result()
 
     def sweep(self, heard_before: float) -> None:
-        """End what nobody has asked for since a moment (`time.monotonic`)."""
+        """End requests that nobody has fetched since a moment (`time.monotonic`)."""
         self._end(lambda each: not each.is_waited_for and each.heard < heard_before)
 
     def close(self) -> None:
-        """End them all."""
+        """End all requests."""
         self._end(lambda _: True)
 
     def _end(self, which: Callable[[_Question], bool]) -> None:
@@ -244,24 +244,24 @@ class Questions:
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue allows."""
+    """The limits of a queue."""
 
     what: str
-    """What a place is for, as a refusal names it."""
+    """The purpose of a place, as a refusal names it."""
     places: int
-    """So many at a time, of all principals together."""
+    """Most places in use at a time, by all principals together."""
     places_each: int
-    """So many of one principal: fewer than there are."""
+    """Most places of one principal: fewer than there are."""
     waiting_each: int
-    """So many of one principal may wait besides."""
+    """Most waiting requests of one principal."""
     wait_s: float
     """The longest wait for a place, in seconds."""
     retry_after_s: float
-    """After so long one who was refused may find room, in seconds."""
+    """Seconds after which a refused request may be retried."""
 
 
 class FairQueue:
-    """Places, and who waits for one. On one event loop."""
+    """Places, and the requests that wait for one. On one event loop."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
@@ -274,7 +274,7 @@ class FairQueue:
 
     @contextlib.asynccontextmanager
     async def place(self, name: str) -> AsyncGenerator[None, None]:
-        """Have a place for as long as the block runs. Raises ServiceBusy: nothing was done."""
+        """Hold a place while the block runs. Raises ServiceBusy: nothing was done."""
         await self._take(name)
         try:
             yield
@@ -302,7 +302,7 @@ class FairQueue:
         return ServiceBusy(f"{self._bounds.what} waiting", waiting, self._bounds.retry_after_s)
 
     def _leave(self, name: str, place: asyncio.Future[None]) -> None:
-        """Wait no longer; a place that was given meanwhile goes to the next."""
+        """Stop waiting; pass on a place that was assigned in the meantime."""
         if place.done() and not place.cancelled():
             self._give_back(name)
             return
@@ -319,7 +319,7 @@ class FairQueue:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """Give what is free to those whose turn it is."""
+        """Assign free places to the principals whose turn it is."""
         while self._taken.total() < self._bounds.places:
             may = [name for name in self._waiting if self._taken[name] < self._bounds.places_each]
             if not may:

@@ -1,7 +1,7 @@
-"""A restricted agent's session as the service hosts it: an ordinary one, over the real log.
+"""A restricted agent's session in the service: an ordinary one, on the real log.
 
-All that the session checks and records holds here unchanged; this only finds the scope that a
-request stands in, runs it as a turn, and keeps what is open between requests.
+All checks and records of a session apply unchanged; this module only finds the scope of a request,
+runs it as a turn, and keeps what is open between requests.
 """
 
 from __future__ import annotations
@@ -53,27 +53,28 @@ SCOPES_MAX = 100_000
 """Most scopes of one session that are open at a time."""
 
 FAULTS_MAX = 256
-"""So many of the errors told last are known again when a program lets them through."""
+"""Most errors sent to the client that are recognized when its program raises them again."""
 
 TURNS_MAX = 1_000
-"""Most operations of one session that are under way at a time, those that wait for the client, too.
-Besides them each open block and stream may be left once, see `ENDS`.
+"""Most operations of one session under way at a time, including those that wait for the client.
+
+In addition each open block and stream may be left once, see `ENDS`.
 """
 
 ENDS = frozenset(("exit", "shut"))
-"""The operations that end a block or a stream: a session at its limit may do them, too."""
+"""Operations that end a block or a stream: allowed also at the limit."""
 
 OVER = "this session has ended"
 
 BLOCKS = frozenset(("board.transaction", "team.claimed"))
-"""The operations that begin a `with` block."""
+"""Operations that begin a `with` block."""
 
 OPEN_MAX = 10_000
 """Most blocks, streams and loops of one session that are open at a time."""
 
 
 class Stream(msgspec.Struct):
-    """A streamed call: its items, and the tool that gives them."""
+    """A streamed call: its items, and the tool that produces them."""
 
     call: Call
     items: AsyncIterator[Any]
@@ -81,7 +82,7 @@ class Stream(msgspec.Struct):
 
 
 class Block(msgspec.Struct):
-    """A `with` block: a transaction or a claim. `inside` is what it gave."""
+    """A `with` block: a transaction or a claim. `inside` is its value."""
 
     manager: AbstractAsyncContextManager[Any]
     inside: Any
@@ -98,14 +99,14 @@ class Hosted:
         carried: AccumulatedLabel,
         reading: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
-        """reading: a place among those who read whole runs."""
+        """Host an opened session. `reading` gives a place among readers of whole runs."""
         self.opened = opened
         opened.engine.outcomes.warns = False
         self.session = opened_async(opened.engine, opened.arm)
         self.heard = time.monotonic()
-        """When the client was last heard of."""
+        """The time of the client's last request (`time.monotonic`)."""
         self.rules_version = 0
-        """Of the role's rules when it was opened."""
+        """The version of the role's rules when the session was opened."""
         self.over = False
         self._workspace = workspace
         self._program = program
@@ -115,11 +116,11 @@ class Hosted:
         self._scopes: dict[str, Scope] = {"": self._ledger.root}
         self.turns: dict[int, Turn] = {}
         self.cancelled: set[int] = set()
-        """The turns whose end a request of the client waits for."""
+        """Turns that a request of the client is cancelling."""
         self._is_closing = False
         self._open: dict[int, Loop | Stream | Block] = {}
         self._leaving: set[int] = set()
-        """Of what is open, what is to be left by an operation that did not come to it yet."""
+        """Open blocks and streams that an operation is about to leave."""
         self._known: FIFOCache[int, BaseException] = FIFOCache(FAULTS_MAX)
         self._claims: operations.Claims = set()
         self._number = 0
@@ -128,19 +129,20 @@ class Hosted:
 
     @property
     def lowered(self) -> int:
-        """The version of the event that lowered what its principal carries, as it was opened."""
+        """The version of the event that last lowered the principal's label, at opening."""
         return self._carried.lowered
 
     async def told(self) -> None:
-        """Have it on record that the principal is shown whatever its agent was, before a word goes
-        to the client. Raises Lowered, BusError: then nothing may.
+        """Record that the principal is shown all that its agent was, before an answer is sent.
+
+        Raises Lowered, BusError: then nothing may be sent.
         """
         await self._carried.shown(self._ledger.label.stored)
 
     # ------------------------------------------------------------ requests
 
     def takes(self, number: int) -> bool:
-        """Whether a request's number is news: each is taken once, whoever sends it again."""
+        """Return whether a request's number is new: each is accepted once."""
         if number > self._taken:
             if number - self._taken > OPEN_MAX:
                 return False
@@ -153,7 +155,7 @@ class Hosted:
         return False
 
     def note(self, scopes: tuple[Began | Joined, ...]) -> None:
-        """Take note of what became of the client's scopes. Raises BadValue."""
+        """Apply changes of the client's scopes. Raises BadValue."""
         for each in scopes:
             parent = self._scope(each.parent)
             match each:
@@ -173,7 +175,7 @@ class Hosted:
     def _scope(self, path: str) -> Scope:
         scope = self._scopes.get(path)
         if scope is None:
-            raise BadValue("scope", f"{path!r:.80} is none that is open", "use the client")
+            raise BadValue("scope", f"{path!r:.80} is not open", "use the client")
         return scope
 
     def begin(self, verb: str, request: Request) -> Turn:
@@ -188,12 +190,12 @@ class Hosted:
         async def run() -> None:
             enter(scope)
             self._program.of_turn(turn)
-            # The other call may be over here, but not for the client: what counts is what it knew.
+            # The other call may have ended here, but not for the client, whose view counts.
             held = request.busy and not scope.open
             scope.open += held
             try:
                 turn.last(await work(turn))
-            except BaseException as error:  # noqa: BLE001 -- told to the client, whatever it is
+            except BaseException as error:  # noqa: BLE001 -- every error is sent to the client
                 turn.last(self.failed(turn, error))
             finally:
                 scope.open -= held
@@ -204,7 +206,7 @@ class Hosted:
         return turn
 
     def failed(self, turn: Turn, error: BaseException) -> Failed:
-        """An error as a last word."""
+        """Convert an error to a last answer."""
         if turn.is_own(error):
             return Failed(wire.Fault(notes=faults.notes_of(error)), own=True)
         if self.over and isinstance(error, asyncio.CancelledError):
@@ -234,10 +236,12 @@ class Hosted:
             case "exit":
                 return self._exit(wire.read(request.data, Left))
             case _:
-                raise BadValue("request", f"{verb!r:.40} is none", "use the client of this version")
+                raise BadValue(
+                    "request", f"unknown verb {verb!r:.40}", "use the client of this version"
+                )
 
     def came(self, turn: Turn, outcome: Came) -> bool:
-        """What the client's run came to; an error that the service told is the same one again."""
+        """Set a callback's result; an error that the service had sent is raised again as itself."""
         known = self._known.get(outcome.fault.known) if outcome.fault is not None else None
         return turn.raised(known) if known is not None else turn.done(outcome)
 
@@ -252,7 +256,7 @@ class Hosted:
         self.session.usage(**usage)
 
     def _here(self, turn: Turn) -> Scope | None:
-        """The scope that is current, known to the client by its path for the rest of the turn."""
+        """Return the current scope; the client knows it by its path until the turn ends."""
         scope = current(self._ledger)
         if scope is not None and scope.path not in self._scopes:
             self._scopes[scope.path] = scope
@@ -287,7 +291,7 @@ class Hosted:
         stream: Stream = self._opened(number, Stream)
 
         async def work(turn: Turn) -> Answer:
-            self._program.of_call(stream.call)  # the tool may begin again
+            self._program.of_call(stream.call)  # the tool may be called again
             return await self._item(turn, stream)
 
         return work
@@ -333,15 +337,17 @@ class Hosted:
         return work
 
     def _asked(self, turn: Turn, query: Do) -> tuple[Operation, dict[str, Any]]:
-        """An operation of the session, and what it is given. Raises BadValue, Refused."""
+        """Decode an operation of the session and its arguments. Raises BadValue, Refused."""
         operation, request = read(query.operation)
         if operation.group not in operations.ANSWERS:
-            raise BadValue("request", f"{operation.name!r} is of no session", "ask for it outside")
+            raise BadValue(
+                "request", f"{operation.name!r} is not an operation of a session", "send it outside"
+            )
         resolving = partial(proxies.resolving, turn)
         return operation, operations.given(operation, request, self._claims, resolving)
 
     def _target(self, operation: Operation, context: int) -> Any:
-        """What answers an operation: the session, or the block that it stands in."""
+        """Return the object that answers an operation: the session, or the block."""
         kind = operations.IN_BLOCKS.get(operation.group)
         if kind is Loop:
             loop: Loop = self._opened(context, Loop)
@@ -351,7 +357,7 @@ class Hosted:
         block: Block | None = self._opened(context, Block) if context else None
         inside: Any = self.session if block is None else block.inside
         if operation.name in BLOCKS or (kind is None) != isinstance(inside, AsyncSession):
-            fact = f"{operation.name!r} stands outside of its block"
+            fact = f"{operation.name!r} is outside of its block"
             raise BadValue("request", fact, "use the client")
         return inside
 
@@ -359,7 +365,7 @@ class Hosted:
         async def work(turn: Turn) -> Answer:
             operation, fields = self._asked(turn, request)
             if operation.name not in BLOCKS:
-                raise BadValue("request", f"{operation.name!r} is no block", "use the client")
+                raise BadValue("request", f"{operation.name!r} is not a block", "use the client")
             part = getattr(self.session, operation.group)
             manager = getattr(part, operation.method)(**fields)
             inside = await manager.__aenter__()
@@ -392,7 +398,7 @@ class Hosted:
         return work
 
     def error(self, left: Left) -> BaseException | None:
-        """The error by which a block is left: the one that the service told, or one like it."""
+        """Return the error by which a block is left: the one that was sent, or a rebuilt one."""
         if left.fault is None:
             return None
         known = self._known.get(left.fault.known)
@@ -406,11 +412,13 @@ class Hosted:
     def _opened(self, number: int, kind: type[Any]) -> Any:
         found = self._open.get(number)
         if not isinstance(found, kind):
-            raise BadValue("request", f"{number} is no open {kind.__name__.lower()}", "open one")
+            raise BadValue(
+                "request", f"{number} is not an open {kind.__name__.lower()}", "open one"
+            )
         return found
 
     def _left_once(self, number: int, kind: type[Any]) -> Any:
-        """What is open and is left now. Raises BadValue where it is being left already."""
+        """Return an open block or stream to leave. Raises BadValue if it is already being left."""
         found = self._opened(number, kind)
         if number in self._leaving:
             raise BadValue("request", f"{number} is being left already", "use the client")
@@ -421,17 +429,18 @@ class Hosted:
         self._open.pop(number, None)
         self._leaving.discard(number)
 
-    # ------------------------------------------------------------ its end
+    # ------------------------------------------------------------ the end
 
     def begin_close(self) -> None:
-        """It is to be closed. Raises BadValue where it is being closed already."""
+        """Begin closing. Raises BadValue if the session is already being closed."""
         if self._is_closing:
             raise BadValue("request", "the session is being closed already", "use the client")
         self._is_closing = True
 
     async def close(self, error: BaseException | None) -> None:
-        """The client leaves in order. Raises what stands in the way; an error of the program, of
-        which that is only told, gets it as a note.
+        """Close the session in order.
+
+        Raises what prevents it; if the program failed, its error gets that as a note instead.
         """
         self.over = True
         await self._cut()
@@ -439,8 +448,9 @@ class Hosted:
         self._lose()
 
     async def abandon(self) -> None:
-        """The client is gone: what it was running is in doubt, and the session does not leave. As
-        a killed process, it says nothing more; its next session takes the next epoch.
+        """Leave the session of a client that is gone: its callbacks are in doubt.
+
+        Like a killed process it records nothing more; its next session takes the next epoch.
         """
         if self.over:
             return
@@ -449,7 +459,9 @@ class Hosted:
         self._lose()
         gone = AppendUnknown(self.opened.engine.stream, 0, "", 0.0)
         for block in [each for each in self._open.values() if isinstance(each, Block)]:
-            with contextlib.suppress(HansardError, ClientGone):  # it only stops its heartbeat
+            with contextlib.suppress(
+                HansardError, ClientGone
+            ):  # this only stops the block's heartbeat
                 await block.manager.__aexit__(type(gone), gone, None)
         self._open.clear()
 
@@ -467,7 +479,7 @@ class Hosted:
                 task.cancel()
 
     def _lose(self) -> None:
-        """Have nothing more recorded by this session, whatever is still closed or collected."""
+        """Prevent further records by this session, whatever is still closed or collected."""
         writer = self.opened.writer
         if writer is not None and writer.lost is None:
             writer.lost = BusError(OVER)

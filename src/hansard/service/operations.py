@@ -1,4 +1,4 @@
-"""The operations of a session, each answered by what has its name."""
+"""The operations of a session, each answered by the method of its name."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from hansard.operations.protocol import faults, wire
 from hansard.operations.protocol.wire import Fault
 from hansard.operations.session import Claim, Function, Raised
 
-# A client's `resumable` loop: how far it has come, the session knows.
+# A client's `resumable` loop; the session keeps its progress.
 
 
 class Loop:
-    """One loop, and the scope of the item that it is at. `scopes` are those that the client knows.
+    """One loop, and the scope of its present item. `scopes` are those that the client knows.
 
     Its methods answer the operations of their names.
     """
@@ -42,13 +42,13 @@ class Loop:
         self._child: Scope | None = None
 
     async def begin(self, name: str, every: int) -> list[Any]:
-        """Find what was done before; its results. Raises BadValue."""
+        """Find the items done before; return their results. Raises BadValue."""
         self._progress = Progress(self._session.facts, name, every)
         found: list[Any] = await drive_async(self._progress.begin())
         return found
 
     def skips(self, item: object) -> Flow[str | None]:
-        """The next item: the path of its scope; None where it was done before."""
+        """Begin the next item; return the path of its scope, None if it was done before."""
         skipped = yield from self._progress.skips(item)
         child = None if skipped else current(self._session.engine.ledger)
         if child is None:
@@ -57,34 +57,34 @@ class Loop:
         return child.path
 
     async def done(self, results: list[Any]) -> None:
-        """The item is done."""
+        """Mark the item as done."""
         await drive_async(self._progress.done(results))
         self._ended()
 
     def leave(self) -> Flow[None]:
-        """The loop is over, in whatever way."""
+        """Leave the loop, completed or not."""
         yield from self._progress.leave()
         self._ended()
 
     def end(self, results: list[Any]) -> Flow[None]:
-        """All items are done."""
+        """Mark all items as done."""
         flow: Flow[None] = self._progress.end(results)
         return flow
 
     def _ended(self) -> None:
-        """An item's scope is no one's any more."""
+        """Forget the scope of an item."""
         if self._child is not None:
             self._scopes.pop(self._child.path, None)
             self._child = None
 
 
 GRACE_S = 5.0
-"""How long what was under way may take to be put on record when its client is gone, in seconds."""
+"""Seconds in which turns under way may be recorded after their client is gone."""
 
 _log = logger(__name__)
 
 Claims = set[tuple[str, int]]
-"""The claims, by task and number, that a session was told of as its own."""
+"""The session's own claims, by task and number."""
 
 
 class Views:
@@ -94,8 +94,9 @@ class Views:
         self._session = session
 
     async def view(self, at: str | None, key: bytes | None) -> View:
-        """The run as the role sees it: now, or at an event that it sees. There is no other, as far
-        as it knows. Raises NotFound.
+        """Return the run as the role sees it: now, or at an event that it sees.
+
+        An event that it does not see does not exist for it. Raises NotFound.
         """
         engine = self._session.engine
         if at is not None:
@@ -118,10 +119,10 @@ async def _change(
 
 
 OTHERWISE: dict[str, Callable[..., Any]] = {"memory.grep": _lines, "memory.change": _change}
-"""What answers operations of memory in place of the session's own methods."""
+"""Functions that answer operations of memory instead of the session's own methods."""
 
 IN_BLOCKS: dict[str, type[Any]] = {"transaction": AsyncTransaction, "loop": Loop}
-"""What answers the operations that stand in a block, by their group."""
+"""Classes that answer the operations of a block, by group."""
 
 ANSWERS: dict[str, type[Any]] = {
     "facts": Annotations,
@@ -131,11 +132,11 @@ ANSWERS: dict[str, type[Any]] = {
     "session": Views,
     **IN_BLOCKS,
 }
-"""What answers the operations of a session, by their group."""
+"""Classes that answer the operations of a session, by group."""
 
 
 def demand_handlers(answers: dict[str, type[Any]]) -> None:
-    """Raise TypeError where a declared operation has no method that takes its fields."""
+    """Raise TypeError if a declared operation has no method that takes its fields."""
     for each in operations.OPERATIONS.values():
         if each.group not in answers:
             continue
@@ -146,7 +147,7 @@ def demand_handlers(answers: dict[str, type[Any]]) -> None:
         try:
             inspect.signature(method).bind(None, **dict.fromkeys(each.fields))
         except TypeError as error:
-            message = f"{each.name} is declared with other fields than it takes: {error}"
+            message = f"{each.name} is declared with fields that its method does not take: {error}"
             raise TypeError(message) from error
 
 
@@ -159,7 +160,7 @@ def given(
     claims: Claims,
     resolving: Callable[[str], Callable[..., Any]],
 ) -> dict[str, Any]:
-    """What a request gives, by field. `resolving` makes a function of one of the client's.
+    """Return the arguments of a request by field; `resolving` makes proxies of client functions.
 
     Raises BadValue, and Refused for a claim that is not the session's.
     """
@@ -195,7 +196,7 @@ def given(
 
 
 async def run(target: Any, operation: Operation, fields: dict[str, Any], claims: Claims) -> Any:
-    """Have a session, or what is open in it, do something. Raises what that raises."""
+    """Run an operation on a session, or a block in it. Raises the operation's error."""
     answering = _answering(target, operation)
     if operation.name in OTHERWISE:
         found: Any = OTHERWISE[operation.name](answering, **fields)
@@ -221,13 +222,13 @@ def _answering(target: Any, operation: Operation) -> Any:
 
 
 def note(claims: Claims, task: object) -> None:
-    """Take note of a claim."""
+    """Add a claim to the session's own."""
     if isinstance(task, Task):
         claims.add((task.id, task.number))
 
 
 def _claimed(claim: Claim, claims: Claims) -> Task:
-    """A task that the session has claimed. A claim's number is no secret: whose it is counts."""
+    """Return a task that the session has claimed; numbers of claims are not secret."""
     if (claim.id, claim.number) not in claims:
         message = f"claim {claim.number} of task {claim.id!r:.80} is not of this session: claim it"
         raise Refused(message)
@@ -235,11 +236,11 @@ def _claimed(claim: Claim, claims: Claims) -> Task:
 
 
 def not_shown(at: str) -> NotFound:
-    """What is said of an event that is not there, as far as a role knows."""
+    """Build the error for an event that a role does not see."""
     return NotFound(f"event {at!r:.80}", "give the id of an event that the role is shown")
 
 
 def log_unexpected(error: BaseException, fault: Fault) -> None:
-    """Have what the client is not told stand in the service's own log."""
+    """Log an error whose text the client may not see."""
     if fault.type == "ServiceFailed":
         _log.warning("an operation failed", **unexpected(error))

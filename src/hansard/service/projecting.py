@@ -1,4 +1,4 @@
-"""The projectors of `hansard up`: one a workspace, each into a file of its own."""
+"""The projectors of `hansard up`: one per workspace, each into its own file."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from hansard.service.watching import Watcher
 from hansard.settings import Settings
 
 TAKE_OVER_S = 1.0
-"""Pause between two tries where another process projects: it may end, and then this one does."""
+"""Seconds between two attempts while another process projects: it may end."""
 
 
 TRY_AGAIN_S = 1.0
-"""Pause between two looks whether there is room again."""
+"""Seconds between two checks for room on the disk."""
 
 TELL_AGAIN_S = 10.0
-"""The same hindrance is told again if it had passed for so long."""
+"""Seconds of success after which the same obstacle is reported again."""
 
 LOOK_S = 2.0
-"""Pause between two looks for workspaces that somebody has begun."""
+"""Seconds between two checks for new workspaces."""
 
 
 @contextlib.asynccontextmanager
@@ -43,9 +43,10 @@ async def projecting(
     stop: asyncio.Event,
     watcher: Watcher,
 ) -> AsyncGenerator[None]:
-    """Keep the tables of every workspace of the broker up to date meanwhile, first of `mine`, and
-    have each watched. Why one cannot be projected is told and stops nothing else; what nobody
-    foresaw sets `stop` and is raised.
+    """Keep the tables of every workspace up to date while the block runs, and watch each.
+
+    `mine` is projected first. If one cannot be projected that is reported and stops nothing else;
+    an unexpected error sets `stop` and is raised.
     """
     task = asyncio.ensure_future(_project_all(settings, mine, broker, tell, watcher))
     task.add_done_callback(lambda done: stop.set() if _failed(done) else None)
@@ -68,7 +69,7 @@ async def _project_all(
     tell: Callable[[str], None],
     watcher: Watcher,
 ) -> None:
-    """A projector for each workspace that is there, and for each that somebody begins."""
+    """Start a projector for each workspace, present or new."""
     folder = data_dir_of(settings)
     async with asyncio.TaskGroup() as group:
         begun: set[str] = set()
@@ -85,7 +86,7 @@ async def _project_all(
 async def workspaces(
     settings: Settings, mine: str | None, broker: Broker, tell: Callable[[str], None]
 ) -> AsyncGenerator[set[str], None]:
-    """The names of the workspaces, looked up again and again; first the one that was asked for."""
+    """Yield the names of the workspaces, periodically; the requested one first."""
     if mine is not None:
         yield {mine}
     while True:
@@ -97,10 +98,10 @@ async def workspaces(
                     await asyncio.sleep(LOOK_S)
             finally:
                 await raw.close()
-        except (Unreachable, NoAnswer):  # it may be there again
+        except (Unreachable, NoAnswer):  # it may be back later
             await asyncio.sleep(LOOK_S)
         except HansardError as error:
-            tell(f"new workspaces are not looked for: {error}")
+            tell(f"stopped looking for new workspaces: {error}")
             return
 
 
@@ -111,7 +112,7 @@ async def _project(
     tell: Callable[[str], None],
     watcher: Watcher,
 ) -> None:
-    """Project, again where what hindered it has passed: the disk is full, the broker is away."""
+    """Project; retry once an obstacle is gone: a full disk, an unreachable broker."""
     error_type: type[HansardError] | None = None
     while True:
         began_s = time.monotonic()
@@ -119,7 +120,7 @@ async def _project(
             await _project_once(place, workspace, broker, tell, watcher)
         except (NoRoom, Unreachable, NoAnswer) as error:
             if type(error) is not error_type or time.monotonic() - began_s > TELL_AGAIN_S:
-                tell(f"workspace {workspace!r} is not projected for the moment: {error}")
+                tell(f"workspace {workspace!r} is not projected for now: {error}")
             error_type = type(error)
         except HansardError as error:
             tell(f"workspace {workspace!r} is not projected: {error}")
@@ -151,7 +152,7 @@ async def _project_once(
 
 
 async def _has_room(place: TableFiles) -> None:
-    """Return when there is room to project, but not at once."""
+    """Wait at least once, and until there is room to project."""
     while True:
         await asyncio.sleep(TRY_AGAIN_S)
         with contextlib.suppress(OSError):
@@ -162,8 +163,9 @@ async def _has_room(place: TableFiles) -> None:
 async def _taken(
     source: RawWorkspace, place: TableFiles, broker: Broker, tell: Callable[[str], None]
 ) -> Projector:
-    """The projector, as soon as no other process has one. Raises StoreGone: the folder of tables is
-    not made where the data directory was.
+    """Open the projector as soon as no other process has it.
+
+    Raises StoreGone: tables are not written where a data directory was removed.
     """
     other: int | None = None
     value = False

@@ -1,4 +1,4 @@
-"""A client's tool as one of the service's session: all that it runs, runs there."""
+"""A client's tool as one of the service's session: all its functions run in the client."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from hansard.operations.protocol.wire import Call, Came, Declared
 
 ATTEMPTS_MAX = 1_000
 WAIT_S_MAX = 3_600.0
-"""Between two attempts, in seconds."""
+"""Longest wait between two attempts, in seconds."""
 
 RESOLVE_S_MAX = 5.0
-"""How long a client's function that settles a lost put may take, in seconds: the key is not written
-by others of this service meanwhile.
+"""Seconds that a client's function may take to resolve a conflicting put.
+
+Meanwhile other sessions of this service do not write the key.
 """
 
 ARGUMENTS_MAX = 1_000
@@ -39,11 +40,11 @@ RESERVED_KINDS = frozenset({"aggregate", "board", "memory", "team", "view", "sha
 RESERVED_NAMES = tuple(
     {f"{spec.kind}." for spec in BOARD.values()} | {"aggregate.", "memory.", "team.", "session."}
 )
-"""What the session's own operations are called: a tool of that name would be taken for one."""
+"""Names of the session's own operations, which a client's tool may not have."""
 
 
 class Proxy:
-    """One tool of a client, as called in one turn; `turn` is another one for each item."""
+    """One tool of a client, as called in one turn; for a stream `turn` changes with each item."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Proxy:
         self._report = report
 
     def spec(self, *, streams: bool = False) -> ToolSpec:
-        """The tool to the session. Raises ToolError, BadName, BadValue."""
+        """Return the tool for the session. Raises ToolError, BadName, BadValue."""
         declared = self.declared
         _check(declared)
         names = [*self.arguments]
@@ -100,7 +101,7 @@ class Proxy:
         return spec
 
     async def run(self, what: str, given: dict[str, Any]) -> Came:
-        """Have the client run a part of the tool, in the scope that is current."""
+        """Run a part of the tool in the client, in the current scope."""
         key = self.declared.key_argument
         value = wire.dump({key: given[key]} if key is not None and key in given else {})
         scope = self._here(self.turn)
@@ -115,7 +116,7 @@ class Proxy:
         return outcome
 
     def result(self, outcome: Came) -> Any:
-        """What the body returned, as far as it can be recorded."""
+        """Return the body's result, as far as it can be recorded."""
         found: Any = wire.load(outcome.result)
         if outcome.inexact:
             found = Approximation(found, outcome.inexact)
@@ -123,7 +124,7 @@ class Proxy:
         return found
 
     async def items(self, given: dict[str, Any]) -> AsyncGenerator[Any, None]:
-        """The items of a stream's tool."""
+        """Iterate over the items of a streaming tool."""
         ended = False
         try:
             while True:
@@ -183,7 +184,7 @@ def _shadowing(proxy: Proxy) -> Callable[..., Any]:
 
 
 def resolving(turn: Turn, name: str) -> Callable[[Any, Any], Any]:
-    """A client's function that settles a lost put. Called in a thread of the board's."""
+    """Return a proxy of a client's function that resolves a conflicting put, for a thread."""
     loop = asyncio.get_running_loop()
 
     async def call(mine: Any, theirs: Any) -> Came:
@@ -215,17 +216,19 @@ def _arguments(call: Call) -> dict[str, Any]:
 def _signature(names: list[str]) -> inspect.Signature:
     for name in names:
         if type(name) is not str or not name.isidentifier() or keyword.iskeyword(name):
-            raise BadValue("arguments", f"{name!r:.80} is no parameter's name", "give one")
+            raise BadValue(
+                "arguments", f"{name!r:.80} is not a parameter name", "give an identifier"
+            )
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature([inspect.Parameter(name, kind, default=None) for name in names])
 
 
 def _check(declared: Declared) -> None:
-    """Raise ToolError for what no tool of a program may be."""
+    """Raise ToolError for a declaration that a program could not make."""
     if declared.kind in RESERVED_KINDS or declared.name.startswith(RESERVED_NAMES):
         message = (
-            f"{declared.name!r:.80} of kind {declared.kind!r:.40} is what the session's own "
-            "operations are called: give the tool another name and kind"
+            f"{declared.name!r:.80} of kind {declared.kind!r:.40} is reserved for the session's "
+            "own operations: give the tool another name and kind"
         )
         raise ToolError(message)
     known = {each.value for each in Effects}

@@ -1,5 +1,6 @@
-"""A service with all that it needs: who may enter, where refusals go, what answers in SQL; and
-whether one runs.
+"""The composition of the service: authentication, refusals, role tables, daily reflection.
+
+Also the check whether a service runs.
 """
 
 from __future__ import annotations
@@ -49,29 +50,29 @@ from hansard.service.server import NOBODY, Service
 from hansard.service.workspace_requests import Asker, R, RoleTables
 from hansard.settings import Settings
 
-# The daily reflection of `hansard up`: at a time of day, on each space that is set.
+# The daily reflection of `hansard up`: at a time of day, on each configured space.
 #
-# It is a process apart, `hansard memory reflect`: what a function of the user's does there, and
-# however long it takes, holds nothing up here; killed at any point, each run is reflected on once.
+# It runs in a separate process, `hansard memory reflect`: a user's function cannot block this one.
+# If it is killed at any point, each run is still reflected on once.
 
 ROUNDS_MAX = 100
-"""Most processes of one day and space, each of which takes so many runs as one reflection does."""
+"""Most processes of one day and space, each with one reflection's number of runs."""
 
 SHOWN_CHARACTERS_MAX = 400
-"""Most characters that are told of a reflection that failed."""
+"""Most characters of a failed reflection's output that are reported."""
 
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 
 
 class Daily(msgspec.Struct, frozen=True):
-    """When what is reflected on.
+    """The schedule of the daily reflection.
 
     Attributes:
-        hour: Of the day, in UTC.
-        minute: Of the hour.
-        spaces: Which spaces are told, one after the other.
-        function: What proposes, as `module:function`; None for what users asked for.
-        ask: In its place, the model that is asked by our prompt, as `module:function`.
+        hour: The hour of the day, in UTC.
+        minute: The minute.
+        spaces: The memory spaces, in order.
+        function: The function that proposes, as `module:function`; None for requests of users.
+        ask: Instead, the function that calls a model with our prompt, as `module:function`.
     """
 
     hour: int
@@ -82,7 +83,7 @@ class Daily(msgspec.Struct, frozen=True):
 
     @property
     def options(self) -> list[str]:
-        """Of `hansard memory reflect`."""
+        """The options of `hansard memory reflect`."""
         given = {"--with": self.function, "--ask": self.ask}
         return [word for name, value in given.items() if value for word in (name, value)]
 
@@ -92,13 +93,13 @@ class Daily(msgspec.Struct, frozen=True):
         return f"daily at {self.hour:02}:{self.minute:02} UTC on {', '.join(self.spaces)}{by}"
 
     def last(self, now: datetime) -> datetime:
-        """The newest moment at which it was due."""
+        """Return the latest moment at which it was due."""
         due = now.replace(hour=self.hour, minute=self.minute, second=0, microsecond=0)
         return due if due <= now else due - timedelta(days=1)
 
 
 def daily(settings: Settings) -> Daily | None:
-    """What the settings say; None where no time is set. Raises BadValue, BadName."""
+    """Return the schedule in the settings; None without a time. Raises BadValue, BadName."""
     if settings.reflect_at is None:
         return None
     found = _TIME.fullmatch(settings.reflect_at)
@@ -107,7 +108,7 @@ def daily(settings: Settings) -> Daily | None:
         raise BadValue("HANSARD_REFLECT_AT", f"{settings.reflect_at!r:.40}", remedy)
     if settings.reflect_with and settings.reflect_ask:
         fact = "HANSARD_REFLECT_WITH is set, too"
-        raise BadValue("HANSARD_REFLECT_ASK", fact, "set one of them: a model, or what proposes")
+        raise BadValue("HANSARD_REFLECT_ASK", fact, "set one of them")
     given = [each.strip() for each in (settings.reflect_spaces or ORG).split(",")]
     spaces = tuple(space_name(each) for each in given if each)
     return Daily(int(found[1]), int(found[2]), spaces, settings.reflect_with, settings.reflect_ask)
@@ -117,14 +118,14 @@ def daily(settings: Settings) -> Daily | None:
 async def reflecting(
     settings: Settings, command: Sequence[str], tell: Callable[[str], None]
 ) -> AsyncGenerator[None]:
-    """Reflect daily meanwhile, where the settings say so. What fails is told and stops nothing.
+    """Reflect daily while the block runs, if the settings say so. Failures are reported only.
 
     Args:
-        settings: Of the workspace that is reflected on.
-        command: What calls `hansard` as it was called here, without the command's name.
-        tell: Is told what came of it, and what failed.
+        settings: The settings of the workspace.
+        command: The command line of `hansard` with its global options, without the command's name.
+        tell: Called with each result and failure, as text.
 
-    Raises BadValue, BadName for settings that are none.
+    Raises BadValue, BadName for invalid settings.
     """
     plan = daily(settings)
     task = asyncio.ensure_future(_daily(plan, command, tell)) if plan is not None else None
@@ -137,7 +138,7 @@ async def reflecting(
 
 
 async def _daily(plan: Daily, command: Sequence[str], tell: Callable[[str], None]) -> None:
-    """Once at the start, for a time that was missed, then each day."""
+    """Reflect at the start if a time was missed, then each day."""
     done: datetime | None = None
     while True:
         due = plan.last(datetime.now(UTC))
@@ -152,14 +153,14 @@ async def _daily(plan: Daily, command: Sequence[str], tell: Callable[[str], None
 async def _reflect(
     plan: Daily, space: str, command: Sequence[str], tell: Callable[[str], None]
 ) -> None:
-    """Until no run is left, or it fails."""
+    """Reflect until no run is left, or it fails."""
     runs = proposals = 0
     for _ in range(ROUNDS_MAX):
         question = [*command, "memory", "reflect", space, *plan.options, "--json"]
         code, out, err = await _ran(question)
         if code:
             why = " ".join(err.split())[-SHOWN_CHARACTERS_MAX:] or f"exit code {code}"
-            tell(f"{space} was not reflected on: {why}")
+            tell(f"reflection on {space} failed: {why}")
             return
         fields = msgspec.json.decode(out)
         runs += len(fields["runs"])
@@ -168,7 +169,7 @@ async def _reflect(
             break
     if runs:
         tell(
-            f"{space} was told of {counted(runs, 'run')}, with {counted(proposals, 'proposal')}: "
+            f"{space}: reflected on {counted(runs, 'run')}, {counted(proposals, 'proposal')}: "
             f"see 'hansard memory proposals {space}'"
         )
 
@@ -187,16 +188,14 @@ async def _ran(command: Sequence[str]) -> tuple[int, bytes, str]:
 
 
 PING_S = 5.0
-"""How long a service on a busy machine may take to say that it is there."""
+"""Seconds that a service on a busy machine may take to answer a ping."""
 
 LIMITS = Limits(bytes_max=256 * 1024)
-"""Of an answer to a restricted agent: it is one message."""
+"""Limits of an answer to a restricted agent: it is one message."""
 
 
 class Tables:
-    """Answers from the tables of roles, which stand where a data directory is; `workspace` is
-    theirs, if it is open.
-    """
+    """Queries on the tables of roles, in the data directory; `workspace` is the open one."""
 
     def __init__(self, settings: Settings, workspace: Workspace | None = None) -> None:
         self._settings = settings
@@ -209,7 +208,7 @@ class Tables:
         parameters: Sequence[object],
         tables: Mapping[str, bytes] = NOTHING,
     ) -> SqlAnswer:
-        """The answer to a statement in SQL. Raises BadValue where it is too long for a message."""
+        """Answer an SQL statement. Raises BadValue if the answer is too long for a message."""
         who, carried = asker.who, asker.carried
         found = await ask_as(
             self._settings,
@@ -224,11 +223,11 @@ class Tables:
         )
         if found.cut is not None:
             fact = f"the answer has more {found.cut} than one message holds"
-            raise BadValue("sql", fact, "ask for less at once: aggregate it, or give a LIMIT")
+            raise BadValue("sql", fact, "aggregate, or use LIMIT")
         return program_answer(found)
 
     async def read(self, asker: Asker, question: str, reads: Callable[[Reader], R]) -> R:
-        """What one of our own reads finds."""
+        """Run one of our own reads."""
         who, carried = asker.who, asker.carried
         return await read_as(
             self._settings,
@@ -249,9 +248,9 @@ async def serving(
     tables: RoleTables | None = None,
     quiet_s: float = wire.QUIET_S_MAX,
 ) -> AsyncGenerator[Service, None]:
-    """Serve a workspace's restricted agents for as long as the block runs.
+    """Serve a workspace's restricted agents while the block runs.
 
-    Raises Unreachable, Corrupt (who may enter cannot be read).
+    Raises Unreachable, Corrupt (the principals cannot be read).
     """
     async with Denials(workspace) as denials, await Authenticator.open(workspace) as authenticator:
         service = await Service.open(workspace, options, authenticator, denials, tables, quiet_s)
@@ -265,8 +264,9 @@ async def serving(
 async def served(
     settings: Settings, broker: Broker, tell: Callable[[str], None]
 ) -> AsyncGenerator[bool, None]:
-    """Serve a workspace's restricted agents for as long as the block runs; whether they are. Why
-    they cannot be is told, and stops nothing else.
+    """Serve a workspace's restricted agents while the block runs; yield whether it succeeds.
+
+    A failure is reported, and stops nothing else.
     """
     async with contextlib.AsyncExitStack() as stack:
         try:
@@ -284,8 +284,9 @@ async def served(
 
 
 async def is_served(runtime: BrokerOptions, workspace: str) -> bool | None:
-    """Whether a service answers restricted agents of a workspace; None where one is there and says
-    nothing for PING_S. Raises Unreachable.
+    """Return whether a service answers restricted agents; None if one is silent for PING_S.
+
+    Raises Unreachable.
     """
     inbox = subjects.restricted_inbox(NOBODY)
     requests = await Requests.open(msgspec.structs.replace(runtime, inbox_prefix=inbox))
@@ -302,11 +303,11 @@ async def is_served(runtime: BrokerOptions, workspace: str) -> bool | None:
     return True
 
 
-# How the broker and a workspace stand, as the settings lead there.
+# The status of the broker and a workspace.
 
 
 async def read_status(settings: Settings, *, start: bool) -> Status:
-    """The status; starts no broker unless asked to.
+    """Return the status of broker and workspace; start no broker unless `start` is true.
 
     Raises NotFound (no data directory), Unreachable, ServerError, BadName.
     """
@@ -347,7 +348,7 @@ async def read_status(settings: Settings, *, start: bool) -> Status:
 
 
 def _found(folder: Path, workspace: str) -> list[str]:
-    """What a 'hansard up' that watches found in a workspace's log."""
+    """Return the findings of a 'hansard up' that watches a workspace's log."""
     watch = watches.read(folder)
     if watch is None or watch.stale() is not None or workspace not in watch.workspaces:
         return []
@@ -355,6 +356,6 @@ def _found(folder: Path, workspace: str) -> list[str]:
 
 
 def broker_status(settings: Settings, broker: Broker) -> BrokerStatus:
-    """A running broker."""
+    """Return the status of a running broker."""
     folder = data_dir_of(settings) if settings.nats_url is None else None
     return status_of(broker.runtime.urls, broker.durability, folder)

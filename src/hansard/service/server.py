@@ -1,9 +1,9 @@
-"""The service's door: it takes requests, sees who asks, and hands them to hosted sessions.
+"""The service's entry: receives requests, authenticates them, and passes them to hosted sessions.
 
-What comes is looked at in turn, principal by principal (`hansard.service.fair_queue`). A request is
-looked at in this order: its subject (the broker let its sender publish there), its
-token, where its answer may go, its number. Whoever does not pass the first two is told the same few
-bytes, whatever the reason; the reason is on record.
+Requests are processed in turn, principal by principal (`hansard.service.fair_queue`). The checks
+are, in order: its subject (the broker let its sender publish there), its token, the reply subject,
+its number. Failing one of the first two gets the same few bytes, whatever the reason; the reason is
+on record.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ from hansard.service.fair_queue import PACED_FROM, Arrivals, Questions
 from hansard.service.hosted import ENDS, Hosted
 
 NONCES_MAX = 4_096
-"""So many of a principal's last requests outside of sessions are known again."""
+"""Last requests outside of sessions that are recognized, per principal."""
 
 NONCE_LETTERS_MAX = 64
 
 OPENED_MAX = 256
-"""So many answers to openings are kept, for whoever asks again with the same nonce."""
+"""Answers to openings that are kept, for a retry with the same nonce."""
 
 
 class Nonces:
-    """What was asked, by the principal's name and the number that it used once."""
+    """Requests that were made, by the principal's name and nonce."""
 
     def __init__(self) -> None:
         self._known: dict[str, FIFOCache[str, None]] = {}
         self._opened: FIFOCache[tuple[str, str], bytes] = FIFOCache(OPENED_MAX)
 
     def news(self, name: str, nonce: str) -> bool:
-        """Whether a request was not made before."""
+        """Return whether a request is new."""
         known = self._known.setdefault(name, FIFOCache(NONCES_MAX))
         if not nonce or len(nonce) > NONCE_LETTERS_MAX or nonce in known:
             return False
@@ -73,48 +73,49 @@ class Nonces:
         return True
 
     def opened(self, name: str, nonce: str, answer: bytes) -> None:
-        """Keep what an opening was answered."""
+        """Keep the answer of an opening."""
         self._opened[name, nonce] = answer
 
     def answer(self, name: str, nonce: str) -> bytes | None:
-        """What an opening was answered; None while it is under way, and for all else."""
+        """Return the answer of an opening; None while it is under way, and for other requests."""
         return self._opened.get((name, nonce))
 
 
 T = TypeVar("T")
 
 Arrived = tuple[Address, str, bytes]
-"""A request: its subject, where its answer goes, its body."""
+"""A request: its subject, its reply subject, its body."""
 
 SESSIONS_MAX = 64
-"""Most sessions of one principal that are open at a time."""
+"""Most open sessions of one principal."""
 
 TURNS_MAX = 256
-"""Most requests of one principal that are under way at a time."""
+"""Most requests of one principal under way."""
 
 FREES = ENDS | {"cancel", "close"}
-"""The requests that end what is under way or open: a principal at its limit may make them, too."""
+"""Requests that end operations or sessions: allowed also at a principal's limit."""
 
 RETRY_AFTER_S = 1.0
-"""After so long one whose requests are too many may ask again, in seconds."""
+"""Seconds after which a principal with too many requests may retry."""
 
 PENDING_S = 3.0
-"""Within this time a request outside of a session is answered, be it with "not yet", in seconds:
-well before its client holds the service to be gone.
+"""Seconds within which a request outside of a session is answered, at least with "not yet".
+
+It is well below the time after which a client considers the service gone.
 """
 
 SWEEP_S = 0.5
-"""Between two looks for clients that are gone, in seconds."""
+"""Seconds between two checks for clients that are gone."""
 
 DRAIN_S = 10.0
-"""How long what is under way may take when the service ends, in seconds."""
+"""Seconds that requests under way may take when the service ends."""
 
 PROBE = "probe"
 PROBE_SWEEPS = 10
-"""Between two looks whether the service is still reached, in sweeps."""
+"""Sweeps between two checks that requests still arrive."""
 
 NOBODY = "0" * 32
-"""The public id of no token: who asks whether there is a service is answered in its inbox."""
+"""The id of no token: the answer to a ping goes to its inbox."""
 
 _log = logger(__name__)
 
@@ -161,8 +162,13 @@ class Service:
     ) -> Service:
         """Serve a workspace's restricted agents. Raises Unreachable, BrokerError.
 
-        asker: answers their SQL; None: it is not offered here. quiet_s: after so many seconds
-        without a sign of life a client counts as gone.
+        Args:
+            workspace: The workspace.
+            options: The broker's connection options.
+            authenticator: Checks tokens.
+            denials: Records refusals.
+            asker: Answers SQL; None if that is not offered here.
+            quiet_s: Seconds without a heartbeat after which a client counts as gone.
         """
         requests = await Requests.open(options)
         service = cls(workspace, requests, authenticator, denials, asker, quiet_s)
@@ -175,7 +181,7 @@ class Service:
         return service
 
     async def close(self) -> None:
-        """Take no more requests, and let go of every session: its client resumes it elsewhere."""
+        """Accept no more requests, and leave every session: clients resume them elsewhere."""
         for stop in self._stops:
             with contextlib.suppress(BusError):
                 await stop()
@@ -189,10 +195,10 @@ class Service:
             await asyncio.wait(self._tasks, timeout=DRAIN_S)
         await self._requests.close()
 
-    # ------------------------------------------------------------ a request
+    # ------------------------------------------------------------ requests
 
     def _take(self, subject: str, reply: str, data: bytes) -> None:
-        """One message. Nothing here waits."""
+        """Receive one message. Must not block."""
         where = wire.address(subject)
         if where is not None and where.instance and where.verb == PROBE:
             self._probed = True
@@ -203,10 +209,12 @@ class Service:
             if inbox == subjects.restricted_inbox(NOBODY):
                 self._say_no(inbox, reply)
             return
-        self._arrivals.put(where.principal, (where, reply, data))  # only it may publish there
+        self._arrivals.put(
+            where.principal, (where, reply, data)
+        )  # the broker lets only the principal publish there
 
     def _looked_at(self, arrived: Arrived) -> None:
-        """One request, of its principal in the order of arrival. Nothing here waits."""
+        """Process one request, in the principal's order of arrival. Must not block."""
         where, reply, data = arrived
         request = wire.request(data)
         try:
@@ -215,16 +223,16 @@ class Service:
             self._deny(where, error, reply)
             return
         if request is None or not access.may_answer(who.inbox, reply):
-            reason = "its answer was to go elsewhere"
+            reason = "its reply subject is not in its own inbox"
             self._note_refusal(where.verb, AccessDenied(reason, who.name, who.role, known=True))
             return
         try:
             work = self._begin(where, who, request)
-        except Exception as error:  # noqa: BLE001 -- told to the client, whatever it is
+        except Exception as error:  # noqa: BLE001 -- every error is sent to the client
             self._spawn(self._answer(reply, _failed(error)))
             return
         if work is not None and where.instance and where.verb != AGAIN:
-            # Now, not when it first runs: what is looked at in the same turn is counted, too.
+            # Now, not when it first runs: requests of the same turn count, too.
             self._under_way[who.name] += 1
             self._spawn(self._counted(who, reply, work))
         elif work is not None:
@@ -257,10 +265,10 @@ class Service:
     def _begin(
         self, where: Address, who: Principal, request: Request
     ) -> Coroutine[Any, Any, bytes | None] | None:
-        """What is to be done about a request that may be made; None for nothing."""
+        """Return the work for an authenticated request; None for nothing."""
         if request.v != wire.VERSION:
-            fact = f"it speaks version {request.v}, this service version {wire.VERSION}"
-            raise BadValue("the client", fact, "use the hansard of the service")
+            fact = f"it uses version {request.v}, this service version {wire.VERSION}"
+            raise BadValue("the client", fact, "use the same version of hansard as the service")
         if where.verb == "done":
             return self._go_on(who, request)
         if where.verb == "beat":
@@ -279,11 +287,11 @@ class Service:
     def _begin_within(
         self, verb: str, who: Principal, request: Request
     ) -> Coroutine[Any, Any, bytes | None] | None:
-        """What is to be done about a session's request; None for nothing.
+        """Return the work for a session's request; None for nothing.
 
-        Its number and what it tells of scopes count whether it is refused as one too many or not:
-        the requests after it go by them. What frees places is never one too many; each can be
-        under way once for each operation, block, stream or session that it ends.
+        Its number and its scope changes count even if it is refused as one too many: later requests
+        depend on them. A request that frees places is never refused so; each can be under way once
+        per operation, block, stream or session that it ends.
         """
         hosted = self._hosted(who, request)
         if not hosted.takes(request.n):
@@ -303,12 +311,12 @@ class Service:
                 return self._word(request.session, hosted, turn)
 
     def _check_room(self, who: Principal) -> None:
-        """Raise ServiceBusy where a principal has as much under way as it may."""
+        """Raise ServiceBusy if a principal has as many requests under way as it may."""
         if self._under_way[who.name] + self.questions.under_way(who.name) >= TURNS_MAX:
             raise ServiceBusy("requests under way", TURNS_MAX, RETRY_AFTER_S)
 
     def _again(self, who: Principal, nonce: str) -> Coroutine[Any, Any, bytes] | None:
-        """The answer that an opening had, given again."""
+        """Return the earlier answer of an opening."""
         payload = self._nonces.answer(who.name, nonce)
         if payload is None:
             return None
@@ -319,29 +327,31 @@ class Service:
         return given()
 
     def _hosted(self, who: Principal, request: Request, *, taken: bool = False) -> Hosted:
-        """The session that a request names, if it is the principal's own; `taken` of one that goes
-        on with what was taken before. Raises ServiceGone.
+        """Return the session that a request names, if it is the principal's own.
+
+        `taken` is true for a request that continues an operation. Raises ServiceGone.
         """
         found = self.sessions.get(request.session)
         if found is None or (found[0].actor_chain, found[0].role) != (who.actor_chain, who.role):
             why = "it has no such session"
             raise ServiceGone(why, taken=taken)
         if found[1].rules_version != self._authenticator.rules_version(who.role):
-            self._spawn(self._let_go(request.session))  # it was opened under other rules
+            self._spawn(self._let_go(request.session))  # opened under other rules
             why = "the rules of the role have changed since the session was opened"
             raise ServiceGone(why, taken=taken)
         if found[1].lowered < self._authenticator.lowered(who.name):
-            self._spawn(self._let_go(request.session))  # what it was shown it may not have said yet
+            self._spawn(self._let_go(request.session))  # it may hold data above the new label
             why = "the label that this principal carries was lowered since the session was opened"
             raise ServiceGone(why, taken=taken)
         found[1].heard = time.monotonic()
         return found[1]
 
-    # ------------------------------------------------------------ what it comes to
+    # ------------------------------------------------------------ results
 
     async def _word(self, name: str, hosted: Hosted, turn: Turn) -> bytes:
-        """A turn's next word, once what it shows is on record; where it cannot be, the session is
-        over.
+        """Return a turn's next answer, once the label of its data is on record.
+
+        If it cannot be recorded, the session ends.
         """
         word = await turn.word()
         if not isinstance(word, wire.Run):
@@ -356,7 +366,7 @@ class Service:
     async def _go_on(self, who: Principal, request: Request) -> bytes:
         hosted = self._hosted(who, request, taken=True)
         if not hosted.takes(request.n):
-            fact = f"request {request.n} was taken before"
+            fact = f"request {request.n} was received before"
             raise BadValue("request", fact, "use the client")
         hosted.note(request.scopes)
         turn = hosted.turns.get(request.turn)
@@ -369,8 +379,10 @@ class Service:
         return wire.encode(Value())
 
     async def _cancel(self, hosted: Hosted, number: int) -> bytes:
-        """End a turn, and wait for its end; its last word. Raises BadValue where that is under way
-        already: else as many could wait for one turn as its client likes.
+        """Cancel a turn, and wait for its end.
+
+        Raises BadValue if it is already being cancelled: otherwise a client could make any number
+        of requests wait for one turn.
         """
         turn = hosted.turns.get(number)
         if turn is None or turn.task is None:
@@ -391,7 +403,7 @@ class Service:
         try:
             try:
                 await hosted.close(error)
-            finally:  # an error, too, may tell what is on record
+            finally:  # an error may reveal recorded data, too
                 await hosted.told()
         finally:
             self.sessions.pop(name, None)
@@ -404,7 +416,7 @@ class Service:
             if verb == "open":
                 return await self._open(who, request)
             return await self._workspace_requests.ask(verb, await self._asker(who), request)
-        except RoleRefused as error:  # in a session it is on record in the agent's stream
+        except RoleRefused as error:  # in a session the agent's stream records it
             denied = AccessDenied(error.reason, who.name, who.role, known=True)
             self._note_refusal(verb, denied)
             raise
@@ -416,7 +428,7 @@ class Service:
         mine = sum(each.name == who.name for each, _ in self.sessions.values())
         if mine + self._opening[who.name] >= SESSIONS_MAX:
             raise ServiceBusy("sessions open", SESSIONS_MAX)
-        self._opening[who.name] += 1  # before anything is waited for
+        self._opening[who.name] += 1  # before the first await
         try:
             return await self._opened(who, request)
         finally:
@@ -429,7 +441,7 @@ class Service:
         for name, (each, hosted) in list(self.sessions.items()):
             stream = hosted.opened.engine.stream
             if each.name == who.name and (stream.run, stream.agent) == (asked.run, asked.agent):
-                await self._let_go(name)  # its client is gone, or gives it up
+                await self._let_go(name)  # its client is gone, or opens it again
         rules_version = self._authenticator.rules_version(who.role)
         hosted = await self._workspace_requests.open_session(
             await self._asker(who), asked, request.nonce
@@ -445,8 +457,9 @@ class Service:
     # ------------------------------------------------------------ answering
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Do something in a context of its own: the scopes of one request are not another's, and no
-        code runs in this process for the types of what clients record.
+        """Start a task in a context of its own, so that requests do not share scopes.
+
+        No code runs in this process for the types of recorded values.
         """
         task = asyncio.get_running_loop().create_task(work, context=reading_context())
         self._tasks.add(task)
@@ -473,21 +486,21 @@ class Service:
     async def _payload(self, work: Coroutine[Any, Any, bytes | None]) -> bytes | None:
         try:
             return await work
-        except Exception as error:  # noqa: BLE001 -- told to the client, whatever it is
+        except Exception as error:  # noqa: BLE001 -- every error is sent to the client
             return wire.encode(_failed(error))
 
     async def _answer(self, reply: str, answer: wire.Answer) -> None:
         await self._answer_raw(reply, wire.encode(answer))
 
     async def _answer_raw(self, reply: str, payload: bytes) -> None:
-        with contextlib.suppress(BusError):  # whoever waits for it is told by its own connection
+        with contextlib.suppress(BusError):  # the client notices by its own connection
             try:
                 await self._requests.answer(reply, payload)
             except TooLarge as error:
                 what = TooLarge("the answer", error.size, error.limit)
                 await self._requests.answer(reply, wire.encode(_failed(what)))
 
-    # ------------------------------------------------------------ clients that are gone, or put out
+    # ------------------------------------------------------------ clients that are gone or refused
 
     async def _sweeping(self) -> None:
         looks = 0
@@ -503,8 +516,10 @@ class Service:
                     await self._let_go(name)
 
     async def _probe(self) -> None:
-        """See whether requests still come here: a connection that the client library gave up for
-        good is replaced by another, without what was subscribed to.
+        """Check that requests still arrive here.
+
+        A connection that the client library gave up is replaced by a new one, without the
+        subscriptions.
         """
         prefix = subjects.all_requests(self._workspace.log.workspace)
         try:
@@ -513,11 +528,11 @@ class Service:
             self._probed = False
             await self._requests.answer(f"{prefix}.-.-.{self.instance}.{PROBE}", b"")
         except BusError as error:
-            self._probed = True  # while there is no connection there is nothing to mend
-            _log.warning("the service is not reached", error=str(error))
+            self._probed = True  # without a connection there is nothing to repair
+            _log.warning("the service is not reachable", error=str(error))
 
     async def _listen(self) -> None:
-        """Have requests come here; what came so far ends."""
+        """Subscribe to requests; end the earlier subscriptions."""
         stops, self._stops = self._stops, []
         for stop in stops:
             with contextlib.suppress(BusError):
@@ -534,7 +549,7 @@ class Service:
         if found is not None:
             try:
                 await found[1].abandon()
-            except Exception as error:  # noqa: BLE001 -- the next session begins whatever it met
+            except Exception as error:  # noqa: BLE001 -- the next session begins in any case
                 _log.warning("a session could not be ended", **unexpected(error))
 
 

@@ -1,16 +1,15 @@
-"""The watch that `hansard up` keeps over the logs: a damaged or forged one is reported while it
-runs.
+"""The watch of `hansard up` over the logs: reports a damaged or forged one while it runs.
 
 Three things are compared (periods and shares are in `hansard.inspect.watch`):
 
-* every 5 s the first and last position, the number of messages and the message at the mark, as at
-  every door (`hansard.bus.jetstream.raw`);
-* all messages, from the first to the last, with the rolling digests of the mark and of what is
-  published: continuously, for a hundredth of the time;
-* each commit that is projected, with its subject and its stream: what does not fit is quarantined.
+* every 5 s the first and last position, the number of messages and the message at the mark, as on
+  every opening (`hansard.bus.jetstream.raw`);
+* all messages, from the first to the last, with the rolling digests of the mark and of the
+  published tables: continuously, for a hundredth of the time;
+* each projected commit, with its subject and its stream: one that does not fit is quarantined.
 
-A finding is logged as an error (`log damaged`), told on the terminal, shown by `hansard status` and
-makes `hansard health` exit with 1.
+A finding is logged as an error (`log damaged`), printed on the terminal, shown by `hansard status`
+and makes `hansard health` exit with 1.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ _log = logger(__name__)
 
 
 def _ended(task: asyncio.Task[None]) -> None:
-    """Log why a workspace is not watched any more, or none is."""
+    """Log why the watch of a workspace, or of all, has ended."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
         _log.error("watch ended", **unexpected(error))
 
 
 class Watcher:
-    """Watches every workspace of a broker. `keep` one for as long as `hansard up` runs."""
+    """Watches every workspace of a broker. `keep` one while `hansard up` runs."""
 
     def __init__(self, broker: Broker, data_dir: Path, tell: Tell) -> None:
         self._broker = broker
@@ -68,7 +67,7 @@ class Watcher:
 
     @contextlib.asynccontextmanager
     async def keep(self) -> AsyncGenerator[None]:
-        """Write down what is found meanwhile, unless another process does."""
+        """Write findings to the file while the block runs, unless another process does."""
         keeping = asyncio.ensure_future(self._keep())
         keeping.add_done_callback(_ended)
         try:
@@ -87,12 +86,12 @@ class Watcher:
             self._tasks[name].add_done_callback(_ended)
 
     def problems(self, name: str, found: list[Problem]) -> None:
-        """Take in what was quarantined of commits that were projected just now."""
+        """Add the quarantined commits of a projected batch to the findings."""
         for each in found:
             self._find(
                 name,
-                f"position {each.position} ({each.subject}) is no commit that Hansard wrote: "
-                f"{each.reason}. It counts nowhere; see who else has the broker's login",
+                f"position {each.position} ({each.subject}) was not written by Hansard: "
+                f"{each.reason}. It is ignored; check who else has the broker's login",
             )
 
     def _find(self, name: str, fact: str) -> None:
@@ -101,7 +100,7 @@ class Watcher:
             self._tell(f"workspace {name!r}: {fact}")
 
     async def _keep(self) -> None:
-        """Write the file for as long as no other process does, and remove it at the end."""
+        """Write the file while no other process does, and remove it at the end."""
         path = watches.path_of(self._data_dir)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         path.parent.mkdir(exist_ok=True, mode=0o700)
@@ -121,10 +120,10 @@ class Watcher:
             release(lock)
 
     async def _one(self, name: str) -> None:
-        """Watch one workspace, for ever."""
+        """Watch one workspace, until cancelled."""
         one = self._watch.workspaces[name]
         while True:
-            # The broker is away: what is not compared for long is told by `hansard health`.
+            # The broker is away: `hansard health` reports a log not compared for long.
             with contextlib.suppress(BusError):
                 raw = await RawWorkspace.open(self._broker.runtime, name, damaged=True)
                 try:
@@ -153,7 +152,7 @@ class Watcher:
             await asyncio.sleep(COMPARE_S)
 
     async def _read(self, raw: RawWorkspace, one: Watched) -> None:
-        """Read the whole log again and again."""
+        """Read the whole log repeatedly."""
         while True:
             began_s = time.monotonic()
             try:
@@ -168,14 +167,14 @@ class Watcher:
             await asyncio.sleep(max(COMPARE_S, took_s))
 
     async def _read_once(self, raw: RawWorkspace, one: Watched) -> None:
-        """Read all messages once, beside what is known of them."""
+        """Read all messages once, and compare them with their digests."""
         name = raw.workspace
         known = self._known(name)
         extent = await raw.extent()
 
         def count(kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True) -> None:
             del where
-            if wrong and kind != "loss":  # `_compare` finds those
+            if wrong and kind != "loss":  # `_compare` reports those
                 self._find(name, fact)
 
         compared, at, unread = Compared(known, count), 0, 0
@@ -211,7 +210,7 @@ class Watcher:
         )
 
     def _known(self, name: str) -> list[Known]:
-        """What the broker's mark and the published tables know of the log now."""
+        """Return what the broker's mark and the published tables hold about the log."""
         found: list[Known] = []
         witness = self._broker.runtime.witness
         kept = witness.kept(name) if witness is not None else None

@@ -1,4 +1,4 @@
-"""What is asked outside of a session: to open one, and a record as a role sees it."""
+"""Requests outside of a session: to open one, and to read a record as a role sees it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ OPENINGS = Bounds(
     wait_s=30.0,
     retry_after_s=1.0,
 )
-"""Of sessions that are being opened: each reads a run's life and an agent."""
+"""Limits of openings of sessions: each reads a run's life and an agent."""
 
 SHORT = Bounds(
     what="views and answers",
@@ -76,7 +76,7 @@ SHORT = Bounds(
     wait_s=30.0,
     retry_after_s=1.0,
 )
-"""Of views, and of what is said of runs: each reads a whole run."""
+"""Limits of views and of statements about runs: each reads a whole run."""
 
 LONG = Bounds(
     what="questions in SQL",
@@ -84,15 +84,15 @@ LONG = Bounds(
     places_each=1,
     waiting_each=8,
     wait_s=60.0,
-    retry_after_s=10.0,  # by then the one that is answered now has ended
+    retry_after_s=10.0,  # the query under way has ended after that
 )
-"""Of questions in SQL: each is given a core and memory for up to ten seconds."""
+"""Limits of SQL queries: each gets a core and memory for up to ten seconds."""
 
 R = TypeVar("R", bound=Answer)
 
 
 class RoleTables(Protocol):
-    """Answers from a role's own database."""
+    """Queries on a role's own database."""
 
     async def ask(
         self,
@@ -101,16 +101,16 @@ class RoleTables(Protocol):
         parameters: Sequence[object],
         tables: Mapping[str, bytes] = NOTHING,
     ) -> SqlAnswer:
-        """The answer to a statement in SQL; `tables` are the asker's own, as Arrow."""
+        """Answer an SQL statement; `tables` are the caller's own, as Arrow."""
         ...
 
     async def read(self, asker: Asker, question: str, reads: Callable[[Reader], R]) -> R:
-        """What one of our own reads finds; `question` names it, for the record."""
+        """Run one of our own reads; `question` names it on record."""
         ...
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """Who asks: as a principal of which role, what it carries, and the workspace as it writes."""
+    """The caller: its principal and role, its accumulated label, and the workspace as it writes."""
 
     who: Principal
     carried: AccumulatedLabel
@@ -118,7 +118,7 @@ class Asker(msgspec.Struct, frozen=True):
 
     @classmethod
     async def of(cls, authenticator: Authenticator, workspace: Workspace, who: Principal) -> Asker:
-        """Somebody who was let in."""
+        """Build the caller of an authenticated principal."""
         carried = authenticator.carried(who, workspace.log)
         await carried.begin()
         return cls(who, carried, workspace.through(carried.log))
@@ -128,7 +128,7 @@ async def _session(asker: Asker, request: Open, nonce: str, reads: FairQueue) ->
     who, workspace = asker.who, asker.workspace
     asker.carried.run = request.run or ""
     if request.agent != who.name:
-        remedy = f"take part as {who.name!r}: a name is whose it is, as a principal"
+        remedy = f"take part as {who.name!r}, the principal of the credentials"
         raise NotOffered(f"agent={request.agent!r:.80}", remedy)
     if request.mode is not None and request.mode not in {each.value for each in Mode}:
         raise BadValue(
@@ -160,14 +160,14 @@ async def _session(asker: Asker, request: Open, nonce: str, reads: FairQueue) ->
     try:
         found = await opening.open_agent_here(workspace, who.name, who.role, options)
     except NotPlaced:
-        raise  # of what the role sees: else it was refused before
+        raise  # only about data that the role sees
     except opening.OpenedBefore as error:
         raise ServiceGone(str(error)) from error
     except (NotFound, Refused) as error:
-        # Its text may tell of the run's roster, workflow or conversation.
+        # Its text may reveal the run's roster, workflow or conversation.
         message = (
-            f"run {request.run!r:.80} cannot be opened so by {who.name!r} as {who.role!r}: give "
-            "the id of a run that has begun, its workflow or none, and the role that it had in it"
+            f"run {request.run!r:.80} cannot be opened by {who.name!r} as {who.role!r}: give "
+            "the id of a run that has begun, its workflow or none, and its role in that run"
         )
         raise Refused(message) from error
     asker.carried.run = found.run
@@ -177,7 +177,7 @@ async def _session(asker: Asker, request: Open, nonce: str, reads: FairQueue) ->
 async def _demand_budgets(
     workspace: Workspace, who: Principal, program: Program, mode: str | None
 ) -> None:
-    """Raise RoleRefused where the role may not have calls counted on a budget."""
+    """Raise RoleRefused if the role may not count calls on a budget."""
     if not program.said.budgets or (mode is not None and Mode(mode).reads_only):
         return
     permit = await permits.read(workspace, who.role, restricted=True)
@@ -186,7 +186,7 @@ async def _demand_budgets(
 
 
 def opened(hosted: Hosted, name: str, instance: str) -> wire.Opened:
-    """What the client of a session that was opened is told of it."""
+    """Build the answer to an opening."""
     return wire.Opened(
         session=name,
         instance=instance,
@@ -198,7 +198,7 @@ def opened(hosted: Hosted, name: str, instance: str) -> wire.Opened:
 
 
 class WorkspaceRequests:
-    """Answers what is asked outside of a session."""
+    """Answers requests outside of a session."""
 
     def __init__(self, tables: RoleTables | None) -> None:
         self._tables = tables
@@ -207,17 +207,18 @@ class WorkspaceRequests:
         self._long = FairQueue(LONG)
 
     async def open_session(self, asker: Asker, request: Open, nonce: str) -> Hosted:
-        """Open a session for a principal: as the agent of its name, in the role of its token. What
-        was opened under the same nonce before, by whichever service, is not opened once more.
+        """Open a session for a principal: as the agent of its name, in the role of its token.
 
-        Raises NotOffered, RoleRefused, Refused, BadName, BadValue, ServiceBusy.
+        A session opened under the same nonce before, by any service, is not opened again. Raises
+        NotOffered, RoleRefused, Refused, BadName, BadValue, ServiceBusy.
         """
         async with self._openings.place(asker.who.name):
             return await _session(asker, request, nonce, self._short)
 
     async def ask(self, verb: str, asker: Asker, request: Request) -> bytes:
-        """The answer; that it is shown what the answer says is on record before. Raises BadValue,
-        RoleRefused, NotOffered, Refused, NotFound, ServiceBusy.
+        """Answer a request; the label of the answer's data is recorded as shown first.
+
+        Raises BadValue, RoleRefused, NotOffered, Refused, NotFound, ServiceBusy.
         """
         operation = OPERATIONS.get(f"record.{verb}")
         if operation is None:
@@ -239,10 +240,10 @@ class WorkspaceRequests:
 
 
 class RoleRecord(RecordOperations, Spaces):
-    """A workspace's record as the role of who asks sees it.
+    """A workspace's record as the caller's role sees it.
 
-    What its role needs for an operation was demanded before. A method here says what a role is
-    shown otherwise than a trusted program.
+    The permissions for an operation were checked before. A method here overrides one whose result
+    differs for a role.
     """
 
     def __init__(self, asker: Asker, tables: RoleTables | None) -> None:
@@ -252,13 +253,15 @@ class RoleRecord(RecordOperations, Spaces):
         self._shown = asker.carried.shown
 
     async def permit(self, role: str = "") -> permits.Permit:
-        """What the role may do, or another."""
+        """Return the permissions of the caller's role, or another."""
         asker = self._asker
         return await permits.read(asker.workspace, role or asker.who.role, restricted=True)
 
     async def show(self, operation: Operation, request: Any) -> None:
-        """Put on record that the artifact which a request names is shown. Raises NotFound where
-        there is none, unless it begins now, and where the role is not cleared for it.
+        """Record that the artifact which a request names is shown.
+
+        Raises NotFound if it does not exist, unless it begins now, or if the role is not cleared
+        for it.
         """
         if operation.shows is None:
             return
@@ -272,7 +275,7 @@ class RoleRecord(RecordOperations, Spaces):
         await self._shown(found.label)
 
     async def _label_of_runs(self, runs: Sequence[str]) -> None:
-        """It learns nothing of a run by naming it."""
+        """Return None: naming a run reveals nothing of it."""
 
     async def _space(self, space: str) -> MemoryStore:
         asker, role = self._asker, self._asker.who.role
@@ -280,10 +283,13 @@ class RoleRecord(RecordOperations, Spaces):
         sight = VisibilityFilter(await self.permit(), clearance, lambda: asker.carried.label)
         return MemoryStore(asker.workspace, space, sight=sight)
 
-    # -------------------------------------------------------- its own database
+    # -------------------------------------------------------- the role's database
 
     async def _read(self, reads: Callable[[Reader], R], what: str, *words: object) -> R:
-        """On record is what is asked, of which words. Raises NotOffered, and as the read."""
+        """Run a read; the request and its words are recorded.
+
+        Raises NotOffered, and as the read.
+        """
         parts = [
             msgspec.json.encode(each).decode() if isinstance(each, msgspec.Struct) else f"{each}"
             for each in words
@@ -302,10 +308,10 @@ class RoleRecord(RecordOperations, Spaces):
 
     def _its_tables(self, what: str) -> RoleTables:
         if self._tables is None:
-            raise NotOffered(f"record.{what}()", "the service that answers keeps no role databases")
+            raise NotOffered(f"record.{what}()", "this service has no role databases")
         return self._tables
 
-    # -------------------------------------------------------- what a role is shown otherwise
+    # -------------------------------------------------------- results that differ for a role
 
     async def view(
         self,
@@ -316,7 +322,7 @@ class RoleRecord(RecordOperations, Spaces):
         key: bytes | None = None,
         by: Any = None,
     ) -> View:
-        """A run as the role sees it, or another, on record as shown."""
+        """Return a run as the role sees it, or another role; record it as shown."""
         del by
         asker, run, role = self._asker, ids.name("run", run), role or self._asker.who.role
         asker.carried.run = run
@@ -324,7 +330,9 @@ class RoleRecord(RecordOperations, Spaces):
             await self._demand_cleared(role)
         made = await self._derived(run, key, role)
         if made is None:
-            raise NotFound(f"run {run!r:.80}", "give the id of one that the role is shown any of")
+            raise NotFound(
+                f"run {run!r:.80}", "give the id of a run of which the role sees an event"
+            )
         await self._shown(made.label)
         if at is not None:
             point = str(at)
@@ -336,23 +344,24 @@ class RoleRecord(RecordOperations, Spaces):
         return made.view
 
     async def view_roles(self) -> list[str]:
-        """The roles that have rules and whose views the role may be shown, its own first."""
+        """List the roles with rules whose views the role may be shown, its own first."""
         return permits.viewable(await self.permit(), await roles.defined(self._workspace))
 
     async def _demand_cleared(self, role: str) -> None:
-        """Refuse the view of a role that is cleared for more than who asks, whatever the run holds:
-        what it is shown there follows from that role's rules alone. Raises RoleRefused.
+        """Raise RoleRefused for the view of a role with a higher clearance than the caller's.
+
+        It depends on that role's rules alone, whatever the run holds.
         """
         permit, seen = await self.permit(), (await self.permit(role)).rules
         if seen is not None and not is_cleared_for(permit.rules, seen.clearance):
             because = (
-                f"role {role!r:.80} is cleared for {seen.clearance}, and it is not; "
-                f"ask for: clearance = {choices.text(seen.clearance)} in its rules"
+                f"role {role!r:.80} is cleared for {seen.clearance}, and this role is not; "
+                f"its rules need: clearance = {choices.text(seen.clearance)}"
             )
             raise RoleRefused(permits.VIEW, role, permit.rule, because)
 
     async def prompts(self) -> list[Prompt]:
-        """The prompts, on record as shown; those above the role's clearance are none to it."""
+        """List the prompts, recorded as shown; those above the role's clearance are omitted."""
         rules = (await self.permit()).rules
         newest = await store.newest(self._workspace)
         found = [each for each in newest if rules is not None and cleared(rules, each.label)]
@@ -361,13 +370,13 @@ class RoleRecord(RecordOperations, Spaces):
         return found
 
     async def what_left(self, run: str) -> list[SentOut]:
-        """What went out of a run, by the role's own database."""
+        """Return the egress of a run, from the role's own database."""
         return (await self._read(partial(left.by_tables, run=run), "what_left", run)).sent
 
     async def approve(
         self, approval: str, *, by: Any = "", because: str = "", role: str | None = None
     ) -> None:
-        """Grant a question that the role is shown."""
+        """Grant a request for approval that the role is shown."""
         del role
         await self._demand_question(approval)
         await super().approve(approval, by=by, because=because, role=self._asker.who.role)
@@ -375,13 +384,13 @@ class RoleRecord(RecordOperations, Spaces):
     async def deny(
         self, approval: str, *, by: Any = "", because: str = "", role: str | None = None
     ) -> None:
-        """Deny a question that the role is shown."""
+        """Deny a request for approval that the role is shown."""
         del role
         await self._demand_question(approval)
         await super().deny(approval, by=by, because=because, role=self._asker.who.role)
 
     async def _demand_question(self, approval: str) -> None:
-        """A question that the role is not shown is none to it."""
+        """Raise NotFound for a request for approval that the role is not shown."""
         found = [each.run for each in await listed(self._workspace) if each.approval.id == approval]
         run = found[0] if found else ids.uuid8("approval", approval)  # there is none
         if not await self._sees(run, "approval.requested", {"approval": approval}):
@@ -397,56 +406,58 @@ class RoleRecord(RecordOperations, Spaces):
         by: Any = "",
         because: str = "",
     ) -> None:
-        """Settle a step that the role is shown. Another is none to it."""
-        with contextlib.suppress(NotFound):  # answered as a step that is not shown
+        """Settle a step that the role is shown; another does not exist for it."""
+        with contextlib.suppress(NotFound):  # treated as a step that is not shown
             step = await self._workspace.points.step_name(run, step)
         agent, _, number = step.rpartition("#")
         about = {"step": int(number) if number.isdigit() else None}
         if not await self._sees(run, "step.requested", about, agent):
-            raise NotFound(f"step {step!r:.80}", "give agent#number of one that it is shown")
+            raise NotFound(
+                f"step {step!r:.80}", "give agent#number of a step that the role is shown"
+            )
         await super().settle(run, step, verdict, result=result, by=by, because=because)
 
     async def reopen(self, run: str, task: str, *, by: Any = "", because: str = "") -> bool:
-        """Reopen a task that the role is shown. Another is none to it; nor is what that waits
-        for.
-        """
+        """Reopen a task that the role is shown; others, and what they wait for, are hidden."""
         if not await self._sees(run, "task.failed", {"task": task}):
             raise NotFound(f"failed task {task!r:.80}", "give one that the role is shown")
         try:
             return await super().reopen(run, task, by=by, because=because)
         except Circle as circle:
-            message = f"task {task!r} waits for what now waits for it: it stays as it is"
+            message = f"task {task!r} would wait for a task that waits for it: nothing was changed"
             raise Refused(message) from circle
 
     async def finish(
         self, run: str, *, by: Any = "", because: str = "", failed: str | None = None
     ) -> bool:
-        """End a run of which the role is shown any."""
+        """End a run of which the role is shown any event."""
         async with self._ending(run):
             return await super().finish(run, by=by, because=because, failed=failed)
 
     async def cancel(self, run: str, *, by: Any = "", because: str = "") -> bool:
-        """Cancel a run of which the role is shown any."""
+        """Cancel a run of which the role is shown any event."""
         async with self._ending(run):
             return await super().cancel(run, by=by, because=because)
 
     @contextlib.asynccontextmanager
     async def _ending(self, run: str) -> AsyncGenerator[None, None]:
-        """A run of which the role is shown nothing is none to it."""
+        """Raise NotFound for a run of which the role is shown nothing."""
         run = ids.name("run", run)
         made = await self._derived(run)
         if made is None:
-            raise NotFound(f"run {run!r:.80}", "give the id of one that the role is shown any of")
+            raise NotFound(
+                f"run {run!r:.80}", "give the id of a run of which the role sees an event"
+            )
         self._asker.carried.run = run
-        await self._shown(made.label)  # what is said goes by how the run is
+        await self._shown(made.label)  # the response depends on the run's state
         try:
             yield
-        except Refused as error:  # its text says how the run ended, which may not be shown
-            message = f"run {run!r:.80} has ended otherwise: it has to be resumed first"
+        except Refused as error:  # its text reveals how the run ended
+            message = f"run {run!r:.80} has already ended with another status: resume it first"
             raise Refused(message) from error
 
     async def _derived(self, run: str, key: bytes | None = None, role: str = "") -> Derived | None:
-        """A run as the role sees it; None if it sees nothing of it, or there is no such run."""
+        """Return a run as the role sees it; None if it sees nothing of it, or it does not exist."""
         workspace = self._workspace
         if await workspace.log.last(RunStream(run)) is None:
             return None
@@ -455,8 +466,9 @@ class RoleRecord(RecordOperations, Spaces):
         return made if made.view.events else None
 
     async def _sees(self, run: str, kind: str, about: dict[str, Any], agent: str = "") -> bool:
-        """Whether the role is shown an event of a kind that says something. What the answer is goes
-        by all that it is shown of the run, which counts as shown.
+        """Return whether the role is shown an event of a kind with these values.
+
+        The answer depends on all that it is shown of the run, which counts as shown.
         """
         made = await self._derived(ids.name("run", run))
         if made is None:

@@ -518,8 +518,8 @@ async def test_prompts_name_the_tools_that_answer(setup: Setup):
         assert "Hand run r-1 over to ben" in message["content"]["text"]
         for wrong, said in (
             ({"name": "hand_ovr"}, "did you mean 'hand_over'?"),
-            ({"name": "take_up"}, "'run_id' is not given"),
-            (asked | {"arguments": {"run_id": "r", "to": "b", "x": "y"}}, "none of its arguments"),
+            ({"name": "take_up"}, "'run_id' is missing"),
+            (asked | {"arguments": {"run_id": "r", "to": "b", "x": "y"}}, "not an argument"),
         ):
             assert said in (await ada.client.ask("prompts/get", **wrong))["error"]["message"]
     tools = set(offers())
@@ -573,7 +573,7 @@ async def test_prompts_on_record_are_the_clients_as_its_role_says(setup: Setup, 
         for wrong, said in (
             ({"name": "rag", "arguments": {"query": "why"}}, "words"),
             ({"name": "rag@9"}, "9"),
-            ({"name": "nothing"}, "'nothing' is none"),
+            ({"name": "nothing"}, "no 'nothing'"),
         ):
             assert said in (await ada.client.ask("prompts/get", **wrong))["error"]["message"]
     async with wire(

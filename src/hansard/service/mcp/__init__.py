@@ -1,7 +1,6 @@
-"""The record and the team's shared state as an MCP server's tools.
+"""The record and the team's shared state as tools of an MCP server.
 
-It may touch `hansard.client` and what answers a hosted session's operations, and alone imports the
-`mcp` package (the extra `hansard[mcp]`). `sessions` are the runs that a client is at work in,
-`offers` the tools, made of the registry of operations and of few of its own, `server` the server
-over stdio, `http` over HTTP.
+Uses `hansard.client` and the operations of hosted sessions; the only importer of the `mcp` package
+(the extra `hansard[mcp]`). `sessions` holds the runs of a client, `offers` the tools, built from
+the registry of operations and a few of their own, `server` the server over stdio and HTTP.
 """

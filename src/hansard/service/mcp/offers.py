@@ -1,5 +1,6 @@
-"""The tools: one for each operation of a session in the registry, and few of their own for what a
-program does with a record. Each has a schema of what it takes and of what it gives.
+"""The tools: one for each operation of a session, and a few for operations of a record.
+
+Each has a schema of its arguments and of its result.
 
 Long because the tools are one list, each with its request and its answer.
 """
@@ -43,20 +44,20 @@ from hansard.service.operations import given, run
 
 # ------------------------------------------------------------ context of other harnesses
 #
-# A harness that keeps its own copy gives the `timestamp` of that copy: later changes by others are
+# A harness with a copy of its own passes the `timestamp` of that copy: later changes by others are
 # not overwritten. Changes go to the agent's own space, as one change.
 
 FILES_MAX = 200
-"""Files whose texts are fetched, the first by their paths; of others the paths alone."""
+"""Files whose texts are fetched, the first by path; of others only the paths."""
 
 CHARACTERS_MAX = 64 * 1024
-"""Of all texts that are fetched together."""
+"""Most characters of all fetched texts together."""
 
 TASKS_MAX = 20
-"""Past tasks, the newest first."""
+"""Past tasks that are returned, the newest first."""
 
 THEIRS_MAX = 2_000
-"""Characters of a text that stands there, in an error."""
+"""Characters of the present text in a conflict's message."""
 
 TASKS = """
 SELECT a.run, r.workflow, r.status, a.began_at FROM agents AS a JOIN runs AS r ON r.run = a.run
@@ -65,17 +66,20 @@ WHERE a.agent = $1 ORDER BY a.began_at DESC, a.run LIMIT $2
 
 
 class Fetch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What this agent is to know: its instructions (`user_preferences`, the nearest last), the runs
-    that it took part in (`past_tasks`), its files of memory. `timestamp` goes back with
-    update_context.
+    """Fetch this agent's context: its instructions, past runs and files of memory.
+
+    `user_preferences` are the instructions, the nearest last; `past_tasks` the runs that it took
+    part in. Pass `timestamp` back to update_context.
     """
 
     agent_id: str
 
 
 class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is to hold from now on. `files`: texts by their paths, null for a file that goes;
-    `user_preferences`: lines for the agent's own instructions, which stay what they are besides.
+    """The context from now on.
+
+    `files`: texts by path, null to delete a file; `user_preferences`: lines to add to the agent's
+    own instructions.
     """
 
     files: dict[str, str | None] = {}
@@ -83,9 +87,11 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Update(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Write to this agent's own memory, as one change. `timestamp` is that of the fetch_context
-    that `context` goes by: a file that somebody changed since is a conflict, and nothing is
-    written. incremental: files that are not named stay; full: of the agent's own they go.
+    """Write to this agent's own memory, as one change.
+
+    `timestamp` is that of the fetch_context that `context` is based on: if a file changed since,
+    that is a conflict, and nothing is written. incremental: files that are not named stay; full:
+    the agent's own ones are deleted.
     """
 
     agent_id: str
@@ -95,7 +101,11 @@ class Update(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ContextConflict(HansardError):
-    """A file was changed after the context was fetched; nothing was written."""
+    """A file was changed after the context was fetched.
+
+    State: nothing was written.
+    Remedy: call fetch_context again and decide.
+    """
 
     def __init__(self, path: str, author: str, at: str, theirs: str) -> None:
         super().__init__(
@@ -105,7 +115,7 @@ class ContextConflict(HansardError):
 
 
 async def fetched(sessions: Sessions, request: Fetch) -> tuple[Any, Work]:
-    """The context of the client's agent. Raises NotOffered for another's."""
+    """Return the context of the client's agent. Raises NotOffered for another's."""
     work = await _work_of(sessions, request.agent_id)
     now = datetime.now(UTC).isoformat()
     tasks = await _tasks(sessions, request.agent_id)
@@ -129,8 +139,9 @@ async def fetched(sessions: Sessions, request: Fetch) -> tuple[Any, Work]:
 
 
 async def updated(sessions: Sessions, request: Update) -> tuple[Any, Work]:
-    """Write the context: what became of each file. Raises NotOffered, BadValue, ContextConflict,
-    and as a change of memory.
+    """Write the context; return the result for each file.
+
+    Raises NotOffered, BadValue, ContextConflict, and as a change of memory.
     """
     work = await _work_of(sessions, request.agent_id)
     since = _time(request.timestamp)
@@ -175,7 +186,7 @@ async def updated(sessions: Sessions, request: Update) -> tuple[Any, Work]:
 
 
 async def _work_of(sessions: Sessions, agent: str) -> Work:
-    """The client's own run, where it is that agent. Raises NotOffered."""
+    """Return the client's own run, if it is that agent's. Raises NotOffered."""
     work = await sessions.own()
     mine = work.session.agent
     if agent != mine:
@@ -184,7 +195,7 @@ async def _work_of(sessions: Sessions, agent: str) -> Work:
 
 
 async def _tasks(sessions: Sessions, agent: str) -> list[dict[str, Any]]:
-    """The runs that it took part in; those of this connection where its role may not query."""
+    """Return the agent's runs; those of this connection if its role may not query."""
     try:
         rows = (await sessions.record.sql(TASKS, agent, TASKS_MAX)).rows
     except (NotOffered, RoleRefused):
@@ -197,7 +208,7 @@ async def _tasks(sessions: Sessions, agent: str) -> list[dict[str, Any]]:
 
 
 def _happened(path: str) -> bool:
-    """Whether it is made of what happened: nobody writes it."""
+    """Return whether a file is generated from runs, and never written."""
     return path.partition("/")[0] == RUNS
 
 
@@ -212,7 +223,7 @@ async def _standing(memory: Any, path: str, space: str) -> MemoryEntry | None:
 async def _demand_older(
     memory: Any, path: str, space: str, since: datetime, current: MemoryEntry | None
 ) -> None:
-    """Raise ContextConflict where somebody changed a file since, or it is gone since."""
+    """Raise ContextConflict if a file was changed or deleted since."""
     try:
         versions = await memory.history(path, space=space)
     except NotFound:
@@ -224,20 +235,20 @@ async def _demand_older(
 
 
 def _new_lines(text: str, lines: Sequence[str]) -> list[str]:
-    """What is to be remembered that the instructions do not say in these words yet."""
+    """Return the lines that the instructions do not contain yet."""
     existing = {each.removeprefix("- ").strip() for each in text.splitlines()}
     new = dict.fromkeys(" ".join(each.split()).removeprefix("- ") for each in lines)
     return [f"- {each}" for each in new if each and each not in existing]
 
 
 def _time(text: str) -> datetime:
-    """Raises BadValue."""
+    """Parse a timestamp. Raises BadValue."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        fact, remedy = f"{text!r:.80}", "give the timestamp that fetch_context gave"
+        fact, remedy = f"{text!r:.80}", "give the timestamp of fetch_context"
         raise BadValue("update_context(timestamp)", fact, remedy)
     return found
 
@@ -245,10 +256,10 @@ def _time(text: str) -> datetime:
 _log = logger(__name__)
 
 IN_RUN = ("facts", "board", "memory", "team")
-"""Groups of the registry that are asked of a session, and of which each operation is a tool."""
+"""Groups of session operations, each of which is a tool."""
 
 BLOCKS = {"board.transaction", "team.claimed"}
-"""Operations that begin a block, which a client of MCP has not."""
+"""Operations that begin a block, which an MCP client does not have."""
 
 READS = {
     "facts.checkpoint_data",
@@ -264,24 +275,22 @@ READS = {
 """Operations of a session that change nothing."""
 
 UNTOLD = {each for each in READS if each.startswith("facts.")}
-"""Of these the ones that leave nothing on record by themselves: they read what the agent itself
-said. That a client of MCP asked is a step.
-"""
+"""Those of them that record nothing themselves, since they read the agent's own data."""
 
 ANYTHING: dict[str, Any] = {}
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What is given: JSON, and where it stands.
+    """An answer: JSON, and its place on record.
 
     Attributes:
         result: The JSON.
-        work: The session in whose run it is on record.
-        replayable: Whether it stands on record or follows from that run alone, so that a replay of
-            the run gives it again; else it was read, as of a position.
-        position: What it was read as of, where the operation has one: a position of the log, for a
-            restricted agent the number of the newest event that its role is shown.
-        run: The run in whose record it stands, where no session does.
+        work: The session in whose run it is recorded.
+        replayable: True if it is recorded or follows from that run alone, so that a replay of the
+            run returns it again; else it was read, as of a position.
+        position: The position of the read, if any: of the log, or for a restricted agent the number
+            of the newest event that its role is shown.
+        run: The run in whose record it is, if no session is.
     """
 
     result: Any
@@ -295,14 +304,14 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """A tool.
 
     Attributes:
-        name: Its own.
-        does: What it says of itself.
-        takes: The JSON Schema of its arguments.
-        gives: That of `result`.
-        reads: Whether it changes nothing.
-        destroys: Whether it ends or removes what others may need.
-        in_run: Whether it is asked in a run that it names; else in the client's own.
-        answer: Answers a call. Raises CallerError and what the operation raises.
+        name: The tool's own name.
+        does: The description.
+        takes: The JSON Schema of the arguments.
+        gives: The JSON Schema of `result`.
+        reads: True if it changes nothing.
+        destroys: True if it ends or removes something that others may need.
+        in_run: True if it names a run; else it is called in the client's own.
+        answer: Answers a call. Raises CallerError and the operation's errors.
     """
 
     name: str
@@ -315,11 +324,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     answer: Callable[[Sessions, dict[str, Any]], Awaitable[Answer]]
 
 
-# ------------------------------------------------------------ of the registry
+# ------------------------------------------------------------ session operations
 
 
 def registered() -> Iterator[Offer]:
-    """A tool for each operation of a session."""
+    """Yield a tool for each operation of a session."""
     for each in operations.OPERATIONS.values():
         if each.group in IN_RUN and each.name not in BLOCKS:
             yield _offer(each)
@@ -358,7 +367,7 @@ def _offer(each: Operation) -> Offer:
 
 
 def _lists(value: Any) -> Any:
-    """A value as JSON has it: what is a tuple for a program of ours is a list for any other."""
+    """Return a value as JSON has it: tuples of a program are lists."""
     if isinstance(value, dict):
         return {name: _lists(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -367,7 +376,7 @@ def _lists(value: Any) -> Any:
 
 
 def _demanded(each: Operation, name: str) -> bool:
-    """Whether a client must give a field: of values by name none is none at all."""
+    """Return whether a field is required of a client; values by name are optional."""
     demanded = {field.name for field in msgspec.structs.fields(each.request) if field.required}
     hint = get_type_hints(each.request)[name]
     return name in demanded and each.fields[name] is not Kind.DATA and not _may_be_none(hint)
@@ -377,13 +386,13 @@ def _may_be_none(hint: Any) -> bool:
     return type(None) in typing.get_args(hint)
 
 
-RUN_ID = {"type": "string", "description": "The run, as start_run gave it."}
+RUN_ID = {"type": "string", "description": "The run, as returned by start_run."}
 
 
 def _run_of(where: str, inputs: dict[str, Any]) -> str:
     found = inputs.pop("run_id", None)
     if not isinstance(found, str) or not found:
-        raise BadValue(f"{where}(run_id)", f"{found!r:.80}", "give a run that start_run gave")
+        raise BadValue(f"{where}(run_id)", f"{found!r:.80}", "give a run_id of start_run")
     return found
 
 
@@ -392,7 +401,7 @@ def _shown(field: str) -> str:
 
 
 def _wired(each: Operation, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments as the registry reads them: a program's values in their own form."""
+    """Convert arguments to the registry's form: values of programs are encoded."""
     fields = {_shown(name): (name, kind) for name, kind in each.fields.items()}
     wired: dict[str, Any] = {"op": each.name}
     for name, value in inputs.items():
@@ -407,7 +416,7 @@ def _wired(each: Operation, inputs: dict[str, Any]) -> dict[str, Any]:
         else:
             wired[field] = value
     hints = get_type_hints(each.request)
-    for name, kind in each.fields.items():  # some have no default in a request of a program
+    for name, kind in each.fields.items():  # some have no default in a program's request
         if name not in wired and kind is Kind.DATA:
             wired[name] = {}
         elif name not in wired and kind is Kind.PLAIN and _may_be_none(hints[name]):
@@ -416,11 +425,11 @@ def _wired(each: Operation, inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _no_functions(name: str) -> Callable[..., Any]:
-    raise BadValue("resolve", f"{name!r:.80} is a function", "a client of MCP has none")
+    raise BadValue("resolve", f"{name!r:.80} is a function", "an MCP client has none")
 
 
 def _schema(each: Operation, name: str) -> dict[str, Any]:
-    """A field's JSON Schema."""
+    """Return a field's JSON Schema."""
     match each.fields[name]:
         case Kind.VALUE:
             return ANYTHING
@@ -436,12 +445,12 @@ TASK = {
     "type": "object",
     "properties": {"id": {"type": "string"}, "number": {"type": "integer"}},
     "required": ["id", "number"],
-    "description": "A task as team_claim gave it.",
+    "description": "A task as returned by team_claim.",
 }
 
 
 def _without(hint: Any) -> Any:
-    """A type without what only a program of ours can give."""
+    """Return a type without the alternatives that only a program can give."""
     if hint is Claim:
         return hint
     if typing.get_origin(hint) in (Union, types.UnionType):
@@ -450,7 +459,7 @@ def _without(hint: Any) -> Any:
             for one in typing.get_args(hint)
             if one not in (SecretName, Function, Raised)
         ]
-        return Union[tuple(kept)]  # noqa: UP007 -- of as many as there are
+        return Union[tuple(kept)]  # noqa: UP007 -- of a variable number
     if typing.get_origin(hint) is dict:
         return dict[str, str]
     return hint
@@ -461,7 +470,7 @@ def _plain(hint: Any) -> dict[str, Any]:
 
 
 def _whole(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema with what it refers to in its place: it becomes a part of another."""
+    """Return a schema with its references resolved, to become a part of another."""
     defined = schema.get("$defs", {})
 
     def filled(part: Any) -> Any:
@@ -478,7 +487,7 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _given_schema(result: Any) -> dict[str, Any]:
-    """The JSON Schema of a result, as `shapes.told` writes it and `shapes.back` reads it."""
+    """Return the JSON Schema of a result, in the form of `shapes`."""
     try:
         return _whole(msgspec.json.schema(result))
     except (TypeError, ValueError):
@@ -494,11 +503,11 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------ of their own
+# ------------------------------------------------------------ record operations
 
 
 class Begin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Begin a run of the record, as this client's agent; its id. Every other tool takes it."""
+    """Begin a run, as this client's agent; returns its id, which every other tool takes."""
 
     workflow: str = WORKFLOW
     labels: dict[str, str] = {}
@@ -510,16 +519,19 @@ class Begin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Go on with a run: this agent's newest checkpoint; where the role is not restricted also how
-    the run stands, its agents, and their steps in doubt.
+    """Resume a run; returns this agent's newest checkpoint.
+
+    If the role is not restricted it returns also the run's status, its agents, and their steps in
+    doubt.
     """
 
     run_id: str
 
 
 class Leave(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """End this agent's work in a run; with the last of its agents the run has ended. `error` says
-    that it failed, and why.
+    """End this agent's work in a run; the end of its last agent ends the run.
+
+    `error` marks it as failed, with the reason.
     """
 
     run_id: str
@@ -527,7 +539,10 @@ class Leave(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Begin a new run where another stood; its id. `at` is a point of it: agent@version, a time."""
+    """Begin a new run at a point of another; returns its id.
+
+    `at` is a point of it: agent@version, a time.
+    """
 
     run_id: str
     at: str | None = None
@@ -535,7 +550,7 @@ class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Put on record what this agent did elsewhere: a tool that it called, and what came of it."""
+    """Record what this agent did elsewhere: a tool that it called, and the result."""
 
     run_id: str
     tool: str
@@ -544,37 +559,33 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What this agent's role may see of a run; that it was served is on record."""
+    """View the part of a run that this agent's role may see; the view is recorded."""
 
     run_id: str
 
 
 class Runs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The runs, the newest first, at most 100."""
+    """List the runs, newest first, at most 100."""
 
     status: str | None = None
     workflow: str | None = None
 
 
 class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ask the record in SQL (DuckDB), read-only; at most 10,000 rows. `FROM catalog` lists the
-    tables.
-    """
+    """Query the record in SQL (DuckDB), read-only, up to 10,000 rows; `FROM catalog` lists it."""
 
     query: str
     parameters: list[str | float | int | bool | None] = []
 
 
 class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Explain a decision, by its id or address, or the one of a run; list those of a run with
-    several.
-    """
+    """Explain a decision, by its id or address; of a run, its only one, or list several."""
 
     decision: str
 
 
 class Compare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The arms of an experiment beside each other: verdict, differences, intervals, failures."""
+    """Compare the arms of an experiment: verdict, differences, intervals, failures."""
 
     experiment: str
     metric: str | None = None
@@ -587,26 +598,24 @@ class Compare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Caches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """List the action caches that the record keeps: versions, heals that nobody has looked at."""
+    """List the kept action caches: versions, and heals that nobody has reviewed."""
 
 
 class CacheLog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The versions of an action cache: who changed what, when and why."""
+    """List the versions of an action cache: who changed what, when and why."""
 
     name: str
 
 
 class Cache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An action cache that the record keeps, at a version, the newest without one: its entries, to
-    be done again.
-    """
+    """Read a kept action cache, by default its newest version: its entries, to be replayed."""
 
     name: str
     version: int | None = None
 
 
 class KeepCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Keep an action cache (`hansard.actions.v1`) by a name, as its next version: the number."""
+    """Keep an action cache (`hansard.actions.v1`) as a name's next version; returns its number."""
 
     name: str
     cache: dict[str, Any]
@@ -614,7 +623,7 @@ class KeepCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RevertCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Have an earlier version of an action cache be the next one: the number."""
+    """Add an earlier version of an action cache as the next one; returns the number."""
 
     name: str
     to: int
@@ -622,22 +631,25 @@ class RevertCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What went out of a run: each call of a model, a page or a tool that was made, in order, with
-    what it was given. Calls that your role is not shown are not among them.
+    """List the egress of a run: each executed call of a model, a page or a tool, in order.
+
+    Calls have their arguments; those that your role is not shown are omitted.
     """
 
     run_id: str
 
 
 class ListExperiences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """List the experiences that the record keeps: what runs of a kind of task taught, what each may
-    be used for, how its replays ended.
+    """List the kept experiences, each learned from runs of a kind of task.
+
+    Each has its permitted use, and how its replays ended.
     """
 
 
 class FindExperience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The experiences that fit a task, the best first, each with why. `address`: where it is done,
-    or a host.
+    """Find the experiences that fit a task, the best first, each with the reasons.
+
+    `address`: the place of the task, or a host.
     """
 
     task: str = ""
@@ -648,8 +660,9 @@ class FindExperience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReadExperience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The files of an experience, at a version, the newest without one: SKILL.md has its plan in
-    words, checks.json its check functions.
+    """Read the files of an experience, by default of its newest version.
+
+    SKILL.md has its plan in words, checks.json its check functions.
     """
 
     name: str
@@ -657,7 +670,7 @@ class ReadExperience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LookAtCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """State that the versions of an action cache up to one were looked at, and may stand."""
+    """Record that the versions of an action cache up to one were reviewed."""
 
     name: str
     version: int | None = None
@@ -691,7 +704,7 @@ async def _resume(sessions: Sessions, request: Resume) -> Answer:
     newest = await work.session.latest_checkpoint()
     checkpoint = None if newest is None else msgspec.json.decode(await shapes.told(newest))
     content: dict[str, Any] = {"run_id": work.session.run, "checkpoint": checkpoint}
-    with contextlib.suppress(NotOffered):  # a restricted agent is told of its own work alone
+    with contextlib.suppress(NotOffered):  # a restricted agent learns only of its own work
         view = await sessions.record.state(request.run_id)
         content["status"] = view.life.status.value
         content["agents"] = {
@@ -790,7 +803,7 @@ async def _cache(sessions: Sessions, request: Cache) -> Answer:
 
 
 async def _demand_cache(sessions: Sessions, name: str) -> None:
-    """Have a cache count as shown; a restricted client's service does that itself."""
+    """Count a cache as shown; for a restricted client the service does that."""
     await sessions.demand(permits.actions())
     if sessions.workspace is not None:
         found = await artifacts.read(sessions.workspace, ACTIONS, name)
@@ -805,8 +818,10 @@ async def _state(
     *arguments: object,
     because: str,
 ) -> Answer:
-    """State something of an action cache: the version that it is at then. A trusted client states
-    it as its own session, with the label of that; a restricted one's service knows both.
+    """Record a statement about an action cache; return the version that it is at then.
+
+    A trusted client states it as its own session, with its label; a restricted one's service knows
+    both.
     """
     for need in (permits.actions(), permits.states(tag)):
         await sessions.demand(need)
@@ -862,7 +877,7 @@ async def _find_experience(sessions: Sessions, request: FindExperience) -> Answe
 
 
 async def _demand_all_experiences(sessions: Sessions) -> None:
-    """Of a trusted client, whose tables are the record's own; a restricted one has its role's."""
+    """Check the permission of a trusted client, whose tables are the record's own."""
     await sessions.demand(permits.experiences())
 
 
@@ -877,12 +892,12 @@ async def _experience(sessions: Sessions, request: ReadExperience) -> Answer:
 
 
 def lines(found: Any) -> list[Any]:
-    """The lines that `--json` prints of an answer."""
+    """Return the lines that `--json` prints of an answer."""
     return [_json(line) for line in found.lines()]
 
 
 def _json(found: Any) -> Any:
-    """As JSON says it; what it cannot say, as a text."""
+    """Convert a value to JSON types; others become texts."""
     return msgspec.json.decode(msgspec.json.encode(found, enc_hook=str))
 
 
@@ -894,7 +909,7 @@ class _Own(msgspec.Struct, frozen=True):
     destroys: bool = False
     in_run: bool = True
     untold: bool = False
-    steps: bool = False  # what it does are steps by themselves
+    steps: bool = False  # its actions are steps themselves
 
 
 OBJECT, ARRAY = {"type": "object"}, {"type": "array"}
@@ -925,11 +940,11 @@ OWN: dict[str, _Own] = {
     "fetch_context": _Own(Fetch, _fetch, OBJECT, reads=True, in_run=False, steps=True),
     "update_context": _Own(Update, _update, OBJECT, in_run=False, steps=True),
 }
-"""Tools that the registry has not for a session: what a program does with a record."""
+"""Tools for operations of a record, which are not in the registry of a session."""
 
 
 def own() -> Iterator[Offer]:
-    """The tools of their own."""
+    """Yield the tools of `OWN`."""
     for name, each in OWN.items():
         found = _whole(msgspec.json.schema(each.request))
         does = " ".join((each.request.__doc__ or "").split())
@@ -966,7 +981,7 @@ def _answering(name: str, each: _Own) -> Callable[[Sessions, dict[str, Any]], Aw
 async def in_own_run(
     sessions: Sessions, name: str, request: dict[str, Any], reads: Callable[[], Awaitable[Answer]]
 ) -> Answer:
-    """What is read and names no run of this client's, as a step of its own run."""
+    """Record a read that names no run as a step of the client's own run."""
     return await as_step(sessions, await sessions.own(), name, request, reads)
 
 
@@ -977,9 +992,7 @@ async def as_step(
     request: dict[str, Any],
     reads: Callable[[], Awaitable[Answer]],
 ) -> Answer:
-    """What is read, as a step: on record are what was asked, and how many bytes it was answered
-    with.
-    """
+    """Record a read as a step: the request, and the number of bytes of the answer."""
     spec = operation(f"mcp:{name}", "asked", kind="resource")
     answers: list[Answer] = []
 
@@ -995,15 +1008,16 @@ async def as_step(
 
 
 class NotAnswered(Exception):
-    """A request that was refused before anything of it was on record, and why."""
+    """A request that was refused before anything of it was recorded, and why."""
 
 
 async def refused(
     sessions: Sessions, method: str, request: dict[str, Any], why: str
 ) -> Work | None:
-    """A request that was refused, as a failed step: in the run that it names where the client is at
-    work there, else in the client's own, which is given; None where the role does not allow even
-    that, or it cannot be recorded.
+    """Record a refused request as a failed step; return the session.
+
+    It is in the run that it names if the client works there, else in the client's own. None if the
+    role does not allow even that, or it cannot be recorded.
     """
 
     def fails(request_: Any) -> None:

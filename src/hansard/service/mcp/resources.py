@@ -1,12 +1,11 @@
 """Resources and prompts of the record, and completion of their arguments.
 
 run://RUN/trace             its steps, as `hansard run trace --json` prints them
-run://RUN/state[?at=POINT]  its whole state, now or at a point
-run://RUN/view[?role=ROLE]  what this client's role may see of it, or another whose view it may
-board://RUN/KEY             an entry of its shared state
-task://RUN/ID               a task of its team
-decision://ID               why something was decided
-memory://PATH               a file of memory, as this client's agent sees it
+run://RUN/state[?at=POINT]  its whole state, now or at a point run://RUN/view[?role=ROLE]  the view
+of this client's role, or of another that it may see board://RUN/KEY             an entry of its
+shared state task://RUN/ID               a task of its team decision://ID               the
+explanation of a decision memory://PATH               a file of memory, as this client's agent sees
+it
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from hansard.service.mcp.sessions import Sessions
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """What a prompt is given; all of them must be."""
+    """An argument of a prompt; all are required."""
 
     name: str
     does: str
@@ -62,18 +61,18 @@ PROMPTS = {
     for each in (
         Prompt(
             "take_up",
-            "Go on with a run that stood still or died, without doing anything twice.",
+            "Resume a run that stopped or died, without doing anything twice.",
             (RUN,),
-            "Take up run {run_id} with resume_run. Read run://{run_id}/trace and the "
+            "Resume run {run_id} with resume_run. Read run://{run_id}/trace and the "
             "messages (context), then team_tasks and board_keys: say in three sentences "
             "what was done, what is under way and what is in doubt. A step in doubt may "
             "have happened: ask a person before you do it again. Then claim the next task "
-            "(team_claim) and go on; say with checkpoint how far you are.",
+            "(team_claim) and continue; record your progress with checkpoint.",
         ),
         Prompt(
             "hand_over",
-            "Leave a run in a state that another agent can go on from.",
-            (RUN, Argument("to", "The agent or role that goes on.")),
+            "Leave a run in a state from which another agent can continue.",
+            (RUN, Argument("to", "The agent or role that continues.")),
             "Hand run {run_id} over to {to}. Complete or give back the tasks that you hold "
             "(team_tasks), put what you found on the board (board_put), say what you "
             "decided and why (decide), and save a checkpoint. Then call hand_off with a "
@@ -84,46 +83,45 @@ PROMPTS = {
             "explain",
             "Explain a decision from what is on record, and from nothing else.",
             (Argument("decision", "The id or address of a decision, or a run."),),
-            "Ask why about {decision}. Explain in plain words what was asked, what was "
-            "chosen, from which inputs, what else could have been chosen and how near it "
-            "was, and what the agent did not know. Give the address of each event that you "
-            "rest on. Where the record does not say something, say that it does not.",
+            "Call why on {decision}. Explain in plain words the question, the selected "
+            "alternative, its inputs, the other alternatives and how close they were, and "
+            "what the agent did not know. Give the address of each event that you rely on. "
+            "If the record does not say something, say so.",
         ),
         Prompt(
             "compare",
             "Say what an experiment has shown, and what it has not.",
             (Argument("experiment", "The experiment."),),
-            "Ask compare about experiment {experiment}. Give the verdict as it is given "
-            "there, with the difference, its interval and the number of tasks; say whether "
-            "the plan stood before the data, and what would change it (missing trials, "
+            "Call compare on experiment {experiment}. Give its verdict unchanged, with the "
+            "difference, its interval and the number of tasks; say whether the plan was "
+            "registered before the data, and what would change the verdict (missing trials, "
             "looks, metrics without a direction). Do not call anything better that the "
             "verdict does not.",
         ),
         Prompt(
             REMEMBER,
             "Have this agent remember something from now on (/remember).",
-            (RUN, Argument("what", "What is to hold from now on.")),
-            "/remember {what}\n\nPut these words of mine on record as they stand, with message in "
-            "run {run_id} (role user, content beginning with /remember). Then look with "
-            "memory_search and memory_entry whether it is said already, or the contrary is. If "
-            "not, say it as one general rule with memory_remember; what is how to do a certain "
-            "thing belongs into a file under skills/ (memory_create), not into the instructions. "
-            "If it contradicts what stands there, change that (memory_edit) rather than adding "
-            "to it. A person may be asked before it is written: wait for that, and say what came "
-            "of it.",
+            (RUN, Argument("what", "The rule to remember.")),
+            "/remember {what}\n\nRecord these words of mine unchanged, with message in run "
+            "{run_id} (role user, content beginning with /remember). Then check with memory_search "
+            "and memory_entry whether memory already contains it, or the contrary. If not, add it "
+            "as one general rule with memory_remember; instructions for a certain task belong "
+            "in a file under skills/ (memory_create). If it contradicts a present rule, change "
+            "that one (memory_edit) instead of adding another. A person may have to approve the "
+            "change: wait for that, and report the result.",
         ),
     )
 }
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """A prompt with what was given.
+    """A prompt with its arguments filled in.
 
     Attributes:
-        does: What it is for.
-        text: What is said to the model.
-        answer: Where it stands that it was asked for; None of the server's own.
-        reference: Which version it is, of one on record.
+        does: Its purpose.
+        text: The text for the model.
+        answer: The answer on record; None for the server's own prompts.
+        reference: The version of a prompt on record.
     """
 
     does: str
@@ -133,7 +131,7 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 async def list_prompts(sessions: Sessions) -> list[Prompt]:
-    """The server's own prompts, and those on record that the client's role may see."""
+    """List the server's own prompts, and those on record that the client's role may see."""
 
     async def reads() -> Answer:
         await sessions.demand(permits.prompts())
@@ -145,7 +143,7 @@ async def list_prompts(sessions: Sessions) -> list[Prompt]:
 
     try:
         content = (await in_own_run(sessions, "prompts/list", {}, reads)).result
-    except (NotOffered, RoleRefused):  # it may not see prompts, or not even ask
+    except (NotOffered, RoleRefused):  # its role may not see prompts, or not even request them
         content = []
     return [
         *PROMPTS.values(),
@@ -158,13 +156,14 @@ async def list_prompts(sessions: Sessions) -> list[Prompt]:
 
 def _on_record(name: str, version: int, because: str, variables: tuple[str, ...]) -> Prompt:
     does = f"Version {version} of prompt {name}" + (f": {because}" if because else ", on record.")
-    arguments = tuple(Argument(each, f"What stands for {{{each}}}.") for each in variables)
+    arguments = tuple(Argument(each, f"The value of {{{each}}}.") for each in variables)
     return Prompt(f"{name}@{version}" if name in PROMPTS else name, does, arguments, "")
 
 
 async def get_prompt(sessions: Sessions, name: str, given: Mapping[str, str]) -> Filled:
-    """A prompt and its text with what is given; of one on record it is on record that it was asked
-    for. Raises BadValue, Refused.
+    """Return a prompt's text with its arguments; the request for one on record is recorded.
+
+    Raises BadValue, Refused.
     """
     if name in PROMPTS:
         return _filled(PROMPTS[name], given)
@@ -180,9 +179,9 @@ async def get_prompt(sessions: Sessions, name: str, given: Mapping[str, str]) ->
         answer = await in_own_run(
             sessions, "prompts/get", {"name": name, "arguments": {**given}}, reads
         )
-    except (NotFound, BadName, NotOffered, RoleRefused):  # what may not be seen is none
+    except (NotFound, BadName, NotOffered, RoleRefused):  # a hidden prompt does not exist for it
         remedy = f"{nearest(name, PROMPTS)}there are {', '.join(PROMPTS)}, and those on record"
-        raise BadValue("prompt", f"{name!r:.80} is none", remedy) from None
+        raise BadValue("prompt", f"there is no {name!r:.80}", remedy) from None
     content: dict[str, Any] = answer.result
     does = f"Prompt {content['reference']} of the record."
     return Filled(does, content["text"], answer, content["reference"])
@@ -192,21 +191,21 @@ def _filled(found: Prompt, given: Mapping[str, str]) -> Filled:
     names = [each.name for each in found.arguments]
     for each in [*names, *given]:
         if each not in names or not given.get(each):
-            fact = f"{each!r:.80} is " + ("not given" if each in names else "none of its arguments")
+            fact = f"{each!r:.80} is " + ("missing" if each in names else "not an argument")
             raise BadValue(f"prompt {found.name}", fact, f"give {', '.join(names)}")
     return Filled(found.does, found.text.format(**given))
 
 
 LISTED_MAX = 50
-"""Runs whose traces are listed, the newest first; any other is read by its address."""
+"""Newest runs whose traces are listed; others are read by address."""
 
 
 FILES_MAX = 200
-"""Files of memory that are listed, by their paths; any other is read by its address."""
+"""Files of memory that are listed, by path; others are read by address."""
 
 
 class Template(msgspec.Struct, frozen=True):
-    """An address with names in braces, what is there, and whether word is given when it changes."""
+    """An address with names in braces, its description, and whether changes are notified."""
 
     uri: str
     name: str
@@ -220,27 +219,29 @@ TEMPLATES = (
     Template(
         "run://{run}/view{?role}",
         "view",
-        "What its role sees, or one whose view it may see.",
+        "The view of its role, or of another that it may see.",
     ),
     Template("board://{run}/{+key}", "board", "An entry of a run's shared state."),
     Template("task://{run}/{task}", "task", "A task of a run's team.", changes=False),
-    Template("memory://{+path}", "memory", "A file of this agent's memory, as it stands."),
+    Template("memory://{+path}", "memory", "A file of this agent's memory."),
     Template(
         "decision://{id}",
         "decision",
-        "Why something was decided, from what, by whom.",
+        "The explanation of a decision: its inputs, reasons and author.",
         changes=False,
     ),
 )
 
 
 FIXED = {each.name for each in TEMPLATES if not each.changes}
-"""Kinds of which no word is given."""
+"""Kinds without change notifications."""
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a URI names: one of `TEMPLATES` by its name, of a run or decision, a key (of a task its
-    id, of memory its path), a point, a role that is not the client's own.
+    """The parts of a resource's URI.
+
+    `kind` is the name of one of `TEMPLATES`, `of` a run or decision, `key` a key (of a task its id,
+    of memory its path), `at` a point, `role` a role that is not the client's own.
     """
 
     kind: str
@@ -251,14 +252,15 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def changes(self) -> bool:
-        """Whether it is told when what stands there became another: not of what stands at a point,
-        or in an answer, nor of what another role sees.
+        """True if changes are notified.
+
+        Not so for the state at a point, an answer, or the view of another role.
         """
         return self.kind not in FIXED and self.at is None and self.role is None
 
     @classmethod
     def read(cls, uri: str) -> Address:
-        """Of a URI. Raises BadValue for one that is no resource's."""
+        """Parse a URI. Raises BadValue for one that is not a resource's."""
         parts = urlsplit(uri)
         where, path = unquote(parts.netloc), unquote(parts.path.removeprefix("/"))
         if where and parts.scheme == "memory":
@@ -278,7 +280,7 @@ class Address(msgspec.Struct, frozen=True):
 async def read(
     sessions: Sessions, uri: str, address: Address, request: str = "resources/read"
 ) -> Answer:
-    """What stands at an address, and the work in whose run it is on record that it was asked.
+    """Read an address; return the content and the session in whose run the request is recorded.
 
     Raises NotOffered, and as the session's operations.
     """
@@ -332,14 +334,14 @@ async def _seen_by(sessions: Sessions, address: Address) -> Answer:
 
 
 def _workspace(sessions: Sessions) -> Any:
-    """What the record stands on. Raises NotOffered for a restricted agent."""
+    """Return the record's workspace. Raises NotOffered for a restricted agent."""
     if sessions.workspace is None:
-        raise NotOffered("the whole of a run", "read run://RUN/view, which its role may see")
+        raise NotOffered("the whole of a run", "read run://RUN/view")
     return sessions.workspace
 
 
 def mime_of(uri: str) -> str:
-    """What stands at an address: JSON, or a file of memory as it is."""
+    """Return the MIME type of an address: JSON, or that of a file of memory."""
     if urlsplit(uri).scheme != "memory":
         return "application/json"
     return {"md": "text/markdown", "json": "application/json"}.get(
@@ -348,7 +350,7 @@ def mime_of(uri: str) -> str:
 
 
 async def list_files(sessions: Sessions) -> list[Template]:
-    """The first files of the agent's memory, by their paths. Raises RoleRefused."""
+    """List the first files of the agent's memory, by path. Raises RoleRefused."""
     work = await sessions.own()
     async with sessions.at_work(work):
         found = await work.session.memory.ls()
@@ -359,8 +361,9 @@ async def list_files(sessions: Sessions) -> list[Template]:
 
 
 async def list_traces(sessions: Sessions) -> list[Template]:
-    """The newest runs' traces. Raises NotOffered for a restricted agent, whose role may not even
-    ask RoleRefused.
+    """List the newest runs' traces.
+
+    Raises NotOffered for a restricted agent, and RoleRefused if its role may not even request it.
     """
 
     async def reads() -> Answer:
@@ -385,7 +388,7 @@ async def list_traces(sessions: Sessions) -> list[Template]:
 # Values come from the client's own sessions, and from SQL as its role is answered.
 
 VALUES_MAX = 100
-"""As many as the protocol allows in an answer."""
+"""Most values of an answer, as the protocol allows."""
 
 RUNS = "SELECT run FROM runs WHERE starts_with(run, $1) ORDER BY started_at DESC, run"
 DECISIONS = """
@@ -403,27 +406,27 @@ WHERE run = $2 AND starts_with(point, $1) ORDER BY ALL
 """
 KEYS = "SELECT DISTINCT key FROM board WHERE run = $2 AND starts_with(key, $1) ORDER BY ALL"
 TASKS = "SELECT task FROM tasks WHERE run = $2 AND starts_with(task, $1) ORDER BY ALL"
-"""What begins with $1; in the run $2."""
+"""Values that begin with $1, in the run $2."""
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """What may be meant, at most `VALUES_MAX`, and whether there is more."""
+    """Possible values, at most `VALUES_MAX`, and whether there are more."""
 
     values: list[str]
     has_more: bool
 
 
 Source = Callable[[Sessions, str, str], Awaitable[list[str]]]
-"""Gives what begins so, in a run ("" for none): one more than `VALUES_MAX` where there is more."""
+"""Returns the values with a prefix, in a run ("" for none): at most `VALUES_MAX` + 1."""
 
 
 async def complete(
     sessions: Sessions, ref: str, argument: str, begun: str, known: Mapping[str, str]
 ) -> Offered:
-    """What may be meant by an argument that begins so.
+    """Return the possible values of an argument with a prefix.
 
-    ref: A prompt's name, or an address as it is listed. known: What the other arguments are.
-    Raises BadValue for what is no argument of either.
+    `ref` is a prompt's name, or an address as listed; `known` are the other arguments. Raises
+    BadValue for an unknown argument.
     """
     source = _source(ref, argument)
     run = known.get("run") or known.get("run_id") or ""
@@ -433,11 +436,11 @@ async def complete(
         return Answer(await source(sessions, begun, run), replayable=False)
 
     try:
-        if source is _files:  # which is a step by itself
+        if source is _files:  # a step itself
             found = await source(sessions, begun, run)
         else:
             found = (await in_own_run(sessions, "completion/complete", request, reads)).result
-    except (NotOffered, RoleRefused):  # it may not even ask
+    except (NotOffered, RoleRefused):  # its role may not even request it
         found = []
     return Offered(found[:VALUES_MAX], len(found) > VALUES_MAX)
 
@@ -451,10 +454,10 @@ def _source(ref: str, argument: str) -> Source:
         sources = OF_PROMPTS
         named = [each.name for each in PROMPTS[ref].arguments]
     else:
-        return _nothing  # of a prompt on record: its variables may be anything
+        return _nothing  # a prompt on record: its variables may be anything
     if argument not in named:
         remedy = f"{nearest(argument, named)}give one of {', '.join(named)}"
-        raise BadValue(ref, f"{argument!r:.80} is none of its arguments", remedy)
+        raise BadValue(ref, f"{argument!r:.80} is not one of its arguments", remedy)
     return sources.get(argument, _nothing)
 
 
@@ -498,8 +501,9 @@ async def _in_run(
     statement: str,
     reads: Callable[[Any], Awaitable[list[str]]],
 ) -> list[str]:
-    """As the session in that run sees it, where the client is at work there; else by SQL: to be
-    offered something joins no run.
+    """Return values as the client's session in that run sees them; without a session by SQL.
+
+    Completion joins no run.
     """
     work = sessions.under_way(run, in_run=True)
     if work is None:
@@ -518,7 +522,7 @@ async def _files(sessions: Sessions, begun: str, run: str) -> list[str]:
 
 
 async def _points(sessions: Sessions, begun: str, run: str) -> list[str]:
-    if sessions.workspace is None:  # it is not told versions
+    if sessions.workspace is None:  # a restricted agent does not see versions
         return []
     return await _from(POINTS)(sessions, begun, run)
 
@@ -542,7 +546,7 @@ OF_ADDRESSES: dict[str, Source] = {
     "path": _files,
     "id": _from(DECISIONS),
 }
-"""Where what is offered comes from, by the names in an address."""
+"""Sources of values by the names in an address."""
 
 OF_PROMPTS: dict[str, Source] = {
     "run_id": _runs,
@@ -550,4 +554,4 @@ OF_PROMPTS: dict[str, Source] = {
     "experiment": _from(EXPERIMENTS),
     "decision": _from(DECISIONS),
 }
-"""The same, by the names of the arguments of the server's own prompts."""
+"""Sources of values by the arguments of the server's own prompts."""

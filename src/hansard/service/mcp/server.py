@@ -64,13 +64,15 @@ from hansard.service.mcp.updates import WATCHED_MAX, PromptUpdates, Updates
 # ------------------------------------------------------------ progress
 
 FIRST_S, GROWTH, MOST_S = 1.0, 2, 5.0
-"""After so many seconds the first word comes, each next one after twice as long, and never later
-than the last says: a client that gives up on a silent call commonly waits for a minute.
+"""Seconds until the first progress report, growth of the pauses after it, and longest pause.
+
+A client that gives up on a silent call commonly waits for a minute.
 """
 
 Report = Callable[[float, float | None, str], Awaitable[None]]
-"""Is given the seconds since the call began, how many it may take at most, where that was said, and
-what it waits for.
+"""Sends a progress report.
+
+Takes the seconds since the call began, the most that it may take, if known, and what it waits for.
 """
 
 _log = logger(__name__)
@@ -80,7 +82,7 @@ _log = logger(__name__)
 async def reporting(
     sessions: Sessions, name: str, arguments: Mapping[str, Any], report: Report | None
 ) -> AsyncGenerator[None]:
-    """Report while what is inside goes on; without `report` nobody asked."""
+    """Report progress while the block runs; without `report` none was requested."""
     if report is None:
         yield
         return
@@ -105,12 +107,12 @@ async def _telling(
             passed_s = round(time.monotonic() - began_s, 3)
             total_s = float(most) if isinstance(most, int | float) and most >= passed_s else None
             await report(passed_s, total_s, what)
-        except Exception as error:  # noqa: BLE001 -- the call goes on whether or not it is told of
-            _log.debug("no word of a call", call=name, **unexpected(error))
+        except Exception as error:  # noqa: BLE001 -- the call continues without reports
+            _log.debug("cannot report progress", call=name, **unexpected(error))
 
 
 async def _awaited(sessions: Sessions, name: str, arguments: Mapping[str, Any]) -> str:
-    """What a call waits for: an answer of a person's, what it names, or its own work."""
+    """Describe what a call waits for: a person's approval, its arguments, or its own work."""
     work = sessions.under_way(arguments.get("run_id"), in_run=True)
     if work is not None and sessions.workspace is not None:
         for each in await listed(sessions.workspace, [work.session.run]):
@@ -128,10 +130,10 @@ T = TypeVar("T")
 JSON = "application/json"
 
 PATH = "/mcp"
-"""Where it is asked over HTTP."""
+"""Path of the server over HTTP."""
 
 WATCHED = "hansard/watched"
-"""Under which a connection keeps what it is subscribed to."""
+"""Key of a connection's subscriptions in its state."""
 
 
 INSTRUCTIONS = {
@@ -139,23 +141,24 @@ INSTRUCTIONS = {
     "the other tools.",
     "board_put": "Share state with the run's other agents with {board_put}.",
     "team_claim": "Take tasks with {team_claim}.",
-    "memory_remember": "Keep what is to hold in later runs with {memory_remember}.",
+    "memory_remember": "Remember rules for later runs with {memory_remember}.",
     "decide": "Record decisions with {decide}.",
     "checkpoint": "Record progress with {checkpoint}.",
-    "sql": "Query what others did with {sql}.",
+    "sql": "Query the record of all agents with {sql}.",
 }
-"""What a client is told about the tools that it is offered."""
+"""Instructions for a client about the tools that it is offered."""
 
 
 class _Server(Server[Any]):
-    """Says which of its lists it tells of when they change: in either era that of prompts. The
-    tools are always the same; of resources a client lists what it wants to read.
+    """A server that declares which of its lists notify of changes: in either era only prompts.
+
+    The tools never change; of resources a client lists what it wants to read.
     """
 
     def get_capabilities(
         self, notification_options: NotificationOptions | None = None, *given: Any, **named: Any
     ) -> types.ServerCapabilities:
-        """As the SDK's, which since 2026-07-28 says of each list that it is told of."""
+        """Return the SDK's capabilities, which since 2026-07-28 declare each list that notifies."""
         options = notification_options or NotificationOptions(prompts_changed=True)
         found = super().get_capabilities(options, *given, **named)
         lists = {
@@ -168,13 +171,13 @@ class _Server(Server[Any]):
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *given: Any, **named: Any
     ) -> InitializationOptions:
-        """As the SDK's."""
+        """Return the SDK's options, with notifications of prompts."""
         options = notification_options or NotificationOptions(prompts_changed=True)
         return super().create_initialization_options(options, *given, **named)
 
 
 def serving(sessions: Sessions) -> tuple[Server[Any], _Subscriptions]:
-    """A server of the record, for one client, and what that client watches."""
+    """Build a server of the record for one client; return it and the client's subscriptions."""
     watched = _Subscriptions(sessions)
     tools = offers(sessions.tools, sessions.prefix)
     requests = _Requests(sessions, tools, watched)
@@ -201,7 +204,7 @@ def serving(sessions: Sessions) -> tuple[Server[Any], _Subscriptions]:
 
 
 class _Requests:
-    """What a client asks, answered in its sessions."""
+    """The requests of a client, answered in its sessions."""
 
     def __init__(
         self, sessions: Sessions, tools: Mapping[str, Offer], watched: _Subscriptions
@@ -217,14 +220,14 @@ class _Requests:
     async def list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        """The tools; they do not change."""
+        """List the tools; they do not change."""
         del context, params
         return self._listed
 
     async def call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        """What a tool gives, or why it is refused."""
+        """Call a tool; return its result, or why it is refused."""
         offer = self._tools.get(params.name)
         arguments = params.arguments or {}
         if offer is None:
@@ -237,8 +240,9 @@ class _Requests:
     async def list_resources(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        """The newest runs' traces, but for a restricted agent, who knows the runs it was told; and
-        the files of the agent's memory.
+        """List the newest runs' traces, and the files of the agent's memory.
+
+        A restricted agent gets no traces; it knows the runs that it was given.
         """
         del context, params
         found: list[resources.Template] = []
@@ -260,7 +264,7 @@ class _Requests:
     async def read_resource(
         self, context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        """What stands at an address."""
+        """Read an address."""
         uri = str(params.uri)
         try:
             async with reporting(self._sessions, "resources/read", {}, _report(context)):
@@ -277,8 +281,9 @@ class _Requests:
     async def list_prompts(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        """The server's own, and those on record that the client's role may see. A client of 2025
-        is told from then on when they change.
+        """List the server's own prompts, and those on record that the client's role may see.
+
+        A client of 2025 is notified of changes from then on.
         """
         del params
         if context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
@@ -302,7 +307,7 @@ class _Requests:
     async def get_prompt(
         self, context: ServerRequestContext[Any], params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
-        """A prompt's text with what is given."""
+        """Return a prompt's text with its arguments."""
         del context
         found = await self._answered(
             resources.get_prompt(self._sessions, params.name, params.arguments or {})
@@ -320,7 +325,7 @@ class _Requests:
     async def complete(
         self, context: ServerRequestContext[Any], params: types.CompleteRequestParams
     ) -> types.CompleteResult:
-        """What may be meant by an argument that begins so."""
+        """Return the possible values of an argument with a prefix."""
         del context
         ref = params.ref.name if isinstance(params.ref, types.PromptReference) else params.ref.uri
         known = params.context.arguments if params.context is not None else None
@@ -333,7 +338,7 @@ class _Requests:
         return types.CompleteResult(completion=completion_)
 
     async def _answered(self, request: Awaitable[T]) -> T:
-        """What is asked comes to, or its error as the protocol's."""
+        """Await a request; convert its errors to the protocol's."""
         try:
             return await request
         except HansardError as error:
@@ -342,8 +347,10 @@ class _Requests:
 
 
 class _Subscriptions:
-    """What a client watches: each connection of 2025 by its subscriptions, which end with it; a
-    client of 2026-07-28 by streams that it listens to, which end when it closes them.
+    """The subscriptions of a client.
+
+    A connection of 2025 has subscriptions that end with it; a client of 2026-07-28 listens to
+    streams, which end when it closes them.
     """
 
     def __init__(self, sessions: Sessions) -> None:
@@ -354,12 +361,12 @@ class _Subscriptions:
         self.prompts = PromptUpdates(sessions, lambda: self._bus.publish(PromptsListChanged()))
 
     async def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching."""
         await self.prompts.close()
         await self.updates.close()
 
     def _subscriber(self, context: ServerRequestContext[Any]) -> _Subscriber:
-        """A connection of 2025 as one that is told."""
+        """Return the subscriber of a connection of 2025."""
         connection = context.session._connection  # noqa: SLF001 -- the SDK has no other way to what lasts as long as the client
         subscriber = connection.state.get(WATCHED)
         if not isinstance(subscriber, _Subscriber):
@@ -368,13 +375,13 @@ class _Subscriptions:
         return subscriber
 
     async def lists(self, context: ServerRequestContext[Any]) -> None:
-        """Have a connection told when the list of prompts that it asks for changes."""
+        """Notify a connection of changes of the list of prompts."""
         await self._subscriber(context).list_prompts()
 
     async def subscribe(
         self, context: ServerRequestContext[Any], params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
-        """Have a connection told of an address."""
+        """Notify a connection of changes of an address."""
         try:
             await self._subscriber(context).add(str(params.uri))
         except HansardError as error:
@@ -385,15 +392,16 @@ class _Subscriptions:
     async def unsubscribe(
         self, context: ServerRequestContext[Any], params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
-        """Have it told no more."""
+        """End the notifications of an address."""
         self._subscriber(context).remove(str(params.uri))
         return types.EmptyResult()
 
     async def listen(
         self, context: ServerRequestContext[Any], params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """A stream of what changes at the addresses that it names, and of the list of prompts where
-        it asks for that; other lists never change.
+        """Stream changes of the named addresses, and of the list of prompts if requested.
+
+        Other lists never change.
         """
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         with contextlib.ExitStack() as held:
@@ -416,8 +424,10 @@ class _Subscriptions:
 
 
 class _Subscriber:
-    """A connection of 2025 and the addresses that it subscribed to. It is told of each in its own
-    time: one that does not read waits by itself, with one cue an address.
+    """A connection of 2025 and the addresses that it subscribed to.
+
+    Each is notified at its own pace: one that does not read delays only itself, with one cue per
+    address.
     """
 
     def __init__(
@@ -434,7 +444,7 @@ class _Subscriber:
         self._sending = asyncio.create_task(self._send())
 
     async def add(self, uri: str) -> None:
-        """Subscribe; again is nothing new. Raises as `Updates.hold`."""
+        """Subscribe; a second time has no effect. Raises as `Updates.hold`."""
         if uri in self._uris:
             return
         self._uris.add(uri)
@@ -445,11 +455,11 @@ class _Subscriber:
             raise
         if uri in self._uris:
             self._held.add(uri)
-        else:  # it left, or unsubscribed, meanwhile
+        else:  # it left or unsubscribed in the meantime
             self._updates.release(uri)
 
     async def list_prompts(self) -> None:
-        """Be told of them from now on."""
+        """Subscribe to the list of prompts."""
         if not self._lists:
             self._lists = True
             await self._prompts.hold()
@@ -464,7 +474,7 @@ class _Subscriber:
                 self._updates.release(uri)
 
     async def close(self) -> None:
-        """The client has left."""
+        """End all subscriptions of a client that has left."""
         self._leave()
         self._sending.cancel()
         for uri in list(self._uris):
@@ -494,7 +504,7 @@ class _Subscriber:
 
 
 def _report(context: ServerRequestContext[Any]) -> Report | None:
-    """How a client is told of a request's progress; None of one who did not ask to be."""
+    """Return the function that reports a request's progress; None if not requested."""
     if "progress_token" not in (context.meta or {}):
         return None
     return context.session.report_progress
@@ -503,8 +513,9 @@ def _report(context: ServerRequestContext[Any]) -> Report | None:
 async def _set_level(
     context: ServerRequestContext[Any], params: types.SetLevelRequestParams
 ) -> types.EmptyResult:
-    """Accept a level, which clients of 2025 may send: what fails is told in its own answer, so that
-    no message of a log is ever sent.
+    """Accept a log level, which clients of 2025 may send.
+
+    Errors are in the answers, so no log message is ever sent.
     """
     del context, params
     return types.EmptyResult()
@@ -537,9 +548,10 @@ async def serve_stdio(sessions: Sessions) -> None:
 
 @contextlib.asynccontextmanager
 async def app_of(sessions: Sessions, sessions_max: int) -> AsyncGenerator[Starlette]:
-    """Serve one client over streamable HTTP, both eras of it, while this is open, in at most
-    `sessions_max` sessions of the protocol. The caller has checked `Host` and `Origin`; the SDK's
-    own check compares prefixes (`127.0.0.1:1@evil`).
+    """Serve one client over streamable HTTP, in both eras, while this is open.
+
+    It has at most `sessions_max` sessions of the protocol. The caller has checked `Host` and
+    `Origin`; the SDK's own check compares prefixes (`127.0.0.1:1@evil`).
     """
     server, watched = serving(sessions)
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
@@ -583,17 +595,17 @@ async def _called(
     except HansardError as error:
         sessions.note(error)
         why = for_client(str(error), names)
-    except Exception as error:  # noqa: BLE001 -- a client is told that it failed, the log where
+    except Exception as error:  # noqa: BLE001 -- the client gets the failure, the log its place
         _log.warning("a tool failed", tool=offer.name, **unexpected(error))
-        why = f"{offer.name} failed: the server's own log says where"
+        why = f"{offer.name} failed: see the server's log"
     work = sessions.under_way(arguments.get("run_id"), in_run=offer.in_run)
-    if work is None or (work is before and work.point == point):  # it left nothing on record
+    if work is None or (work is before and work.point == point):  # nothing was recorded
         work = await _noted(sessions, offer.name, arguments, why) or work
     return _refused(why, work)
 
 
 async def _noted(sessions: Sessions, name: str, arguments: dict[str, Any], why: str) -> Work | None:
-    """Put a call on record that was refused before anything of it was."""
+    """Record a call that was refused before anything of it was recorded."""
     return await refused(sessions, "tools/call", {"name": name, "arguments": arguments}, why)
 
 
@@ -608,7 +620,7 @@ def _result(answer: Answer) -> types.CallToolResult:
 
 
 def _meta(answer: Answer) -> dict[str, Any]:
-    """Where a result stands, and whether it can be had from there again."""
+    """Return the place of a result on record, and whether a replay returns it again."""
     work = answer.work
     meta = {
         "hansard/run": answer.run if work is None else work.session.run,
@@ -627,22 +639,23 @@ def _refused(why: str, work: Work | None) -> types.CallToolResult:
 
 # ------------------------------------------------------------ over HTTP
 #
-# The bearer token of a request decides the agent and the role. Work that an agent began is its own,
+# The bearer token of a request determines the agent and the role. An agent's sessions are its own,
 # over any number of connections.
 
 TOKEN_LENGTH_MIN = 16
-"""Shortest token, in characters: one that can be guessed is none."""
+"""Shortest token, in characters: a shorter one can be guessed."""
 
 SESSIONS_MAX, SESSIONS_OF_TOKEN_MAX = 1_000, 100
-"""Open sessions of the protocol in all, shared out evenly, and of a token; for one more the session
-that was idle longest ends.
+"""Open sessions of the protocol: in all, shared out evenly, and of one token.
+
+For one more the session that was idle longest ends.
 """
 
 BUSY_MAX = 10
-"""So many more may be open while all of a token's sessions wait for answers; then one gets 503."""
+"""Further sessions of a token while all of its sessions wait for answers; then one gets 503."""
 
 ENDED_MAX = 1_000
-"""Sessions of a token that were ended for others; their clients learn why."""
+"""Ended sessions of a token that are remembered; their clients learn why they ended."""
 
 SESSION = "mcp-session-id"
 """Header of the transport."""
@@ -654,20 +667,20 @@ UNKNOWN = (
 
 
 class Client(msgspec.Struct, frozen=True):
-    """Who may ask: by which token, and the sessions that are this agent's."""
+    """A client: its token, and the sessions of its agent."""
 
     token: str
     sessions: Sessions
 
 
 REVOKED = (
-    "this token may have expired or been revoked: ask the person who gave it for a new one "
-    "(hansard credentials ROLE), and the operator of this server to use that file"
+    "this token may have expired or been revoked: get a new one (hansard credentials ROLE), and "
+    "have the operator of this server use its file"
 )
 
 
 class _Session(msgspec.Struct):
-    """A session of the protocol: when it was last used, and its requests without an answer yet."""
+    """A session of the protocol: the time of its last use, and its number of open requests."""
 
     used_s: float
     open: int = 0
@@ -684,12 +697,12 @@ class _Served:
         self._ended: dict[str, None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; where it opens a session too many, end the one that is idle longest."""
+        """Answer a request; if it opens a session too many, end the one that was idle longest."""
         name = Request(scope).headers.get(SESSION, "")
         if name in self._ended:
             message = (
                 f"this session has ended: its token had more than {self._max} sessions, and this "
-                "one was idle longest; begin another with initialize"
+                "one was idle longest; open another with initialize"
             )
             await refuse(HTTPStatus.NOT_FOUND, message)(scope, receive, send)
             return
@@ -730,8 +743,9 @@ class _Served:
 
 
 class _Door:
-    """Hands each request to the server of its token. One whose token the service refuses meanwhile
-    is answered 401, too, where its answer has not begun.
+    """Passes each request to the server of its token.
+
+    If the service refuses the token in the meantime, and the answer has not begun, it is 401.
     """
 
     def __init__(self, servers: Mapping[bytes, _Served], hosts: Collection[str]) -> None:
@@ -763,7 +777,7 @@ class _Door:
 async def serve_http(
     clients: Sequence[Client], address: ListenAddress, announce: Callable[[str], None]
 ) -> None:
-    """Serve until it is cancelled; `notify` is called with the URL once it listens.
+    """Serve until cancelled; `announce` is called with the URL once the server listens.
 
     Raises BadValue.
     """
@@ -791,5 +805,5 @@ async def _servers(clients: Sequence[Client]) -> AsyncGenerator[dict[bytes, _Ser
 
 
 def _digest(token: bytes) -> bytes:
-    """A token is looked up by its digest, so that how long that takes tells nothing of it."""
+    """Return a token's digest, by which it is looked up in a time independent of the token."""
     return hashlib.sha256(token).digest()

@@ -1,4 +1,4 @@
-"""Which tools a client is offered, under which names, and what is said of their parameters."""
+"""The tools that a client is offered, their names, and descriptions of their parameters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "experiences": ("list_experiences", "find_experience", "experience"),
     "harness": ("fetch_context", "update_context"),
 }
-"""Groups by their names. `board`, `team` and `memory` are besides those the tools that begin so."""
+"""Groups by name. `board`, `team` and `memory` are groups of the tools with that prefix."""
 
 PREFIXED = ("board", "team", "memory")
 
@@ -70,7 +70,7 @@ def chosen(selection: Sequence[str], known: Iterable[str]) -> list[str]:
 def prefixed(prefix: str, name: str) -> str:
     """Return a tool's name under a prefix. Raises BadValue for a prefix that is no name."""
     if prefix and not _PREFIX.fullmatch(prefix):
-        fact = f"{prefix!r:.80} is no prefix of tools"
+        fact = f"{prefix!r:.80} is not a valid prefix"
         raise BadValue("--prefix", fact, "give lower-case letters, digits and _")
     return f"{prefix}_{name}" if prefix else name
 
@@ -88,7 +88,7 @@ REWORDED = {
     r"\bsession\.(board|team|memory)\.(\w+)(?:\(\))?": r"\1_\2",
     r"\b(board|team|memory)\.(?=(\w+)\()(\w+)": r"\1_\3",
 }
-"""How errors name methods and commands, and the tools that do the same."""
+"""Methods and commands in errors, and the tools that do the same."""
 
 
 def for_client(text: str, names: Mapping[str, str]) -> str:
@@ -104,9 +104,9 @@ def _offered(tool: str, names: Mapping[str, str], found: re.Match[str]) -> str:
 
 
 PARAMETERS: dict[str, str] = {
-    "action_cache.name": "Name of the action cache, as list_action_caches gives it.",
+    "action_cache.name": "Name of the action cache, as in list_action_caches.",
     "agent": "Name of the agent; omit it to address any agent of the role.",
-    "agent_id": "Name of this client's own agent, as start_run gave it.",
+    "agent_id": "Name of this client's own agent, as returned by start_run.",
     "all_pairs": "Compare every pair of arms, not only each with the baseline.",
     "alternatives": "The options that were considered and not selected.",
     "amount": "Whole number to add; negative to subtract.",
@@ -114,28 +114,28 @@ PARAMETERS: dict[str, str] = {
     "arm": "Arm of the experiment that this run belongs to.",
     "at": "A point in time: agent@version or an ISO 8601 time. Omit it for now.",
     "baseline": "Arm that the others are compared with.",
-    "because": "Reason, for whoever reads the record later.",
+    "because": "Reason, for readers of the record.",
     "budget": "Most characters of the returned text.",
     "by": "Label or column by which the results are split.",
     "cache": "The cache, an object of the format hansard.actions.v1.",
-    "change": "Id of the change, as memory_history gives it.",
+    "change": "Id of the change, as in memory_history.",
     "checkpoint.name": "Name of the stage, such as 'drafted'.",
-    "checkpoint_data.name": "Name that the checkpoint was stated under.",
+    "checkpoint_data.name": "Name of the checkpoint.",
     "confidence": "Confidence in the decision, from 0 to 1.",
     "content": "Content of the message: a text, or any JSON value.",
-    "context": "What is to hold: files by path, and lines of preferences.",
+    "context": "The new context: files by path, and lines of preferences.",
     "conversation": "Id of the conversation that the run continues.",
-    "data": "Values of this stage, by name; checkpoint_data gives them back.",
+    "data": "Values of this stage, by name; checkpoint_data returns them.",
     "decision": "Id or decision:// address of a decision; a run's id for all of its decisions.",
-    "effects": "shadow: effects of the fork are withheld; live: they are made.",
-    "error": "What went wrong; empty where nothing did.",
+    "effects": "shadow: effects of the fork are withheld; live: they happen.",
+    "error": "The reason of the failure; empty if there was none.",
     "expected": "Version that the key must be at, or 'any'. By default the one last seen.",
-    "experience.name": "Name of the experience, as list_experiences gives it.",
+    "experience.name": "Name of the experience, as in list_experiences.",
     "experiment": "Name of the experiment.",
     "fields": "Further fields of the message in the provider's form, by name.",
-    "find_experience.address": "URL or host where the task is done.",
+    "find_experience.address": "URL or host of the task.",
     "find_experience.task": "The task, in words.",
-    "find_experience.tools": "Names of the tools that are at hand.",
+    "find_experience.tools": "Names of the available tools.",
     "folder": "Folder whose files are listed; empty for all.",
     "glob": "Pattern of paths that are searched, such as skills/**.",
     "higher_is_better": "Metrics of which more is better.",
@@ -147,32 +147,32 @@ PARAMETERS: dict[str, str] = {
     "lease_s": "Seconds that the task stays claimed unless it is extended.",
     "limit": "Most results.",
     "line": "Number of the line after which the text is inserted; 0 for the start.",
-    "link": "Path that the file is a link to, in place of a text.",
+    "link": "Path that the file links to, instead of a text.",
     "lower_is_better": "Metrics of which less is better.",
     "merge": "max, min (numbers or texts), or union (objects).",
     "metric": "Metric to compare; omit it for all.",
     "missing": "How trials without a result count.",
-    "name": "Name of the action cache, as list_action_caches gives it.",
-    "new": "Text that takes the old one's place.",
+    "name": "Name of the action cache, as in list_action_caches.",
+    "new": "Text that replaces the old one.",
     "old": "Text to replace, exactly; it must occur once in the file.",
-    "operation": "What was done with it, such as read or write.",
+    "operation": "The kind of use, such as read or write.",
     "ops": "The changes, in order.",
     "parameters": "Values for $1, $2 and so on, in order.",
     "path": "Path of the file, such as skills/review/SKILL.md.",
     "memory_glob.pattern": "Glob pattern of paths, such as skills/**.",
     "memory_grep.pattern": "Regular expression (RE2).",
-    "memory_search.question": "What is looked for, in words.",
-    "payload": "What the receiver needs to go on, any JSON value.",
+    "memory_search.question": "Search text, in words.",
+    "payload": "Data that the receiver needs to continue, any JSON value.",
     "query": "A DuckDB SELECT statement.",
-    "question": "What had to be decided, as a question.",
-    "resolve": "If another wrote first: 'last writer' replaces, 'merge' unites objects.",
+    "question": "The question that was decided.",
+    "resolve": "On a conflict: 'last writer' replaces, 'merge' unites objects.",
     "result": "The result, any JSON value.",
     "retired": "Include experiences that were retired.",
     "role": "Name of the role; omit it for any.",
-    "message.role": "Who speaks.",
-    "run_id": "The run, as start_run gave it.",
+    "message.role": "Role of the author.",
+    "run_id": "The run, as returned by start_run.",
     "selected": "The option that was selected.",
-    "sources": "Addresses of what the text is based on.",
+    "sources": "Addresses of the sources of the text.",
     "space": "Memory space, such as org or agent/NAME; omit it for the agent's own.",
     "status": "Only runs with this status, such as running, completed or failed.",
     "sync_type": "incremental: files that are not named stay; full: the agent's own are deleted.",
@@ -182,14 +182,14 @@ PARAMETERS: dict[str, str] = {
     "team_wait_for.task": "Id of the task to wait for.",
     "team_wait_for.key": "Key of the shared state to wait for.",
     "text": "The text.",
-    "threshold": "Value that the confidence was held against.",
+    "threshold": "Least confidence required.",
     "timeout_s": "Most seconds to wait.",
-    "timestamp": "The timestamp that fetch_context gave.",
-    "title": "What the task is, in a line.",
+    "timestamp": "The timestamp returned by fetch_context.",
+    "title": "The task, in one line.",
     "to": "Name of the agent or role.",
     "memory_rename.to": "New path of the file.",
     "revert_actions.to": "Version that becomes the newest again.",
-    "tokens": "Tokens that the message takes, where known.",
+    "tokens": "Number of tokens of the message, if known.",
     "tool": "Name of the tool that was called.",
     "trial": "Number of the trial, from 0.",
     "ttl_s": "Seconds after which the key expires.",
@@ -198,8 +198,8 @@ PARAMETERS: dict[str, str] = {
     "version": "Version; omit it for the newest.",
     "waits_for": "Ids of tasks that must be completed first.",
     "waits_for_roles": "Roles whose tasks must all be completed first.",
-    "what": "What is to be done, any JSON value.",
-    "with": "What the next agent needs to go on, any JSON value.",
+    "what": "Details of the task, any JSON value.",
+    "with": "Data that the next agent needs, any JSON value.",
     "workflow": "Name of the workflow.",
 }
 """Descriptions by `tool.parameter`, or by the parameter where all tools mean the same."""

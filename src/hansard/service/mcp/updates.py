@@ -1,9 +1,9 @@
 """Change notifications for watched addresses and for prompts.
 
 For a trusted client the log is followed: each commit that concerns a watched address is a cue. For
-a restricted client its service is asked now and then for the run as its role sees it, and a
-difference is a cue. A cue says only that an address changed; cues close together are one. Nothing
-is sent about what the client may not read, nor about what its own agent only read.
+a restricted client its service is polled for the run as its role sees it, and a difference is a
+cue. A cue says only that an address changed; cues close together are merged. Nothing is sent about
+data that the client may not read, nor about reads by its own agent.
 """
 
 from __future__ import annotations
@@ -37,35 +37,34 @@ from hansard.service.mcp.resources import Address
 from hansard.service.mcp.sessions import Sessions, Work
 
 WATCHED_MAX = 100
-"""Most subscriptions that one client holds, over all its connections."""
+"""Most subscriptions of one client, over all its connections."""
 
 QUIET_S = 0.25
-"""So long after a cue nothing is told, in seconds: what changes meanwhile is the next cue."""
+"""Pause after a cue, in seconds: changes in it become the next cue."""
 
 REST = 4
-"""So many times as long as it took to look, nothing is looked at: it takes a fifth of the time."""
+"""Pause after a check as a multiple of its duration: checks take a fifth of the time."""
 
 POLL_S_MIN, POLL_S_MAX, POLL_GROWTH = 2.0, 30.0, 1.5
-"""So many seconds after a change a service is asked for a run that is watched, then less and less
-often; that a view was served is on record each time.
+"""Seconds between two polls of a service: shortest, after a change; longest; and the growth.
+
+Each served view is recorded.
 """
 
 AGAIN_S = 5.0
-"""After so many seconds a log is followed again that could not be, an address looked at."""
+"""Seconds after which following a log or checking an address is retried."""
 
 LOOKED_AT = ("memory", "view")
-"""Kinds of addresses of which only a look says whether they are others than they were."""
+"""Kinds of addresses that must be read to find out whether they changed."""
 
 READING = frozenset({"board", "resource", "team", "view"})
-"""Kinds of steps in which an agent reads the record, where their effects are `pure`."""
+"""Kinds of steps in which an agent reads the record, if their effects are `pure`."""
 
 _log = logger(__name__)
 
 
 class _Watched(msgspec.Struct):
-    """An address that is watched: in which session, by how many, since which position, and what
-    was seen there.
-    """
+    """A watched address: its session, number of holders, first position, and last state."""
 
     uri: str
     address: Address
@@ -75,7 +74,7 @@ class _Watched(msgspec.Struct):
     seen: bytes = b""
 
     def concerns(self, stored: Stored) -> bool:
-        """Whether a commit may have changed what stands there."""
+        """Return whether a commit may have changed the address."""
         run, stream = self.address.of, stored.stream
         if stored.position <= self.since:
             return False
@@ -89,20 +88,20 @@ class _Watched(msgspec.Struct):
         if run_of(stream) != run:
             return False
         if isinstance(stream, KeyStream) and stream.key.startswith(VIEWS):
-            return False  # that it was looked at changes nothing
+            return False  # serving a view changes nothing
         own = isinstance(stream, AgentStream) and stream.agent == self.work.session.agent
         return not own or not all(_reads((e.type, e.data) for e in stored.commit.events))
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """What a role is shown of a run, and the label of it."""
+    """The part of a run that a role is shown, and its label."""
 
     lines: list[Line]
     label: Label | None = None
 
 
 def _reads(events: Iterable[tuple[str, msgspec.Raw]]) -> list[bool]:
-    """Of each of an agent's events, whether it only says that the agent read the record."""
+    """Return for each of an agent's events whether it only records a read by the agent."""
     found: list[bool] = []
     steps: set[object] = set()
     for tag, data in events:
@@ -120,12 +119,13 @@ def _reads(events: Iterable[tuple[str, msgspec.Raw]]) -> list[bool]:
 
 
 class Watcher:
-    """Looks for changes while somebody watches: follows the log, or asks a restricted client's
-    service. What a commit concerns, and what is sent, its subclasses say.
+    """Watches for changes: follows the log, or polls a restricted client's service.
+
+    Subclasses define what a commit concerns, and what is sent.
     """
 
     kind: Kind | None = None
-    """The streams that are followed; None for all."""
+    """The streams to follow; None for all."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -134,7 +134,7 @@ class Watcher:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching."""
         ended = self._end()
         await asyncio.gather(*ended, return_exceptions=True)
 
@@ -153,7 +153,7 @@ class Watcher:
         return ended
 
     async def _following(self, after: int) -> None:
-        """Note what commits concern, until it is cancelled."""
+        """Note the commits of the log, until cancelled."""
         while True:
             try:
                 following = self._sessions.workspace.log.follow(after, of=self.kind)
@@ -161,12 +161,12 @@ class Watcher:
                     async for stored in commits:
                         after = stored.position
                         self._note(stored)
-            except Exception as error:  # noqa: BLE001 -- a client must not wait in vain
-                _log.warning("the log is not followed", again_s=AGAIN_S, **unexpected(error))
+            except Exception as error:  # noqa: BLE001 -- keep following after any error
+                _log.warning("cannot follow the log", again_s=AGAIN_S, **unexpected(error))
             await asyncio.sleep(AGAIN_S)
 
     async def _telling(self) -> None:
-        """Send what changed, with pauses, until it is cancelled."""
+        """Send changes, with pauses, until cancelled."""
         while True:
             await self._cue.wait()
             self._cue.clear()
@@ -175,26 +175,26 @@ class Watcher:
             await asyncio.sleep(max(QUIET_S, REST * (time.monotonic() - began_s)))
 
     async def _asking(self) -> None:
-        """Ask a restricted client's service, until it is cancelled."""
+        """Poll a restricted client's service, until cancelled."""
         raise NotImplementedError
 
     def _note(self, stored: Stored) -> None:
-        """Set the cue if a commit concerns what is watched."""
+        """Set the cue if a commit concerns a watched address."""
         raise NotImplementedError
 
     async def _tell(self) -> int:
-        """Send what changed and may be read; how many notifications."""
+        """Send the changes that may be read; return the number of notifications."""
         raise NotImplementedError
 
     def _again(self) -> None:
-        """Look once more later: what was asked has not answered."""
+        """Schedule another check, after a request without an answer."""
         asyncio.get_running_loop().call_later(AGAIN_S, self._cue.set)
 
 
 class Updates(Watcher):
     """Addresses that one client watches, over all its connections.
 
-    notify: Is given an address to be read again.
+    `notify` is called with an address that should be read again.
     """
 
     def __init__(self, sessions: Sessions, notify: Callable[[str], Awaitable[None]]) -> None:
@@ -204,8 +204,10 @@ class Updates(Watcher):
         self._changed: dict[str, None] = {}
 
     async def hold(self, uri: str) -> None:
-        """Watch an address from now on. It is read once, so that who may not read it is refused in
-        the same words. Raises BadValue, Refused, and as `resources.read`.
+        """Watch an address from now on.
+
+        It is read once, so that a client that may not read it is refused in the same words. Raises
+        BadValue, Refused, and as `resources.read`.
         """
         address = Address.read(uri)
         if not address.changes:
@@ -233,7 +235,7 @@ class Updates(Watcher):
                 self._begin(new.since)
 
     def release(self, uri: str) -> None:
-        """Watch an address no more for one who did."""
+        """Stop watching an address for one holder."""
         each = self._watched.get(uri)
         if each is None:
             return
@@ -255,7 +257,7 @@ class Updates(Watcher):
             self._cue.set()
 
     async def _asking(self) -> None:
-        """Ask a restricted client's service, until it is cancelled."""
+        """Poll a restricted client's service, until cancelled."""
         pause_s = POLL_S_MIN
         while True:
             before = len(self._watched)
@@ -266,22 +268,22 @@ class Updates(Watcher):
             pause_s = min(pause_s * POLL_GROWTH, POLL_S_MAX) if quiet else POLL_S_MIN
 
     async def _tell(self) -> int:
-        """Tell of each address that changed and may be read; of how many."""
+        """Notify of each address that changed and may be read; return how many."""
         changed, self._changed = self._changed, {}
         known: dict[str, _Shown] = {}
         count = 0
         for each in [self._watched[uri] for uri in changed if uri in self._watched]:
             try:
                 news = await self._is_news(each, known)
-            except HansardError as error:  # who is refused, or cannot ask now, is told nothing
+            except HansardError as error:  # refused or unreachable: no notification
                 self._sessions.note(error)
-                _log.debug("a watched address was not looked at", **unexpected(error))
+                _log.debug("cannot check a watched address", **unexpected(error))
                 if isinstance(error, BusError) and not isinstance(error, NotFound):
-                    self._changed[each.uri] = None  # the broker has not answered: again
+                    self._changed[each.uri] = None  # the broker has not answered: retry
                     self._again()
                 continue
-            except Exception as error:  # noqa: BLE001 -- the other addresses are told of
-                _log.warning("a watched address was not looked at", **unexpected(error))
+            except Exception as error:  # noqa: BLE001 -- the other addresses are still checked
+                _log.warning("cannot check a watched address", **unexpected(error))
                 continue
             if news and each.uri in self._watched:
                 count += 1
@@ -289,7 +291,7 @@ class Updates(Watcher):
         return count
 
     async def _is_news(self, each: _Watched, known: dict[str, _Shown]) -> bool:
-        """Whether the client may know that something is another than it was."""
+        """Return whether an address changed in a way that the client may know."""
         if each.address.kind in LOOKED_AT or self._sessions.workspace is None:
             before, each.seen = each.seen, await self._sight(each, known)
             is_mine = each.address.kind == "view" and self._sessions.workspace is not None
@@ -304,11 +306,11 @@ class Updates(Watcher):
         state = await engine.boards.state(KeyStream(each.address.of, each.address.key))
         cleared = state.label is None or state.label.flows_to(await engine.clearances.mine())
         if cleared:
-            engine.ledger.shown(state.label)  # that it changed is news of it
+            engine.ledger.shown(state.label)  # the notification itself reveals it
         return cleared
 
     async def _sight(self, each: _Watched, known: dict[str, _Shown]) -> bytes:
-        """A digest of what the role sees at an address, less what its own agent read."""
+        """Return a digest of what the role sees at an address, without reads of its own agent."""
         if each.address.kind == "memory":
             return await self._file(each)
         run = each.address.of
@@ -326,7 +328,7 @@ class Updates(Watcher):
         return digest.digest()
 
     async def _file(self, each: _Watched) -> bytes:
-        """Which text a file of memory holds, of which space; nothing where there is none."""
+        """Return the space and digest of a file of memory; empty if it does not exist."""
         each.work = await self._sessions.of(each.work.session.run)
         async with self._sessions.at_work(each.work):
             try:
@@ -336,7 +338,7 @@ class Updates(Watcher):
         return f"{found.space} {found.digest}".encode()
 
     async def _shown(self, each: _Watched) -> _Shown:
-        """What the role is shown of a run."""
+        """Return the part of a run that the role is shown."""
         if self._sessions.workspace is None:
             return _Shown((await self._sessions.record.view(each.address.of)).events)
         role = each.work.session.engine.stream.role
@@ -347,13 +349,13 @@ class Updates(Watcher):
 # ------------------------------------------------------------ prompts
 
 Seen = dict[str, tuple[Any, ...]]
-"""Of each prompt what a list says of it."""
+"""The listed fields of each prompt."""
 
 
 class PromptUpdates(Watcher):
     """Watches the prompts while a client is to be notified.
 
-    notify: Is called when they are to be listed again.
+    `notify` is called when they should be listed again.
     """
 
     kind = Kind(KIND)
@@ -366,7 +368,7 @@ class PromptUpdates(Watcher):
         self._moved = set[str]()
 
     async def hold(self) -> None:
-        """Watch from now on, for one more."""
+        """Watch from now on, for one more holder."""
         async with self._beginning:
             self._holders += 1
             if not self._tasks:
@@ -376,7 +378,7 @@ class PromptUpdates(Watcher):
                 self._begin(after)
 
     def release(self) -> None:
-        """Watch no more for one who did."""
+        """Stop watching for one holder."""
         self._holders -= 1
         if not self._holders:
             self._end()
@@ -396,11 +398,11 @@ class PromptUpdates(Watcher):
         moved, self._moved = self._moved, set()
         try:
             before, self._seen = self._seen, await self._sight()
-        except HansardError as error:  # a client that cannot ask now is not notified
+        except HansardError as error:  # unreachable: no notification
             self._sessions.note(error)
             self._moved |= moved
             self._again()
-            _log.debug("the prompts were not looked at", **unexpected(error))
+            _log.debug("cannot check the prompts", **unexpected(error))
             return 0
         if self._seen == before and not moved & self._seen.keys():
             return 0
@@ -408,7 +410,7 @@ class PromptUpdates(Watcher):
         return 1
 
     async def _sight(self) -> Seen:
-        """The prompts that the client may see; none where it may see none."""
+        """Return the prompts that the client may see; empty if it may see none."""
         try:
             await self._sessions.demand(permits.prompts())
             found = await self._sessions.record.prompts()
