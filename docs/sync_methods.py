@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 -- the site loads it as a file
-"""For the reference of the Python API: a method of the sync client is shown as the async one is."""
+"""For the reference of the Python API: show a method of the sync client as its async twin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import griffe
 
-SYNC = ("sync", "on_portal", "sync_block", "portal_block")
+SYNC = ("sync", "on_portal", "sync_block", "portal_block", "waits")
 
 
 class SyncMethods(griffe.Extension):
@@ -23,7 +23,8 @@ class SyncMethods(griffe.Extension):
             call = held.value if isinstance(held, griffe.Attribute) else call
             if isinstance(call, griffe.ExprCall) and str(call.function) in SYNC:
                 owner, _, name = str(call.arguments[0]).partition(".")
-                method = copy.copy(module[owner][name])
+                found = module[owner].all_members[name]
+                method = copy.copy(found.final_target if found.is_alias else found)
                 method.labels = method.labels - {"async"}
                 method.parent = parent
                 parent.members[attribute.name] = method
