@@ -66,7 +66,7 @@ from hansard.domain.steps import (
     Withheld,
 )
 from hansard.domain.team.task import TaskAdded, TaskState, TaskStatus, TeamState
-from hansard.inspect.audit import Audited, Group, Looked
+from hansard.inspect.audit import Audited, CheckedTopic, Group
 from hansard.inspect.savings import Saved, Savings, SavingsAnswer
 from hansard.inspect.what_left import SentOut
 from hansard.operations.reports import AuditOptions, AuditReport, DecisionList, DecisionReport
@@ -96,6 +96,7 @@ __all__ = [
     "BoardState",
     "BudgetOptions",
     "Chain",
+    "CheckedTopic",
     "Checkpoint",
     "CheckpointSaved",
     "CommonRecord",
@@ -117,7 +118,6 @@ __all__ = [
     "Join",
     "KeyStream",
     "ListedApproval",
-    "Looked",
     "Mail",
     "MessageAdded",
     "Moment",

@@ -12,7 +12,7 @@ import pytest
 import hansard
 from hansard import cli
 from hansard._version import __version__
-from hansard.cli import hoisted, main
+from hansard.cli import hoist_global_options, main
 from hansard.cli._reference import reference
 from tests.cli.support import Call, Runs, environment
 from tests.faults._warm import python
@@ -191,7 +191,7 @@ def test_the_version(call: Call):
 )
 def test_global_options_may_stand_anywhere(typed: list[str], understood: list[str]):
     """But not after `--`, where everything is the command's."""
-    assert hoisted(typed) == understood
+    assert hoist_global_options(typed) == understood
 
 
 def test_a_wrong_option_is_told(call: Call):

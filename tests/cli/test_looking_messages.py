@@ -170,7 +170,7 @@ def test_a_summary_says_what_it_stands_for(call: Call, record: hansard.Record):
     summary = lines[0]
     assert (summary["messages"], summary["message"]["content"]) == (2, "2 things")
     _, *lines = call("run", "context", "late", "--all", "--json").lines
-    said = [line["said"]["message"]["content"] for line in lines if line["kind"] == "compacted"]
+    said = [line["original"]["message"]["content"] for line in lines if line["kind"] == "compacted"]
     assert said == [
         "2 things",
         "hello, how are you today?",

@@ -44,7 +44,7 @@ NEAR, NEAREST_MAX = 0.75, 3
 
 VALUED = {"--workspace", "-w", "--data-dir", "--nats", "--durability", "--replicas"}
 FLAGS = {"--debug"}
-"""Global options with and without a value; `hoisted` moves them to the front."""
+"""Global options with and without a value; `hoist_global_options` moves them to the front."""
 
 SECTIONS = {
     "Run": ("up", "demo", "run", "agent", "demonstrate", "mcp", "approvals", "savings"),
@@ -276,7 +276,7 @@ class Root(Group):
                 )
 
 
-class Later(TyperCommand):
+class LazyCommand(TyperCommand):
     """Command whose module is imported when it is called or when its own help is requested."""
 
     def __init__(self, path: str, help_: str) -> None:
@@ -355,7 +355,7 @@ def _globals(
     GlobalOptions.debug = debug
 
 
-def hoisted(arguments: list[str]) -> list[str]:
+def hoist_global_options(arguments: list[str]) -> list[str]:
     """Return the arguments with the global options first, so that a user may give them anywhere."""
     front: list[str] = []
     rest: list[str] = []
@@ -384,7 +384,7 @@ def command() -> Any:
         within.commands[name] = (
             Group(name=path, help=help_, no_args_is_help=True, rich_markup_mode=None)
             if path in GROUPS
-            else Later(path, help_)
+            else LazyCommand(path, help_)
         )
     return root
 
@@ -394,7 +394,7 @@ def main() -> None:
 
     Imported objects are never freed: collecting garbage among them makes `hansard runs` take 1.31
     times as much processor time (467 against 357 ms). Garbage that a command makes is collected
-    (`Later`).
+    (`LazyCommand`).
     """
     gc.disable()
     try:
@@ -408,12 +408,12 @@ def run_line() -> None:
     code = ERROR
     _prepare_output()
     try:
-        command()(args=hoisted(sys.argv[1:]), prog_name="hansard")
+        command()(args=hoist_global_options(sys.argv[1:]), prog_name="hansard")
     except HansardError as error:
-        _tell(error)
+        _print_error(error)
     except KeyboardInterrupt as error:
         code = INTERRUPTED
-        _tell_notes(error)
+        _print_notes(error)
     except (MemoryError, RuntimeError) as error:
         limit = reached_limit(error)
         if limit is None:
@@ -524,7 +524,7 @@ def _failed_by(error: OSError) -> int:
     return ERROR
 
 
-def _tell(error: HansardError) -> None:
+def _print_error(error: HansardError) -> None:
     """Print an error as fact, value and remedy; with --debug, print the traceback first."""
     from hansard.inspect.answer import masked, plain_text
 
@@ -534,8 +534,8 @@ def _tell(error: HansardError) -> None:
         traceback.print_exception(error)
     fact = reached_limit(error) or plain_text(masked(str(error)), lines=True)
     sys.stderr.write(f"error: {fact}\n")
-    _tell_notes(error)
+    _print_notes(error)
 
 
-def _tell_notes(error: BaseException) -> None:
+def _print_notes(error: BaseException) -> None:
     sys.stderr.writelines(f"{note}\n" for note in getattr(error, "__notes__", ()))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hansard.agents.policy import approvals as asked
+from hansard.agents.policy import approvals as requests
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
@@ -93,7 +93,7 @@ async def _answer(approval: str, because: str, by: str, *, granted: bool, json: 
     """Grant or deny a call. Raises NotFound, Refused, RoleRefused, BadName."""
     async with reading() as workspace:
         found = await find_approval(workspace, approval)
-        current = await asked.answer(
+        current = await requests.answer(
             workspace, found.approval.id, granted=granted, by=by, because=because
         )
     value = question(ListedApproval(found.run, current, current.given))

@@ -16,7 +16,7 @@ from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted, listed
 from hansard.inspect import audit as reads
 from hansard.inspect.answer import plain_text
-from hansard.inspect.audit import Audit, Group, Looked, Only, Trail
+from hansard.inspect.audit import Audit, AuditFilter, CheckedTopic, Group, Trail
 from hansard.inspect.find import find_run_in
 
 app = noun()
@@ -61,7 +61,7 @@ async def audit(
     run; then the checks without a finding, and the checks that could not be made. Exits with 1 if
     anything is found.
     """
-    only = Only(kinds=tuple(kind or ()), experiment=experiment, severity=severity)
+    only = AuditFilter(kinds=tuple(kind or ()), experiment=experiment, severity=severity)
     async with answering() as reader:
         found_in = find_run_in(reader, run) if run is not None else None
         made = reads.audit(reader, found_in, flip, only)
@@ -104,7 +104,7 @@ def _group(group: Group, run: str | None, most: int | None) -> Iterator[Part]:
             yield plain_text(f"      next: {row['next']}")
 
 
-def _silent(looked: list[Looked]) -> Iterator[Part]:
+def _silent(looked: list[CheckedTopic]) -> Iterator[Part]:
     """Yield the checks without a finding, and the checks that were not made, with the reason."""
     silent = [each for each in looked if each.why_not is None and not each.findings]
     if silent:
@@ -126,7 +126,7 @@ def _silent(looked: list[Looked]) -> Iterator[Part]:
         yield ""
 
 
-def _amount(looked: Looked) -> str:
+def _amount(looked: CheckedTopic) -> str:
     of = f" of {looked.experiment}" if looked.experiment else ""
     return f"{looked.looked:,} {looked.what}{of}"
 

@@ -57,7 +57,7 @@ async def check(json: Json = False) -> int:
             summary = await rechecking.check(
                 raw, tell, progress, known=known.known, found=known.found
             )
-    output.show(Checked(summary), _words(summary), json=json)
+    output.show(RecheckResult(summary), _words(summary), json=json)
     return 1 if summary.wrong else 0
 
 
@@ -112,7 +112,7 @@ class Found(Answer):
         yield {"finding": fields.pop("kind"), "wrong": fields.pop("wrong"), **fields}
 
 
-class Checked(Answer):
+class RecheckResult(Answer):
     """Result of a recheck."""
 
     summary: Summary

@@ -57,11 +57,11 @@ def within(**filters: str | None) -> str:
     return f" of {', '.join(given)}" if given else ""
 
 
-Doing = Coroutine[Any, Any, int | None] | int | None
+CommandResult = Coroutine[Any, Any, int | None] | int | None
 """Result of a command function: an exit code (None is 0), or a coroutine that returns one."""
 
 
-def work(function: Callable[P, Doing]) -> Callable[P, None]:
+def work(function: Callable[P, CommandResult]) -> Callable[P, None]:
     """Make a function a command that runs to completion.
 
     A command that calls functions of its user is not a coroutine function: they run in the main
@@ -70,12 +70,12 @@ def work(function: Callable[P, Doing]) -> Callable[P, None]:
     return _run(function, service=False)
 
 
-def service(function: Callable[P, Doing]) -> Callable[P, None]:
+def service(function: Callable[P, CommandResult]) -> Callable[P, None]:
     """Make a function a command that serves until it is stopped and logs JSON."""
     return _run(function, service=True)
 
 
-def _run(function: Callable[P, Doing], *, service: bool) -> Callable[P, None]:
+def _run(function: Callable[P, CommandResult], *, service: bool) -> Callable[P, None]:
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         command = functools.partial(function, *args, **kwargs)
@@ -100,7 +100,7 @@ def collect() -> None:
         gc.enable()
 
 
-def do(command: Callable[[], Doing], *, json: bool, service: bool = False) -> None:
+def do(command: Callable[[], CommandResult], *, json: bool, service: bool = False) -> None:
     """Run a command to its end and exit with its code."""
     import asyncio
 
@@ -115,8 +115,8 @@ def do(command: Callable[[], Doing], *, json: bool, service: bool = False) -> No
 
                 stream = stack.enter_context(log_stream(sys.stderr))
             logging.setup(json=json, debug=GlobalOptions.debug, service=service, stream=stream)
-            doing = command()
-            code = asyncio.run(doing) if isinstance(doing, Coroutine) else doing
+            result = command()
+            code = asyncio.run(result) if isinstance(result, Coroutine) else result
         sys.stdout.flush()
     except BrokenPipeError:
         raise typer.Exit(PIPE_CLOSED) from None

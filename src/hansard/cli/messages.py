@@ -154,9 +154,9 @@ def part(found: Message | Summary | Compacted, *, every: bool) -> list[Part]:
     if isinstance(found, Message):
         return apart(found)
     if isinstance(found, Compacted):
-        if isinstance(found.said, Message):
-            return [Text(), Text(_INDENT + "compacted:", style="dim"), text(found.said)]
-        return [Text(), _summary(found.said, "")]
+        if isinstance(found.original, Message):
+            return [Text(), Text(_INDENT + "compacted:", style="dim"), text(found.original)]
+        return [Text(), _summary(found.original, "")]
     return [Text(), _summary(found, "" if every else "; --all shows them")]
 
 
@@ -233,5 +233,5 @@ def _people(found: Conversation) -> Iterator[Part]:
 
 def _heading(part: RunPart) -> Iterator[Part]:
     yield ""
-    title = f"run {part.line.run}, {counted(len(part.said), 'message')}"
+    title = f"run {part.line.run}, {counted(len(part.messages), 'message')}"
     yield output.Lines([output.cell(title, "bold")])

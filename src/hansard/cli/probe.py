@@ -32,6 +32,7 @@ from hansard.inspect import probes
 from hansard.inspect.comparison_parts import chance, interval, number
 from hansard.inspect.find import find_run
 from hansard.inspect.probes import (
+    FailedFork,
     Fairness,
     LeftOut,
     Probed,
@@ -40,7 +41,6 @@ from hansard.inspect.probes import (
     Searched,
     Site,
     Swapping,
-    Unrun,
     fairness,
 )
 
@@ -339,16 +339,16 @@ def _is_done(life: RunState) -> bool:
 # ------------------------------------------------------------ running
 
 
-async def _run_all(forks: list[_Fork], jobs: int) -> list[Unrun]:
+async def _run_all(forks: list[_Fork], jobs: int) -> list[FailedFork]:
     """Run the program in each fork and return the failures. Raises NotStartable."""
     free = asyncio.Semaphore(jobs)
 
-    async def run(fork: _Fork) -> Unrun | None:
+    async def run(fork: _Fork) -> FailedFork | None:
         async with free:
-            code, text = await processes.run_apart(fork.id, list(fork.command))
+            code, text = await processes.run_detached(fork.id, list(fork.command))
         if not code:
             return None
-        return Unrun(fork.site.run, fork.id, fork.value, code, text)
+        return FailedFork(fork.site.run, fork.id, fork.value, code, text)
 
     running = [asyncio.ensure_future(run(fork)) for fork in forks]
     try:
@@ -367,7 +367,7 @@ def _probe_summary(
     searched: list[Searched],
     left_out: list[LeftOut],
     before: int,
-    failures: list[Unrun],
+    failures: list[FailedFork],
 ) -> Probed:
     runs = list(dict.fromkeys(fork.site.run for fork in forks))
     sites = [each.site for each in searched if each.site is not None and each.run in set(runs)]
@@ -419,9 +419,11 @@ def _done(probed: Probed) -> Iterator[Part]:
         yield f"  left out: {counted(runs, 'run')}: {why}"
     for path, runs in sorted(probed.beside.items()):
         yield f"  an equal value in {path} of {counted(runs, 'run')} was not swapped"
-    ends = Counter((each.code, each.said) for each in probed.failures)
+    ends = Counter((each.code, each.last_line) for each in probed.failures)
     for (code, each_text), forks in ends.most_common(SHOWN_MAX):
-        one = next(each for each in probed.failures if (each.code, each.said) == (code, each_text))
+        one = next(
+            each for each in probed.failures if (each.code, each.last_line) == (code, each_text)
+        )
         yield Hint(
             f"{counted(forks, 'fork')} ended with exit code {code}, such as {one.fork}: {each_text}"
         )

@@ -33,7 +33,7 @@ class NotStartable(CallerError):
         self.command = command
 
 
-class Ran(msgspec.Struct):
+class ProgramResult(msgspec.Struct):
     """Result of a program.
 
     Its exit code (128 plus the signal's number if a signal ended it), the sessions of the run that
@@ -50,7 +50,7 @@ class Ran(msgspec.Struct):
         return added(each.saved for each in self.ended)
 
     @property
-    def not_asked(self) -> list[str]:
+    def without_report(self) -> list[str]:
         """Agents that have calls on record but no session that this program ended."""
         names = {each.agent for each in self.ended}
         return [
@@ -58,7 +58,7 @@ class Ran(msgspec.Struct):
         ]
 
 
-async def run(text: str, command: list[str], mode: str) -> Ran:
+async def run(text: str, command: list[str], mode: str) -> ProgramResult:
     """Run a command so that its `hansard.connect()` and `record.run()` resume a run.
 
     The broker is held while it runs; SIGINT and SIGTERM reach the child, which decides. Raises
@@ -70,10 +70,10 @@ async def run(text: str, command: list[str], mode: str) -> Ran:
             code = await _run(command, environment(run_id, mode, report))
             ended = [each for each in report_sessions(report) if each.run == run_id]
         view = await workspace.states.run(run_id)
-    return Ran(code if code >= 0 else 128 - code, ended, view)
+    return ProgramResult(code if code >= 0 else 128 - code, ended, view)
 
 
-async def run_apart(run_id: str, command: list[str]) -> tuple[int, str]:
+async def run_detached(run_id: str, command: list[str]) -> tuple[int, str]:
     """Run a command that resumes a run, detached from the terminal.
 
     Returns its exit code (128 plus the signal's number if a signal ended it) and the last line of

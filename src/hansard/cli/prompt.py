@@ -305,7 +305,7 @@ async def feedback(
 @work
 async def evolve(
     reference: Reference,
-    said: Annotated[
+    feedback_: Annotated[
         list[str],
         typer.Argument(metavar="FEEDBACK...", help=f"To answer: {', '.join(evolving.RULES)}."),
     ],
@@ -314,7 +314,7 @@ async def evolve(
     json: Json = False,
 ) -> None:
     """Add a version that answers feedback, by rules on its text."""
-    value = evolving.feedback_list(said)
+    value = evolving.feedback_list(feedback_)
     async with reading() as workspace:
         before = after = await store.get(workspace, reference)
         for each in value:

@@ -46,7 +46,7 @@ def _message(message: dict[str, Any]) -> str:
 def _parts(*names: str) -> Callable[[dict[str, Any]], str]:
     """Return a renderer of some fields of a thing that skips empty ones."""
 
-    def said(thing: dict[str, Any]) -> str:
+    def render(thing: dict[str, Any]) -> str:
         found = [thing.get(name) for name in names]
         return "  ".join(
             output.cut(value) if isinstance(value, str) else output.preview(value)
@@ -54,7 +54,7 @@ def _parts(*names: str) -> Callable[[dict[str, Any]], str]:
             if value not in (None, "", [], {})
         )
 
-    return said
+    return render
 
 
 KINDS: dict[str, Callable[[dict[str, Any]], str]] = {

@@ -105,7 +105,7 @@ class _Shows:
 
     def trouble(self, text: str, kind: str = "projector") -> None:
         """Print why a workspace is not projected or restricted agents are not served."""
-        self.later(Trouble(kind, text), lambda trouble: [Hint(trouble.fact)])
+        self.later(Problem(kind, text), lambda trouble: [Hint(trouble.fact)])
 
     async def commit(self, workspace: str, message: RawMessage, prefix: str) -> None:
         """Print one line for a commit; an undecodable body is shown as corrupt.
@@ -122,7 +122,7 @@ class _Shows:
 
     def _missed(self, many: int) -> None:
         fact = f"{counted(many, 'line')} were dropped here: the reader was blocked"
-        self._show(Trouble("output", fact), lambda trouble: [Hint(trouble.fact)])
+        self._show(Problem("output", fact), lambda trouble: [Hint(trouble.fact)])
 
     def _show(self, answer: T, people: Callable[[T], Iterable[Part]]) -> None:
         output.show(answer, people, json=self._json)
@@ -319,18 +319,18 @@ class AllUp(msgspec.Struct, tag_field="kind", tag="up", kw_only=True):
     broker: BrokerStatus
 
 
-class NoneYet(msgspec.Struct, tag_field="kind", tag="workspace", kw_only=True):
+class NoWorkspace(msgspec.Struct, tag_field="kind", tag="workspace", kw_only=True):
     """Notice that no workspace exists yet."""
 
     workspace: None = None
     fact: str = NONE_YET
 
 
-class More(Served, tag_field="kind", tag="workspace"):
+class NewWorkspace(Served, tag_field="kind", tag="workspace"):
     """Workspace created after the start."""
 
 
-class Trouble(msgspec.Struct):
+class Problem(msgspec.Struct):
     """Damage found in a log, or why a workspace is not projected or served; the rest continues."""
 
     kind: str
@@ -369,7 +369,7 @@ def _begin_all(
     status.version = status.version or next((each.server_version for each in begun), None)
     shows.later(AllUp(workspaces=[one.line for one in begun], broker=status), _all_up)
     if not begun:
-        shows.later(NoneYet(), lambda none: [Hint(none.fact)])
+        shows.later(NoWorkspace(), lambda none: [Hint(none.fact)])
 
 
 def _all_up(report: AllUp) -> list[Part]:
@@ -380,7 +380,7 @@ def _all_up(report: AllUp) -> list[Part]:
 def _begin_more(shows: _Shows, begun: Sequence[_ServedWorkspace]) -> None:
     """Show workspaces created after the start, one line each."""
     for one in begun:
-        more = More(**msgspec.structs.asdict(one.line))
+        more = NewWorkspace(**msgspec.structs.asdict(one.line))
         shows.later(more, lambda more: [_more(more)])
 
 

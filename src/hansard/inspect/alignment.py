@@ -53,14 +53,14 @@ class What(StrEnum):
 class Move(msgspec.Struct, frozen=True):
     """Move of an agent: a step, a decision or a message, with its place in the record.
 
-    `call` is the digest of the request, `came` that of the result. `branch` is its place among
+    `call` is the digest of the request, `result` that of the result. `branch` is its place among
     parallel branches, empty outside of them.
     """
 
     agent: str
     name: str
     call: str
-    came: str
+    result: str
     version: int
     position: int
     run: str | None
@@ -239,7 +239,7 @@ def aligned(a: Sequence[Move], b: Sequence[Move]) -> list[Pair]:
 
 
 def _both(a: Move, b: Move, *, ordered: bool) -> Pair:
-    same = What.SAME if a.came == b.came else What.RESULT
+    same = What.SAME if a.result == b.result else What.RESULT
     return Pair(same if ordered else What.MOVED, a, b)
 
 

@@ -45,7 +45,7 @@ class UnknownFilter(CallerError):
         self.what, self.name, self.known = what, name, tuple(known)
 
 
-class Looked(msgspec.Struct, kw_only=True):
+class CheckedTopic(msgspec.Struct, kw_only=True):
     """Amount of what the audit checked on a topic, and what it found.
 
     Attributes:
@@ -85,7 +85,7 @@ class Audited(msgspec.Struct, tag_field="kind", tag="audited", kw_only=True):
     less_severe: int
     topics: dict[str, int]
     severities: dict[str, int]
-    looked: list[Looked]
+    looked: list[CheckedTopic]
     checked: list[str]
     position: int
 
@@ -154,7 +154,7 @@ class Audit(Answer):
         return sorted(made.values(), key=lambda g: (SEVERITIES.index(g.severity), -len(g.found)))
 
 
-class Walked(msgspec.Struct, tag_field="kind", tag="trail", kw_only=True):
+class TrailSummary(msgspec.Struct, tag_field="kind", tag="trail", kw_only=True):
     """Number of events of a run, as of a position."""
 
     run: str
@@ -166,14 +166,14 @@ class Trail(Answer):
     """Main events of a run in order, as in the tables; times are ISO 8601."""
 
     events: list[dict[str, Any]]
-    summary: Walked
+    summary: TrailSummary
 
     def lines(self) -> Iterable[object]:
         """Yield each event, then their number."""
         return (*self.events, self.summary)
 
 
-class Only(msgspec.Struct, kw_only=True, frozen=True):
+class AuditFilter(msgspec.Struct, kw_only=True, frozen=True):
     """Filter of findings; an empty field matches any.
 
     By kind (or topic, or view), experiment, and least severity.
@@ -183,7 +183,7 @@ class Only(msgspec.Struct, kw_only=True, frozen=True):
     experiment: str | None = None
     severity: str | None = None
 
-    def checked(self, reader: Reader) -> Only:
+    def checked(self, reader: Reader) -> AuditFilter:
         """Return the filter. Raises UnknownFilter for a name that the record or the audit lacks."""
         if self.severity is not None and self.severity not in SEVERITIES:
             raise UnknownFilter("severity", self.severity, SEVERITIES)
@@ -211,12 +211,12 @@ class Only(msgspec.Struct, kw_only=True, frozen=True):
         return SEVERITIES.index(row["severity"]) <= most
 
 
-def audit(reader: Reader, run: str | None, flip: float, only: Only | None = None) -> Audit:
+def audit(reader: Reader, run: str | None, flip: float, only: AuditFilter | None = None) -> Audit:
     """Audit all real runs, or one run, which may be a probe's fork.
 
     `flip` is the distance by which thresholds are moved. Raises UnknownFilter.
     """
-    target = (only or Only()).checked(reader)
+    target = (only or AuditFilter()).checked(reader)
     of_kinds = [row for row in reader.rows(_FINDINGS, [flip, run]) if target.takes_kind(row)]
     found = [
         {**row, "link": _link(row), "next": _next(row)}
@@ -241,16 +241,18 @@ def trail(reader: Reader, run: str) -> Trail:
     """Return the main events of a run."""
     rows = reader.rows("SELECT * FROM trail($1)", [run])
     events = [{"kind": "event", "run": run, **row, "at": moment(row["at"])} for row in rows]
-    return Trail(events=events, summary=Walked(run=run, events=len(rows), position=reader.position))
+    return Trail(
+        events=events, summary=TrailSummary(run=run, events=len(rows), position=reader.position)
+    )
 
 
 def _looked(
-    reader: Reader, run: str | None, request: Only, found: list[dict[str, Any]]
-) -> list[Looked]:
+    reader: Reader, run: str | None, request: AuditFilter, found: list[dict[str, Any]]
+) -> list[CheckedTopic]:
     """Return the checks of a run, or of the whole workspace, within the filters."""
     topics = {row["topic"] for row in reader.rows(_KINDS, []) if _named(row, request.kinds)}
     return [
-        Looked(**row, findings=sum(_same(row, finding) for finding in found))
+        CheckedTopic(**row, findings=sum(_same(row, finding) for finding in found))
         for row in reader.rows(_CHECKED, [run])
         if row["topic"] in topics and request.experiment in (None, row["experiment"])
     ]

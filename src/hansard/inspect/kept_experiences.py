@@ -281,7 +281,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
     every: dict[str, KeptExperience]
     in_use: dict[str, KeptExperience]
-    said: dict[str, str]
+    texts: dict[str, str]
 
     @classmethod
     def of(cls, found: Sequence[KeptExperience]) -> _Kept:
@@ -421,7 +421,7 @@ def find(reader: Reader, request: ExperienceQuery, index: ExperienceIndex) -> Ex
     scores = dict.fromkeys(able, 0.0)
     if request.task:
         most = len(kept.every) if len(able) < len(kept.every) else DEPTH
-        ranked = index.words.ranked(kept.said, request.task, most)
+        ranked = index.words.ranked(kept.texts, request.task, most)
         scores = {name: score for name, score, _ in ranked if name in able}
     done = [name for name in scores if able[name].replays]
     rows = reader.rows(_COSTS, [done]) if done else []

@@ -76,7 +76,7 @@ class Compacted(msgspec.Struct, tag_field="kind", tag="compacted", kw_only=True)
     """
 
     summary: int
-    said: Message | Summary
+    original: Message | Summary
 
 
 class Totals(msgspec.Struct):
@@ -335,7 +335,7 @@ class Contexts(Answer, kw_only=True):
             if found is None:
                 continue
             whole = await recorded_message(found, index, self.known, fetch)
-            yield Compacted(summary=version, said=whole)
+            yield Compacted(summary=version, original=whole)
             if isinstance(found.fact, ContextCompacted):
                 async for each in self._compacted(found.version, found.fact, fetch):
                     yield each
@@ -372,7 +372,7 @@ async def contexts(workspace: Workspace, run: str, up_to: UpTo, agent: str | Non
 
 REMEDY = "see the conversations of 'hansard runs --json'"
 
-Said = tuple[AgentStream, int, StoredEvent, MessageAdded]
+LocatedMessage = tuple[AgentStream, int, StoredEvent, MessageAdded]
 """Message with its agent and version."""
 
 
@@ -405,7 +405,7 @@ class RunPart(Answer):
 
     line: ConversationRun
     began: EventTime
-    said: list[Said]
+    messages: list[LocatedMessage]
 
     def lines(self) -> Iterable[object]:
         """Return nothing: each message is rendered separately."""
@@ -430,8 +430,8 @@ class Conversation(Answer, kw_only=True):
     async def messages(self, part: RunPart, fetch: Payloads) -> AsyncIterator[Message]:
         """Yield a run's messages, large ones fetched, numbered over the whole conversation."""
         before = self.parts[: self.parts.index(part)]
-        first = 1 + sum(len(each.said) for each in before)
-        for index, (stream, version, stored, added) in enumerate(part.said, first):
+        first = 1 + sum(len(each.messages) for each in before)
+        for index, (stream, version, stored, added) in enumerate(part.messages, first):
             yield await message(part.line.run, stream.agent, index, version, stored, added, fetch)
 
 
@@ -449,7 +449,7 @@ async def conversation(workspace: Workspace, name: str, at: str | None) -> Conve
             parts.append(await _part(workspace, run, end))
         except NotFound as error:
             left_out.append(str(error))
-    messages = [added for part in parts for _, _, _, added in part.said]
+    messages = [added for part in parts for _, _, _, added in part.messages]
     figures = InFigures(
         conversation=name,
         position=end,
@@ -458,7 +458,7 @@ async def conversation(workspace: Workspace, name: str, at: str | None) -> Conve
         **msgspec.structs.asdict(total(messages)),
     )
     times = [part.began for part in parts]
-    times += [stored.time for part in parts for _, _, stored, _ in part.said]
+    times += [stored.time for part in parts for _, _, stored, _ in part.messages]
     return Conversation(figures=figures, parts=parts, imported=imported(times), left_out=left_out)
 
 
@@ -497,7 +497,7 @@ async def _part(workspace: Workspace, run: str, end: int) -> RunPart:
     """Return a run's messages up to a position. Raises NotFound, Corrupt."""
     view = await workspace.states.run(run, AtPosition(end))
     history = await workspace.states.history(run, AtPosition(end))
-    parts = [found for stored in history for found in _said(stored)]
+    parts = [found for stored in history for found in _messages_of(stored)]
     first = began(own(run, history))
     line = ConversationRun(
         run=run,
@@ -506,12 +506,12 @@ async def _part(workspace: Workspace, run: str, end: int) -> RunPart:
         began=first.time,
         **msgspec.structs.asdict(total(added for _, _, _, added in parts)),
     )
-    return RunPart(line=line, began=first, said=parts)
+    return RunPart(line=line, began=first, messages=parts)
 
 
-def _said(stored: Stored) -> list[Said]:
+def _messages_of(stored: Stored) -> list[LocatedMessage]:
     """Return a commit's messages."""
-    found: list[Said] = []
+    found: list[LocatedMessage] = []
     for version, recorded in enumerate(stored.commit.events, stored.commit.version):
         if recorded.type == MessageAdded.tag and isinstance(stored.stream, AgentStream):
             event = revive(recorded)

@@ -206,9 +206,9 @@ class _Builder:
         self._life: list[tuple[int, dict[str, Any]]] = []
         self._agents: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._life_state = runs.initial()
-        self._life_told: dict[str, Any] = {}
+        self._life_written: dict[str, Any] = {}
         self._agent_states: dict[str, AgentState] = {}
-        self._agent_told: dict[str, tuple[str | int | None, ...]] = {}
+        self._agent_written: dict[str, tuple[str | int | None, ...]] = {}
         self._shared = SharedBuilder()
         self._position = 0
         self._time = 0
@@ -300,8 +300,8 @@ class _Builder:
     def _fold_life(self, event: Any, number: int) -> int:
         state = self._life_state
         runs.evolve(state, event)
-        before, self._life_told = self._life_told, _plain_fields(state, _LIFE_FIELDS)
-        changed = _changes(before, self._life_told)
+        before, self._life_written = self._life_written, _plain_fields(state, _LIFE_FIELDS)
+        changed = _changes(before, self._life_written)
         if isinstance(event, AgentJoined):
             changed["joined"] = [event.agent, event.role]
         self._life.append((number, changed))
@@ -313,9 +313,9 @@ class _Builder:
         if state is None:
             state = self._agent_states[name] = agents.initial()
         agents.evolve(state, event)
-        before, record = self._agent_told.get(name), _agent_values(state)
+        before, record = self._agent_written.get(name), _agent_values(state)
         if record != before:
-            self._agent_told[name] = record
+            self._agent_written[name] = record
             pairs = zip(_AGENT_FIELDS, record, strict=True)
             changed = {
                 field: value
@@ -583,7 +583,7 @@ class _Boards:
         self.names: dict[str, int] = {}
         self.changes: list[Change] = []
         self._states: dict[str, BoardState] = {}
-        self._told: dict[str, dict[str, Any]] = {}
+        self._written: dict[str, dict[str, Any]] = {}
         """Last written fields of each existing key."""
         self._members: dict[str, list[str]] = {}
         """Items of each key that holds a set, in order."""
@@ -596,7 +596,7 @@ class _Boards:
         """Record the keys that expired, or that exist again if the time moved back."""
         self._now = stamp
         for key in self._lapses.move(stamp):
-            self._tell(key, number, ["of", self._puts[key]], "expired")
+            self._write(key, number, ["of", self._puts[key]], "expired")
 
     def take(self, key: str, event: Event, by: By, number: int) -> None:
         """Fold an event and record its changes."""
@@ -608,20 +608,20 @@ class _Boards:
             return
         if state.kind is KeyKind.VALUE:
             self._puts[key] = number
-        self._tell(key, number, self._value(key, kind, value, event), "removed")
+        self._write(key, number, self._value(key, kind, value, event), "removed")
 
-    def _tell(self, key: str, number: int, value: list[Any], gone: str) -> None:
+    def _write(self, key: str, number: int, value: list[Any], gone: str) -> None:
         """Record a key's new state.
 
         `value` is the change of its value, `gone` the reason if it no longer exists.
         """
-        state, facts = self._states[key], self._told.pop(key, None)
+        state, facts = self._states[key], self._written.pop(key, None)
         if state.absent(self._now):
             change: dict[str, Any] = {"gone": gone}
             if facts is None:
                 return
         else:
-            self._told[key] = head = key_head(state)
+            self._written[key] = head = key_head(state)
             change = {
                 name: each
                 for name, each in head.items()
@@ -671,7 +671,7 @@ class _Team:
         self.changes: list[Change] = []
         self._state = task.initial()
         self._unmet = Unmet(self._state)
-        self._told: dict[str, dict[str, Any]] = {}
+        self._written: dict[str, dict[str, Any]] = {}
         self._lapses = Lapses()
         self._now = 0
 
@@ -679,7 +679,7 @@ class _Team:
         """Record the leases that ran out."""
         self._now = stamp
         for name in self._lapses.move(stamp):
-            self._tell(self._state.tasks[name], number, {})
+            self._write(self._state.tasks[name], number, {})
 
     def take(self, event: Event, by: By, number: int) -> None:
         """Fold an event and record the tasks that it changed."""
@@ -692,12 +692,12 @@ class _Team:
         self._lapses.set(name, now.expires if now.status is TaskStatus.CLAIMED else None)
         for moved in sorted(self._unmet.moved(stood, now), key=self._place):
             each = self._state.tasks[moved]
-            self._tell(each, number, _payloads(stood, now) if moved == name else {})
+            self._write(each, number, _payloads(stood, now) if moved == name else {})
 
     def _place(self, name: str) -> int:
         return self.names.setdefault(name, len(self.names))
 
-    def _tell(self, each: TaskState, number: int, payloads: dict[str, Any]) -> None:
+    def _write(self, each: TaskState, number: int, payloads: dict[str, Any]) -> None:
         unmet = None if each.is_over else self._unmet.of(each)
         row = task_record(each, unmet, self._now)
         row["expires"] = _stamp_us(each.expires) if each.status is TaskStatus.CLAIMED else None
@@ -705,14 +705,14 @@ class _Team:
             del row[name]
         for name in ("waits_for", "blocked_by"):
             row[name] = _short(row[name])
-        facts = self._told.get(each.id)
+        facts = self._written.get(each.id)
         change = {
             name: value
             for name, value in row.items()
             if (value if facts is None else facts[name] != value)
         }
         if change or payloads:
-            self._told[each.id] = row
+            self._written[each.id] = row
             self.changes.append((number, self._place(each.id), {**change, **payloads}))
 
 

@@ -39,14 +39,14 @@ class LeftOut(msgspec.Struct, frozen=True):
     why: str
 
 
-class Unrun(msgspec.Struct, frozen=True):
+class FailedFork(msgspec.Struct, frozen=True):
     """Fork whose program failed: its exit code, and its last line of output."""
 
     run: str
     fork: str
     value: str
     code: int
-    said: str
+    last_line: str
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     live: bool
     tools: dict[str, int]
     beside: dict[str, int]
-    failures: list[Unrun]
+    failures: list[FailedFork]
 
 
 class ProbeQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class Fairness(Answer):
     """Result of a probe: the forks made, the pairs that count, and how the decisions differ."""
 
     probed: Probed
-    asked: ProbeQuestion
+    query: ProbeQuestion
     position: int
     noise: Row
     summary: list[Row]
@@ -127,7 +127,7 @@ class Fairness(Answer):
 
     def lines(self) -> Iterator[Row]:
         """Yield the probe, then each row."""
-        value = msgspec.to_builtins(self.probed) | msgspec.to_builtins(self.asked)
+        value = msgspec.to_builtins(self.probed) | msgspec.to_builtins(self.query)
         yield {"kind": "probe", "position": self.position, **value}
         yield {"kind": "noise", **self.noise}
         for kind, rows in (
@@ -161,7 +161,7 @@ def fairness(reader: Reader, probed: Probed, request: ProbeQuestion) -> Fairness
     [noise] = reader.rows(_NOISE, [*given, request.alpha])
     return Fairness(
         probed=probed,
-        asked=request,
+        query=request,
         position=reader.position,
         noise=noise,
         summary=reader.rows(_SUMMARY, [*given, request.alpha]),

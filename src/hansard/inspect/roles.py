@@ -12,7 +12,7 @@ import msgspec
 
 from hansard.agents.access import principals, roles, views
 from hansard.agents.access.views import Derived, OnRecord
-from hansard.agents.policy import approvals as asked
+from hansard.agents.policy import approvals as requests
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive, until, whole_at
@@ -133,7 +133,7 @@ class Approvals(Answer):
 
 async def list_approvals(workspace: Workspace, *, every: bool) -> Approvals:
     """List the approvals that wait for an answer, with `every` all."""
-    found = await asked.listed(workspace)
+    found = await requests.listed(workspace)
     given = [each for each in found if every or each.standing is ApprovalStatus.PENDING]
     return Approvals(questions=[question(each) for each in given], all=len(found))
 
@@ -171,8 +171,8 @@ async def find_approval(workspace: Workspace, text: str) -> ListedApproval:
     Raises NotFound, BadName.
     """
     if len(text) == ID_CHARACTERS:
-        return await asked.find(workspace, text)
-    listed = await asked.listed(workspace)
+        return await requests.find(workspace, text)
+    listed = await requests.listed(workspace)
     found = [each for each in listed if each.approval.id.startswith(text)]
     same = [each for each in found if each.approval.id == text]
     if not text or not found:

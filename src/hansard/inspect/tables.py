@@ -135,7 +135,7 @@ async def _brought(
         async with open_raw() as raw:
             extent = await raw.extent()
             least = extent.last if wait_for is None else wait_for
-            await reach(raw, place, tell, bar, wanted=least, extent=extent)
+            await reach(raw, place, tell, bar, target=least, extent=extent)
     except (Unreachable, BrokerError) as error:
         current = generations.newest(place)
         if current is None:
@@ -176,7 +176,7 @@ async def reach(
     tell: Tell,
     bar: Bar = _no_bar,
     *,
-    wanted: int,
+    target: int,
     extent: Extent,
 ) -> None:
     """Ensure that a generation is published at a position, by this or another process.
@@ -188,7 +188,7 @@ async def reach(
     head = extent.last
     until_s = time.monotonic() + WAIT_S
     current = generations.newest(place)
-    if current is not None and wanted <= current.position and await _is_of(raw, current, extent):
+    if current is not None and target <= current.position and await _is_of(raw, current, extent):
         return
     from hansard.projections.runner import Projector  # noqa: PLC0415 -- DuckDB takes long
 
@@ -197,21 +197,21 @@ async def reach(
             projector = await Projector.open(raw, place)
         except Held as held:
             current = generations.newest(place)
-            if current is not None and wanted <= current.position:
+            if current is not None and target <= current.position:
                 extent = await raw.extent()
                 if current.position <= extent.last and not extent.gone_since(current):
                     return
                 path, gone = current.path, extent.gone_since(current)
                 raise Ahead(path, current.position, extent.last, gone) from held
             if time.monotonic() >= until_s:
-                raise Behind(wanted, current.position if current else 0, WAIT_S) from held
+                raise Behind(target, current.position if current else 0, WAIT_S) from held
             await asyncio.sleep(POLL_S)
             continue
         if projector.store.restarted:
             tell(f"rebuilding {str(place.path)!r} from the log: another schema made it")
-        reached = await _project(projector, wanted, None if wanted <= head else WAIT_S, bar)
-        if reached < wanted:
-            fact = f"it ends at {max(head, wanted):,}, but from {reached + 1:,} on it is missing"
+        reached = await _project(projector, target, None if target <= head else WAIT_S, bar)
+        if reached < target:
+            fact = f"it ends at {max(head, target):,}, but from {reached + 1:,} on it is missing"
             raise Corrupt(f"the log of workspace {raw.workspace!r}", fact)
         return
 

@@ -85,9 +85,9 @@ class Explained(Answer):
         yield {"kind": "explained", "decision": self.decision, "position": self.position}
 
 
-def decision_text(found: Explained) -> Told:
+def decision_text(found: Explained) -> DecisionText:
     """Render a decision as words and tables."""
-    return told_of(found.decision, found.rows)
+    return _decision_text_of(found.decision, found.rows)
 
 
 def blocks(found: Decisions | Explained, *, whole: bool = False) -> Iterator[ReportBlock]:
@@ -254,7 +254,7 @@ class Part(msgspec.Struct, frozen=True):
         return shown, rest, "and " + listed(f"{n:,} more of {about}" for about, n in left.items())
 
 
-class Told(msgspec.Struct, frozen=True):
+class DecisionText(msgspec.Struct, frozen=True):
     """Decision in words: question and choice, some sentences, and tables."""
 
     decision: str
@@ -320,7 +320,7 @@ def moment(at: datetime) -> str:
     return at.replace(tzinfo=UTC).isoformat()
 
 
-def told_of(decision: str, rows: Sequence[Row]) -> Told:
+def _decision_text_of(decision: str, rows: Sequence[Row]) -> DecisionText:
     """Render the rows of a decision; `value` is JSON."""
     plain_rows = [plain(row) for row in rows]
     facts = {row["name"]: row["value"] for row in plain_rows if row["part"] == "decision"}
@@ -331,7 +331,7 @@ def told_of(decision: str, rows: Sequence[Row]) -> Told:
         if found:
             cells = [(*_cells(part, row), row["address"] or "") for row in found]
             parts.append(Part(title, (*columns, "at"), cells, _FOLDS.get(part, "")))
-    return Told(
+    return DecisionText(
         decision,
         facts["run"],
         first["address"],

@@ -17,7 +17,7 @@ from hansard.domain.choices import Brief, check_options, counted
 from hansard.domain.errors import BadValue, CallerError
 from hansard.inspect import comparison_parts
 from hansard.inspect.answer import Answer, plain_text
-from hansard.inspect.audit import Audit, Only, audit
+from hansard.inspect.audit import Audit, AuditFilter, audit
 from hansard.inspect.comparison_parts import Block, Comparison, Heading, Paragraph, Table
 from hansard.inspect.find import find_run_in
 from hansard.inspect.why import Decisions, Explained, blocks
@@ -78,7 +78,7 @@ class AuditQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def answer(self, reader: Reader) -> AuditReport:
         """Run the audit. Raises NotFound, UnknownFilter."""
         run = find_run_in(reader, self.run) if self.run is not None else None
-        only = Only(kinds=self.kinds, experiment=self.experiment, severity=self.severity)
+        only = AuditFilter(kinds=self.kinds, experiment=self.experiment, severity=self.severity)
         return shown(audit(reader, run, self.flip, only), AuditReport)
 
 

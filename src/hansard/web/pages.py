@@ -29,7 +29,7 @@ from hansard.inspect.comparison_parts import (
     number,
 )
 from hansard.inspect.page import Page
-from hansard.inspect.why import Told
+from hansard.inspect.why import DecisionText
 from hansard.projections.report import Part, Report
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def run_page(page: Page) -> bytes:
     return before + data_of(page) + after
 
 
-def decision_page(facts: Told, position: int) -> bytes:
+def decision_page(facts: DecisionText, position: int) -> bytes:
     """Return the page of a decision, without a script: long parts are collapsed."""
     return _page("decision.html", asset("why.css"), facts=facts, position=position)
 

@@ -42,8 +42,8 @@ async def replay(
         mode = "offline" if offline else "strict"
         ran = await processes.run(which, command, mode)
         code = ran.code
-        if mode == "strict" and ran.not_asked:
-            agents = ", ".join(_calls_of(ran.view, agent) for agent in ran.not_asked)
+        if mode == "strict" and ran.without_report:
+            agents = ", ".join(_calls_of(ran.view, agent) for agent in ran.without_report)
             output.hint(f"not equal to the record: no session was replayed to its end of {agents}")
             code = code or 1
         output.hint(f"{mode} replay ended with exit code {code}; nothing was recorded")

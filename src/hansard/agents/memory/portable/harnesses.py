@@ -333,8 +333,9 @@ def is_agent_setting(path: str) -> bool:
 
 
 def agent_in(texts: Mapping[str, str], paths: list[str]) -> AgentFiles:
-    """Build an agent from the valid texts of the files that `is_said` selects, and the paths of all
-    files. Raises BadValue for tools of two servers with one name.
+    """Build an agent from the texts that `is_agent_setting` selects, and the paths of all files.
+
+    Raises BadValue for tools of two servers with one name.
     """
     fields = json.loads(texts.get(AGENT, "{}"))
     own = _tools(texts, TOOLS)
