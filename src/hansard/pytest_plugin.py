@@ -130,26 +130,26 @@ class Recording:
         self._memory = Memory()
         self._begun: list[str] = []
         self._runs: list[tuple[str, str]] = []
-        self._lacking: set[tuple[str, str]] = set()
+        self._unbegun: set[tuple[str, str]] = set()
         if replays or extends:
             self._memory.load(path)
             with self._memory.record() as record:
                 found = list(reversed(record.runs()))
             self._runs = [(run, state.workflow) for run, state in found]
-            self._lacking = {(run, agent) for run, state in found for agent in state.roster}
+            self._unbegun = {(run, agent) for run, state in found for agent in state.roster}
 
     def record(self) -> Any:
         """Open a record for the sync client."""
-        return self._taught(self._memory.record(**self._given()))
+        return self._replaying(self._memory.record(**self._record_options()))
 
     def record_async(self) -> Any:
         """Open a record for the async client: `async with`."""
-        return self._taught(self._memory.record_async(**self._given()))
+        return self._replaying(self._memory.record_async(**self._record_options()))
 
-    def _given(self) -> dict[str, Any]:
+    def _record_options(self) -> dict[str, Any]:
         return {**self._options, **({"mode": "strict"} if self.replays else {})}
 
-    def _taught(self, record: Any) -> Any:
+    def _replaying(self, record: Any) -> Any:
         """Return the record, with its runs mapped in order to those of the recording."""
         if self.replays or self._extends:
             for name in ("run", "open"):
@@ -160,7 +160,7 @@ class Recording:
         def begun(workflow: str | None = None, **options: Any) -> Any:
             run = options.get("run") or self._next(workflow)
             agent = options.get("agent") or os.environ.get("HANSARD_AGENT", "agent")
-            self._lacking.discard((run, agent))
+            self._unbegun.discard((run, agent))
             return begin(workflow, **(options | {"run": run} if run else options))
 
         return begun

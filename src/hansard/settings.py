@@ -152,7 +152,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     reflect_spaces: str | None = None
 
 
-def found_above(start: Path) -> Path | None:
+def nearest_parent(start: Path) -> Path | None:
     """Return the nearest parent directory that holds a record or a settings file; None if `start`
     itself does, or if no parent does. Raises SettingsError if it belongs to another user.
     """
@@ -269,7 +269,7 @@ def _set(environment: Mapping[str, str] | None, given: dict[str, Any]) -> dict[s
         message = f"{name!r} is not a setting: {like}they are {', '.join(names)}"
         raise SettingsError(message)
     named = fields.get("HANSARD_DATA_DIR")
-    above = found_above(Path.cwd()) if named is None else None
+    above = nearest_parent(Path.cwd()) if named is None else None
     beside = Path(os.fspath(named)).absolute().parent if named is not None else above or Path.cwd()
     fields = {_variable(name): text for name, text in _of_file(beside).items()} | fields
     if above is not None:

@@ -223,7 +223,7 @@ async def test_a_reading_with_an_end_waits_for_what_is_not_written_yet(tmp_path:
 
 async def test_a_reading_with_an_end_does_not_wait_for_ever_for_a_broker(tmp_path, monkeypatch):
     """The broker went and does not come back: that is said, with how long it was waited."""
-    monkeypatch.setattr(pushing, "SILENT_S_MAX", 1.0)
+    monkeypatch.setattr(pushing, "NO_ANSWER_S_MAX", 1.0)
     with running(tmp_path) as nats:
         log = await nats.log(request_timeout_s=0.5)
         await log.append(append(ALICE, 1))
@@ -237,7 +237,7 @@ async def test_a_reading_with_an_end_does_not_wait_for_ever_for_a_broker(tmp_pat
 
 async def test_a_message_that_is_not_delivered_is_told(tmp_path, monkeypatch):
     """The server has a message and does not deliver it: here, where it may not."""
-    monkeypatch.setattr(pushing, "OWED_S_MAX", 1.0)
+    monkeypatch.setattr(pushing, "DELIVERY_S_MAX", 1.0)
     nats = Nats(tmp_path)
     nats.forbid("quiet.>")
     nats.start()

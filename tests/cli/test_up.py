@@ -180,7 +180,7 @@ def reached(home: Path, workspace: str, position: int) -> int:
     """Wait until somebody has projected so far; the process."""
     until = time.monotonic() + STOP_S * 3
     place = TableFiles.of(home, workspace)
-    while (told := place.standing()) is None or told.position != position:
+    while (told := place.status()) is None or told.position != position:
         assert time.monotonic() < until, told
         time.sleep(0.02)
     return told.pid
@@ -224,7 +224,7 @@ def test_a_reader_that_stops_reading_stops_only_what_is_shown(tmp_path: Path, ar
             assert reached(home, "lab", portal().run(log.head())) != os.getpid()
         process.terminate()
         assert process.wait(STOP_S) == PIPE_CLOSED
-    told = place.standing()
+    told = place.status()
     assert told is not None
     assert not told.running
 

@@ -107,11 +107,11 @@ def ask(
 
 def test_no_answer_of_a_part_of_the_log(server, place, tmp_path, monkeypatch):
     """A lost broker is an error with both positions; a whole answer is kept and noted later."""
-    monkeypatch.setattr(push, "SILENT_S_MAX", 1.0)
+    monkeypatch.setattr(push, "NO_ANSWER_S_MAX", 1.0)
     settings = settings_of(server, tmp_path)
     with pytest.raises(PartialTables, match=r"hold [\d,]+ of [\d,]+ positions") as lost:
         ask(place, settings, server)
-    assert 0 < lost.value.position < lost.value.wanted
+    assert 0 < lost.value.position < lost.value.target
     with pytest.raises(PartialTables):
         ask(place, settings)
     server.start()
@@ -139,4 +139,4 @@ def test_no_answer_where_another_process_does_not_bring_the_tables_up(
         hold.close()
     newest = snapshots.newest(place)
     assert newest is not None
-    assert behind.value.position == newest.position < behind.value.wanted
+    assert behind.value.position == newest.position < behind.value.target

@@ -156,7 +156,7 @@ async def test_it_follows_the_log(home: Path, workspace: str):
             assert projector.store.all("SELECT count(*) FROM runs WHERE run = $1", [found]) == [
                 (1,)
             ]
-        standing = place.standing()
+        standing = place.status()
         assert standing is not None
         assert (standing.pid, standing.position, standing.running) == (os.getpid(), reached, True)
         assert standing.head >= reached
@@ -328,7 +328,7 @@ async def test_tables_that_a_kill_has_torn_begin_again(home, workspace, publishe
     await asyncio.to_thread(_many, home, workspace, 10, 5)
     child = _start(home, workspace)
     head = await head_of(home, workspace)
-    while (place.standing() or ProjectorStatus(0)).published < head:  # noqa: ASYNC110 -- another process's file
+    while (place.status() or ProjectorStatus(0)).published < head:  # noqa: ASYNC110 -- another process's file
         await asyncio.sleep(0.01)
     child.kill()
     child.wait()
@@ -375,7 +375,7 @@ async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, round
             child = _start(home, workspace)
             began = time.monotonic()
             while time.monotonic() - began < WAIT_S:
-                standing = place.standing()
+                standing = place.status()
                 if (
                     standing is not None
                     and standing.running
@@ -387,7 +387,7 @@ async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, round
             await asyncio.sleep(chance.uniform(0, 0.2))
             child.kill()
             child.wait()
-            standing = place.standing()
+            standing = place.status()
             assert standing is not None
             moved += standing.position > seen
             seen = standing.position

@@ -233,14 +233,14 @@ async def test_waiting_for_a_position(tmp_path: Path):
         await wait_for(place, 3, 0)
     hold = WriteLock(place)
     place.path.touch()
-    hold.tell(ProjectorStatus(os.getpid(), 5, 6))
+    hold.record_status(ProjectorStatus(os.getpid(), 5, 6))
     assert await wait_for(place, 3, 0) == 5
     with pytest.raises(Behind) as behind:
         await wait_for(place, 6, 0.05)
-    assert (behind.value.wanted, behind.value.position) == (6, 5)
-    assert place.standing() == ProjectorStatus(os.getpid(), 5, 6, running=True)
+    assert (behind.value.target, behind.value.position) == (6, 5)
+    assert place.status() == ProjectorStatus(os.getpid(), 5, 6, running=True)
     hold.close()
-    assert place.standing() == ProjectorStatus(os.getpid(), 5, 6, running=False)
+    assert place.status() == ProjectorStatus(os.getpid(), 5, 6, running=False)
 
 
 def test_a_damaged_lock_file_is_no_standing(tmp_path: Path):
@@ -249,6 +249,6 @@ def test_a_damaged_lock_file_is_no_standing(tmp_path: Path):
     place.path.parent.mkdir()
     place.path.touch()
     place.lock.write_bytes(b"\x00" * 600)
-    assert place.standing() is None
+    assert place.status() is None
     WriteLock(place).close()
-    assert place.standing() == ProjectorStatus(os.getpid(), running=False)
+    assert place.status() == ProjectorStatus(os.getpid(), running=False)

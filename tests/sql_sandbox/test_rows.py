@@ -86,7 +86,7 @@ NOTHING = """
 import json, sys
 from pathlib import Path
 from hansard.projections.sql_sandbox import worker
-from hansard.projections.sql_sandbox.limits import Ask
+from hansard.projections.sql_sandbox.limits import Query
 from hansard.projections.sql_sandbox.limits import Limits
 
 class Nothing:
@@ -96,7 +96,7 @@ class Nothing:
 path, position, asked, given = json.loads(sys.argv[1])
 engine = worker._Engine(arrow=False)
 sys.meta_path.insert(0, Nothing())
-said, body = engine.answer(Ask("", position, asked, Limits(), given), Path(path), {}, None)
+said, body = engine.answer(Query("", position, asked, Limits(), given), Path(path), {}, None)
 sys.stdout.write(f"{said.wrong} {said.rows} {said.text}")
 """
 

@@ -84,7 +84,7 @@ class JointSender:
         self._waiting: deque[Ticket] = deque()
         self._sending: asyncio.Task[None] | None = None
         self._enough = asyncio.Event()
-        self._wanted = 0
+        self._batch_target = 0
 
     @property
     def is_idle(self) -> bool:
@@ -99,7 +99,7 @@ class JointSender:
         """
         ticket = Ticket(log, appends, after, asyncio.get_running_loop().create_future())
         self._waiting.append(ticket)
-        if len(self._waiting) >= self._wanted:
+        if len(self._waiting) >= self._batch_target:
             self._enough.set()
         if self._sending is None:
             self._sending = own_task(self._drain())
@@ -122,8 +122,8 @@ class JointSender:
 
     async def _gather(self, sent: int, took_s: float) -> None:
         """Wait briefly until as many writers wait as in the last batch."""
-        self._wanted = min(GATHER_MAX, sent + len(self._waiting))
-        if 1 < self._wanted > len(self._waiting):
+        self._batch_target = min(GATHER_MAX, sent + len(self._waiting))
+        if 1 < self._batch_target > len(self._waiting):
             self._enough.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._enough.wait(), took_s * GATHER_SHARE_MAX)

@@ -411,7 +411,7 @@ class ReplicaBehind(Unreachable):
 
     Attributes:
         stream: The stream's name.
-        wanted: The position that the read must reach.
+        target: The position that the read must reach.
         reached: The furthest position of any answer.
     """
 
@@ -426,7 +426,7 @@ class ReplicaBehind(Unreachable):
         )
         self.url = url
         self.stream = stream
-        self.wanted = target
+        self.target = target
         self.reached = reached
 
 

@@ -18,16 +18,18 @@ READY, OVER, TIMEOUT = "ready", "over", "timeout"
 
 async def until(
     log: EventLog,
-    look: Callable[[], Awaitable[str | None]],
+    check: Callable[[], Awaitable[str | None]],
     concerns: Callable[[Stored], bool],
     timeout_s: float | None,
     of: StreamId | None = None,
 ) -> str:
-    """Follow the log, or one stream of it, until `look` returns a result; it is called at once, and
-    after each commit that `concerns` it.
+    """Follow the log, or one stream of it, until `check` returns a result; it is called at once,
+    and after each commit that `concerns` it.
     """
-    after = await log.head()  # before the first `look`, so that no commit between the two is missed
-    verdict = await look()
+    after = (
+        await log.head()
+    )  # before the first `check`, so that no commit between the two is missed
+    verdict = await check()
     if verdict is not None:
         return verdict
     try:
@@ -35,7 +37,7 @@ async def until(
             async with contextlib.aclosing(log.follow(after, of=of)) as commits:  # type: ignore[type-var]  # the port says AsyncIterator, its adapters give generators
                 async for stored in commits:
                     if concerns(stored):
-                        verdict = await look()
+                        verdict = await check()
                         if verdict is not None:
                             return verdict
     except TimeoutError:

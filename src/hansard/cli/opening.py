@@ -113,7 +113,7 @@ def connecting() -> dict[str, Any]:
 @functools.cache
 def _tell_found(folder: Path) -> None:
     """Print the record in use if it was not named and is not in the working directory."""
-    above = None if os.environ.get("HANSARD_DATA_DIR") else configuration.found_above(Path.cwd())
+    above = None if os.environ.get("HANSARD_DATA_DIR") else configuration.nearest_parent(Path.cwd())
     if above is not None and folder.is_relative_to(above):
         output.hint(f"the record in {folder}")
 

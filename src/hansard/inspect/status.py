@@ -149,25 +149,25 @@ def workspace_status(
 
 
 def _projection(place: TableFiles, head: int) -> Projection:
-    standing = place.standing()
-    if standing is None:
+    projector = place.status()
+    if projector is None:
         return Projection(behind=head)
     return Projection(
-        position=standing.position,
-        behind=max(0, head - standing.position),
-        running=standing.running,
-        pid=standing.pid if standing.running else None,
-        delay_ms=standing.delay_ms,
+        position=projector.position,
+        behind=max(0, head - projector.position),
+        running=projector.running,
+        pid=projector.pid if projector.running else None,
+        delay_ms=projector.delay_ms,
     )
 
 
 def _published(place: TableFiles, head: int) -> Published:
-    standing, current = place.standing(), published.newest(place)
+    projector, current = place.status(), published.newest(place)
     position = current.position if current is not None else 0
     return Published(
         position=position,
         behind=max(0, head - position),
-        delay_ms=standing.published_delay_ms if standing is not None else None,
+        delay_ms=projector.published_delay_ms if projector is not None else None,
     )
 
 

@@ -87,9 +87,9 @@ class _Tables:
         """Return every row as a dict by column name. Raises ProjectionError."""
         return self._opened().rows(sql, given)
 
-    def aside(self) -> AbstractContextManager[None]:
+    def scratch(self) -> AbstractContextManager[None]:
         """Provide a connection with temporary tables and macros, which are dropped at its end."""
-        return self._opened().aside()
+        return self._opened().scratch()
 
     def interrupt(self) -> None:
         """Interrupt the running query."""

@@ -167,7 +167,7 @@ class Behind(ProjectionError):
             f"position {target} was not projected within {waited_s:g} s, the tables are at "
             f"{position}: wait longer, or see 'hansard status'"
         )
-        self.wanted = target
+        self.target = target
         self.position = position
 
 
@@ -184,7 +184,7 @@ class PartialTables(ProjectionError):
             f"read further: {reason}; start the broker and query again, which continues from there"
         )
         self.position = position
-        self.wanted = target
+        self.target = target
 
 
 # Errors of the full-text index, grouped by who must act.

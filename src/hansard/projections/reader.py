@@ -28,15 +28,15 @@ class ReadSource(Protocol):
         """The file."""
         ...
 
-    def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def all(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a query."""
         ...
 
-    def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Return all rows as dicts by column name."""
         ...
 
-    def aside(self) -> AbstractContextManager[None]:
+    def scratch(self) -> AbstractContextManager[None]:
         """Run queries with temporary tables and macros, which are dropped at the end."""
         ...
 
@@ -68,20 +68,20 @@ class Reader:
         """The database file."""
         return self._store.path
 
-    def aside(self) -> AbstractContextManager[None]:
+    def scratch(self) -> AbstractContextManager[None]:
         """Run queries with temporary tables and macros, which are dropped at the end. A temporary
         macro shadows the stored one of the same name, also for stored macros that call it.
         """
-        return self._store.aside()
+        return self._store.scratch()
 
     def interrupt(self) -> None:
         """Interrupt the current query, in whichever thread."""
         self._store.interrupt()
 
-    def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def all(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a query."""
-        return self._store.all(sql, given)
+        return self._store.all(sql, parameters)
 
-    def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Return all rows of a query as dicts by column name."""
-        return self._store.rows(sql, given)
+        return self._store.rows(sql, parameters)

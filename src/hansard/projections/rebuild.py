@@ -41,12 +41,12 @@ async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebu
     """Rebuild the tables up to the newest position, and replace the old ones. If killed before
     that, the old ones are unchanged. Raises Held, ProjectionError, BrokerError.
     """
-    with _taken(place) as hold:
+    with _write_lock(place) as hold:
         last = (await source.extent()).last
         made = await _make(source, place, last, progress)
         place.replace()
         hold.interrupted = False
-        hold.tell(ProjectorStatus(os.getpid(), made.position, last))
+        hold.record_status(ProjectorStatus(os.getpid(), made.position, last))
         return made
 
 
@@ -57,7 +57,7 @@ async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebui
     """
     if not place.path.exists():
         raise Unusable(place.path, "there is no such file")
-    with _taken(place) as hold:
+    with _write_lock(place) as hold:
         store = await asyncio.to_thread(Store, place.path, read_only=True)
         try:
             position = store.progress.position
@@ -71,7 +71,7 @@ async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebui
 
 
 @contextlib.contextmanager
-def _taken(place: TableFiles) -> Generator[WriteLock]:
+def _write_lock(place: TableFiles) -> Generator[WriteLock]:
     """Hold the write lock of the tables. If the previous writer was killed and the tables may be
     damaged, keep that state on record, since it is the projector that repairs them.
     """

@@ -354,7 +354,7 @@ class _MetricQuestion(msgspec.Struct, frozen=True):
     metric: str | None
     baseline: str
     by: str | None
-    said: str | None
+    directions: str | None
     missing: str | None
     all_pairs: bool = False
     each: list[str] | None = None
@@ -362,7 +362,7 @@ class _MetricQuestion(msgspec.Struct, frozen=True):
     @property
     def scores(self) -> list[Any]:
         """The arguments of the macro for trial scores."""
-        return [self.metric, self.by, self.said, self.missing, self.each]
+        return [self.metric, self.by, self.directions, self.missing, self.each]
 
 
 def _ranking(reader: Reader, question: Question) -> list[dict[str, Any]]:
@@ -384,7 +384,7 @@ def _compared(
     several judged metrics are one family.
     """
     experiment = question.experiment
-    with reader.aside():
+    with reader.scratch():
         reader.all(
             f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}", [experiment, *request.scores]
         )
@@ -393,7 +393,9 @@ def _compared(
         others = [metric for metric in GUARDRAILS if metric not in judged]
         # The other metrics use only recorded values.
         recorded = "failure" if missing == "worst-case" else question.missing
-        aside = _MetricQuestion(None, request.baseline, None, request.said, recorded, each=others)
+        aside = _MetricQuestion(
+            None, request.baseline, None, request.directions, recorded, each=others
+        )
         alike = (request.by, request.missing, request.all_pairs) == (None, aside.missing, False)
         together = len(judged) == 1 and alike
         if together:
@@ -403,7 +405,7 @@ def _compared(
         regressions = reader.rows(_REGRESSIONS, [experiment, judged, REGRESSIONS_MAX])
         unmatched = reader.rows(_UNMATCHED, [experiment, UNMATCHED_MAX, judged[0]])
     if not together:
-        with reader.aside():
+        with reader.scratch():
             scores = [experiment, *aside.scores]
             reader.all(f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}", scores)
             parts += _parts(reader, experiment, aside, [])

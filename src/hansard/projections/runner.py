@@ -269,8 +269,8 @@ async def wait_for(place: TableFiles, position: int, timeout_s: float) -> int:
     """Wait until a position is projected, by any process; return its status. Raises Behind."""
     until_s = time.monotonic() + timeout_s
     while True:
-        standing = place.standing()
-        reached = standing.position if standing is not None else 0
+        projector = place.status()
+        reached = projector.position if projector is not None else 0
         if reached >= position:
             return reached
         if time.monotonic() >= until_s:

@@ -476,12 +476,12 @@ class Store:
 
     # ------------------------------------------------------------ reading
 
-    def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def all(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a query. For our own SQL only: its cost is not bounded."""
-        return self._con.execute(sql, _parameters(given)).fetchall()
+        return self._con.execute(sql, _parameters(parameters)).fetchall()
 
     @contextlib.contextmanager
-    def aside(self) -> Generator[None]:
+    def scratch(self) -> Generator[None]:
         """Use a separate connection meanwhile: its temporary tables and macros are dropped at the
         end, and a temporary macro shadows the stored one of the same name.
         """
@@ -492,20 +492,21 @@ class Store:
             cursor, self._con = self._con, before
             cursor.close()
 
-    def apart(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def all_committed(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return all rows as `all` does, of committed data: another thread may be writing."""
         with self._looking, self._con.cursor() as con:
-            return con.execute(sql, list(given)).fetchall()
+            return con.execute(sql, list(parameters)).fetchall()
 
     def past(self, run: str) -> Iterable[MembershipEvent]:
         """Return the membership events of a run, as committed."""
         return [
-            MembershipEvent(*row) for row in self.apart(_TELLING, [run, sorted(MEMBERSHIP_TAGS)])
+            MembershipEvent(*row)
+            for row in self.all_committed(_TELLING, [run, sorted(MEMBERSHIP_TAGS)])
         ]
 
-    def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Return all rows as `all` does, as dicts by column name."""
-        answer = self._con.execute(sql, _parameters(given))
+        answer = self._con.execute(sql, _parameters(parameters))
         names = [column[0] for column in answer.description or ()]
         return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
@@ -634,11 +635,13 @@ def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def _parameters(given: Sequence[object]) -> list[object]:
+def _parameters(parameters: Sequence[object]) -> list[object]:
     """Return parameters for DuckDB: a text that is no UTF-8 (bytes of a command line) gets
     replacement characters, and so matches nothing.
     """
-    return [_SURROGATES.sub("\ufffd", each) if isinstance(each, str) else each for each in given]
+    return [
+        _SURROGATES.sub("\ufffd", each) if isinstance(each, str) else each for each in parameters
+    ]
 
 
 @cache

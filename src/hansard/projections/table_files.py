@@ -118,7 +118,7 @@ class TableFiles(msgspec.Struct, frozen=True):
         """The folder of the published generations."""
         return self.path.parent / "published" / self.path.stem
 
-    def standing(self) -> ProjectorStatus | None:
+    def status(self) -> ProjectorStatus | None:
         """Return the status of the tables, written by any process; None if there are none."""
         if not self.path.exists():
             return None
@@ -127,7 +127,7 @@ class TableFiles(msgspec.Struct, frozen=True):
         except FileNotFoundError:
             return None
         try:
-            value = _standing(fd)
+            value = _read_status(fd)
             free = take(fd, shared=True)
         finally:
             os.close(fd)
@@ -215,7 +215,7 @@ class WriteLock:
         except OSError as error:
             raise unusable(place.path, error) from error
         held = take_by(time.monotonic() + HELD_S_MAX, self._fd, TRY_S)
-        known = _standing(self._fd)
+        known = _read_status(self._fd)
         self.interrupted = known is not None and known.running and place.path.exists()
         """True if the previous holder did not end properly: it was killed, for example."""
         if not held:
@@ -223,21 +223,21 @@ class WriteLock:
             raise Held(place.path, known.pid if known is not None else None)
         mine = known if known is not None and place.path.exists() else ProjectorStatus(0)
         try:
-            self.tell(msgspec.structs.replace(mine, pid=os.getpid(), running=True))
+            self.record_status(msgspec.structs.replace(mine, pid=os.getpid(), running=True))
         except OSError as error:
             os.close(self._fd)
             raise unusable(place.path, error) from error
 
-    def tell(self, standing: ProjectorStatus) -> None:
+    def record_status(self, status: ProjectorStatus) -> None:
         """Record the status."""
-        line = msgspec.json.encode(standing)
+        line = msgspec.json.encode(status)
         os.pwrite(self._fd, line.ljust(LINE_BYTES), 0)
 
     def ended(self) -> None:
         """Record that the tables were closed properly. Raises OSError."""
-        known = _standing(self._fd)
+        known = _read_status(self._fd)
         if known is not None:
-            self.tell(msgspec.structs.replace(known, running=False))
+            self.record_status(msgspec.structs.replace(known, running=False))
 
     def close(self) -> None:
         """Release it."""
@@ -246,7 +246,7 @@ class WriteLock:
             self._fd = -1
 
 
-def _standing(fd: int) -> ProjectorStatus | None:
+def _read_status(fd: int) -> ProjectorStatus | None:
     """Read the status from the lock file; None if it is empty."""
     with contextlib.suppress(msgspec.DecodeError):
         return msgspec.json.decode(os.pread(fd, LINE_BYTES, 0), type=ProjectorStatus)

@@ -99,7 +99,7 @@ def brief(value: object) -> str:
 
 # Expected calls and decisions: only the fields that a test sets are compared.
 
-UNSAID = msgspec.UNSET
+UNSET = msgspec.UNSET
 """Marks a field that the test does not check."""
 
 
@@ -122,7 +122,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     step: int | None = None
     arguments: Mapping[str, Any] = {}
-    result: Any = UNSAID
+    result: Any = UNSET
     status: str | None = None
     error: str | None = None
 
@@ -139,7 +139,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             and self.agent in (None, made.agent)
             and self.step in (None, made.step)
             and self.status in (None, made.status)
-            and (self.result is UNSAID or self.result == made.result)
+            and (self.result is UNSET or self.result == made.result)
             and (self.error is None or self.error in (made.error or ""))
         )
 
@@ -152,7 +152,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             return f"{text} {self.status or 'raised'}: {self.error}"
         if self.status not in (None, "completed"):
             return f"{text} {self.status}"
-        return text if self.result is UNSAID else f"{text} -> {brief(self.result)}"
+        return text if self.result is UNSET else f"{text} -> {brief(self.result)}"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,7 +304,7 @@ class Decided:
         """Check fields of the state after the command's events are folded."""
         __tracebackhide__ = True
         self._not_refused()
-        found = {name: getattr(self.state, name, UNSAID) for name in fields}
+        found = {name: getattr(self.state, name, UNSET) for name in fields}
         check(
             "the state's fields",
             list(fields.items()),
@@ -719,7 +719,7 @@ def _call(memory: Memory, agent: str, step: Step, version: int) -> Call:
         agent=agent,
         step=step.number,
         arguments=load(step.arguments),
-        result=load(step.result) if step.status is StepStatus.COMPLETED else UNSAID,
+        result=load(step.result) if step.status is StepStatus.COMPLETED else UNSET,
         status=step.status.value,
         error=error,
     )

@@ -31,7 +31,7 @@ from hansard.bus.errors import (
     Unreachable,
 )
 from hansard.bus.jetstream.blocking import Blocking
-from hansard.bus.jetstream.calls import BATCH_MESSAGES_MAX, Known, Patience, publish, publish_all
+from hansard.bus.jetstream.calls import BATCH_MESSAGES_MAX, Known, RetryBudget, publish, publish_all
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.wire import (
@@ -159,9 +159,9 @@ class Committer:
             return
         self._crowded = False
         while self._waiting and self._singles < SINGLES_MAX:
-            self._give_turn(self._waiting.popleft())
+            self._grant_turn(self._waiting.popleft())
 
-    def _give_turn(self, entry: _Waiting) -> None:
+    def _grant_turn(self, entry: _Waiting) -> None:
         if not entry.future.done():
             self._singles += 1
             entry.future.set_result(None)
@@ -217,7 +217,7 @@ class Committer:
                     entry.future.set_exception(NoAnswer(f"a batch of commits: {error!r}"))
         elif error is not None:  # one of them lost a race: send each alone
             for entry in group:
-                self._give_turn(entry)
+                self._grant_turn(entry)
         else:
             for position, entry in enumerate(group, sent.result()):
                 if not entry.future.done():
@@ -246,7 +246,7 @@ class _Attempts:
     """Decides how long a write is retried, and which error ends it."""
 
     def __init__(self, broker: Broker, entry: _Entry, began: float | None = None) -> None:
-        self._patience = Patience(broker, began)
+        self._budget = RetryBudget(broker, began)
         self._entry = entry
         self.unknown = False
 
@@ -256,9 +256,9 @@ class _Attempts:
         """
         self.unknown = self.unknown or not isinstance(error, (NotSent, Rejected, BrokerError))
         try:
-            await self._patience.again(error)
+            await self._budget.again(error)
         except Unreachable as unreachable:
-            raise self._given_up(error, unreachable) from error
+            raise self._final_error(error, unreachable) from error
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
@@ -273,11 +273,11 @@ class _Attempts:
             raise self._in_doubt(str(error)) from error
 
     def _in_doubt(self, why: str = "") -> AppendUnknown:
-        append, waited_s = self._entry.append, self._patience.waited_s
+        append, waited_s = self._entry.append, self._budget.waited_s
         commit = append.commit
         return AppendUnknown(append.stream, commit.version, commit.id, waited_s, why)
 
-    def _given_up(self, error: NoAnswer | _Refusal, unreachable: Unreachable) -> BusError:
+    def _final_error(self, error: NoAnswer | _Refusal, unreachable: Unreachable) -> BusError:
         if self.unknown:
             return self._in_doubt(str(unreachable) if isinstance(unreachable, NotWritable) else "")
         if isinstance(error, _Refusal) and not isinstance(unreachable, NotWritable):
@@ -345,9 +345,9 @@ class Appender:
             except (Rejected, BrokerError) as error:
                 attempts = attempts or _Attempts(self._broker, entry, began)
                 with attempts.looking():
-                    standing = await self._standing(entry, error, unknown=attempts.unknown)
-                if standing is not None:
-                    return standing
+                    existing = await self._own_commit(entry, error, unknown=attempts.unknown)
+                if existing is not None:
+                    return existing
                 await attempts.again(error)
             except NoAnswer as error:
                 attempts = attempts or _Attempts(self._broker, entry, began)
@@ -376,9 +376,9 @@ class Appender:
                 first = await self._publish_all(entries)
             except (Rejected, BrokerError) as error:
                 with attempts.looking():
-                    standing = await self._judge(entries, error, unknown=attempts.unknown)
-                if standing is not None:
-                    return standing
+                    existing = await self._judge(entries, error, unknown=attempts.unknown)
+                if existing is not None:
+                    return existing
                 await attempts.again(error)
             except NoAnswer as error:
                 await attempts.again(error)
@@ -452,7 +452,7 @@ class Appender:
             case _:
                 assert_never(expected)
 
-    async def _standing(self, entry: _Entry, error: _Refusal, *, unknown: bool) -> Stored | None:
+    async def _own_commit(self, entry: _Entry, error: _Refusal, *, unknown: bool) -> Stored | None:
         """Return our own commit of an earlier attempt; None if nothing explains the rejection
         (yet). `unknown`: an earlier attempt may have stored it.
 
@@ -463,10 +463,10 @@ class Appender:
             raise _refused(entry, error) from error
         message = await self._points.last(self._stream, entry.subject)
         if message is not None:
-            standing = self._decode(message)
-            if standing.commit.id == entry.append.commit.id:
-                return standing
-            raise _conflict(entry.append, standing) from error
+            existing = self._decode(message)
+            if existing.commit.id == entry.append.commit.id:
+                return existing
+            raise _conflict(entry.append, existing) from error
         if final:
             raise _refused(entry, error) from error
         await self._check(entry, error)
@@ -496,7 +496,7 @@ class Appender:
         messages = [(entry.subject, entry.body, entry.headers) for entry in entries]
         return await publish_all(self._broker, messages, self._reads.known.of(self._stream))
 
-    async def _found(self, entries: list[_Entry]) -> dict[str, Stored]:
+    async def _existing(self, entries: list[_Entry]) -> dict[str, Stored]:
         names = [entry.subject for entry in entries]
         messages = await self._reads.named(self._stream, names)
         return {message.subject: self._decode(message) for message in messages}
@@ -512,7 +512,7 @@ class Appender:
         final = not (isinstance(error, Rejected) and error.passing)
         if final and not unknown:
             raise _refused(entries[0], error) from error
-        found = await self._found(entries)
+        found = await self._existing(entries)
         own = [
             found[entry.subject]
             for entry in entries
@@ -582,11 +582,11 @@ class Appender:
         final = not (isinstance(error, Rejected) and error.passing)
         if final and not unknown:
             raise _refused(entries[0], error) from error
-        found = await self._found(entries)
+        found = await self._existing(entries)
         missing: list[_Entry] = []
         for entry in entries:
-            standing = found.get(entry.subject)
-            if standing is None:
+            existing = found.get(entry.subject)
+            if existing is None:
                 if final:
                     raise _refused(entries[0], error) from error
                 try:
@@ -594,8 +594,8 @@ class Appender:
                 except Conflict as conflict:
                     return _before(missing, entry), conflict
                 missing.append(entry)
-            elif standing.commit.id != entry.append.commit.id:
-                return _before(missing, entry), _conflict(entry.append, standing)
+            elif existing.commit.id != entry.append.commit.id:
+                return _before(missing, entry), _conflict(entry.append, existing)
         return missing, lost
 
 
@@ -630,8 +630,8 @@ def _before(entries: list[_Entry], lost: _Entry) -> list[_Entry]:
 def _stored(position: int, entry: _Entry) -> Stored:
     """Return the acknowledged commit; an acknowledgement carries no time."""
     append = entry.append
-    came_from = append.copied.origin if append.copied is not None else None
-    return Stored(position, 0, append.stream, append.commit, entry.body, came_from)
+    origin = append.copied.origin if append.copied is not None else None
+    return Stored(position, 0, append.stream, append.commit, entry.body, origin)
 
 
 def _conflict(append: Append, winner: Stored | None) -> Conflict:

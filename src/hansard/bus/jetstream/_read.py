@@ -60,7 +60,7 @@ class Reader:
         if to is not None and to <= after:
             return []
         cut = await self.cut(up_to)
-        commits = await self._commits(stream, after, to, await self._wanted(cut))
+        commits = await self._commits(stream, after, to, await self._required(cut))
         check_versions(stream, commits, first_version(commits, after, inside=inside))
         return commits if cut is None else until(commits, cut)
 
@@ -209,9 +209,9 @@ class Reader:
                     await slices.pause()
         return found
 
-    async def _wanted(self, cut: int | None) -> int:
+    async def _required(self, cut: int | None) -> int:
         """Return the position that a read must reach."""
-        return await self._direct.wanted(self._stream) if cut is None else cut
+        return await self._direct.required(self._stream) if cut is None else cut
 
     def _decode(self, message: Message) -> Stored:
         return message.screened() if self._screened else message.commit()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, BusError, NotFound
-from hansard.bus.jetstream.calls import Patience, publish
+from hansard.bus.jetstream.calls import RetryBudget, publish
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.wire import FIRST, NoAnswer, Rejected, acknowledged
@@ -163,7 +163,7 @@ class JetStreamBlobs:
         """Send one chunk until it is acknowledged; repeating it is harmless."""
         subject = subjects.blob_subject(self._workspace, sha256, number)
         known = self._direct.known.of(self._stream)
-        patience: Patience | None = None
+        budget: RetryBudget | None = None
         began = time.monotonic()
         while True:
             try:
@@ -174,8 +174,8 @@ class JetStreamBlobs:
                     raise BrokerError(doing, error.code, error.description) from error
                 break  # it is stored
             except NoAnswer as error:
-                patience = patience or Patience(self._broker, began)
-                await patience.again(error)
+                budget = budget or RetryBudget(self._broker, began)
+                await budget.again(error)
             else:
                 break
         host = self._broker.options.host

@@ -29,7 +29,7 @@ READ_BYTES = 64 * 1024
 ANSWER_BYTES_MAX = 1024 * 1024
 """Largest accepted answer, in bytes; an answer to a publish has some hundred."""
 
-LOOK_S = 10.0
+POLL_S = 10.0
 """Interval of checks for incoming data while nothing is published, in seconds: the server sends a
 PING, by default every 2 minutes, and ends a connection that misses two.
 """
@@ -64,7 +64,7 @@ class Blocking:
         self._retry_s = 0.0
         self._opening: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._wanted = False
+        self._pending = False
         self._closed = False
 
     # ------------------------------------------------------------ in any thread
@@ -81,7 +81,7 @@ class Blocking:
             return None
         try:
             if self._socket is None:
-                self._want()
+                self._request_connection()
                 return None
             self._publishes += 1
             reply = f"{self._inbox}{self._publishes:x}"
@@ -96,9 +96,9 @@ class Blocking:
         finally:
             self._lock.release()
 
-    def _want(self) -> None:
-        if not self._wanted and time.monotonic() >= self._retry_s and not self._loop.is_closed():
-            self._wanted = True
+    def _request_connection(self) -> None:
+        if not self._pending and time.monotonic() >= self._retry_s and not self._loop.is_closed():
+            self._pending = True
             self._loop.call_soon_threadsafe(self._open)
 
     def _exchange(self, sock: socket.socket, message: bytes) -> bytes:
@@ -167,7 +167,7 @@ class Blocking:
         except BusError as error:
             _log.debug("no connection of a thread's own", error=str(error))
         finally:
-            self._wanted = False
+            self._pending = False
         if found is None:
             return
         if self._closed:
@@ -178,7 +178,7 @@ class Blocking:
             self._used_s = time.monotonic()
         self._again()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Answer the server's PINGs while nothing is published, and close an unused connection."""
         if not self._lock.acquire(blocking=False):
             self._again()
@@ -190,7 +190,7 @@ class Blocking:
             if time.monotonic() - self._used_s > UNUSED_S_MAX:
                 self._drop()
                 return
-            if _has_something(sock):
+            if _has_data(sock):
                 self._take(sock, sock.recv(READ_BYTES))
         except (OSError, BusError):
             self._drop()
@@ -202,7 +202,7 @@ class Blocking:
         if self._timer is not None:
             self._timer.cancel()
         if not self._closed and self._socket is not None:
-            self._timer = self._loop.call_later(LOOK_S, self._look)
+            self._timer = self._loop.call_later(POLL_S, self._poll)
 
     async def close(self) -> None:
         """Close the connection. A thread that publishes gets NoAnswer."""
@@ -221,7 +221,7 @@ class Blocking:
                 sock.shutdown(socket.SHUT_RDWR)
 
 
-def _has_something(sock: socket.socket) -> bool:
+def _has_data(sock: socket.socket) -> bool:
     """Return whether data arrived, or the connection ended."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)

@@ -52,8 +52,8 @@ class Known(msgspec.Struct):
 
     `position` is the newest that was acknowledged to this client, read by it, or reported by the
     stream's leader. `marker` is the subject of a message that exists as long as the stream.
-    `alone`: its server is no cluster, so its answers are complete. `asked_s` is when `replicas` and
-    `alone` were requested, by the monotonic clock. `note` and `reach` may be called from any
+    `alone`: its server is no cluster, so its answers are complete. `requested_s` is when `replicas`
+    and `alone` were requested, by the monotonic clock. `note` and `reach` may be called from any
     thread, the rest from the loop's.
     """
 
@@ -62,7 +62,7 @@ class Known(msgspec.Struct):
     marker_bytes: int = 0
     replicas: int = 1
     alone: bool = False
-    asked_s: float = float("-inf")
+    requested_s: float = float("-inf")
     lock: Any = msgspec.field(default_factory=threading.Lock)
     claimed: set[int] = msgspec.field(default_factory=set)
     claimed_before: set[int] = msgspec.field(default_factory=set)
@@ -70,7 +70,7 @@ class Known(msgspec.Struct):
     @property
     def is_fresh(self) -> bool:
         """True if the number of replicas need not be requested again."""
-        return self.alone or time.monotonic() - self.asked_s < REPLICAS_KNOWN_S
+        return self.alone or time.monotonic() - self.requested_s < REPLICAS_KNOWN_S
 
     def note(self, position: int, subject: str, size: int) -> None:
         """Note a message of so many bytes at a position."""
@@ -103,7 +103,7 @@ class Known(msgspec.Struct):
         """Take in an answer to STREAM.INFO: the number of replicas and the cluster."""
         self.replicas = replicas_of(info)
         self.alone = not _cluster(info).get("name")
-        self.asked_s = time.monotonic()
+        self.requested_s = time.monotonic()
 
 
 class Streams:
@@ -122,7 +122,7 @@ class Streams:
         server.
         """
         for known in [*self._by_name.values()]:
-            known.alone, known.asked_s = False, float("-inf")
+            known.alone, known.requested_s = False, float("-inf")
 
 
 def replicas_of(info: dict[str, Any]) -> int:
@@ -191,7 +191,7 @@ OBSTACLE_POLL_S = 0.1
 _log = logger(__name__)
 
 
-class Patience:
+class RetryBudget:
     """Bounds the retries of one write: `append_timeout_s` in all, plus `disk_wait_s` while the
     embedded server's disk is known to refuse writes.
     """
@@ -234,13 +234,13 @@ class Patience:
                 left -= time.monotonic() - since
                 if isinstance(obstacle, StoreGone) or left <= 0:
                     raise obstacle
-                self._tell(obstacle, left)
+                self._log_wait(obstacle, left)
                 await asyncio.sleep(OBSTACLE_POLL_S)
                 obstacle = host.obstacle()
         finally:
             self._hindered_s += time.monotonic() - since
 
-    def _tell(self, obstacle: NotWritable, left_s: float) -> None:
+    def _log_wait(self, obstacle: NotWritable, left_s: float) -> None:
         """Log once for all waiting writes, until the next connection."""
         if not self._broker.hindered:
             self._broker.hindered = True

@@ -123,7 +123,7 @@ class _Parser(Parser):
         return rest or not self.buf
 
 
-class _Own:
+class _OwnTask:
     """An attribute that hides a task of nats-py from the loop's shutdown."""
 
     def __set_name__(self, _: type, name: str) -> None:
@@ -150,10 +150,10 @@ class _Client(Client):
         hasattr(Client, name) for name in ("_send_command", "_flush_pending", "_process_headers")
     )
 
-    _reading_task = _Own()
-    _ping_interval_task = _Own()
-    _flusher_task = _Own()
-    _reconnection_task = _Own()
+    _reading_task = _OwnTask()
+    _ping_interval_task = _OwnTask()
+    _flusher_task = _OwnTask()
+    _reconnection_task = _OwnTask()
 
     def __init__(self) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ class _Client(Client):
         """Close the socket silently, since a QUIT would end the taken socket, too; stop all tasks
         of this client, at whatever stage its connect was.
         """
-        await self._still()
+        await self._end_tasks()
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types
 
@@ -227,7 +227,7 @@ class _Client(Client):
         found = (self._reading_task, self._ping_interval_task, self._flusher_task)
         return [task for task in found if task is not None]
 
-    async def _still(self) -> None:
+    async def _end_tasks(self) -> None:
         for task in self._tasks:
             await _end(task)
 
@@ -243,7 +243,7 @@ class _Client(Client):
         transport = self._transport
         if type(transport) is not TcpTransport:
             return None
-        await self._still()
+        await self._end_tasks()
         stream: Any = getattr(transport._io_writer, "transport", None)  # noqa: SLF001 -- nats-py's own, as all of this class
         unread = getattr(transport._io_reader, "_buffer", None)  # noqa: SLF001 -- nats-py's own, as all of this class
         if stream.get_extra_info("ssl_object") is not None or unread != b"":
@@ -589,13 +589,13 @@ class Broker:
         try:
             holds = False
             while not holds:
-                holds = await self._stands(self._refused, until_s - loop.time())
+                holds = await self._connect_once(self._refused, until_s - loop.time())
         finally:
             self._refused = None
         self._last_error = "no answer"  # an earlier attempt's error does not explain a later one
         self._up.set()
 
-    async def _stands(self, refused: asyncio.Future[BusError], timeout_s: float) -> bool:
+    async def _connect_once(self, refused: asyncio.Future[BusError], timeout_s: float) -> bool:
         """Return whether a new client is still connected once it is accepted: before nats-server
         2.15 reloads logins it ends some that it has just accepted. Raises errors that a retry
         cannot fix.

@@ -56,7 +56,7 @@ LOST = (
     "this is another log"
 )
 
-STATUS_END, STATUS_NONE, STATUS_TOO_MANY, STATUS_NOBODY = 204, 404, 413, 503
+STATUS_END, STATUS_NONE, STATUS_TOO_MANY, STATUS_NO_RESPONDERS = 204, 404, 413, 503
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
@@ -100,7 +100,7 @@ class _Page:
         elif code in (STATUS_END, STATUS_NONE):
             if not self.done.done():
                 self.done.set_result(headers)
-        elif code == STATUS_NOBODY:
+        elif code == STATUS_NO_RESPONDERS:
             self._fail(NoResponders(self.subject))
         elif code == STATUS_TOO_MANY:
             self._fail(TooMany(f"more than 1,024 subjects in one {self.subject!r}"))
@@ -138,7 +138,7 @@ class Direct:
 
     # ------------------------------------------------------------ position to reach
 
-    async def wanted(self, stream: str) -> int:
+    async def required(self, stream: str) -> int:
         """Return the position that a read of the newest state must reach. Queries the server only
         if the stream has, or may have, several replicas.
         """
@@ -194,13 +194,13 @@ class Direct:
         if known.alone:
             return (await self._whole(stream, filters, "", start))[0]
         if target is None:
-            target = await self.wanted(stream)
+            target = await self.required(stream)
         began = time.monotonic()
         while True:
             marker = known.marker if target and not known.alone else ""
             messages, reached = await self._whole(stream, filters, marker, start)
             if reached < target and not known.alone:
-                target = await self._behind(stream, target, reached, began)
+                target = await self._required_after(stream, target, reached, began)
             if reached >= target or known.alone:
                 if messages:
                     newest = messages[-1]
@@ -212,7 +212,7 @@ class Direct:
     ) -> list[Message]:
         """Return the messages on these subjects, by position within each thousand names."""
         if target is None and names:
-            target = await self.wanted(stream)
+            target = await self.required(stream)
         messages: list[Message] = []
         for start in range(0, len(names), NAMES_MAX):
             messages += await self.many(stream, names[start : start + NAMES_MAX], target)
@@ -223,7 +223,7 @@ class Direct:
     ) -> list[Message]:
         """Return at most so many messages from a position on, fewer if they are large."""
         if target is None:
-            target = await self.wanted(stream)
+            target = await self.required(stream)
         known = self.known.of(stream)
         began = time.monotonic()
         while True:
@@ -231,7 +231,7 @@ class Direct:
             reached = messages[-1].position if messages else first - 1
             cut = len(messages) >= count or int(header(end, b"Nats-Num-Pending") or 0) > 0
             if not cut and reached < target and not known.alone:
-                target = await self._behind(stream, target, reached, began)
+                target = await self._required_after(stream, target, reached, began)
             if cut or reached >= target or known.alone:
                 if messages:
                     newest = messages[-1]
@@ -246,7 +246,7 @@ class Direct:
         if known.alone:
             return await self._single(stream, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
         if target is None:
-            target = await self.wanted(stream)
+            target = await self.required(stream)
         elif not known.is_fresh:
             await self.info(stream)
         message = await self._single(stream, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
@@ -323,7 +323,7 @@ class Direct:
             messages = [message for message in messages if message.subject != marker]
         return messages, reached
 
-    async def _behind(self, stream: str, target: int, reached: int, began: float) -> int:
+    async def _required_after(self, stream: str, target: int, reached: int, began: float) -> int:
         """Return the position that an insufficient answer must reach, at most the stream's last. If
         the answer does not reach that either, pause before the retry.
         """

@@ -39,20 +39,20 @@ RETRY_S = 0.25
 IDLE_S = 0.25
 """Time without a message before a reader with an end checks for more, in seconds."""
 
-BATCH_OF_SEVERAL = 4
+END_CONFIRMATIONS = 4
 """Number of times in a row that the end must be confirmed with several replicas: a former leader
 that does not know its successor may answer, but not for a second.
 """
 
-OWED_S_MAX = 20.0
+DELIVERY_S_MAX = 20.0
 """Longest time that the server may take to deliver a message that it reports, in seconds: the
 slowest disk reads a block of 8 MB in a second. Within it the consumer is recreated several times.
 """
 
-SILENT_S_MAX = 60.0
+NO_ANSWER_S_MAX = 60.0
 """Longest time without an answer for a reader with an end, in seconds: a broker's restart fits."""
 
-TELL_S = 10.0
+LOG_AFTER_S = 10.0
 """After this many seconds a reader without an end logs that it waits for the broker."""
 TRANSIENT = frozenset({JETSTREAM_OFF, 10005, 10008, 10023, 10039, 10076, 10118})
 """Errors of a server that starts, or of a cluster with servers offline: temporarily unavailable, no
@@ -92,7 +92,7 @@ class Push:
         self.pending = 0
         self._prefix = inbox_prefix or broker.options.inbox_prefix
         self._buffer: list[Message] = []
-        self._asked: list[str] = []  # flow control requests received with `_buffer`
+        self._flow_requests: list[str] = []  # flow control requests received with `_buffer`
         self._wake: asyncio.Future[None] | None = None
         self._broken: str | None = "new"
         self._error: Exception | None = None
@@ -100,11 +100,11 @@ class Push:
         self._seen_s = 0.0
         self._generation = 0
         self._until = until
-        self._heard_s = 0.0
-        self._told = False
-        self._owed: int | None = None
-        self._owed_s = 0.0
-        self._nothing = 0
+        self._answered_s = 0.0
+        self._is_logged = False
+        self._undelivered: int | None = None
+        self._undelivered_since_s = 0.0
+        self._confirmations = 0
         self._short_s = 0.0
 
     async def chunks(self) -> AsyncGenerator[list[Message], None]:
@@ -112,7 +112,7 @@ class Push:
         also Unreachable.
         """
         loop = asyncio.get_running_loop()
-        self._heard_s = loop.time()
+        self._answered_s = loop.time()
         stop: Callable[[], Any] | None = None
         forget = self._broker.on_reconnect(lambda: self._break("the connection was made again"))
         watch = loop.create_task(self._watch())
@@ -120,8 +120,8 @@ class Push:
         try:
             while True:
                 if not self._buffer:
-                    answer += self._asked
-                    self._asked = []
+                    answer += self._flow_requests
+                    self._flow_requests = []
                 for reply in answer:
                     await self._go_on(reply)
                 answer = []
@@ -136,11 +136,11 @@ class Push:
                     self._wake = loop.create_future()
                     if self._until is None:
                         await self._wake
-                    elif await self._nothing_comes(self._wake, self._until):
+                    elif await self._is_exhausted(self._wake, self._until):
                         return
                     continue
                 taken, self._buffer = self._buffer, []
-                answer, self._asked = self._asked, []
+                answer, self._flow_requests = self._flow_requests, []
                 for start in range(0, len(taken), CHUNK_MESSAGES_MAX):
                     yield taken[start : start + CHUNK_MESSAGES_MAX]
                     await asyncio.sleep(0)
@@ -161,7 +161,7 @@ class Push:
                 await self._broker.ready(HEARTBEAT_S)
                 stop = await self._broker.listen(inbox, receiver)
             except (NoAnswer, Unreachable) as error:
-                self._bear(error)
+                self._tolerate(error)
                 await asyncio.sleep(RETRY_S)
                 continue
             self._broken, self._count = None, 0
@@ -173,32 +173,32 @@ class Push:
                 if not _passes(error):
                     raise
                 _log.debug("consumer not made", stream=self._stream, why=str(error))
-                self._bear(error)
+                self._tolerate(error)
                 await asyncio.sleep(RETRY_S)
                 continue
             except BaseException:  # cancelled, or Corrupt: only this frame knows the subscription
                 await stop()
                 raise
-            self._heard()
+            self._note_answer()
             return stop
 
-    def _heard(self) -> None:
-        self._heard_s = asyncio.get_running_loop().time()
-        self._told = False
+    def _note_answer(self) -> None:
+        self._answered_s = asyncio.get_running_loop().time()
+        self._is_logged = False
 
-    def _bear(self, error: BusError) -> None:
+    def _tolerate(self, error: BusError) -> None:
         """Tolerate a broker that does not answer for a while; without an end forever, with a log
         line. Raises Unreachable.
         """
-        silent_s = asyncio.get_running_loop().time() - self._heard_s
-        if self._until is not None and silent_s >= SILENT_S_MAX:
+        silent_s = asyncio.get_running_loop().time() - self._answered_s
+        if self._until is not None and silent_s >= NO_ANSWER_S_MAX:
             why = f"no message for {silent_s:.0f} s, after position {self.position}: {error}"
             raise Unreachable(self._broker.url, why) from error
-        if self._until is None and silent_s >= TELL_S and not self._told:
-            self._told = True
+        if self._until is None and silent_s >= LOG_AFTER_S and not self._is_logged:
+            self._is_logged = True
             _log.warning("waiting for the broker", stream=self._stream, why=str(error))
 
-    async def _nothing_comes(self, wake: asyncio.Future[None], until: int) -> bool:
+    async def _is_exhausted(self, wake: asyncio.Future[None], until: int) -> bool:
         """Wait briefly; return whether the server holds no more messages up to the end.
 
         A message not written yet may still arrive, so the caller that waits for one sets the bound.
@@ -213,34 +213,34 @@ class Push:
             if not is_authoritative(info):
                 raise NoAnswer(f"nobody leads {self._stream!r}: {described(info)}")
             if info["state"]["last_seq"] < until:
-                self._heard()
+                self._note_answer()
                 return False
-            owed = await self._next()
+            undelivered = await self._next()
         except BusError as error:
             if not _passes(error):
                 raise
-            self._bear(error)
+            self._tolerate(error)
             return False
-        self._heard()
+        self._note_answer()
         if wake.done():
             return False
         several = replicas_of(info) > 1
-        if owed is None or owed > until:
-            self._nothing += 1
-            return self._nothing >= (BATCH_OF_SEVERAL if several else 1)
-        self._nothing = 0
+        if undelivered is None or undelivered > until:
+            self._confirmations += 1
+            return self._confirmations >= (END_CONFIRMATIONS if several else 1)
+        self._confirmations = 0
         now_s = asyncio.get_running_loop().time()
-        if owed != self._owed:
-            self._owed, self._owed_s = owed, now_s
-        elif now_s - self._owed_s >= OWED_S_MAX:
+        if undelivered != self._undelivered:
+            self._undelivered, self._undelivered_since_s = undelivered, now_s
+        elif now_s - self._undelivered_since_s >= DELIVERY_S_MAX:
             if several:
-                leaders, waited_s = described(info), now_s - self._owed_s
+                leaders, waited_s = described(info), now_s - self._undelivered_since_s
                 raise ReplicaBehind(
-                    self._broker.url, self._stream, owed, self.position, waited_s, leaders
+                    self._broker.url, self._stream, undelivered, self.position, waited_s, leaders
                 )
             fact = (
-                f"position {owed} is there, but the server has not delivered it in "
-                f"{OWED_S_MAX:.0f} s: its log says why"
+                f"position {undelivered} is there, but the server has not delivered it in "
+                f"{DELIVERY_S_MAX:.0f} s: its log says why"
             )
             raise Corrupt(f"stream {self._stream!r}", fact)
         return False
@@ -325,14 +325,14 @@ class Push:
             return
         self.position = position
         self.pending = int(parts[first + 4])
-        came_from: Origin | None = None
+        source: Origin | None = None
         fault: Corrupt | None = None
         try:
-            came_from = origin(headers)
+            source = origin(headers)
         except Corrupt as error:  # raised when it is decoded: a reader of raw messages continues
             fault = error
         stamp = int(parts[first + 3])
-        self._buffer.append(Message(subject, position, stamp, data, came_from, fault))
+        self._buffer.append(Message(subject, position, stamp, data, source, fault))
         self._notify()
 
     def fail(self, error: Exception) -> None:
@@ -342,15 +342,15 @@ class Push:
 
     def _control(self, reply: str, headers: bytes) -> None:
         if reply:  # flow control: answered when the reader has come this far
-            self._asked.append(reply)
+            self._flow_requests.append(reply)
         else:
             last = int(header(headers, b"Nats-Last-Consumer") or 0)
             if last > self._count and self._broken is None:
                 self._break("messages are missing")
             stalled = header(headers, b"Nats-Consumer-Stalled").decode()
-            if stalled and stalled not in self._asked:
-                self._asked.append(stalled)
-        if self._asked and not self._buffer:
+            if stalled and stalled not in self._flow_requests:
+                self._flow_requests.append(stalled)
+        if self._flow_requests and not self._buffer:
             self._notify()
 
     def _break(self, why: str) -> None:

@@ -30,7 +30,7 @@ class Approvals:
     """Approvals requested, granted and used, by run and approval; events arrive by position."""
 
     def __init__(self) -> None:
-        self._asked: dict[tuple[str, str], ApprovalRequested] = {}
+        self._requests: dict[tuple[str, str], ApprovalRequested] = {}
         self._granted: set[tuple[str, str]] = set()
         self._calls: dict[tuple[AgentStream, int], tuple[str, str]] = {}
         self._users: dict[tuple[str, str], tuple[AgentStream, int]] = {}
@@ -39,7 +39,7 @@ class Approvals:
         """Yield an event's errors about approvals."""
         match stream, event:
             case KeyStream(run=run), ApprovalRequested():
-                self._asked.setdefault((run, event.approval), event)
+                self._requests.setdefault((run, event.approval), event)
             case KeyStream(run=run), ApprovalGranted():
                 self._granted.add((run, event.approval))
             case AgentStream(), StepRequested(approval=str(name)):
@@ -54,7 +54,7 @@ class Approvals:
 
     def _used(self, stream: AgentStream, step: int, name: str) -> Iterator[str]:
         text = f"step {step} goes by approval {name}"
-        request = self._asked.get((stream.run, name))
+        request = self._requests.get((stream.run, name))
         if request is None:
             yield f"{text}, which was never requested"
             return

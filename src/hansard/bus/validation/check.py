@@ -44,7 +44,7 @@ class Compared:
         self._count = count
         self._chain = ""
         self._messages = 0
-        self._wanted = sorted({each.mark.chained for each in self._known if each.mark.chain})
+        self._marks = sorted({each.mark.chained for each in self._known if each.mark.chain})
         self._counted = sorted({each.mark.position for each in self._known})
         self._chains: dict[int, str] = {}
         self._counts: dict[int, int] = {}
@@ -52,14 +52,14 @@ class Compared:
     def message(self, position: int, subject: str, body: bytes) -> None:
         """Take the next message."""
         self._before(position)
-        if not self._wanted:
+        if not self._marks:
             return
         self._chain = link(self._chain, position, subject, body)
 
     def _before(self, position: int) -> None:
         """Note the extent of the log at each mark passed now, and one message further."""
-        while self._wanted and self._wanted[0] < position:
-            self._chains[self._wanted.pop(0)] = self._chain
+        while self._marks and self._marks[0] < position:
+            self._chains[self._marks.pop(0)] = self._chain
         while self._counted and self._counted[0] < position:
             self._counts[self._counted.pop(0)] = self._messages
         self._messages += 1
@@ -302,7 +302,7 @@ class Source(Protocol):
         ...
 
 
-Tell = Callable[[Finding], None]
+OnFinding = Callable[[Finding], None]
 Progress = Callable[[str, int, int], None]
 """Called with what is read, how much of it is done, and the total."""
 
@@ -313,7 +313,7 @@ def _silent(_what: str, _done: int, _total: int) -> None:
 
 async def check(
     source: Source,
-    tell: Tell,
+    on_finding: OnFinding,
     progress: Progress = _silent,
     *,
     known: Sequence[Known] = (),
@@ -329,7 +329,7 @@ async def check(
     def take(finding: Finding) -> None:
         summary.wrong += finding.wrong
         summary.notes += not finding.wrong
-        tell(finding)
+        on_finding(finding)
 
     def count(kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True) -> None:
         take(msgspec.convert({"kind": kind, "fact": fact, "wrong": wrong, **where}, Finding))

@@ -220,9 +220,9 @@ class _Reading:
         self.lives = lives
         self.members: dict[str, Members] = {}
         self.looked_up: dict[str, Members] = {}
-        self.past = Fold(self._told, self.looked_up)
+        self.past = Fold(self._memberships, self.looked_up)
 
-    def _told(self, run: str) -> Iterator[MembershipEvent]:
+    def _memberships(self, run: str) -> Iterator[MembershipEvent]:
         for stored in self.lives.get(run, ()):
             stream, commit = stored.stream, stored.commit
             if not authorship.misfit(stream, commit) and not broken(stream, commit):

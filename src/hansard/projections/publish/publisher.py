@@ -45,7 +45,7 @@ class LiveStore(Store):
             if not hold.interrupted or type(torn) is not Unusable:
                 raise
             position = restore(hold.place)
-            hold.tell(ProjectorStatus(os.getpid(), position, position))
+            hold.record_status(ProjectorStatus(os.getpid(), position, position))
             _log.warning("tables_torn_by_a_kill", path=str(hold.place.path), begins_at=position)
             super().__init__(hold.place.path)
         self._hold = hold
@@ -62,9 +62,7 @@ class LiveStore(Store):
                 raise unwritten(self.path, error) from error
             raise
         position, published = self.progress.position, self._publisher.position
-        self._standing = ProjectorStatus(
-            os.getpid(), position, position, published=max(0, published)
-        )
+        self._status = ProjectorStatus(os.getpid(), position, position, published=max(0, published))
 
     @property
     def stale(self) -> bool:
@@ -78,7 +76,7 @@ class LiveStore(Store):
 
     def _reached(self, last: RawMessage, head: int) -> None:
         self._head, self._stamp = max(head, last.position), last.stamp
-        self._tell(position=last.position, head=self._head, delay_ms=self._delay_ms())
+        self._record_status(position=last.position, head=self._head, delay_ms=self._delay_ms())
         if self.meanwhile and not self._publisher.due_in_s():
             self._publish(now=False)
 
@@ -106,16 +104,16 @@ class LiveStore(Store):
             raise unwritten(self.path, error) from error
         if made is None:
             return
-        self._tell(published=made.position, published_delay_ms=self._delay_ms())
+        self._record_status(published=made.position, published_delay_ms=self._delay_ms())
 
     def _delay_ms(self) -> float | None:
         """Return the time since the newest message was logged, if there is one."""
         return round(time.time() * 1e3 - self._stamp / 1e6, 3) if self._stamp else None
 
-    def _tell(self, **changed: object) -> None:
-        self._standing = msgspec.structs.replace(self._standing, **changed)
+    def _record_status(self, **changed: object) -> None:
+        self._status = msgspec.structs.replace(self._status, **changed)
         try:
-            self._hold.tell(self._standing)
+            self._hold.record_status(self._status)
         except OSError as error:
             raise unwritten(self.path, error) from error
 

@@ -120,7 +120,7 @@ RulesAt = Callable[[int], Awaitable[RoleDefined | None]]
 _IDS = "SELECT id FROM events UNION ALL SELECT DISTINCT commit_id FROM events"
 
 
-class _Standing(msgspec.Struct):
+class _Start(msgspec.Struct):
     """The position of tables, and the state to continue from."""
 
     position: int = 0
@@ -187,10 +187,10 @@ class _Work:
                 return
             store = await to_its_end(lambda: self._opened(kept))
         if store is None or kept is None:
-            await self._anew()
+            await self._rebuild()
             store, standing = await to_its_end(lambda: self._open(self._place)), None
         else:
-            standing = _Standing(kept.position, kept.digest, kept.seen)
+            standing = _Start(kept.position, kept.digest, kept.seen)
         publisher: Publisher | None = None
         try:
             publisher = Publisher(self._place, store)
@@ -235,14 +235,14 @@ class _Work:
         store.close()
         return None
 
-    async def _anew(self) -> None:
+    async def _rebuild(self) -> None:
         """Rebuild the tables beside the old ones, and replace those."""
         fresh = TableFiles(self._place.fresh)
         self._place.remove(fresh.path)
         try:
             store = await to_its_end(lambda: self._open(fresh))
             try:
-                kept = await self._filled(store, _Standing())
+                kept = await self._filled(store, _Start())
             finally:
                 await to_its_end(store.close)
             drop(self._place)  # first: a kill leaves no state of other rules
@@ -251,17 +251,17 @@ class _Work:
         finally:
             self._place.remove(fresh.path)
 
-    async def _follow(self, store: Store, standing: _Standing) -> None:
+    async def _follow(self, store: Store, standing: _Start) -> None:
         if standing.position < self._head:
             keep(self._place, await self._filled(store, standing))
 
-    async def _filled(self, store: Store, standing: _Standing) -> Kept:
+    async def _filled(self, store: Store, standing: _Start) -> Kept:
         """Write what the role sees of the log from the tables' position on; return the state to
         continue from.
         """
 
         def ids() -> Iterable[str]:
-            return [found for (found,) in store.apart(_IDS)]
+            return [found for (found,) in store.all_committed(_IDS)]
 
         feed = Feed(self._rules, self._key, standing.seen, Ids(ids))
         in_full = InFull(self._source)

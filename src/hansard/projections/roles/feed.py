@@ -89,7 +89,7 @@ class RunSeen(msgspec.Struct):
     versions: dict[str, Versions] = {}
     steps: dict[str, Steps] = {}
 
-    def tell(self, record: LifeFact) -> None:
+    def add(self, record: LifeFact) -> None:
         """Take in a fact of its life."""
         self.life.append(record)
         self.labels = record.labels
@@ -163,13 +163,13 @@ class Feed:
         kept: list[Recorded] = []
         first = 0
         for version, recorded in enumerate(commit.events, commit.version):
-            found_ways = self._seen_so(value, labels, recorded)
-            if found_ways is None or recorded.enc is not None:
+            plan = self._field_plan(value, labels, recorded)
+            if plan is None or recorded.enc is not None:
                 continue
             self._ids.add(recorded.id, commit.id)
             number = versions.setdefault(name, Versions()).add(version)
             first = first or number
-            data = self._data(found, stream, name, version, found_ways, recorded)
+            data = self._data(found, stream, name, version, plan, recorded)
             kept.append(
                 Recorded(recorded.type, recorded.id, data, occurred_at=recorded.occurred_at)
             )
@@ -194,7 +194,7 @@ class Feed:
         kept = [
             (version, recorded)
             for version, recorded in enumerate(commit.events, commit.version)
-            if self._seen_so(claims, labels, recorded) is not None
+            if self._field_plan(claims, labels, recorded) is not None
         ]
         if kept:
             self.seen.label = raised(self.seen.label, claims.label)
@@ -203,7 +203,7 @@ class Feed:
         events = tuple(recorded for _, recorded in kept)
         return msgspec.structs.replace(commit, version=kept[0][0], events=events)
 
-    def _seen_so(
+    def _field_plan(
         self, claims: Facts, labels: tuple[object, ...], recorded: Recorded
     ) -> FieldPlan | None:
         """Return how an event is shown; None if it is not visible. Aggregates and memory are judged
@@ -226,7 +226,7 @@ class Feed:
         stream: StreamId,
         name: str,
         version: int,
-        found_ways: FieldPlan,
+        plan: FieldPlan,
         recorded: Recorded,
     ) -> msgspec.Raw:
         value = data_fields(bytes(recorded.data))
@@ -235,7 +235,7 @@ class Feed:
             value = renumber(value, steps.numbers, self._ids)
             if len(steps.numbers) > len(steps.since):
                 steps.since.append(version)
-        data = shown_by_plan(found_ways, value, self._key)
+        data = shown_by_plan(plan, value, self._key)
         try:
             str(data, "utf-8")
         except UnicodeDecodeError:
@@ -260,12 +260,12 @@ class Feed:
             match event:
                 case RunStarted():
                     found.label = raised(found.label, commit.label)
-                    found.tell(LifeFact(version, labels=dict(event.labels)))
+                    found.add(LifeFact(version, labels=dict(event.labels)))
                 case RunForked():
                     if not found.life:
                         found = self._take_over(run, event)
                     found.label = raised(found.label, commit.label)
-                    found.tell(LifeFact(version, labels={**found.labels, **event.labels}))
+                    found.add(LifeFact(version, labels={**found.labels, **event.labels}))
                 case _:
                     continue
 
@@ -275,7 +275,7 @@ class Feed:
         made.label = parent.label
         for item in parent.life:
             if item.version <= event.at.get("life", 0):
-                made.tell(item)
+                made.add(item)
         for name, version in event.at.items():
             if name in parent.versions:
                 made.versions[name] = parent.versions[name].cut(version)

@@ -54,8 +54,8 @@ CREATE INDEX told_of ON told (run);
 _INSERT = (
     "INSERT INTO events (rowid, text, id, type, run, agent, role) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
-_INSERT_TOLD = "INSERT INTO told (run, version, tag, data) VALUES (?, ?, ?, ?)"
-_TOLD = "SELECT version, tag, data FROM told WHERE run = ? ORDER BY rowid"
+_INSERT_MEMBERSHIP = "INSERT INTO told (run, version, tag, data) VALUES (?, ?, ?, ?)"
+_MEMBERSHIP = "SELECT version, tag, data FROM told WHERE run = ? ORDER BY rowid"
 _FIND = f"""
 SELECT rowid, id, type, run, agent, role, snippet(events, 0, ?, ?, '…', {SNIPPET_WORDS}), rank
 FROM events
@@ -172,7 +172,7 @@ class Index:
             self._con.executemany(_INSERT, map(_row, rows))
             telling = [_membership(row) for row in rows if row[KNOWN_AS] in MEMBERSHIP_TAGS]
             self._con.executemany(
-                _INSERT_TOLD, [(*item, lifted or data) for *item, lifted, data in telling]
+                _INSERT_MEMBERSHIP, [(*item, lifted or data) for *item, lifted, data in telling]
             )
             self._con.execute(
                 "UPDATE progress SET position = ?, digest = ?", [end.position, end.digest]
@@ -188,7 +188,7 @@ class Index:
     def past(self, run: str) -> Iterable[MembershipEvent]:
         """Return the committed membership events of a run: another thread may be writing."""
         with contextlib.closing(_connect(self.path, read_only=True)) as con:
-            return [MembershipEvent(*row) for row in con.execute(_TOLD, [run])]
+            return [MembershipEvent(*row) for row in con.execute(_MEMBERSHIP, [run])]
 
     def find(self, question: Question) -> list[Hit]:
         """Return the matching events, best first, of equals the newest. Raises BadQuery,

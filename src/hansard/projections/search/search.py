@@ -150,7 +150,7 @@ async def bring_up(source: Source, place: IndexPlace, moved: Moved) -> int:
         async with _opened(place.path) as index:
             last = (await source.extent()).last
             await _project(source, index, last, _telling(hold, moved))
-            hold.tell(ProjectorStatus(os.getpid(), index.progress.position, last))
+            hold.record_status(ProjectorStatus(os.getpid(), index.progress.position, last))
             return index.progress.position
     finally:
         hold.close()
@@ -169,7 +169,7 @@ async def rebuild(source: Source, place: IndexPlace, moved: Moved) -> int:
             reached = index.progress.position
         await to_its_end(lambda: settle(place.fresh))
         await to_its_end(place.replace)
-        hold.tell(ProjectorStatus(os.getpid(), reached, last))
+        hold.record_status(ProjectorStatus(os.getpid(), reached, last))
         return reached
     finally:
         place.remove(place.fresh)
@@ -219,12 +219,12 @@ def _held(place: IndexPlace) -> WriteLock:
 
 
 def _telling(hold: WriteLock, moved: Moved) -> Callable[[Batch, int], None]:
-    def tell(batch: Batch, head: int) -> None:
+    def record_status(batch: Batch, head: int) -> None:
         known = max(head, batch.position)
-        hold.tell(ProjectorStatus(os.getpid(), batch.position, known))
+        hold.record_status(ProjectorStatus(os.getpid(), batch.position, known))
         moved(batch.position, known)
 
-    return tell
+    return record_status
 
 
 async def _project(

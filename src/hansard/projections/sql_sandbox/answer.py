@@ -55,39 +55,39 @@ def check(tables: Mapping[str, bytes], bytes_max: int = BYTES_MAX) -> None:
         raise BadValue(WHERE, fact, "leave out columns and rows, or sum them up before")
 
 
-def parameter(given: object) -> object:
+def parameter(value: object) -> object:
     """Return a parameter as sent: a scalar of numpy or pandas as Python's own, an array as a list.
     Raises BadValue.
     """
-    given = _as_python(given)
-    if isinstance(given, list | tuple):
-        return [parameter(each) for each in given]
-    fits = given is None or isinstance(given, str | int | float | date | datetime)
-    unfit = isinstance(given, float) and not math.isfinite(given)
-    unfit |= isinstance(given, int) and not -INTEGER_MAX <= given <= INTEGER_MAX
+    value = _as_python(value)
+    if isinstance(value, list | tuple):
+        return [parameter(each) for each in value]
+    fits = value is None or isinstance(value, str | int | float | date | datetime)
+    unfit = isinstance(value, float) and not math.isfinite(value)
+    unfit |= isinstance(value, int) and not -INTEGER_MAX <= value <= INTEGER_MAX
     if not fits or unfit:
         remedy = "give a text, a finite number, true or false, None, a date, a time or a list"
-        raise BadValue("a parameter of SQL", f"{given!r:.80}", remedy)
-    return given
+        raise BadValue("a parameter of SQL", f"{value!r:.80}", remedy)
+    return value
 
 
-def _as_python(given: Any) -> object:
+def _as_python(value: Any) -> object:
     """Return a value of numpy or pandas as Python's own; no package is imported for it."""
-    cls = type(given)
+    cls = type(value)
     package = cls.__module__.partition(".")[0]
     if package == "numpy":
         if cls.__name__ == "datetime64":
-            given = given.astype("datetime64[us]")
-        return given.tolist()
+            value = value.astype("datetime64[us]")
+        return value.tolist()
     if package != "pandas":
-        return given
+        return value
     if cls.__name__ in ("NaTType", "NAType"):
         return None
     if cls.__name__ == "Timestamp":
         with warnings.catch_warnings():  # about nanoseconds, which Python's times do not have
             warnings.simplefilter("ignore")
-            return given.to_pydatetime()
-    return given.tolist() if hasattr(given, "tolist") else given
+            return value.to_pydatetime()
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 POSITION_KEY = b"hansard.position"
@@ -139,12 +139,12 @@ class Answer(msgspec.Struct, frozen=True):
         if self.is_arrow:
             names: list[str] = self.table().column_names
             return names
-        return _distinct([each.name for each in self._told()])
+        return _distinct([each.name for each in self._columns()])
 
     @property
     def numeric(self) -> list[bool]:
         """True for each column of numbers; of rows, not of Arrow."""
-        return [each.is_number for each in self._told()]
+        return [each.is_number for each in self._columns()]
 
     def dicts(self) -> Iterator[dict[str, Any]]:
         """Return each row as a dict of plain values by column name."""
@@ -171,7 +171,7 @@ class Answer(msgspec.Struct, frozen=True):
             writer.write_table(table)
         return sink.getvalue()
 
-    def _told(self) -> list[plain.Column]:
+    def _columns(self) -> list[plain.Column]:
         try:
             return plain.columns(self.body)
         except (ValueError, msgspec.MsgspecError) as error:

@@ -80,7 +80,7 @@ class TableHeader(msgspec.Struct, frozen=True):
     size: int
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Query(msgspec.Struct, frozen=True):
     """A query.
 
     `folder` is the generation's name, `position` its position; `parameters` fill the placeholders
@@ -118,7 +118,7 @@ class AnswerHead(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-def framed(head: Ask | AnswerHead | Hello) -> bytes:
+def framed(head: Query | AnswerHead | Hello) -> bytes:
     """Encode a head for sending."""
     body = msgspec.json.encode(head)
     return LENGTH.pack(len(body)) + body

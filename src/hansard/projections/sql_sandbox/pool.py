@@ -17,9 +17,9 @@ from hansard.projections.sql_sandbox.limits import (
     HEAD_BYTES_MAX,
     LENGTH,
     AnswerHead,
-    Ask,
     Bounds,
     Hello,
+    Query,
     framed,
 )
 
@@ -104,7 +104,7 @@ class Worker:
             raise SqlClosed(NOT_STARTED) from error
 
     async def ask(
-        self, question: Ask, tables: Iterable[bytes] = (), take: Take | None = None
+        self, question: Query, tables: Iterable[bytes] = (), take: Take | None = None
     ) -> tuple[AnswerHead, bytes]:
         """Answer a query; `tables` are those that it names, and `take` receives the chunks of a
         streamed answer. Raises TooCostly and the errors of `take`; the worker is killed then, as

@@ -19,9 +19,9 @@ from hansard.projections.sql_sandbox.answer import Answer
 from hansard.projections.sql_sandbox.limits import (
     SQL_CHARACTERS_MAX,
     AnswerHead,
-    Ask,
     Bounds,
     Limits,
+    Query,
     TableHeader,
 )
 from hansard.projections.sql_sandbox.pool import Pool, Take
@@ -115,7 +115,7 @@ class Door:
         raise SqlClosed(f"what is published cannot be opened ({gone}): run 'hansard rebuild'")
 
 
-def _taking(question: Ask, take: Callable[[Answer], None] | None) -> Take | None:
+def _taking(question: Query, take: Callable[[Answer], None] | None) -> Take | None:
     """Return a receiver of an answer's chunks, if `take` is given."""
     if take is None:
         return None
@@ -161,14 +161,14 @@ def _question(
     limits: Limits,
     parameters: list[object],
     tables: Mapping[str, bytes],
-) -> Ask:
+) -> Query:
     if generation is None:
         raise SqlClosed(_NOTHING)
     items = [TableHeader(name, len(data)) for name, data in tables.items()]
-    return Ask(generation.folder.name, generation.position, sql, limits, parameters, items)
+    return Query(generation.folder.name, generation.position, sql, limits, parameters, items)
 
 
-def _answer(value: AnswerHead, body: bytes, question: Ask) -> Answer:
+def _answer(value: AnswerHead, body: bytes, question: Query) -> Answer:
     match value.wrong:
         case None:
             took = (value.engine_ms, value.open_ms)

@@ -32,8 +32,8 @@ from hansard.projections.sql_sandbox.limits import (
     LENGTH,
     PREVIEW_CHARACTERS,
     AnswerHead,
-    Ask,
     Hello,
+    Query,
     framed,
 )
 from hansard.projections.sql_sandbox.rows import Batch, Column, body, makes, recast
@@ -57,7 +57,7 @@ user namespace of its own; elsewhere the user's other processes would count, too
 SPARE_MIB = 768
 """Address space beyond DuckDB's memory, in MiB: its threads, its buffers, an answer."""
 
-GIVEN_TIMES = 2
+TABLE_COPIES = 2
 """Address space for the caller's tables, as a multiple of their size: the received bytes, and the
 table built from them.
 """
@@ -86,7 +86,7 @@ _REFUSED = (
 )
 
 
-_TAKEN = """
+_NAME_CONFLICT = """
     SELECT 'a word of SQL' FROM duckdb_keywords()
     WHERE keyword_name = lower($1) AND keyword_category = 'reserved'
     UNION ALL
@@ -109,11 +109,11 @@ def main(arguments: list[str]) -> None:
     answers.write(framed(Hello(network, root)))
     answers.flush()
     where = Path("/") if root else folder
-    while (ask := _next(questions)) is not None:
-        tables = {each.name: questions.read(each.size) for each in ask.tables}
-        sends = _sender(answers) if ask.streamed else None
-        answer, body = engine.answer(ask, where / ask.folder / TABLES, tables, sends)
-        if ask.streamed:
+    while (query := _next(questions)) is not None:
+        tables = {each.name: questions.read(each.size) for each in query.tables}
+        sends = _sender(answers) if query.streamed else None
+        answer, body = engine.answer(query, where / query.folder / TABLES, tables, sends)
+        if query.streamed:
             answers.write(LENGTH.pack(0))
         answers.write(framed(answer))
         answers.write(body)
@@ -138,14 +138,14 @@ def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
     return questions, answers
 
 
-def _next(questions: BinaryIO) -> Ask | None:
+def _next(questions: BinaryIO) -> Query | None:
     head = questions.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None
     (length,) = LENGTH.unpack(head)
     if length > HEAD_BYTES_MAX:
         return None
-    return msgspec.json.decode(questions.read(length), type=Ask)
+    return msgspec.json.decode(questions.read(length), type=Query)
 
 
 # ---------------------------------------------------------------- dropped rights
@@ -193,17 +193,17 @@ class _TableRefused(Exception):
     """A table of the caller's is invalid."""
 
 
-def _bound(ask: Ask, base_bytes: int) -> None:
+def _bound(query: Query, base_bytes: int) -> None:
     """Set the kernel's limits for one query: CPU, memory, and an alarm that ends the process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    cpu_s = int(used.ru_utime + used.ru_stime) + 1 + ask.limits.cpu_s
+    cpu_s = int(used.ru_utime + used.ru_stime) + 1 + query.limits.cpu_s
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, hard))
-    given_bytes = GIVEN_TIMES * sum(each.size for each in ask.tables)
-    allowed = base_bytes + given_bytes + (ask.limits.memory_mib + SPARE_MIB) * 2**20
+    table_bytes = TABLE_COPIES * sum(each.size for each in query.tables)
+    allowed = base_bytes + table_bytes + (query.limits.memory_mib + SPARE_MIB) * 2**20
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_within_hard(resource.RLIMIT_AS, allowed), hard))
-    signal.setitimer(signal.ITIMER_REAL, ask.limits.wall_s + GRACE_S)
+    signal.setitimer(signal.ITIMER_REAL, query.limits.wall_s + GRACE_S)
 
 
 def _unbound() -> None:
@@ -282,7 +282,7 @@ class _Arrow:
         table.validate(full=True)
         return table
 
-    def answer(self, con: Any, statement: Any, parameters: list[Any]) -> _ArrowFound | None:
+    def answer(self, con: Any, statement: Any, parameters: list[Any]) -> _ArrowResult | None:
         """Run a statement; return None if it has no rows."""
         relation = con.sql(statement, params=parameters or None)
         if relation is None:
@@ -291,10 +291,10 @@ class _Arrow:
         recasted = recast(statement.query, described, zoned=True)
         if recasted is not None:
             relation = con.sql(recasted, params=parameters or None)
-        return _ArrowFound(self._pa, self._ipc, relation.to_arrow_reader(BATCH_ROWS))
+        return _ArrowResult(self._pa, self._ipc, relation.to_arrow_reader(BATCH_ROWS))
 
 
-class _ArrowFound:
+class _ArrowResult:
     """A result as Arrow."""
 
     def __init__(self, pa: Any, ipc: Any, reader: Any) -> None:
@@ -338,27 +338,27 @@ class _Engine:
         self._base_bytes = _address_space()
 
     def answer(
-        self, ask: Ask, path: Path, tables: dict[str, bytes], sends: Send | None
+        self, query: Query, path: Path, tables: dict[str, bytes], sends: Send | None
     ) -> tuple[AnswerHead, bytes]:
         """Answer a query, or return its error. With `sends` the rows are sent there."""
         began_s = time.perf_counter()
         try:
-            root = self._database(path, ask)
+            root = self._database(path, query)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the generation cannot be read
-            return AnswerHead(wrong="gone", text=self._told(error, path)), b""
+            return AnswerHead(wrong="gone", text=self._error_text(error, path)), b""
         opened_s = time.perf_counter()
-        _bound(ask, self._base_bytes)
+        _bound(query, self._base_bytes)
         try:
             with root.cursor() as con:
                 self._take(con, tables)
-                result, body = self._ask(con, ask, sends)
+                result, body = self._answer(con, query, sends)
         except MemoryError:
             return AnswerHead(wrong="memory"), b""
         except _TableRefused as error:
             return AnswerHead(wrong="table", text=str(error)[:PREVIEW_CHARACTERS]), b""
         except Exception as error:  # noqa: BLE001 -- untrusted: whatever comes of it is its answer
             wrong = "memory" if isinstance(error, self._duckdb.OutOfMemoryException) else "failed"
-            return AnswerHead(wrong=wrong, text=self._told(error, path)), b""
+            return AnswerHead(wrong=wrong, text=self._error_text(error, path)), b""
         finally:
             _unbound()
         took_ms = (time.perf_counter() - opened_s) * 1e3
@@ -367,9 +367,9 @@ class _Engine:
         )
         return report, body
 
-    def _database(self, path: Path, ask: Ask) -> Any:
+    def _database(self, path: Path, query: Query) -> Any:
         """Return the generation's database, open and locked; kept for the next query."""
-        target = (path, ask.limits.memory_mib)
+        target = (path, query.limits.memory_mib)
         if self._open is not None and self._open[:2] == target:
             return self._open[2]
         if self._open is not None:
@@ -377,7 +377,7 @@ class _Engine:
             self._open = None
         config: dict[str, str | bool | int | float | list[str]] = {
             "threads": 1,
-            "memory_limit": f"{ask.limits.memory_mib}MiB",
+            "memory_limit": f"{query.limits.memory_mib}MiB",
             "python_enable_replacements": "false",
             "allow_community_extensions": "false",
             "temp_directory": "",
@@ -395,8 +395,8 @@ class _Engine:
         ):
             root.execute(f"SET {name} = '{value}'").fetchall()
         [(position,)] = root.execute("SELECT position FROM progress").fetchall()
-        if position != ask.position:
-            message = f"its position is {position} and not {ask.position}"
+        if position != query.position:
+            message = f"its position is {position} and not {query.position}"
             raise ValueError(message)
         self._open = (*target, root)
         return root
@@ -404,7 +404,7 @@ class _Engine:
     def _take(self, con: Any, tables: dict[str, bytes]) -> None:
         """Register the caller's tables beside those of the record, for this query."""
         for name, data in tables.items():
-            found = con.execute(_TAKEN, [name]).fetchone()
+            found = con.execute(_NAME_CONFLICT, [name]).fetchone()
             if found is not None:
                 raise _TableRefused(f"{name!r} is {found[0]}")
             if self._arrow is None:
@@ -417,24 +417,24 @@ class _Engine:
             except Exception as error:
                 raise _TableRefused(f"{name!r} cannot be taken ({error})") from error
 
-    def _ask(self, con: Any, ask: Ask, sends: Send | None) -> tuple[AnswerHead, bytes]:
-        statements = con.extract_statements(ask.sql)
+    def _answer(self, con: Any, query: Query, sends: Send | None) -> tuple[AnswerHead, bytes]:
+        statements = con.extract_statements(query.sql)
         kinds = [statement.type.name for statement in statements]
         if len(kinds) != 1:
             return AnswerHead(wrong="not allowed", text=f"{_REFUSED}this is {len(kinds)}"), b""
         if kinds[0] not in READING:
             return AnswerHead(wrong="not allowed", text=f"{_REFUSED}and no {kinds[0]}"), b""
-        found = self._found(con, statements[0], ask)
+        found = self._run(con, statements[0], query)
         if found is None:
             return AnswerHead(wrong="not allowed", text=f"{_REFUSED}this one has no rows"), b""
         batches: list[Any] = []
         rows, size, held, cut = 0, 0, 0, None
         for batch in found.batches():
-            kept, left = batch, ask.limits.rows_max - rows
+            kept, left = batch, query.limits.rows_max - rows
             if batch.num_rows > left:
                 kept, cut = batch.slice(0, left), "rows"
-            if size + kept.nbytes > ask.limits.bytes_max:
-                kept, cut = _fitting(kept, ask.limits.bytes_max - size), "bytes"
+            if size + kept.nbytes > query.limits.bytes_max:
+                kept, cut = _fitting(kept, query.limits.bytes_max - size), "bytes"
             if kept.num_rows:
                 batches.append(kept)
                 rows += kept.num_rows
@@ -451,15 +451,15 @@ class _Engine:
             last = b""
         return AnswerHead(size=len(last), rows=rows, cut=cut), last
 
-    def _found(self, con: Any, statement: Any, ask: Ask) -> _StatementResult | None:
+    def _run(self, con: Any, statement: Any, query: Query) -> _StatementResult | None:
         """Run a statement; return None if it has no rows."""
-        if ask.arrow and self._arrow is not None:
-            return self._arrow.answer(con, statement, ask.parameters)
-        found = _Rows(con, statement, ask.parameters)
+        if query.arrow and self._arrow is not None:
+            return self._arrow.answer(con, statement, query.parameters)
+        found = _Rows(con, statement, query.parameters)
         return found if found.columns else None
 
     @staticmethod
-    def _told(error: BaseException, path: Path) -> str:
+    def _error_text(error: BaseException, path: Path) -> str:
         """Return an error's text without the file's path."""
         text = str(error)
         for each in (path, path.parent, path.parent.parent):
