@@ -150,8 +150,7 @@ UPCASTS_MAX = 32
 
 _ITS_OWN = ("originator_id", "originator_version", "originator_topic")
 """Fields of an event that are not part of its state: its address or the declaration implies
-them.
-"""
+them."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -225,9 +224,7 @@ def register(made: AggregateType) -> None:
             remedy = "give words and a version, such as 'order-placed.v1'"
             raise BadValue(where, f"{tag!r:.80} is no tag", remedy)
     if len(set(made.events.values())) != len(made.events):
-        raise BadValue(
-            where, "one class has two tags", "move the earlier tag into older=, with its upcast"
-        )
+        raise BadValue(where, "one class has two tags", "move one into older=, with its upcast")
     for tag, (newer, _) in made.older.items():
         if tag in made.events or (newer not in made.events and newer not in made.older):
             fact = f"the older tag {tag!r:.80} leads to {newer!r:.80}"

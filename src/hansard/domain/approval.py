@@ -243,9 +243,7 @@ def _request(
         raise BadValue("timeout of an approval", f"{command.timeout_ms / 1_000:g} s", remedy)
     if len(state.requests) >= REQUESTS_MAX:
         fact = f"the run already requested {REQUESTS_MAX:,}"
-        raise BadValue(
-            "approvals", fact, "begin another run, or allow the calls that need no approval"
-        )
+        raise BadValue("approvals", fact, "begin another run, or allow more calls")
     if command.approval in state.requests:
         return ()
     same = same_call(state, command.agent, command.call, command.fingerprint)

@@ -111,8 +111,7 @@ VIEWS = "view "
 
 RESERVED = ("budget ", "team ", VIEWS)
 """Prefixes that no agent's key may have: budgets (`hansard.domain.budget`), the team's tasks and
-messages (`hansard.domain.team`) and views (`hansard.domain.access`) are kept under such keys.
-"""
+messages (`hansard.domain.team`) and views (`hansard.domain.access`) are kept under such keys."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

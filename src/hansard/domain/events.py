@@ -32,13 +32,11 @@ REGISTRY: dict[str, type[Event]] = {}
 
 Upcaster = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 """Maps an old event's data to a newer tag and its data. Applied until the tag is the current
-one.
-"""
+one."""
 
 UPCASTERS: dict[str, Upcaster] = {}
 """Upcasters by old tag. Old events never change in the log; `hansard.bus.commits` upcasts them when
-they are read.
-"""
+they are read."""
 
 
 def event(tag: str) -> Callable[[EventType], EventType]:

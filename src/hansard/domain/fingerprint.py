@@ -14,8 +14,7 @@ import msgspec
 
 DIGEST_BYTES = 18
 """Bytes kept of each SHA-256: 144 bits, 24 characters, so that a step stays under 1 KiB of
-overhead. A collision takes some 2**72 tries.
-"""
+overhead. A collision takes some 2**72 tries."""
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 

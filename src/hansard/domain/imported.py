@@ -18,8 +18,7 @@ KIND = "import"
 
 FILES_MAX, REASONS_MAX, REASON_LENGTH_MAX = 100, 20, 500
 """Most files that are named, most reasons of skipped records, and their length in characters; all
-files and records are counted.
-"""
+files and records are counted."""
 
 
 @event("import.ended.v1")

@@ -23,8 +23,7 @@ KEY_BYTES_MIN = 16
 
 DIGEST_CHARACTERS = 12
 """Characters of a placeholder's digest, hexadecimal: 48 bits. A second value with the same digest
-gets another.
-"""
+gets another."""
 
 TEXT = "TEXT"
 """The kind of a text that only looks like a placeholder."""

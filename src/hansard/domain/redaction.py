@@ -1,8 +1,8 @@
 """Removal of secrets from texts, recorded values and whole events.
 
-A `Redaction` knows the secrets of a program by name. A value that is a secret becomes `{"$secret":
-name}`; inside another text a secret becomes `<secret:name>`; a text field of an event that is a
-secret becomes `(secret name)`. A replacement is not replaced again.
+A `Redaction` knows the secrets of a program by name. A value that is a secret becomes
+`{"$secret": name}`; inside another text a secret becomes `<secret:name>`; a text field of an event
+that is a secret becomes `(secret name)`. A replacement is not replaced again.
 
 `hansard.bus.redacted_log` applies it to every commit before it is encoded, for every writer.
 """
@@ -36,8 +36,7 @@ GENERATED_FIELDS = frozenset(
     }
 )
 """Fields that may hold an id, a digest or a time that Hansard generated. A pattern is not applied
-to a text there that has such a form. A secret given as a text is searched for there, too.
-"""
+to a text there that has such a form. A secret given as a text is searched for there, too."""
 
 _GENERATED = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # an id

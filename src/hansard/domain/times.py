@@ -9,8 +9,7 @@ from hansard.domain.errors import BadValue
 
 SECONDS_MIN, SECONDS_MAX = 1e8, 1e11
 """Range of plausible seconds since 1970: 1973 to the year 5138; ms, us and ns scale it by 1,000
-each. Smaller numbers cannot be distinguished from a count.
-"""
+each. Smaller numbers cannot be distinguished from a count."""
 
 PER_SECOND = (1, 1_000, 1_000_000, 1_000_000_000)
 """Units a second: seconds, milliseconds, microseconds, nanoseconds."""

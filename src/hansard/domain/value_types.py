@@ -79,8 +79,7 @@ find_fields: list[Callable[[object], dict[str, Any] | None]] = []
 
 find_record: list[Callable[[object], Tagged | None]] = []
 """Called for the form of a record with the name of its class; None if the name does not lead to the
-class.
-"""
+class."""
 
 make_record: list[Callable[[Tagged], object]] = []
 """Builds a record from the result of `find_record`. Raises BadValue."""

@@ -61,13 +61,11 @@ SIZE_MAX = 256 * 1024 * 1024
 
 CONTAINER_SIZE, ENTRY_SIZE, ITEM_SIZE = 32, 16, 8
 """Least bytes that a list or dict, an entry of a dict and an item of a list count against
-`SIZE_MAX`: many small values take about ten times as much memory once written out.
-"""
+`SIZE_MAX`: many small values take about ten times as much memory once written out."""
 
 RECORDED_LENGTH_MAX = 8_000
 """Most characters of a text from outside (an error's, a reason) that are recorded; the rest is cut,
-and the cut is marked.
-"""
+and the cut is marked."""
 
 Plain = Any
 """A value that JSON can hold: None, bool, int, float, str, list, dict with str keys."""

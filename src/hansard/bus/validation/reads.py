@@ -38,7 +38,7 @@ from hansard.domain.integrity.content import (
     broken,
     fork_of,
     learn,
-    membership_events,
+    membership,
 )
 from hansard.domain.quarantined import TAG, Quarantined
 from hansard.domain.run import FORK_DEPTH_MAX
@@ -226,11 +226,11 @@ class _Reading:
         for stored in self.lives.get(run, ()):
             stream, commit = stored.stream, stored.commit
             if not authorship.misfit(stream, commit) and not broken(stream, commit):
-                yield from membership_events(stream, commit)
+                yield from membership(stream, commit)
 
     def learn(self, members: Members, stored: Stored) -> None:
         """Take in the members named by a commit that fits."""
-        for item in membership_events(stored.stream, stored.commit):
+        for item in membership(stored.stream, stored.commit):
             fork = learn(members, item)
             if fork is not None:
                 members.take_over(self.past.members(fork.parent), fork.cut)

@@ -34,8 +34,7 @@ TYPES = (ACT, EXTRACT, TOOL, *OF_PAGE)
 
 _NOTHING_TO_REPLAY = ("complete", "thinking", "wait", "extract", "analyzePdf")
 """HyperAgent's types that did nothing to a page. A replay itself waits for the changes of
-actions.
-"""
+actions."""
 
 METHODS: dict[str, tuple[int, str]] = {
     "click": (0, "once"),

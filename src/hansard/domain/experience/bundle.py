@@ -215,9 +215,7 @@ def _content(files: Mapping[str, bytes], manifest: Manifest, where: str) -> dict
 
 
 def _changed(where: str, fact: str) -> BadValue:
-    return BadValue(
-        where, fact, "it was changed after it was published: ask its publisher for it again"
-    )
+    return BadValue(where, fact, "it was changed after publication: ask its publisher for it again")
 
 
 def _fact(raw: bytes) -> FileFact:

@@ -84,21 +84,9 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 DEMONSTRATIONS_MAX = 10_000
 SUPPORT_MIN = 0.05
 """Least share of the demonstrations that an action must be in, and at least two; a rarer one is a
-mistake.
-"""
+mistake."""
 
-_NAME_FIELDS = (
-    "test_id",
-    "name",
-    "label",
-    "placeholder",
-    "text",
-    "id",
-    "mark",
-    "path",
-    "css",
-    "tag",
-)
+_FIELDS = ("test_id", "name", "label", "placeholder", "text", "id", "mark", "path", "css", "tag")
 """The fields that name an element, the better first; a name goes with its role."""
 
 _CHANCE = 0.05
@@ -171,10 +159,7 @@ def _kind(demonstrations: Sequence[Demonstration], support_min: float) -> Distil
     value = differing.with_slots(names)
     _demand_same_slots(demonstrations, value)
     good = [each for each in demonstrations if each.success and each.actions]
-    shown = [
-        _SlottedDemonstration(each, differing)
-        for each in sorted(good, key=lambda each: each.source)
-    ]
+    shown = [_Example(each, differing) for each in sorted(good, key=lambda each: each.source)]
     slots = tuple(dict.fromkeys((*value.slots, *names)))
     procedure, left_out, scripted = _procedure(shown, _Names(shown), slots, support_min)
     return Distilled(
@@ -256,7 +241,7 @@ def _texts_of(of: Demonstration) -> set[str]:
         given = (action.action_params or {}).values()
         found.update(each for each in (*action.arguments, *given) if isinstance(each, str))
         if action.targets is not None:
-            found.update(getattr(action.targets, field) for field in _NAME_FIELDS[1:5])
+            found.update(getattr(action.targets, field) for field in _FIELDS[1:5])
     return found
 
 
@@ -273,7 +258,7 @@ def _is_several(value: str, texts: Iterable[str]) -> bool:
     return len(words) in ends and bool(words) and words not in pieces
 
 
-class _SlottedDemonstration:
+class _Example:
     """A demonstration with slots in the place of the task's values: given ones and differing
     ones.
     """
@@ -301,7 +286,7 @@ def _least(doings: Sequence[Any], support_min: float) -> float:
 class _Names:
     """The names of elements that enough demonstrations share."""
 
-    def __init__(self, shown: Sequence[_SlottedDemonstration]) -> None:
+    def __init__(self, shown: Sequence[_Example]) -> None:
         support: Counter[Key] = Counter()
         for each in shown:
             called = {k for a in each.actions if a.targets for k in names_of(a.targets)}
@@ -355,7 +340,7 @@ class _Names:
 def names_of(targets: ElementTargets) -> list[Key]:
     """Return all names of an element, the better first."""
     found: list[Key] = []
-    for field in _NAME_FIELDS:
+    for field in _FIELDS:
         value = getattr(targets, field)
         if value:
             role = (targets.role or targets.tag,) if field in ("name", "text") else ()
@@ -364,7 +349,7 @@ def names_of(targets: ElementTargets) -> list[Key]:
 
 
 def _procedure(
-    shown: Sequence[_SlottedDemonstration], names: _Names, given: Sequence[str], support_min: float
+    shown: Sequence[_Example], names: _Names, given: Sequence[str], support_min: float
 ) -> tuple[Procedure | None, tuple[LeftOut, ...], list[str]]:
     """Return the graph, the demonstrations it does not include, and the path that was taken most
     often.
@@ -395,8 +380,8 @@ def _procedure(
 
 
 def _common_only(
-    keyed: Sequence[tuple[_SlottedDemonstration, list[Key]]], support_min: float
-) -> tuple[list[tuple[_SlottedDemonstration, list[Key]]], tuple[LeftOut, ...]]:
+    keyed: Sequence[tuple[_Example, list[Key]]], support_min: float
+) -> tuple[list[tuple[_Example, list[Key]]], tuple[LeftOut, ...]]:
     """Return the demonstrations whose actions and transitions all are in enough of them."""
     least = _least(keyed, support_min)
     left_out: list[LeftOut] = []
@@ -419,9 +404,7 @@ def _pairs(keys: Sequence[Key]) -> list[Key]:
     ]
 
 
-def _rare(
-    shown: _SlottedDemonstration, keys: Sequence[Key], support: Counter[Key], least: float
-) -> str:
+def _rare(shown: _Example, keys: Sequence[Key], support: Counter[Key], least: float) -> str:
     """Return the first action or transition with too little support, in words; empty for none."""
     for action, key in zip(shown.actions, keys, strict=True):
         if support[key] < least:
@@ -473,7 +456,7 @@ def _arguments(members: Sequence[CachedAction], slots: _Slots) -> dict[str, Any]
 
 
 def _node(
-    name: str, key: Key, kept: Sequence[tuple[_SlottedDemonstration, list[Key]]], slots: _Slots
+    name: str, key: Key, kept: Sequence[tuple[_Example, list[Key]]], slots: _Slots
 ) -> ProcedureNode:
     members = [
         action
@@ -490,7 +473,7 @@ def _node(
 
 
 def _requires(
-    key: Key, named: Mapping[Key, str], kept: Sequence[tuple[_SlottedDemonstration, list[Key]]]
+    key: Key, named: Mapping[Key, str], kept: Sequence[tuple[_Example, list[Key]]]
 ) -> tuple[str, ...]:
     """Return the nodes that precede an action, in every demonstration that has it."""
     before = [set(keys[: keys.index(key)]) for _, keys in kept if key in keys]
@@ -555,7 +538,7 @@ def _edges(
     key: Key | None,
     named: Mapping[Key, str],
     names: _Names,
-    kept: Sequence[tuple[_SlottedDemonstration, list[Key]]],
+    kept: Sequence[tuple[_Example, list[Key]]],
 ) -> list[ProcedureEdge]:
     """Return the successors of a node, or of the start, in the order in which they are tried.
 
@@ -606,7 +589,7 @@ def _order_sign(one: int, other: int) -> int:
     return 0 if chance > _CHANCE else (1 if one > other else -1)
 
 
-def _action_of(key: Key, kept: Sequence[tuple[_SlottedDemonstration, list[Key]]]) -> CachedAction:
+def _action_of(key: Key, kept: Sequence[tuple[_Example, list[Key]]]) -> CachedAction:
     return next(
         action
         for each, keys in kept
@@ -618,7 +601,7 @@ def _action_of(key: Key, kept: Sequence[tuple[_SlottedDemonstration, list[Key]]]
 def action_words(action: CachedAction) -> str:
     """Describe an action in words: the method, arguments and target."""
     targets = action.targets or ElementTargets()
-    named = next((getattr(targets, f) for f in _NAME_FIELDS if getattr(targets, f)), "")
+    named = next((getattr(targets, f) for f in _FIELDS if getattr(targets, f)), "")
     arguments = " ".join(
         each if isinstance(each, str) else f"secret {each.get('$secret')}"
         for each in action.arguments

@@ -22,8 +22,7 @@ TEXT_CHARACTERS_MAX = 4_000
 TEXTS_MAX = 10_000
 ALIKE_MIN = 0.5
 """Least share of the shorter text's words that two texts have in common to be of one kind of
-task.
-"""
+task."""
 
 _TOKEN = re.compile(
     rf"{SLOT.pattern.replace('(', '(?:')}|\"[^\"]*\"|“[^”]*”|「[^」]*」|"

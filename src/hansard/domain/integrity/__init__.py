@@ -1,6 +1,6 @@
 """Checks of authorship and run membership of commits.
 
-Pure, as all of the domain. It defines `membership` (the agents of a run, learned from its commits),
-`authorship` (whether a commit's author may write it to its stream), `content` (whether its events
-may be in that stream) and `Fold`: the agents of every run, for a reader of commits in log order.
+Pure, as all of the domain. `authorship` checks that a commit's author may write it to its stream,
+and has `Fold`: the agents of every run, for a reader of commits in log order. `content` checks that
+its events may be in that stream, and learns the agents of a run from its commits.
 """

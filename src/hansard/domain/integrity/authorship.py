@@ -34,13 +34,7 @@ from hansard.domain.ids import (
     run_of,
 )
 from hansard.domain.integrity import content
-from hansard.domain.integrity.content import (
-    Members,
-    MembershipEvent,
-    broken,
-    families,
-    membership_events,
-)
+from hansard.domain.integrity.content import Members, MembershipEvent, broken, families, membership
 from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.reuse import KIND as REUSE
 from hansard.domain.reuse import STALE, AnswerOffered, AnswersInvalidated
@@ -53,9 +47,7 @@ IMPORTER = "import"
 """The writer of imported runs, on behalf of their agents."""
 
 OUTSIDE = frozenset({SessionBegan.tag, StepSettled.tag, "label.declassified.v1"})
-"""Events that others may write into an agent's stream: to settle one of its steps, a writer takes
-its next epoch.
-"""
+"""Events that others may write into an agent's stream: to settle a step takes its next epoch."""
 
 _BY_STEPS = (KIND, MEMORY)
 """Kinds of streams that outlive runs and are written by steps."""
@@ -317,15 +309,11 @@ def _names_agent(recorded: Recorded) -> bool:
 # reads some streams only, gives the earlier membership events (`Past`).
 
 RUNS_MAX = 65_536
-"""Most runs whose members are kept in memory, some 50 MB. The others are loaded again. Since the
-newest commits may not be loaded yet, fewer checks are made then: neither of epochs nor of missing
-agents.
-"""
+"""Most runs whose members are kept in memory, some 50 MB. Others are loaded again, without the
+newest commits: epochs and missing agents are then not checked."""
 
 Past = Callable[[str], Iterable[MembershipEvent]]
-"""Returns the membership events of a run, from the part of the log that was read before; in
-order.
-"""
+"""Returns the membership events of a run in the part of the log that was read before, in order."""
 
 
 def _nothing(_run: str) -> Iterable[MembershipEvent]:
@@ -363,7 +351,7 @@ class Fold:
         """Apply the membership events of a commit that fits; none where an event's data does not
         match its type, since then the whole commit is invalid.
         """
-        items = list(membership_events(stream, commit))
+        items = list(membership(stream, commit))
         if items and not broken(stream, commit):
             self._learn(self.members(run), items, 0)
 

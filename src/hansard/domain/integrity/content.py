@@ -108,7 +108,7 @@ def learn(members: Members, change: MembershipEvent) -> Fork | None:
     return None
 
 
-def membership_events(stream: StreamId, commit: Commit) -> Iterable[MembershipEvent]:
+def membership(stream: StreamId, commit: Commit) -> Iterable[MembershipEvent]:
     """Yield the membership events of a commit."""
     if type(stream) is not RunStream and type(stream) is not AgentStream:
         return

@@ -22,8 +22,7 @@ from hansard.domain.payload import references
 COMPARED_MAX = 9_000_000
 """Largest product of both sides' numbers of lines, between the first and the last difference, that
 is compared (3,000 lines with 3,000: about a second at worst, since difflib takes quadratic time).
-Above it all lines between are one changed block.
-"""
+Above it all lines between are one changed block."""
 
 Mark = TypeVar("Mark")
 
@@ -179,8 +178,7 @@ def _range(begin: int, end: int) -> str:
 Edit = list[tuple[int, int, str]]
 """A list of `[at, count, text]` in ascending order: from character `at` (a Unicode code point, from
 0) of the earlier text, `count` characters became `text`. It is computed by lines (`diff`) and
-narrowed to characters, so that it holds the change and not the file.
-"""
+narrowed to characters, so that it holds the change and not the file."""
 
 
 def between(before: str, after: str) -> Edit:

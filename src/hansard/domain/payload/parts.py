@@ -6,10 +6,11 @@ The reference for such a value, an argument or a result of a step, is
 
 whose pieces, one after the other, are the value's JSON text: `size` its bytes in UTF-8, `sha256`
 their SHA-256. A piece is a text, a text in a blob (as a JSON string), or a range of an argument or
-result of an earlier step of the same agent: `[step, begin, end, argument]` of its argument, `[step,
-begin, end]` of its result. A range counts characters (code points) of that value's whole text, so
-that it is valid for any stored form of that value. A range refers to an earlier version of the
-stream: there is no circle. A fork refers to its parent's steps up to the cut, which are its own.
+result of an earlier step of the same agent: `[step, begin, end, argument]` of its argument,
+`[step, begin, end]` of its result. A range counts characters (code points) of that value's whole
+text, so that it is valid for any stored form of that value. A range refers to an earlier version of
+the stream: there is no circle. A fork refers to its parent's steps up to the cut, which are its
+own.
 
 This is the storage format. It is read here, and written by `hansard.agents.steps.payloads`.
 """
@@ -48,8 +49,7 @@ KEPT_CHARACTERS_MAX = 4 * 1024 * 1024
 
 SHOWN_BYTES_MAX = 64 * 1024
 """Largest text that is assembled where events are shown or become rows: the largest value ever kept
-inside an event. A larger value stays a reference there, as one in a blob does.
-"""
+inside an event. A larger value stays a reference there, as one in a blob does."""
 
 Key = tuple[int, str | None]
 """A step's argument by its name; None: its result."""

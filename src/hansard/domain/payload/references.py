@@ -32,8 +32,7 @@ _BLOB = re.compile(
     rb'\{\s*"sha256"\s*:\s*"([0-9a-f]{64})"\s*,\s*"size"\s*:\s*([0-9]{1,12})\s*\}\s*\}'
 )
 """A reference to a blob. A match in JSON is always one: inside a text its quotes would be
-escaped.
-"""
+escaped."""
 
 
 class Blob(msgspec.Struct, frozen=True):

@@ -82,9 +82,7 @@ def may_call(rules: RoleDefined | None, tool: str) -> Permission:
     """Decide whether a role may call a tool of any kind (also a model, a resource)."""
     given = rules.may.tools if rules is not None else ()
     found = next((text for text in given if tool and tool_matches(text, tool)), None)
-    return _permission(
-        rules, found, f"none of its tools is {tool!r}", f"tools = [{choices.text(tool)}]"
-    )
+    return _grant(rules, found, f"none of its tools is {tool!r}", f"tools = [{choices.text(tool)}]")
 
 
 def may_state(rules: RoleDefined | None, tag: str) -> Permission:
@@ -95,9 +93,7 @@ def may_state(rules: RoleDefined | None, tag: str) -> Permission:
     target = (tag, _CLAIM) if tag in _WITH_CLAIM else (tag,)
     found = next((each for each in kinds for kind in target if kind_matches(each, kind)), None)
     name = unversioned(tag)
-    return _permission(
-        rules, found, f"none of its kinds is {name!r}", f"kinds = [{choices.text(name)}]"
-    )
+    return _grant(rules, found, f"none of its kinds is {name!r}", f"kinds = [{choices.text(name)}]")
 
 
 def unversioned(tag: str) -> str:
@@ -110,7 +106,7 @@ def may_write(rules: RoleDefined | None, key: str) -> Permission:
     """Decide whether a role may write a key of shared state: one of its keys, and fully visible."""
     found = _matching(rules.may.keys if rules is not None else (), SLASH, key)
     line = f"keys = [{choices.text(_exactly(key))}]"
-    named = _permission(rules, found, f"none of its keys is {key!r:.200}", line)
+    named = _grant(rules, found, f"none of its keys is {key!r:.200}", line)
     return named if not named.allowed else sees_whole_key(rules, key)
 
 
@@ -123,7 +119,7 @@ def may_count(rules: RoleDefined | None, key: str) -> Permission:
     states = all(any(kind_matches(each, tag) for each in kinds) for tag in kinds_of(BUDGET_KINDS))
     name = BUDGET_KINDS[0]
     line = f"kinds = [{choices.text(name)}]"
-    named = _permission(rules, name if states else None, f"none of its kinds is {name!r}", line)
+    named = _grant(rules, name if states else None, f"none of its kinds is {name!r}", line)
     return named if not named.allowed else sees_whole_key(rules, key, BUDGET_KINDS)
 
 
@@ -136,13 +132,13 @@ def sees_whole_key(
     lines = f"kinds = [{choices.text(kinds[0])}], keys = [{choices.text(_exactly(key))}]"
     if hiding is not None:
         fact = f"mask {hiding!r} may hide some of key {key!r:.200}"
-        return _permission(
+        return _grant(
             rules, None, fact, f"keys in mask {hiding!r} that leave it out, or other kinds"
         )
     sees = rules.sees if rules is not None else ()
     found = next((rule.name for rule in sees if _shows_whole(rule, key, kinds)), None)
     fact = f"no rule of what it sees shows all of key {key!r:.200}"
-    return _permission(rules, found, fact, lines, "sees")
+    return _grant(rules, found, fact, lines, "sees")
 
 
 def may_save(rules: RoleDefined | None, name: str) -> Permission:
@@ -156,7 +152,7 @@ def may_save(rules: RoleDefined | None, name: str) -> Permission:
     states = all(any(kind_matches(each, tag) for each in kinds) for tag in tags)
     kind = AGGREGATE_KINDS[0]
     line = f"kinds = [{choices.text(kind)}]"
-    named = _permission(rules, kind if states else None, f"none of its kinds is {kind!r}", line)
+    named = _grant(rules, kind if states else None, f"none of its kinds is {kind!r}", line)
     return named if not named.allowed else sees_whole_aggregate(rules, name)
 
 
@@ -167,13 +163,13 @@ def sees_whole_aggregate(rules: RoleDefined | None, name: str) -> Permission:
     if hiding is not None:
         fact = f"mask {hiding!r} may hide some of aggregates {name!r:.200}"
         ask_for = f"aggregates in mask {hiding!r} that leave them out, or other kinds"
-        return _permission(rules, None, fact, ask_for)
+        return _grant(rules, None, fact, ask_for)
     sees = rules.sees if rules is not None else ()
     found = next((rule.name for rule in sees if _shows_aggregate(rule, name)), None)
     fact = f"no rule of what it sees shows all of aggregates {name!r:.200}"
     all_of = choices.text(f"{_exactly(name)}/*")
     lines = f"kinds = [{choices.text(AGGREGATE_KINDS[0])}], aggregates = [{all_of}]"
-    return _permission(rules, found, fact, lines, "sees")
+    return _grant(rules, found, fact, lines, "sees")
 
 
 def may_change(rules: RoleDefined | None, file: str) -> Permission:
@@ -184,7 +180,7 @@ def may_change(rules: RoleDefined | None, file: str) -> Permission:
     """
     found = _matching(rules.may.paths if rules is not None else (), SLASH, file)
     line = f"paths = [{choices.text(_exactly(file))}]"
-    named = _permission(rules, found, f"none of its paths is {file!r:.200}", line)
+    named = _grant(rules, found, f"none of its paths is {file!r:.200}", line)
     return named if not named.allowed else sees_whole_file(rules, file)
 
 
@@ -203,12 +199,12 @@ def sees_whole_file(rules: RoleDefined | None, file: str) -> Permission:
     )
     if hiding is not None:
         fact = f"mask {hiding!r} may hide some of file {file!r:.200}"
-        return _permission(rules, None, fact, f"paths in mask {hiding!r} that leave it out")
+        return _grant(rules, None, fact, f"paths in mask {hiding!r} that leave it out")
     sees = rules.sees if rules is not None else ()
     found = next((rule.name for rule in sees if _shows_file(rule, file)), None)
     fact = f"no rule of what it sees shows all of file {file!r:.200}"
     lines = f"kinds = [{choices.text(MEMORY_KINDS[0])}], paths = [{choices.text(_exactly(file))}]"
-    return _permission(rules, found, fact, lines, "sees")
+    return _grant(rules, found, fact, lines, "sees")
 
 
 def _shows_file(rule: RoleRule, file: str) -> bool:
@@ -228,14 +224,14 @@ def may_be_trusted(rules: RoleDefined | None, trust: Trust) -> Permission:
     """Decide whether a role may answer approval requests, settle doubts, or query in SQL."""
     allowed = rules is not None and bool(getattr(rules.may, trust.value))
     name = trust.value
-    return _permission(rules, name if allowed else None, f"it has no {name}", f"{name} = true")
+    return _grant(rules, name if allowed else None, f"it has no {name}", f"{name} = true")
 
 
 def may_view(rules: RoleDefined | None, role: str) -> Permission:
     """Decide whether a role may be shown another role's view."""
     found = _matching(rules.may.view if rules is not None else (), NONE, role)
     line = f"view = [{choices.text(_exactly(role))}]"
-    return _permission(rules, found, f"it views no role {role!r:.80}", line)
+    return _grant(rules, found, f"it views no role {role!r:.80}", line)
 
 
 def is_cleared_for(rules: RoleDefined | None, clearance: str) -> bool:
@@ -284,10 +280,10 @@ def may_claim(rules: RoleDefined | None, role: str, target: str) -> Permission:
     """Decide whether a role's agent may claim tasks of a role: its own only."""
     found = role if role == target else None
     fact = f"it claims tasks of its own role, not of {target!r}"
-    return _permission(rules, found, fact, f"an agent of role {target!r}", "")
+    return _grant(rules, found, fact, f"an agent of role {target!r}", "")
 
 
-def _permission(
+def _grant(
     rules: RoleDefined | None, found: str | None, because: str, ask_for: str, where: str = "may"
 ) -> Permission:
     if rules is not None and found is not None:

@@ -260,8 +260,8 @@ def parse(text: str, where: str = "roles") -> dict[str, RoleDefined]:
 
 
 def rules(fields: Any, where: str = "the role") -> RoleDefined:
-    """Parse a role's rules from plain tables: `{"sees": [{"name": ..., "kinds": [...]}], "may":
-    {...}}`.
+    """Parse a role's rules from plain tables:
+    `{"sees": [{"name": ..., "kinds": [...]}], "may": {...}}`.
 
     Raises BadValue and BadName, which name the rule, the value and the remedy.
     """

@@ -32,8 +32,7 @@ ELSEWHERE = frozenset(
     }
 )
 """Fields of any kind that reveal other events: digests derived from earlier results, versions and
-counts of earlier events. They are shown only to a role that sees the whole record.
-"""
+counts of earlier events. They are shown only to a role that sees the whole record."""
 
 _ELSEWHERE: Mapping[str, frozenset[str]] = {
     "actions.healed.v1": frozenset({"run"}),
@@ -98,8 +97,7 @@ APART = frozenset({"access", "aggregate", "memory", "principal", "query", "reuse
 Records of served views and answers are not part of what is served, so that reading does not feed
 itself; logins and refusals are for their administrators alone. The content of a program's own
 aggregates belongs to the program, and memory to its agent or user: access must be granted
-explicitly. A reuse offer reveals its source runs.
-"""
+explicitly. A reuse offer reveals its source runs."""
 
 
 def known() -> Mapping[str, type[msgspec.Struct]]:
