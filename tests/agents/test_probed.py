@@ -107,7 +107,7 @@ async def _forked(record, run: str, value: str, *, live: bool = False) -> str:
     assert there is not None
     assert there.forked is not None
     assert there.forked.swap == swap
-    with pytest.raises(Refused, match="another one"):
+    with pytest.raises(Refused, match="is not the probe"):
         other = msgspec.structs.replace(swap, probe="q")
         await fork_swapped(workspace, run, site.at, child, other)
     return child

@@ -113,12 +113,13 @@ def drive(flow: Flow[T], portal: Portal) -> T:
     error: BaseException | None = None
     while True:
         try:
-            op = flow.send(value) if error is None else flow.throw(error)
-            value = error = None
-            try:
-                value = _perform(op, portal)
-            except BaseException as caught:  # noqa: BLE001 -- handed to the flow, which decides
-                error = caught
+            while True:  # inside `try`: a signal handler may raise at a loop's jump back
+                op = flow.send(value) if error is None else flow.throw(error)
+                value = error = None
+                try:
+                    value = _perform(op, portal)
+                except BaseException as caught:  # noqa: BLE001 -- handed to the flow, which decides
+                    error = caught
         except StopIteration as stop:
             done: T = stop.value
             return done

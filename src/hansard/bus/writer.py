@@ -131,6 +131,8 @@ class Held:
     def __init__(self, writer: StreamWriter, entry: _Entry, done: Arrival) -> None:
         self.entry = entry
         self.done = done
+        self.ended = False
+        """True once its thread knows the result."""
         self.thread = 0
         """Id of the sending thread."""
         self.sent: Append | None = None
@@ -192,8 +194,9 @@ class StreamWriter:
         self._sent_s = 0.0
         self._here = appends_here(log)
         self._lock = HandOver()
-        self._coming = 0
-        """Number of calls posted to the loop and not arrived there."""
+        self._inbox: deque[Callable[[], None]] = deque()
+        """Calls posted to the loop, in order; each is removed once it has run."""
+        self._arriving = False
         self._held: Held | None = None
         """The events left to a waiting thread and not sent yet."""
         self._held_id = ""
@@ -263,7 +266,7 @@ class StreamWriter:
             return None
         with self._lock.alone():
             going = self._pump or self._turn or self._held or self._holder
-            if self._coming or self._queue or going or self.lost is not None:
+            if self._inbox or self._queue or going or self.lost is not None:
                 return None
             held = Held(self, _Entry(tuple(recorded), size, done, label=label), done)
             # Two assignments without a call: no signal handler runs between them.
@@ -274,24 +277,32 @@ class StreamWriter:
     def post(self, put: Callable[[], None]) -> None:
         """Schedule `put` on the loop, after held events, which the loop sends, too."""
         with self._lock.alone():
-            held, self._held = self._held, None
             # A thread that hands over new events was interrupted while it sent the held ones.
             stopped = self._holder
             if stopped is not None and stopped.thread == threading.get_ident():
-                self._holder = None
                 self._leave(stopped)
-            self._coming += 1
+            self._inbox.append(put)
+        self._post(self._arrive)
 
-        def arrived() -> None:
+    def _arrive(self) -> None:
+        """Take over what was posted, and before it what is held."""
+        if self._arriving or not self._inbox:
+            return
+        self._arriving = True
+        try:
+            with self._lock.alone():
+                held, self._held = self._held, None
             if held is not None and self.lost is None:
                 self._enqueue(held.entry)
             elif held is not None and self.lost is not None:
                 held.done.set_exception(self.lost)
-            put()
-            with self._lock.alone():
-                self._coming -= 1
-
-        self._post(arrived)
+            while self._inbox:
+                try:
+                    self._inbox[0]()
+                finally:
+                    self._inbox.popleft()
+        finally:
+            self._arriving = False
 
     def send_held(self, held: Held) -> None:
         """Send held events in this thread; or leave them to the loop, if it has taken them over or
@@ -319,34 +330,38 @@ class StreamWriter:
         except HansardError as error:
             lost = error
         finally:  # after any other exception, such as a signal handler's, the loop gets the commit
-            self._give_back(held, stored, lost)
+            try:
+                self._give_back(held, stored, lost)
+            except BaseException:  # a signal handler's: done again, which changes nothing twice
+                self._give_back(held, stored, lost)
+                raise
 
     def _give_back(self, held: Held, stored: Stored | None, lost: Exception | None) -> None:
         """Let the loop write again, and give it the events whose sending failed, if any."""
         with self._lock.alone():
-            if self._holder is not held:
-                return
-            self._holder = None
-            if stored is not None:
+            if self._holder is held and stored is not None:
                 self.label = stored.commit.label
                 self._went_on(stored)
-            elif lost is not None:
-                self.lost = lost
-            else:
+                self._holder, held.ended = None, True
+            elif self._holder is held and lost is not None:
+                self.lost, self._holder, held.ended = lost, None, True
+            elif self._holder is held:
                 self._leave(held)
-            waiting = bool(self._queue)
-        if stored is not None:
-            held.done.set_result(stored)
-        elif lost is not None:
-            self._log_lost(lost)
-            held.done.set_exception(lost)
-        if waiting:
+        if held.ended and not held.done.done():
+            if lost is not None:
+                self._log_lost(lost)
+                held.done.set_exception(lost)
+            else:
+                held.done.set_result(stored)
+        if self._queue:
             self._post(self._start)
 
     def _leave(self, held: Held) -> None:
         """Leave held events to the loop, with the commit that may have been sent."""
         held.entry.sent, held.entry.tried_s = held.sent, held.tried_s
-        self._queue.appendleft(held.entry)
+        if not self._queue or self._queue[0] is not held.entry:
+            self._queue.appendleft(held.entry)
+        self._holder = None
 
     # ------------------------------------------------------------ decisions over several streams
 

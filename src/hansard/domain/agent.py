@@ -423,6 +423,31 @@ def reserve_version(state: AgentState, step: int) -> None:
     _moment(state, Moment.AFTER)
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """The parts of a state that folding an event twice would get wrong."""
+
+    version: int
+    facts: int
+    moment_version: int
+    moment_before: int
+    step: Step | None
+
+
+def mark(state: AgentState, event: Event) -> Mark:
+    """Return what `undo` needs if folding `event` is cut off."""
+    step = state.steps.get(getattr(event, "step", 0))
+    return Mark(state.version, len(state.facts), state.moment_version, state.moment_before, step)
+
+
+def undo(state: AgentState, before: Mark) -> None:
+    """Prepare a state whose fold of one event was cut off for folding that event again."""
+    state.version = before.version
+    state.moment_version, state.moment_before = before.moment_version, before.moment_before
+    del state.facts[before.facts :]
+    if before.step is not None:
+        state.steps[before.step.number] = before.step
+
+
 def evolve(state: AgentState, event: Event) -> None:
     """Fold one event into a state that the caller owns."""
     version = state.version = state.version + 1

@@ -261,7 +261,7 @@ class Ledger(OpenCalls):
             writer = self._open_writer()
             events: list[Recorded] = []
             self._decide(writer, [*map(Tell, self._unfinished()), command], events)
-            self._take_turn(writer, functools.partial(work, writer, events), done)
+            writer.post(self._turn(writer, functools.partial(work, writer, events), done))
             self.end()
 
     def _unfinished(self) -> list[StepInDoubt]:
@@ -523,10 +523,19 @@ class Ledger(OpenCalls):
         """
         for command in commands:
             for event in agent.decide(self.state, command):
-                events.append(writer.recorded(event))
-                self._evolve(event)
-                if isinstance(event, ENDING):
-                    self.ids[event.step] = events[-1].id
+                recorded = writer.recorded(event)
+                before = agent.mark(self.state, event)
+                try:
+                    self._evolve(event, recorded)
+                    events.append(recorded)
+                except HansardError:
+                    raise
+                except BaseException:  # of a signal handler: the event is folded and written whole
+                    agent.undo(self.state, before)
+                    self._evolve(event, recorded)
+                    if events[-1:] != [recorded]:
+                        events.append(recorded)
+                    raise
 
     def _put(self, writer: StreamWriter, events: list[Recorded], done: Any) -> Any:
         """Hand events to the writer and return the future to wait for. A waiting thread may send
@@ -564,41 +573,65 @@ class Ledger(OpenCalls):
         with self.lock, self._hand_over.alone():
             self.demand_open()
             writer = self._open_writer()
+            label = self.label.stored
             events: list[Recorded] = []
-            self._decide(writer, commands, events)
-            agent.reserve_version(self.state, step)
-            joined = Joined(self, writer, step, self.state.version, events)
-            done = self._pending()
-            self._take_turn(writer, functools.partial(work, joined), done)
+            begin: Callable[[], None] | None = None
+            version = 0
+            try:
+                self._decide(writer, commands, events)
+                version = self.state.version + 1
+                joined = Joined(self, writer, step, version, events)
+                done = self._pending()
+                begin = self._turn(writer, functools.partial(work, joined), done)
+                agent.reserve_version(self.state, step)
+                writer.post(begin)
+            except HansardError:
+                raise
+            except BaseException:  # of a signal handler: what was decided is written
+                if begin is not None:
+                    if self.state.version < version:
+                        agent.reserve_version(self.state, step)
+                    writer.post(begin)
+                elif events:
+                    writer.post(lambda: writer.put_again(events, label))
+                raise
             return done
 
-    def _take_turn(
+    def _turn(
         self,
         writer: StreamWriter,
         decide: Callable[[], Coroutine[Any, Any, Stored]],
         done: Any,
-    ) -> None:
-        """Run a decision over several streams once all earlier events are stored, in its own task,
-        since its waiter may be interrupted.
+    ) -> Callable[[], None]:
+        """Return the call, for the loop, that has a decision over several streams made once all
+        earlier events are stored. It runs in its own task, since its waiter may be interrupted.
+        Calling it again changes nothing.
         """
+        begun: list[asyncio.Future[None]] = []
 
         async def decided(turn: asyncio.Future[None]) -> Stored:
             await turn
             return await decide()
 
         def begin() -> None:
+            if begun:
+                return
             turn = writer.take_turn()
+            begun.append(turn)
             decision = own_task(decided(turn))
             decision.add_done_callback(lambda _: writer.end_turn(turn, decision, done))
 
-        writer.post(begin)
+        return begin
 
-    def _evolve(self, event: AgentEvent) -> None:
+    def _evolve(self, event: AgentEvent, recorded: Recorded) -> None:
         agent.evolve(self.state, event)
+        if isinstance(event, ENDING):
+            self.ids[event.step] = recorded.id
         if isinstance(event, StepRequested):
             self._index(self.state.steps[event.step])
-            for junction in self._telling.pop(event.step, ()):
+            for junction in self._telling.get(event.step, ()):
                 junction.tell()
+            self._telling.pop(event.step, None)
         self._took_over(event)
         if isinstance(event, TELLING):
             declared = self.state.tools.get(self.state.steps[event.step].tool)

@@ -101,7 +101,7 @@ def comes_from_outside(error: BaseException) -> bool:
     """Return whether a wait for the record was ended from outside: by a cancellation, or an
     exception of a signal handler.
     """
-    return not isinstance(error, HansardError)
+    return not isinstance(error, HansardError | GeneratorExit)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
