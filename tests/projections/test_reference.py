@@ -32,4 +32,4 @@ def test_the_pages_are_what_the_schema_says(tmp_path: Path):
         Path(name).name for name in made if name != "sql.md"
     }
     text = "".join(made.values())
-    assert [name for name in names if f"## `{name}" not in text and f"|`{name}(" not in text] == []
+    assert [name for name in names if f"## `{name}" not in text and f"`{name}(" not in text] == []

@@ -21,11 +21,11 @@ truth. Times are UTC. JSON values are as recorded; large ones are references ($b
 none or unknown where a meaning says nothing else.
 
 Ask with `record.sql("FROM runs WHERE task = ?", "t1")` or `hansard sql "FROM runs"`. Answers
-include everything recorded before the question, and tell up to which position of the log.
+include everything recorded before the question, and state the position of the log.
 
 * Rows with `run`, `agent` and `version` are one per event: join them with `events` on these three.
-* Tables hold a fork's own events. What counts for it, its parents' up to the cut included, is in
-  `board_history`, `task_history` and `labels_of`; `inherited` lists the streams.
+* Tables hold a fork's own events. `board_history`, `task_history` and `labels_of` include its
+  parents' events up to the cut; `inherited` lists the streams.
 * Macros take parameters: `FROM comparisons('greeting', against := 'short')`. Optional of
   experiments: `only_metric` (default: the plan's), `against` (baseline arm; default: the first),
   `by_label` (also per value of that run label; the whole has the slice `''`), `at_alpha` (default:
@@ -34,7 +34,7 @@ include everything recorded before the question, and tell up to which position o
   and polars frames, pyarrow tables, lists of dicts, earlier answers and files; `hansard sql --with
   mine=costs.parquet` takes Parquet, CSV, JSON, NDJSON and Arrow. At most 16 tables, 256 MiB (512
   KiB from a restricted agent), none named like a table here. This, and answers as Arrow, Parquet
-  and data frames, takes `pip install 'hansard[arrow]'`.
+  and data frames, needs the extra `arrow`.
 
 ## Pages
 
@@ -98,6 +98,7 @@ def pages(store: Store) -> dict[str, str]:
         columns.setdefault(table, []).append(row)
     sections: dict[str, str] = {}
     functions: dict[str, str] = {}
+    helpers: dict[str, str] = {}
     for name, comment, kind in store.all(_RELATIONS):
         sections[name] = "\n\n".join(
             [f"## `{name}`{kind}", _text(name, comment), *_columns(name, columns[name]), ""]
@@ -107,7 +108,7 @@ def pages(store: Store) -> dict[str, str]:
         if scalar:
             functions[name] = f"|{call}|{text}|\n"
         elif text.startswith("Helper of"):
-            sections[name] = f"## {call}\n\n{text}\n\n"
+            helpers[name] = call
         else:
             sections[name] = (
                 f"## {call}\n\n{text}\n\n{_returns(store, name, parameters, columns)}\n\n"
@@ -118,7 +119,9 @@ def pages(store: Store) -> dict[str, str]:
         shown = [name for name in names if name in sections]
         rows = "".join(functions[name] for name in names if name in functions)
         body = "".join(sections[name] for name in shown)
-        body += f"## Functions\n\n|Function|Value|\n|---|---|\n{rows}" if rows else ""
+        body += f"## Functions\n\n|Function|Value|\n|---|---|\n{rows}\n" if rows else ""
+        calls = ", ".join(helpers[name] for name in names if name in helpers)
+        body += f"Helpers of other macros: {calls}.\n" if calls else ""
         made[f"sql/{page}.md"] = f"# {title}\n\n{INTRO}\n{body.rstrip()}\n"
         listed = ", ".join(f"`{name}`" for name in shown) or "functions"
         index += f"* [{title}](sql/{page}.md): {listed}\n"
