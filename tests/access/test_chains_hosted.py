@@ -315,8 +315,8 @@ def test_a_login_for_others_does_not_go_on_with_a_session(served: House):
         with house.link() as other:
             stolen = SessionLink(other, opened)
             with pytest.raises(hansard.errors.ServiceGone, match="no such session"):
-                value_of(portal().run(stolen.ask("close", wire.Left())))
-        value_of(portal().run(session.ask("close", wire.Left())))
+                value_of(portal().run(stolen.ask("close", wire.BlockExit())))
+        value_of(portal().run(session.ask("close", wire.BlockExit())))
     with house.connect() as record, record.run(run="r1") as again:
         again.message("user", "by ada alone")
     with house.trusted() as record:

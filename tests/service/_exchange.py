@@ -16,7 +16,7 @@ import hansard
 from hansard.bus.portal import portal
 from hansard.client.restricted.link import Link, SessionLink
 from hansard.operations.protocol import wire
-from hansard.operations.protocol.wire import Do, Left, Open
+from hansard.operations.protocol.wire import BlockExit, Do, Open
 from hansard.operations.session import OPERATIONS
 from tests.service.support import House
 
@@ -116,7 +116,7 @@ class Exchange:
             self._middle(session, run)
             self._transaction(session)
             self.outside(outside)
-            portal().run(session.ask("close", Left()))
+            portal().run(session.ask("close", BlockExit()))
             self.keep("close")
         finally:
             portal().run(session.end())
@@ -147,7 +147,7 @@ class Exchange:
             self.keep(f"{name}{given}")
         for happens in self._meanwhile:
             happens()
-        portal().run(session.ask("exit", Left(context=began[0])))
+        portal().run(session.ask("exit", BlockExit(context=began[0])))
         self.keep("exit")
 
 

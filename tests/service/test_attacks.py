@@ -216,7 +216,7 @@ def in_session(house: House, work: Callable[[Tried], Coroutine[Any, Any, Any]]) 
         try:
             session = await link.open_session(Open(workflow="w", agent="ada"))
             found = await work(Tried(link, session))
-            await session.ask("close", wire.Left())
+            await session.ask("close", wire.BlockExit())
             await session.end()
             return found
         finally:
@@ -294,8 +294,8 @@ BAD: list[tuple[str, Any]] = [
     ("stream", call(name="board.keys")),
     ("next", wire.Next(5)),
     ("shut", wire.Next(5)),
-    ("exit", wire.Left(context=4)),
-    ("done", wire.Came()),
+    ("exit", wire.BlockExit(context=4)),
+    ("done", wire.BodyResult()),
     ("enter", Do(operation=request("board.keys"))),
     ("enter", Do(operation=request("os.system", "true"))),
     ("__init__", Do(operation=request("x"))),
@@ -407,7 +407,7 @@ def test_floods(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
             busy = [each for each in answers if isinstance(each, Failed)]
             answer = await sessions[0].ask(*do("facts.context"))
             for each in (*sessions, other):
-                await each.ask("close", wire.Left())
+                await each.ask("close", wire.BlockExit())
                 await each.end()
             return len(answers), len(busy), [busy[0].fault.type, type(answer).__name__]
         finally:
@@ -582,7 +582,7 @@ def test_resolver_that_never_answers(house: House, monkeypatch: pytest.MonkeyPat
             first = await session.ask(*do("board.put", "k", 2, 7, {}, None, resolve))
             again = do("board.put", "k", 3, "any", {}, None, None)
             second = await asyncio.wait_for(session.ask(*again), 10)
-            await session.ask("close", wire.Left())
+            await session.ask("close", wire.BlockExit())
             await session.end()
             return type(first).__name__, type(second).__name__
         finally:

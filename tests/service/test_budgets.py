@@ -166,7 +166,7 @@ def test_what_others_used_is_not_told(house: House, other: House, calls: int) ->
             with where.trusted() as record:
                 spending(record, "r1", 2, much, workflow="w", agent="eve", role="trusted")
             asked = [
-                Open(agent="ada", run="r1", budgets=remote_call.told_budgets([made]))
+                Open(agent="ada", run="r1", budgets=remote_call.encode_budgets([made]))
                 for name in ("calls", "others")
                 for made in (Budget(name=name, limit=2), Budget(name=name, limit=4, tool="x"))
             ]
@@ -296,9 +296,9 @@ _patterns = st.text(
 )
 def test_a_budget_is_told_as_it_is(budgets: list[Budget]) -> None:
     """Over the wire a budget is the same, its limits without end and its kinds of numbers, too."""
-    asked = Open(agent="ada", budgets=remote_call.told_budgets(budgets))
+    asked = Open(agent="ada", budgets=remote_call.encode_budgets(budgets))
     told = wire.read(msgspec.Raw(wire.encode(asked)), Open)
-    found = remote_call.Program(told.budgets, "").said.budgets
+    found = remote_call.Program(told.budgets, "").rules.budgets
     assert list(found) == budgets
     numbers = [(type(each.limit), type(each.reserve)) for each in budgets]
     assert [(type(each.limit), type(each.reserve)) for each in found] == numbers

@@ -14,11 +14,11 @@ from hansard.client.restricted.link import Link, SessionLink
 from hansard.operations.protocol import faults, wire
 from hansard.operations.protocol.errors import ServiceBusy
 from hansard.operations.protocol.wire import (
+    BlockExit,
     Call,
     Declared,
     Do,
     Failed,
-    Left,
     Next,
     Open,
     Run,
@@ -136,19 +136,19 @@ def test_what_frees_places_is_never_one_too_many(house, monkeypatch):
             tool = Declared(name="count", effects="pure")
             asked = await session.ask("stream", Call(tool=tool, arguments=wire.dump({})))
             assert isinstance(asked, Run)
-            came = wire.Came(result=wire.dump(1))
+            came = wire.BodyResult(result=wire.dump(1))
             item = await session.ask("done", came, turn=asked.turn)
             assert isinstance(item, Value)
             async with full(house, session, TURNS) as numbers:
                 beginning = await session.ask(*do("facts.context"))
-                left = await session.ask("exit", Left(context=blocks[0]))
+                left = await session.ask("exit", BlockExit(context=blocks[0]))
                 shutting = await session.ask("shut", Next(item.context))
                 assert isinstance(shutting, Run)
-                shut = await session.ask("done", wire.Came(), turn=shutting.turn)
+                shut = await session.ask("done", wire.BodyResult(), turn=shutting.turn)
                 before = under_way(house)
                 cancelled = await session.ask("cancel", None, turn=numbers[0])
                 after = under_way(house)
-                closed = await session.ask("close", Left())
+                closed = await session.ask("close", BlockExit())
             return [is_busy(beginning), left, shut, before - after, cancelled, closed]
 
     busy, *ends, freed, cancelled, closed = run(house, work)
@@ -196,8 +196,8 @@ def test_who_frees_places_holds_no_more_of_them(house, monkeypatch):
                 told: list[list[asyncio.Future[Any]]] = []
                 for verb, data, turn in (
                     ("cancel", None, numbers[0]),
-                    ("exit", Left(context=blocks[0]), 0),
-                    ("close", Left(), 0),
+                    ("exit", BlockExit(context=blocks[0]), 0),
+                    ("close", BlockExit(), 0),
                 ):
                     asks = [session.ask(verb, data, turn=turn) for _ in range(50)]
                     told.append([asyncio.ensure_future(each) for each in asks])
@@ -280,7 +280,7 @@ def test_refused_requests_do_not_wear_a_session_out(house, monkeypatch):
                     await session.ask("cancel", None, turn=number)
             async with asyncio.timeout(SOON_S):
                 answer = await session.ask(*do("facts.context"))
-                await session.ask("close", Left())
+                await session.ask("close", BlockExit())
             return [all(told), type(answer)]
 
     assert run(house, work) == [True, Value]

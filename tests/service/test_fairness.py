@@ -213,7 +213,7 @@ def test_who_waits_is_told_so(other: House, monkeypatch: pytest.MonkeyPatch) -> 
             async with asyncio.timeout(PATIENCE_S):
                 service = endless.service
                 assert service is not None
-                await until(lambda: bool(service.questions.told))
+                await until(lambda: bool(service.questions.pending_answers))
             assert not asking.done()
             await service.close()
             async with asyncio.timeout(PATIENCE_S / 2):

@@ -18,7 +18,7 @@ from hansard.operations import session as declared
 from hansard.operations.declare import Kind, Operation
 from hansard.operations.protocol import faults, wire
 from hansard.operations.protocol.errors import NotOffered
-from hansard.operations.protocol.wire import Answer, Do, Failed, Left, Open
+from hansard.operations.protocol.wire import Answer, BlockExit, Do, Failed, Open
 from hansard.operations.session import OPERATIONS, read
 from hansard.service import operations
 from hansard.service.hosted import BLOCKS
@@ -204,7 +204,7 @@ class Asking:
 
     def exit(self, context: int) -> Answer:
         """Leave a block."""
-        return portal().run(self._session.ask("exit", Left(context=context)))
+        return portal().run(self._session.ask("exit", BlockExit(context=context)))
 
 
 def asking(house: House, name: str, role: str, run: str) -> Iterator[Asking]:
@@ -213,7 +213,7 @@ def asking(house: House, name: str, role: str, run: str) -> Iterator[Asking]:
         session = portal().run(link.open_session(Open(workflow="w", run=run, agent=name)))
         try:
             yield Asking(link, session)
-            portal().run(session.ask("close", Left()))
+            portal().run(session.ask("close", BlockExit()))
         finally:
             portal().run(session.end())
 
@@ -259,7 +259,7 @@ def test_none_is_served_without_its_answer() -> None:
     only = {name: each for name, each in OPERATIONS.items() if name == "board.keys"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(declared, "OPERATIONS", only)
-        with pytest.raises(TypeError, match=r"board\.keys is declared with other fields"):
+        with pytest.raises(TypeError, match=r"board\.keys is declared with fields"):
             operations.demand_handlers({"board": Another})
 
 
@@ -424,10 +424,10 @@ def test_what_only_a_trusted_program_gives_is_refused_before_it_is_sent() -> Non
             given = dict(zip(operation.fields, SAMPLES[operation.name], strict=False))
             default = operation.here.parameters[name].default
             assert isinstance(
-                operation.asked((), {**given, name: default}, None), operation.request
+                operation.build_request((), {**given, name: default}, None), operation.request
             )
             with pytest.raises(NotOffered, match=rf"record\.\w+\({name}=\)"):
-                operation.asked((), {**given, name: "eve"}, None)
+                operation.build_request((), {**given, name: "eve"}, None)
             refused += 1
     assert refused > 15
 

@@ -170,7 +170,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         """The name in messages; for an operation of the session itself, its method alone."""
         return self.method if self.group in ("facts", "session") else self.name
 
-    def asked(self, args: Sequence[Any], kwargs: Mapping[str, Any], scrub: Scrub | None) -> Ask:
+    def build_request(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], scrub: Scrub | None
+    ) -> Ask:
         """Build the request of a call, without secrets. Raises TypeError, BadValue, NotOffered."""
         try:
             given = self.here.bind(None, *args, **kwargs).arguments

@@ -105,7 +105,7 @@ async def promoted(workspace: Workspace, read: Read, request: Promotion) -> Prom
 
 
 class _Verdict(Answer):
-    said: PromptEvidence
+    verdict: PromptEvidence
 
 
 def _states(tag: str) -> Callable[[Any], tuple[Need, ...]]:
@@ -328,8 +328,8 @@ class Prompts(Noun):
 
         async def read(reads: Callable[[Reader], PromptEvidence]) -> PromptEvidence:
             words = (reference, experiment or "")
-            found = await self._read(lambda reader: _Verdict(said=reads(reader)), "promote", *words)
-            return found.said
+            found = await self._read(lambda each: _Verdict(verdict=reads(each)), "promote", *words)
+            return found.verdict
 
         move = Promotion(reference, alias, experiment, because, by)
         return await promoted(self._workspace, read, move)

@@ -173,7 +173,7 @@ class Questions:
     """Requests by the principal's name and nonce. On the service's loop."""
 
     def __init__(self, instance: str) -> None:
-        self.told = 0
+        self.pending_answers = 0
         """The number of answers "not yet"."""
         self._pending = wire.encode(Pending(instance))
         self._open: dict[tuple[str, str], _Question] = {}
@@ -213,7 +213,7 @@ class Questions:
             found.is_waited_for = False
             found.heard = time.monotonic()
         if not found.task.done():
-            self.told += 1
+            self.pending_answers += 1
             return self._pending
         self._forget(name, nonce)
         if found.task.cancelled():

@@ -31,16 +31,16 @@ from hansard.operations.declare import Operation, Takes
 from hansard.operations.protocol import faults, shapes, wire
 from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
 from hansard.operations.protocol.faults import ClientGone
-from hansard.operations.protocol.remote_call import Program, Turn, value
+from hansard.operations.protocol.remote_call import Program, RemoteCall, value
 from hansard.operations.protocol.wire import (
     Answer,
     Began,
+    BlockExit,
+    BodyResult,
     Call,
-    Came,
     Do,
     Failed,
     Joined,
-    Left,
     Next,
     Request,
 )
@@ -114,7 +114,7 @@ class Hosted:
         self._reading = reading
         self._ledger = opened.engine.ledger
         self._scopes: dict[str, Scope] = {"": self._ledger.root}
-        self.turns: dict[int, Turn] = {}
+        self.turns: dict[int, RemoteCall] = {}
         self.cancelled: set[int] = set()
         """Turns that a request of the client is cancelling."""
         self._is_closing = False
@@ -132,7 +132,7 @@ class Hosted:
         """The version of the event that last lowered the principal's label, at opening."""
         return self._carried.lowered
 
-    async def told(self) -> None:
+    async def record_shown(self) -> None:
         """Record that the principal is shown all that its agent was, before an answer is sent.
 
         Raises Lowered, BusError: then nothing may be sent.
@@ -178,13 +178,13 @@ class Hosted:
             raise BadValue("scope", f"{path!r:.80} is not open", "use the client")
         return scope
 
-    def begin(self, verb: str, request: Request) -> Turn:
+    def begin(self, verb: str, request: Request) -> RemoteCall:
         """Begin an operation. Raises BadValue, ServiceBusy."""
         if len(self.turns) >= TURNS_MAX and verb not in ENDS:
             raise ServiceBusy("operations of this session open", TURNS_MAX, 1.0)
         scope = self._scope(request.scope)
         work = self._work(verb, request)
-        turn = Turn(request.n)
+        turn = RemoteCall(request.n)
         self.turns[request.n] = turn
 
         async def run() -> None:
@@ -205,7 +205,7 @@ class Hosted:
         turn.task = asyncio.get_running_loop().create_task(run(), context=reading_context())
         return turn
 
-    def failed(self, turn: Turn, error: BaseException) -> Failed:
+    def failed(self, turn: RemoteCall, error: BaseException) -> Failed:
         """Convert an error to a last answer."""
         if turn.is_own(error):
             return Failed(wire.Fault(notes=faults.notes_of(error)), own=True)
@@ -219,7 +219,7 @@ class Hosted:
             operations.log_unexpected(error, fault)
         return Failed(fault)
 
-    def _work(self, verb: str, request: Request) -> Callable[[Turn], Awaitable[Answer]]:
+    def _work(self, verb: str, request: Request) -> Callable[[RemoteCall], Awaitable[Answer]]:
         match verb:
             case "do":
                 return self._do(wire.read(request.data, Do))
@@ -234,20 +234,20 @@ class Hosted:
             case "enter":
                 return self._enter(wire.read(request.data, Do))
             case "exit":
-                return self._exit(wire.read(request.data, Left))
+                return self._exit(wire.read(request.data, BlockExit))
             case _:
                 raise BadValue(
                     "request", f"unknown verb {verb!r:.40}", "use the client of this version"
                 )
 
-    def came(self, turn: Turn, outcome: Came) -> bool:
+    def set_result(self, turn: RemoteCall, outcome: BodyResult) -> bool:
         """Set a callback's result; an error that the service had sent is raised again as itself."""
         known = self._known.get(outcome.fault.known) if outcome.fault is not None else None
         return turn.raised(known) if known is not None else turn.done(outcome)
 
     # ------------------------------------------------------------ tools
 
-    def _proxy(self, turn: Turn, call: Call) -> Proxy:
+    def _proxy(self, turn: RemoteCall, call: Call) -> Proxy:
         self._program.of_call(call)
         self._ledger.declared.update(call.program)
         return Proxy(turn, call, self._here, self._reported)
@@ -255,7 +255,7 @@ class Hosted:
     def _reported(self, usage: dict[str, float]) -> None:
         self.session.usage(**usage)
 
-    def _here(self, turn: Turn) -> Scope | None:
+    def _here(self, turn: RemoteCall) -> Scope | None:
         """Return the current scope; the client knows it by its path until the turn ends."""
         scope = current(self._ledger)
         if scope is not None and scope.path not in self._scopes:
@@ -263,8 +263,8 @@ class Hosted:
             turn.scopes.add(scope.path)
         return scope
 
-    def _call(self, call: Call) -> Callable[[Turn], Awaitable[Answer]]:
-        async def work(turn: Turn) -> Answer:
+    def _call(self, call: Call) -> Callable[[RemoteCall], Awaitable[Answer]]:
+        async def work(turn: RemoteCall) -> Answer:
             spec = self._proxy(turn, call).spec()
             turn.warning = self.session.engine.source_changed(spec)
             found = await self.session.call(spec, (), wire.load(call.arguments))
@@ -272,8 +272,8 @@ class Hosted:
 
         return work
 
-    def _stream(self, call: Call) -> Callable[[Turn], Awaitable[Answer]]:
-        async def work(turn: Turn) -> Answer:
+    def _stream(self, call: Call) -> Callable[[RemoteCall], Awaitable[Answer]]:
+        async def work(turn: RemoteCall) -> Answer:
             proxy = self._proxy(turn, call)
             spec = proxy.spec(streams=True)
             turn.warning = self.session.engine.source_changed(spec)
@@ -287,17 +287,17 @@ class Hosted:
 
         return work
 
-    def _next(self, number: int) -> Callable[[Turn], Awaitable[Answer]]:
+    def _next(self, number: int) -> Callable[[RemoteCall], Awaitable[Answer]]:
         stream: Stream = self._opened(number, Stream)
 
-        async def work(turn: Turn) -> Answer:
+        async def work(turn: RemoteCall) -> Answer:
             self._program.of_call(stream.call)  # the tool may be called again
             return await self._item(turn, stream)
 
         return work
 
     @staticmethod
-    async def _item(turn: Turn, stream: Stream) -> wire.Value:
+    async def _item(turn: RemoteCall, stream: Stream) -> wire.Value:
         stream.proxy.turn = turn
         try:
             found = await anext(stream.items)
@@ -305,10 +305,10 @@ class Hosted:
             return wire.Value(end=True)
         return value(turn, found)
 
-    def _shut(self, number: int) -> Callable[[Turn], Awaitable[Answer]]:
+    def _shut(self, number: int) -> Callable[[RemoteCall], Awaitable[Answer]]:
         stream: Stream = self._left_once(number, Stream)
 
-        async def work(turn: Turn) -> Answer:
+        async def work(turn: RemoteCall) -> Answer:
             stream.proxy.turn = turn
             self._forget(number)
             items: Any = stream.items
@@ -319,24 +319,24 @@ class Hosted:
 
     # ------------------------------------------------------------ operations and blocks
 
-    def _do(self, request: Do) -> Callable[[Turn], Awaitable[Answer]]:
-        async def work(turn: Turn) -> Answer:
+    def _do(self, request: Do) -> Callable[[RemoteCall], Awaitable[Answer]]:
+        async def work(turn: RemoteCall) -> Answer:
             operation, fields = self._asked(turn, request)
-            self._program.said.of_call(request.verdict)
+            self._program.rules.of_call(request.verdict)
             if operation.name == "loop.begin":
                 target: Any = Loop(self.session, self._scopes)
                 before = await operations.run(target, operation, fields, self._claims)
                 self._keep(turn.number, target)
-                return wire.Value(await shapes.told(before), context=turn.number)
+                return wire.Value(await shapes.encode_result(before), context=turn.number)
             target = self._target(operation, request.context)
             reads = operation.takes is Takes.RUN
             async with self._reading() if reads else contextlib.nullcontext():
                 found = await operations.run(target, operation, fields, self._claims)
-                return wire.Value(await shapes.told(found))
+                return wire.Value(await shapes.encode_result(found))
 
         return work
 
-    def _asked(self, turn: Turn, query: Do) -> tuple[Operation, dict[str, Any]]:
+    def _asked(self, turn: RemoteCall, query: Do) -> tuple[Operation, dict[str, Any]]:
         """Decode an operation of the session and its arguments. Raises BadValue, Refused."""
         operation, request = read(query.operation)
         if operation.group not in operations.ANSWERS:
@@ -361,8 +361,8 @@ class Hosted:
             raise BadValue("request", fact, "use the client")
         return inside
 
-    def _enter(self, request: Do) -> Callable[[Turn], Awaitable[Answer]]:
-        async def work(turn: Turn) -> Answer:
+    def _enter(self, request: Do) -> Callable[[RemoteCall], Awaitable[Answer]]:
+        async def work(turn: RemoteCall) -> Answer:
             operation, fields = self._asked(turn, request)
             if operation.name not in BLOCKS:
                 raise BadValue("request", f"{operation.name!r} is not a block", "use the client")
@@ -372,14 +372,14 @@ class Hosted:
             operations.note(self._claims, inside)
             self._keep(turn.number, Block(manager, inside))
             record = inside if isinstance(inside, Task) else None
-            return wire.Value(await shapes.told(record), context=turn.number)
+            return wire.Value(await shapes.encode_result(record), context=turn.number)
 
         return work
 
-    def _exit(self, left: Left) -> Callable[[Turn], Awaitable[Answer]]:
+    def _exit(self, left: BlockExit) -> Callable[[RemoteCall], Awaitable[Answer]]:
         block: Block = self._left_once(left.context, Block)
 
-        async def work(turn: Turn) -> Answer:
+        async def work(turn: RemoteCall) -> Answer:
             del turn
             self._forget(left.context)
             error = self.error(left)
@@ -397,7 +397,7 @@ class Hosted:
 
         return work
 
-    def error(self, left: Left) -> BaseException | None:
+    def error(self, left: BlockExit) -> BaseException | None:
         """Return the error by which a block is left: the one that was sent, or a rebuilt one."""
         if left.fault is None:
             return None

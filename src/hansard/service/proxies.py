@@ -22,8 +22,8 @@ from hansard.domain.reuse import Reuse, reuse
 from hansard.domain.steps import Effects
 from hansard.operations.protocol import wire
 from hansard.operations.protocol.faults import Doubtful
-from hansard.operations.protocol.remote_call import Turn, settlement
-from hansard.operations.protocol.wire import Call, Came, Declared
+from hansard.operations.protocol.remote_call import RemoteCall, settlement
+from hansard.operations.protocol.wire import BodyResult, Call, Declared
 
 ATTEMPTS_MAX = 1_000
 WAIT_S_MAX = 3_600.0
@@ -48,9 +48,9 @@ class Proxy:
 
     def __init__(
         self,
-        turn: Turn,
+        turn: RemoteCall,
         call: Call,
-        here: Callable[[Turn], Scope | None],
+        here: Callable[[RemoteCall], Scope | None],
         report: Callable[[dict[str, float]], None],
     ) -> None:
         self.turn = turn
@@ -100,7 +100,7 @@ class Proxy:
         check_reuse(spec.reuse, spec)
         return spec
 
-    async def run(self, what: str, given: dict[str, Any]) -> Came:
+    async def run(self, what: str, given: dict[str, Any]) -> BodyResult:
         """Run a part of the tool in the client, in the current scope."""
         key = self.declared.key_argument
         value = wire.dump({key: given[key]} if key is not None and key in given else {})
@@ -115,7 +115,7 @@ class Proxy:
             self._report(outcome.usage)
         return outcome
 
-    def result(self, outcome: Came) -> Any:
+    def result(self, outcome: BodyResult) -> Any:
         """Return the body's result, as far as it can be recorded."""
         found: Any = wire.load(outcome.result)
         if outcome.inexact:
@@ -183,11 +183,11 @@ def _shadowing(proxy: Proxy) -> Callable[..., Any]:
     return _called(shadow, proxy.declared.name)
 
 
-def resolving(turn: Turn, name: str) -> Callable[[Any, Any], Any]:
+def resolving(turn: RemoteCall, name: str) -> Callable[[Any, Any], Any]:
     """Return a proxy of a client's function that resolves a conflicting put, for a thread."""
     loop = asyncio.get_running_loop()
 
-    async def call(mine: Any, theirs: Any) -> Came:
+    async def call(mine: Any, theirs: Any) -> BodyResult:
         work = turn.run("resolve", wire.dump([mine, theirs], "key"))
         return await asyncio.wait_for(work, RESOLVE_S_MAX)
 

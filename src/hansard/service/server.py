@@ -33,14 +33,14 @@ from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
 from hansard.operations.protocol import faults, wire
 from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
-from hansard.operations.protocol.remote_call import Turn
+from hansard.operations.protocol.remote_call import RemoteCall
 from hansard.operations.protocol.wire import (
     AGAIN,
     PING,
     Address,
-    Came,
+    BlockExit,
+    BodyResult,
     Failed,
-    Left,
     Request,
     Value,
 )
@@ -236,7 +236,7 @@ class Service:
             self._under_way[who.name] += 1
             self._spawn(self._counted(who, reply, work))
         elif work is not None:
-            self._spawn(self._told(reply, work))
+            self._spawn(self._respond(reply, work))
 
     def _who(self, where: Address, request: Request | None) -> Principal:
         token = request.token if request is not None else ""
@@ -303,7 +303,7 @@ class Service:
             case "cancel":
                 return self._cancel(hosted, request.turn)
             case "close":
-                left = wire.read(request.data, Left)
+                left = wire.read(request.data, BlockExit)
                 hosted.begin_close()
                 return self._close(request.session, hosted, left)
             case _:
@@ -348,7 +348,7 @@ class Service:
 
     # ------------------------------------------------------------ results
 
-    async def _word(self, name: str, hosted: Hosted, turn: Turn) -> bytes:
+    async def _word(self, name: str, hosted: Hosted, turn: RemoteCall) -> bytes:
         """Return a turn's next answer, once the label of its data is on record.
 
         If it cannot be recorded, the session ends.
@@ -357,7 +357,7 @@ class Service:
         if not isinstance(word, wire.Run):
             hosted.turns.pop(turn.number, None)
         try:
-            await hosted.told()
+            await hosted.record_shown()
         except HansardError:
             self._spawn(self._let_go(name))
             raise
@@ -370,7 +370,7 @@ class Service:
             raise BadValue("request", fact, "use the client")
         hosted.note(request.scopes)
         turn = hosted.turns.get(request.turn)
-        if turn is None or not hosted.came(turn, wire.read(request.data, Came)):
+        if turn is None or not hosted.set_result(turn, wire.read(request.data, BodyResult)):
             raise BadValue("request", f"turn {request.turn} waits for nothing", "use the client")
         return await self._word(request.session, hosted, turn)
 
@@ -398,13 +398,13 @@ class Service:
             hosted.turns.pop(number, None)
         return wire.encode(Value())
 
-    async def _close(self, name: str, hosted: Hosted, left: Left) -> bytes:
+    async def _close(self, name: str, hosted: Hosted, left: BlockExit) -> bytes:
         error = hosted.error(left)
         try:
             try:
                 await hosted.close(error)
             finally:  # an error may reveal recorded data, too
-                await hosted.told()
+                await hosted.record_shown()
         finally:
             self.sessions.pop(name, None)
         return wire.encode(Value(wire.dump(list(faults.notes_of(error)))))
@@ -437,17 +437,17 @@ class Service:
                 del self._opening[who.name]
 
     async def _opened(self, who: Principal, request: Request) -> bytes:
-        asked = wire.read(request.data, wire.Open)
+        opening = wire.read(request.data, wire.Open)
         for name, (each, hosted) in list(self.sessions.items()):
             stream = hosted.opened.engine.stream
-            if each.name == who.name and (stream.run, stream.agent) == (asked.run, asked.agent):
+            if each.name == who.name and (stream.run, stream.agent) == (opening.run, opening.agent):
                 await self._let_go(name)  # its client is gone, or opens it again
         rules_version = self._authenticator.rules_version(who.role)
         hosted = await self._workspace_requests.open_session(
-            await self._asker(who), asked, request.nonce
+            await self._asker(who), opening, request.nonce
         )
         hosted.rules_version = rules_version
-        await hosted.told()
+        await hosted.record_shown()
         name = uuid4().hex
         self.sessions[name] = (who, hosted)
         answer = wire.encode(workspace_requests.opened(hosted, name, self.instance))
@@ -478,7 +478,7 @@ class Service:
         if payload is not None:
             await self._answer_raw(reply, payload)
 
-    async def _told(self, reply: str, work: Coroutine[Any, Any, bytes | None]) -> None:
+    async def _respond(self, reply: str, work: Coroutine[Any, Any, bytes | None]) -> None:
         payload = await self._payload(work)
         if payload is not None:
             await self._answer_raw(reply, payload)

@@ -140,8 +140,8 @@ async def _session(asker: Asker, request: Open, nonce: str, reads: FairQueue) ->
         workflow=request.workflow,
         run=request.run,
         mode=request.mode,
-        gate=program.said,
-        secrets=program.lent,
+        gate=program.rules,
+        secrets=program.secrets,
         settle=program.settle,
         labels=request.labels,
         program=request.program,
@@ -178,10 +178,10 @@ async def _demand_budgets(
     workspace: Workspace, who: Principal, program: Program, mode: str | None
 ) -> None:
     """Raise RoleRefused if the role may not count calls on a budget."""
-    if not program.said.budgets or (mode is not None and Mode(mode).reads_only):
+    if not program.rules.budgets or (mode is not None and Mode(mode).reads_only):
         return
     permit = await permits.read(workspace, who.role, restricted=True)
-    for budget in program.said.budgets:
+    for budget in program.rules.budgets:
         permit.demand(permits.counts(budget.name))
 
 
@@ -193,7 +193,7 @@ def opened(hosted: Hosted, name: str, instance: str) -> wire.Opened:
         run=hosted.opened.run,
         mode=hosted.session.mode.value,
         epoch=hosted.opened.engine.ledger.state.epoch,
-        arm=shapes.told_arm(hosted.opened.arm),
+        arm=shapes.encode_arm(hosted.opened.arm),
     )
 
 
@@ -236,7 +236,7 @@ class WorkspaceRequests:
                     permit.demand(need)
             await record.show(operation, query)
             answer = await operation.answer(record, query, asker.who.actor)
-            return wire.encode(wire.Value(await shapes.told(answer)))
+            return wire.encode(wire.Value(await shapes.encode_result(answer)))
 
 
 class RoleRecord(RecordOperations, Spaces):

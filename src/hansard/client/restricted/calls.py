@@ -33,7 +33,7 @@ from hansard.domain.prompt import texts_in, uses
 from hansard.domain.steps import Effects, Verdict
 from hansard.domain.values import recordable
 from hansard.operations.protocol import faults, wire
-from hansard.operations.protocol.wire import Call, Came, Declared, Failed, Next, Run, Value
+from hansard.operations.protocol.wire import BodyResult, Call, Declared, Failed, Next, Run, Value
 
 WAITS_MAX = 100
 """Most waits between attempts that are sent; the last one applies to all further attempts."""
@@ -49,7 +49,7 @@ class Callback:
         self.inexact = ""
         self.error: BaseException | None = None
 
-    def run(self, request: Run) -> Flow[Came]:
+    def run(self, request: Run) -> Flow[BodyResult]:
         """Run the callback; an exception becomes its result."""
         scope = self.scope(request)
         try:
@@ -60,7 +60,7 @@ class Callback:
         except BaseException as error:  # noqa: BLE001 -- sent to the service, which decides
             self.error = error
             fault = faults.of_program(error, self.spec, self.engine.settings.scrub)
-            return Came(fault=fault, usage=scope.usage)
+            return BodyResult(fault=fault, usage=scope.usage)
         return msgspec.structs.replace(outcome, usage=scope.usage)
 
     def scope(self, request: Run) -> Scope:
@@ -70,13 +70,13 @@ class Callback:
         scope.nests = composite and request.what in ("body", "item")
         return scope
 
-    def work(self, request: Run, scope: Scope) -> Flow[Came]:
+    def work(self, request: Run, scope: Scope) -> Flow[BodyResult]:
         """Run the requested callback. Raises BadValue for one that this client does not know."""
         yield Pause(0)
         del scope
         raise BadValue("the service's callback", f"{request.what!r:.40}", wire.ONE_VERSION)
 
-    def _settled(self, request: Run, scope: Scope) -> Flow[Came]:
+    def _settled(self, request: Run, scope: Scope) -> Flow[BodyResult]:
         """Settle a step by the program's own policy.
 
         A plain function is called here, in the thread in which a trusted session calls it.
@@ -90,15 +90,15 @@ class Callback:
             answer = policy(step)
             if inspect.isawaitable(answer):
                 answer, _ = yield Body(awaited, (answer,), {}, scope)
-        return Came(result=_verdict_text(answer, self.engine))
+        return BodyResult(result=_verdict_text(answer, self.engine))
 
-    def gave(self, result: Any) -> Came:
+    def gave(self, result: Any) -> BodyResult:
         """Keep a result and return it in the form that is sent."""
         self.value = result
         returns = self.spec.returns if self.spec is not None else None
         found = payloads.plain_result(result, returns, self.engine.settings.scrub)
         self.inexact = found.inexact
-        return Came(result=values.dump(found.plain), inexact=found.inexact)
+        return BodyResult(result=values.dump(found.plain), inexact=found.inexact)
 
 
 class Resolving(Callback):
@@ -108,12 +108,12 @@ class Resolving(Callback):
         super().__init__(engine)
         self._function = function
 
-    def work(self, request: Run, scope: Scope) -> Flow[Came]:
+    def work(self, request: Run, scope: Scope) -> Flow[BodyResult]:
         """Return the value to put."""
         mine, theirs = wire.load(request.arguments)
         scope.nests = False
         result, _ = yield Body(self._function, (mine, theirs), {}, scope)
-        return Came(result=wire.dump(result, "resolve"))
+        return BodyResult(result=wire.dump(result, "resolve"))
 
 
 class ToolCallback(Callback):
@@ -128,7 +128,7 @@ class ToolCallback(Callback):
         self.veil: Masker | None = None
         """Replaces texts by placeholders before the tool gets them."""
 
-    def work(self, request: Run, scope: Scope) -> Flow[Came]:
+    def work(self, request: Run, scope: Scope) -> Flow[BodyResult]:
         """Run the tool's body, its shadow or its reconcile function."""
         spec = self.tool
         match request.what:
@@ -146,7 +146,7 @@ class ToolCallback(Callback):
                 key = fields.get(spec.key_argument) if spec.key_argument is not None else None
                 given = spec.question(self.revealed(dict(self.arguments)), key)
                 answer, _ = yield Body(spec.reconcile, (), given, scope, spec.timeout_s)
-                return Came(result=_verdict_text(answer, self.engine))
+                return BodyResult(result=_verdict_text(answer, self.engine))
             case _:
                 return (yield from super().work(request, scope))
 
@@ -176,7 +176,7 @@ class StreamCallback(ToolCallback):
         self._inner: Any = None
         self._usage: dict[str, float] = {}
 
-    def work(self, request: Run, scope: Scope) -> Flow[Came]:
+    def work(self, request: Run, scope: Scope) -> Flow[BodyResult]:
         """Return the next item, or the iterator's end."""
         scope.usage = self._usage  # of the whole call
         match request.what:
@@ -188,11 +188,11 @@ class StreamCallback(ToolCallback):
                         self._inner = self.veil.items(self._inner)
                         self._usage.update(self.veil.counts)
                 taken, _ = yield Body(self._take(), (), {}, scope)
-                return self.gave(taken[0]) if taken else Came(end=True)
+                return self.gave(taken[0]) if taken else BodyResult(end=True)
             case "shut":
                 if self._inner is not None:
                     yield Body(self._close(), (), {}, scope)
-                return Came()
+                return BodyResult()
             case _:
                 return (yield from super().work(request, scope))
 
@@ -268,14 +268,14 @@ def converse(
             raise BadValue("the service's answer", f"a {type(word).__name__}", wire.ONE_VERSION)
 
 
-def _send_outcome(engine: RemoteCore, turn: int, outcome: Came, doing: Callback) -> Flow[Any]:
+def _send_outcome(engine: RemoteCore, turn: int, outcome: BodyResult, doing: Callback) -> Flow[Any]:
     """Send a callback's result; if it is too large for a message, its size."""
     try:
         return (yield Watch(functools.partial(engine.link.ask, "done", outcome, turn=turn)))
     except TooLarge as error:
         doing.inexact = f"result: {error.size:,} bytes; hand large values over by reference"
         result = values.dump("<too large>")
-        outcome = Came(result=result, inexact=doing.inexact, usage=outcome.usage)
+        outcome = BodyResult(result=result, inexact=doing.inexact, usage=outcome.usage)
     return (yield Watch(functools.partial(engine.link.ask, "done", outcome, turn=turn)))
 
 

@@ -17,7 +17,7 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.redaction import Redaction
 from hansard.operations.declare import TRUSTED
 from hansard.operations.protocol.errors import NotOffered
-from hansard.operations.protocol.shapes import arm_of
+from hansard.operations.protocol.shapes import decode_arm
 from hansard.operations.protocol.wire import Began, Joined
 
 
@@ -74,7 +74,7 @@ class RemoteCore:
         self.link = link
         self.stream = stream
         self.settings = settings
-        self.arm = arm_of(link.opened.arm)
+        self.arm = decode_arm(link.opened.arm)
         self.ledger = RemoteLedger(stream, link.note)
         self.known: dict[str, str] = {}
         """The values that placeholders of the session stand for."""

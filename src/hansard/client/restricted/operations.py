@@ -29,7 +29,7 @@ from hansard.domain.values import Scrub
 from hansard.operations.declare import ChainKind, Kind, Operation, SecretName, event_point
 from hansard.operations.protocol import faults, shapes, wire
 from hansard.operations.protocol.errors import NotOffered
-from hansard.operations.protocol.wire import Do, Left
+from hansard.operations.protocol.wire import BlockExit, Do
 from hansard.operations.session import OPERATIONS, Claim, Function, Raised
 
 _SPECS = {**MEMORY, "entry": MEMORY["view"]}
@@ -246,7 +246,7 @@ def _typed(given: Any, where: str, scrub: Scrub | None) -> Any:
 def request_operation(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[Any]:
     """Send an operation and return its result."""
     found = yield from answered(engine, request, verb)
-    return shapes.back(found.value, request.operation.result)
+    return shapes.decode_result(found.value, request.operation.result)
 
 
 def answered(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[wire.Value]:
@@ -284,7 +284,7 @@ class Block:
         request = prepared(self._engine, self._name, 0, args)
         found = yield from answered(self._engine, request, "enter")
         self.number = found.context
-        self._gave = shapes.back(found.value, request.operation.result)
+        self._gave = shapes.decode_result(found.value, request.operation.result)
         return self._gave
 
     def end(self, error: BaseException | None) -> Flow[None]:
@@ -292,7 +292,7 @@ class Block:
         engine = self._engine
         scrub = engine.settings.scrub
         result = getattr(self._gave, "result", None) if error is None else None
-        left = Left(
+        left = BlockExit(
             context=self.number,
             fault=faults.of_program(error, None, scrub) if error is not None else None,
             result=values.dump(values.plain(result, "result", scrub)),

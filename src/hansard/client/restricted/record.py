@@ -49,7 +49,7 @@ from hansard.operations.declare import TRUSTED, Operation, sent
 from hansard.operations.memory import FileOp, Spaces
 from hansard.operations.protocol import faults, shapes, wire
 from hansard.operations.protocol.errors import NotOffered
-from hansard.operations.protocol.remote_call import told_budgets
+from hansard.operations.protocol.remote_call import encode_budgets
 
 TAKEN = frozenset(
     {"run", "mode", "gate", "redact", "secrets", "settle", "labels", "program"}
@@ -61,8 +61,8 @@ TAKEN = frozenset(
 class RestrictedOpening(msgspec.Struct, frozen=True):
     """A session to be opened: the request, and the options that stay here."""
 
-    asked: wire.Open
-    given: EngineOptions
+    request: wire.Open
+    options: EngineOptions
 
 
 def _demand_own_role(link: Link, role: str | None) -> None:
@@ -112,7 +112,7 @@ def restricted_opening(
         program=recordable(taken.get("program", name), scrub),
         correlation=taken.get("correlation"),
         traceparent=taken.get("traceparent"),
-        budgets=told_budgets(budgets),
+        budgets=encode_budgets(budgets),
         settles=name_of(settle) if settle is not None else "",
         **place,
     )
@@ -128,8 +128,8 @@ def restricted_opening(
 
 async def opened(link: Link, what: RestrictedOpening) -> RemoteEngine:
     """Open the session. Raises AccessRefused, ServiceGone, ServiceBusy, Refused."""
-    session = await link.open_session(what.asked, what.given.scrub)
-    given = msgspec.structs.replace(what.given, mode=Mode(session.opened.mode))
+    session = await link.open_session(what.request, what.options.scrub)
+    given = msgspec.structs.replace(what.options, mode=Mode(session.opened.mode))
     mine = link.credentials
     stream = AgentStream(session.opened.run, mine.role, mine.principal)
     return RemoteEngine(session, stream, given)
@@ -152,7 +152,7 @@ async def _closed(engine: RemoteEngine, error: BaseException | None) -> None:
         return
     fault = faults.of_program(error, None, engine.settings.scrub) if error is not None else None
     try:
-        answer = await link.ask("close", wire.Left(fault=fault))
+        answer = await link.ask("close", wire.BlockExit(fault=fault))
         notes = wire.load(value_of(answer)) or ()
     except HansardError as failed:
         if error is None:
@@ -179,9 +179,9 @@ class Sender:
         self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         """Send an operation. Raises RoleRefused, NotFound, Refused, NotOffered, BadValue."""
-        request = operation.asked(args, kwargs, self._link.redaction)
+        request = operation.build_request(args, kwargs, self._link.redaction)
         answer = value_of(await self._link.outside(operation.method, request))
-        return shapes.back(answer, operation.result)
+        return shapes.decode_result(answer, operation.result)
 
 
 @sent

@@ -48,7 +48,7 @@ class Loop:
         request = prepared(self._engine, "loop.begin", 0, self._asked)
         found = yield from answered(self._engine, request)
         self._number = found.context
-        results: list[Any] = shapes.back(found.value, request.operation.result)
+        results: list[Any] = shapes.decode_result(found.value, request.operation.result)
         return results
 
     def skips(self, item: object) -> Flow[bool]:

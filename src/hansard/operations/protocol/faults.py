@@ -79,7 +79,7 @@ TEXT_LENGTH_MAX = 200_000
 
 NAME_LENGTH_MAX = 200
 _KNOWN = "hansard_known"
-_NOT_SAID = "could not be recorded"
+_UNRECORDED = "could not be recorded"
 _RECORDED = re.compile(r"recorded at step (\d+) \(")
 _TYPED: dict[str, Any] = {"step": Step, "stream": StreamId}
 """Attributes of our errors that are not plain values."""
@@ -285,9 +285,9 @@ def notes_of(error: BaseException | None) -> tuple[str, ...]:
     """Return an error's notes, without the text of an error that may not be sent."""
     notes: list[str] = getattr(error, "__notes__", [])
     return tuple(
-        f"{before}{_NOT_SAID}" if found else note
+        f"{before}{_UNRECORDED}" if found else note
         for note in notes
-        for before, found, _ in [note.partition(_NOT_SAID)]
+        for before, found, _ in [note.partition(_UNRECORDED)]
     )
 
 

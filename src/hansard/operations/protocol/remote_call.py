@@ -18,10 +18,10 @@ from hansard.domain.steps import Verdict as Settlement
 from hansard.domain.values import Secret
 from hansard.operations.protocol import faults, wire
 from hansard.operations.protocol.faults import ClientGone
-from hansard.operations.protocol.wire import EMPTY, Answer, Call, Came, Run, Verdict
+from hansard.operations.protocol.wire import EMPTY, Answer, BodyResult, Call, Run, Verdict
 
 
-class Turn:
+class RemoteCall:
     """One operation, from the request that began it to its result.
 
     Each request of the client gets one answer: the request that began the operation the first,
@@ -37,42 +37,42 @@ class Turn:
         self.own: list[Any] = []
         """The result of the client's last callback, as the session got it."""
         self._words: asyncio.Queue[Answer] = asyncio.Queue()
-        self._came: asyncio.Future[Came] | None = None
+        self._result: asyncio.Future[BodyResult] | None = None
         self._gone = False
 
-    async def run(self, what: str, arguments: msgspec.Raw = EMPTY, scope: str = "") -> Came:
+    async def run(self, what: str, arguments: msgspec.Raw = EMPTY, scope: str = "") -> BodyResult:
         """Run a callback in the client. Raises ClientGone, and what the client's program raised."""
         if self._gone:
             raise ClientGone
-        self._came = asyncio.get_running_loop().create_future()
+        self._result = asyncio.get_running_loop().create_future()
         report = Run(
             turn=self.number, what=what, arguments=arguments, scope=scope, warning=self.warning
         )
         self.warning = ""
         self._words.put_nowait(report)
         try:
-            outcome = await self._came
+            outcome = await self._result
         finally:
-            self._came = None
+            self._result = None
         if outcome.fault is not None:
             error = faults.rebuilt(outcome.fault)
             self.own = [error]
             raise error
         return outcome
 
-    def done(self, outcome: Came) -> bool:
+    def done(self, outcome: BodyResult) -> bool:
         """Set the callback's result; return False if none was requested."""
-        if self._came is None or self._came.done():
+        if self._result is None or self._result.done():
             return False
-        self._came.set_result(outcome)
+        self._result.set_result(outcome)
         return True
 
     def raised(self, error: BaseException) -> bool:
         """Fail the callback with an error that the service had sent; return False if none waits."""
-        if self._came is None or self._came.done():
+        if self._result is None or self._result.done():
             return False
         self.own = [error]
-        self._came.set_exception(error)
+        self._result.set_exception(error)
         return True
 
     def gone(self) -> bool:
@@ -93,11 +93,11 @@ class Turn:
         return bool(self.own) and self.own[0] is value
 
 
-Work = Callable[[Turn], Awaitable[Answer]]
+Work = Callable[[RemoteCall], Awaitable[Answer]]
 """The work of an operation."""
 
 
-def value(turn: Turn, given: Any, *, end: bool = False) -> wire.Value:
+def value(turn: RemoteCall, given: Any, *, end: bool = False) -> wire.Value:
     """Return a program's value as a last answer; the client's own last result is not sent back."""
     if turn.is_own(given):
         return wire.Value(own=True, warning=turn.warning)
@@ -111,7 +111,7 @@ BUDGETS_MAX = 100
 """Most budgets of one session: each is checked and counted with every call that it fits."""
 
 
-class Said(Sequence[GateRule]):
+class ClientRules(Sequence[GateRule]):
     """The gate rules of a hosted session.
 
     They are the verdict of the client's own rules on the current call, which are functions of its
@@ -145,11 +145,11 @@ class Said(Sequence[GateRule]):
         return len(self._rules())
 
 
-class Lent:
+class ClientSecrets:
     """The provider of secrets, by name alone: the client fills in the values."""
 
     def __init__(self) -> None:
-        self._names: ContextVar[tuple[str, ...]] = ContextVar("lent", default=())
+        self._names: ContextVar[tuple[str, ...]] = ContextVar("secrets", default=())
 
     def of_call(self, names: tuple[str, ...]) -> None:
         """Set the names of the secrets that the client has for calls of this context."""
@@ -163,24 +163,24 @@ class Lent:
 class Program:
     """The parts of a client's program that its session needs. Raises BadName, BadValue.
 
-    `budgets` is the result of `told_budgets`. `settles` is the name of its policy for calls in
+    `budgets` is the result of `encode_budgets`. `settles` is the name of its policy for calls in
     doubt; empty for none.
     """
 
     def __init__(self, budgets: msgspec.Raw, settles: str) -> None:
-        self.said = Said(_budgets(budgets))
-        self.lent = Lent()
-        self._turn: ContextVar[Turn | None] = ContextVar("turn", default=None)
+        self.rules = ClientRules(_budgets(budgets))
+        self.secrets = ClientSecrets()
+        self._turn: ContextVar[RemoteCall | None] = ContextVar("turn", default=None)
         self.settle = self._settling(ids.name("settle", settles)) if settles else None
 
-    def of_turn(self, turn: Turn) -> None:
+    def of_turn(self, turn: RemoteCall) -> None:
         """Set the operation of this context, whose client settles steps in doubt."""
         self._turn.set(turn)
 
     def of_call(self, call: Call) -> None:
         """Set the client's verdict and secrets for a call of this context."""
-        self.said.of_call(call.verdict)
-        self.lent.of_call(call.secrets)
+        self.rules.of_call(call.verdict)
+        self.secrets.of_call(call.secrets)
 
     def _settling(self, name: str) -> Callable[[Step], Any]:
         async def settle(step: Step) -> Settlement | Happened | object | None:
@@ -212,7 +212,7 @@ def settlement(raw: msgspec.Raw) -> Settlement | Happened | object | None:
             return None
 
 
-def told_budgets(budgets: Sequence[Budget]) -> msgspec.Raw:
+def encode_budgets(budgets: Sequence[Budget]) -> msgspec.Raw:
     """Encode budgets for the service. Raises BadValue."""
     return wire.dump([msgspec.structs.asdict(each) for each in budgets], "budget")
 

@@ -32,18 +32,18 @@ LINES_AT_ONCE = 50
 """Lines of a view that are encoded between two checks of the clock."""
 
 
-def told_arm(arm: Arm | None) -> msgspec.Raw:
+def encode_arm(arm: Arm | None) -> msgspec.Raw:
     """Encode a run's arm."""
     return wire.dump(None if arm is None else msgspec.structs.asdict(arm), "arm")
 
 
-def arm_of(raw: msgspec.Raw) -> Arm | None:
+def decode_arm(raw: msgspec.Raw) -> Arm | None:
     """Decode a run's arm."""
     fields = wire.load(raw)
     return None if fields is None else Arm(**fields)
 
 
-async def told(found: Any) -> msgspec.Raw:
+async def encode_result(found: Any) -> msgspec.Raw:
     """Encode the result of an operation; a view, which may be long, in slices.
 
     An action cache is encoded as in its file: a secret in it is a name, for the program that
@@ -58,7 +58,7 @@ async def told(found: Any) -> msgspec.Raw:
             return wire.dump(_fields(found))
 
 
-def back(raw: msgspec.Raw, result: Any) -> Any:
+def decode_result(raw: msgspec.Raw, result: Any) -> Any:
     """Decode the result of an operation to its declared type. Raises BadValue."""
     try:
         if result in (View, ActionCache):

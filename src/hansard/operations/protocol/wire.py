@@ -202,7 +202,7 @@ class Next(msgspec.Struct, frozen=True):
     stream: int
 
 
-class Came(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BodyResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`done`: the result of a callback in the client.
 
     Attributes:
@@ -219,7 +219,7 @@ class Came(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: dict[str, float] = {}
 
 
-class Left(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BlockExit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`exit`, `close`: a block or the session is left, by an error or not.
 
     `result` completes a claimed task.

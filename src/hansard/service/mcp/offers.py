@@ -349,7 +349,7 @@ def _offer(each: Operation) -> Offer:
         async with sessions.at_work(work):
             fields = given(each, request, work.claims, _no_functions)
             found = await run(work.session, each, fields, work.claims)
-        plain = wire.dump(_lists(wire.load(await shapes.told(found))))
+        plain = wire.dump(_lists(wire.load(await shapes.encode_result(found))))
         return Answer(msgspec.json.decode(plain), work)
 
     name = each.called.replace(".", "_")
@@ -630,7 +630,7 @@ class RevertCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     because: str = ""
 
 
-class Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Egress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """List the egress of a run: each executed call of a model, a page or a tool, in order.
 
     Calls have their arguments; those that your role is not shown are omitted.
@@ -702,7 +702,7 @@ async def _begin(sessions: Sessions, request: Begin) -> Answer:
 async def _resume(sessions: Sessions, request: Resume) -> Answer:
     work = await sessions.of(request.run_id)
     newest = await work.session.latest_checkpoint()
-    checkpoint = None if newest is None else msgspec.json.decode(await shapes.told(newest))
+    checkpoint = None if newest is None else msgspec.json.decode(await shapes.encode_result(newest))
     content: dict[str, Any] = {"run_id": work.session.run, "checkpoint": checkpoint}
     with contextlib.suppress(NotOffered):  # a restricted agent learns only of its own work
         view = await sessions.record.state(request.run_id)
@@ -750,7 +750,7 @@ async def _seen(sessions: Sessions, request: Seen) -> Answer:
     work = await sessions.of(request.run_id)
     async with sessions.at_work(work):
         found = await work.session.view()
-    return Answer(msgspec.json.decode(await shapes.told(found)), work)
+    return Answer(msgspec.json.decode(await shapes.encode_result(found)), work)
 
 
 async def _runs(sessions: Sessions, request: Runs) -> Answer:
@@ -858,7 +858,7 @@ async def _look_at(sessions: Sessions, request: LookAtCache) -> Answer:
     return await _state(sessions, ActionsLookedAt.tag, *ways, *arguments, because=request.because)
 
 
-async def _left(sessions: Sessions, request: Left) -> Answer:
+async def _egress(sessions: Sessions, request: Egress) -> Answer:
     found = await sessions.record.what_left(request.run_id)
     return Answer([_json(each) for each in found], replayable=False)
 
@@ -933,7 +933,7 @@ OWN: dict[str, _Own] = {
     "keep_actions": _Own(KeepCache, _keep, VERSION, in_run=False),
     "revert_actions": _Own(RevertCache, _revert, VERSION, in_run=False),
     "look_at_actions": _Own(LookAtCache, _look_at, VERSION, in_run=False),
-    "what_left": _Own(Left, _left, ARRAY, reads=True, in_run=False),
+    "what_left": _Own(Egress, _egress, ARRAY, reads=True, in_run=False),
     "list_experiences": _Own(ListExperiences, _experiences, ARRAY, reads=True, in_run=False),
     "find_experience": _Own(FindExperience, _find_experience, ARRAY, reads=True, in_run=False),
     "experience": _Own(ReadExperience, _experience, OBJECT, reads=True, in_run=False),

@@ -293,7 +293,7 @@ async def read(
                 found = await work.session.board.entry(address.key)
             else:
                 found = await work.session.view()
-        return Answer(msgspec.json.decode(await shapes.told(found)), work)
+        return Answer(msgspec.json.decode(await shapes.encode_result(found)), work)
     if address.kind == "memory":
         work = await sessions.own()
         async with sessions.at_work(work):
@@ -329,7 +329,7 @@ async def _reason(sessions: Sessions, address: Address) -> Answer:
 async def _seen_by(sessions: Sessions, address: Address) -> Answer:
     await sessions.demand(permits.views(address.role or ""))
     found = await sessions.record.view(address.of, role=address.role)
-    content = msgspec.json.decode(await shapes.told(found))
+    content = msgspec.json.decode(await shapes.encode_result(found))
     return Answer(content, replayable=False)
 
 
