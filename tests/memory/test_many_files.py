@@ -20,6 +20,7 @@ from hansard.client.record import AsyncRecord, Record
 from hansard.domain.events import Actor
 from hansard.domain.memory import space
 from hansard.domain.memory.events import MemoryChanged, digest_of, stream_of
+from hansard.inspect.memory import listing
 from hansard.testing.memory import Memory, MemoryBlobs, workspace_of
 
 pytestmark = pytest.mark.slow
@@ -178,6 +179,8 @@ def test_a_list_of_paths_reads_no_text():
         space = AsyncRecord(workspace, Defaults(), None, Record).memory("org")
         found = await space.ls("d1"), await space.glob("d1/*7.md")
         assert [len(each) for each in found] == [100, 10]
+        listed = (await listing(workspace, None)).files
+        assert [each.size >= 9_000 for each in listed] == [True] * 300
         return workspace.fetched.requests, len(await space.entries())
 
     assert asyncio.run(fetched()) == (0, 300)

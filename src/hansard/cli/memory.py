@@ -91,7 +91,7 @@ FILES = (
     Column("space", whole=True),
     Column("path", whole=True),
     Column("kind"),
-    Column("bytes", lambda each: each.size, right=True),
+    Column("size", right=True),
     Column("version", right=True),
     Column("author", short=True),
     Column("label"),
@@ -156,11 +156,14 @@ async def diff(
     after: Annotated[
         str | None, typer.Option("--to", metavar="POINT", help="Last point [now].")
     ] = None,
+    binary: Annotated[
+        bool, typer.Option("--binary", help="Include binary files, for git apply.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show changes of files between two points as a git diff."""
     async with reading() as workspace:
-        changed = await MemoryStore(workspace, space).diff(path, before, after)
+        changed = await MemoryStore(workspace, space).diff(path, before, after, binary=binary)
     found = MemoryDiff(space=space, diff=changed)
     output.show(found, _diff, json=json)
 

@@ -9,7 +9,7 @@ import msgspec
 from hansard.agents.memory import reflection as upkeep
 from hansard.agents.memory.compaction import DROP_MAX, Changes, CompactionResult, Probe
 from hansard.agents.memory.compaction import compact as compacted
-from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
+from hansard.agents.memory.reading import MemoryVersion
 from hansard.agents.memory.reflection import ListedProposal
 from hansard.agents.memory.search import (
     HITS_MAX,
@@ -25,9 +25,10 @@ from hansard.agents.memory.search import grep as lines_matching
 from hansard.agents.memory.search import search as files_fitting
 from hansard.agents.memory.store import BlamedLine, MemoryStore
 from hansard.agents.workspace import Workspace
+from hansard.domain.label import text as label_text
 from hansard.domain.memory.events import space_name
 from hansard.domain.memory.paths import AGENTS
-from hansard.domain.memory.space import MemoryState
+from hansard.domain.memory.space import MemoryFile, MemoryState
 from hansard.inspect.answer import Answer
 from hansard.projections.reader import Reader
 from hansard.projections.search.files import FileVectors, FileWords
@@ -176,14 +177,14 @@ def reads(reader: Reader, space: str) -> dict[str, int]:
 
 
 class ListedFile(msgspec.Struct, kw_only=True):
-    """A file of a space. `size` is in bytes of UTF-8, `version` the space's that changed it last.
+    """A file of a space, listed without reading its text.
 
     Attributes:
         space: Whose it is.
         path: From the root of the tree.
         kind: procedural, semantic or episodic.
-        size: How large it is.
-        version: Of which change.
+        size: Characters of its text as it is recorded, at most; of a binary file bytes, at most.
+        version: The version of the space that changed it last.
         author: Who changed it last.
         label: Of all that it comes from; empty for public and trusted.
         digest: Of its text.
@@ -264,20 +265,21 @@ async def listing(workspace: Workspace, space: str | None, at: object = None) ->
     names = [space] if space is not None else await workspace.memories.spaces()
     found: list[ListedFile] = []
     for name in names:
-        found += [_listed(entry) for entry in await MemoryStore(workspace, name).entries(at)]
+        files = (await MemoryStore(workspace, name).state(at)).files
+        found += [_listed(name, files[path]) for path in sorted(files)]
     return MemoryListing(files=found, spaces=names)
 
 
-def _listed(entry: MemoryEntry) -> ListedFile:
+def _listed(space: str, file: MemoryFile) -> ListedFile:
     return ListedFile(
-        space=entry.space,
-        path=entry.path,
-        kind=entry.kind.value,
-        size=entry.binary or len(entry.text.encode()),
-        version=entry.version,
-        author=entry.author,
-        label=entry.label,
-        digest=entry.digest,
+        space=space,
+        path=file.path,
+        kind=file.kind.value,
+        size=file.size * 3 // 4 if file.binary else file.size,
+        version=file.version,
+        author=file.author,
+        label=label_text(file.label) if file.label is not None else "",
+        digest=file.digest,
     )
 
 

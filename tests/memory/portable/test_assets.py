@@ -118,8 +118,8 @@ def test_a_checkout_keeps_and_commits_modes_and_bytes(call, record, folder, tmp_
     [made] = call("memory", "commit", checkout, "--json").lines
     assert made["changed"] == sorted([script, picture])
     diff = record.memory("org").diff(before="@1")
-    assert f"+(binary file, {len(png()) + 1} bytes)" in diff
-    assert f"{script} is not executable any more\n" in diff
+    assert f"Binary files a/{picture} and b/{picture} differ\n" in diff
+    assert f"diff --git a/{script} b/{script}\nold mode 100755\nnew mode 100644\n" in diff
     assert call("memory", "revert", "org", "@2").code == 0
     call("memory", "export", tmp_path / "out")
     assert found_in(tmp_path / "out") == EXPECTED
@@ -143,3 +143,69 @@ def test_agents_are_shown_no_bytes_and_edit_none(call, record, folder):
     [row] = record.sql("SELECT count(*) FROM memory_files WHERE path LIKE '%mark.png'").rows
     assert row == (1,)
     assert call("check").code == 0
+
+
+def test_git_applies_a_diff_with_modes_links_and_binary_files(call, record, folder, tmp_path):
+    """Created, edited, deleted; modes alone; names with blanks and quotes; no end of line."""
+    call("memory", "import", folder)
+    space = record.memory("org")
+    with space.change("begin", by="eve") as change:
+        change.create("a file.md", "one\ntwo")
+        change.create("gone.md", "gone\n")
+        change.create("empty.md", "")
+        change.create("link.md", "gone.md", link=True)
+    before, checkout = tmp_path / "before", tmp_path / "checkout"
+    call("memory", "export", before)
+    call("memory", "checkout", checkout)
+    for path in ("a file.md", "b.md", 'say "hi".md', "déjà vu.md"):
+        (checkout / path).write_text(f"one\n{path}")
+    (checkout / "empty.md").unlink()
+    (checkout / "new.md").write_text("")
+    (checkout / "link.md").unlink()
+    (checkout / "link.md").write_text("a file now\n")
+    (checkout / "to.md").symlink_to("b.md")
+    (checkout / "gone.md").unlink()
+    (checkout / "README.md").chmod(0o755)
+    script, picture = "skills/charts/scripts/draw.sh", "skills/charts/assets/logo.png"
+    (checkout / script).write_text("#!/bin/sh\necho other\n")
+    (checkout / script).chmod(0o644)
+    (checkout / picture).write_bytes(bytes(range(256)) * 40)
+    (checkout / "new.bin").write_bytes(b"\0\1\2")
+    (checkout / "skills/charts/scripts/draw.bin").write_bytes(b"\0" * 60)
+    assert call("memory", "commit", checkout).code == 0
+    patch = tmp_path / "a.patch"
+    patch.write_text(call("memory", "diff", "org", "--from", "@2", "--binary").out)
+    subprocess.run(["git", "apply", "--check", patch], cwd=before, check=True)
+    subprocess.run(["git", "apply", patch], cwd=before, check=True)
+    call("memory", "export", tmp_path / "after")
+    assert found_in(before) == found_in(tmp_path / "after")
+    assert (before / "to.md").is_symlink()
+    assert not (before / "link.md").is_symlink()
+
+
+def test_the_blame_of_a_binary_file_says_its_size_and_who_wrote_it(call, record, folder):
+    """The newest change, and no content."""
+    call("memory", "import", folder, "--by", "ann")
+    picture = "skills/charts/assets/logo.png"
+    [line] = record.memory("org").blame(picture)
+    assert (line.line, line.author) == (1, "ann")
+    assert line.text == f"(binary file, {len(png())} bytes)"
+
+
+def test_tables_say_which_files_are_binary_and_executable(call, record, folder):
+    """Of a change and of the files that there are."""
+    call("memory", "import", folder)
+    for table in ("memory_changes", "memory_files"):
+        rows = record.sql(f"SELECT path, is_binary, is_executable FROM {table}").rows
+        assert {path for path, _, executable in rows if executable} == set(EXECUTABLE)
+        assert {path for path, binary, _ in rows if binary} == {
+            path for path, content in FILES.items() if len(content) > 2**20 or is_binary(content)
+        }
+
+
+def is_binary(content: bytes) -> bool:
+    """Whether a content is no text."""
+    try:
+        return "\0" in content.decode()
+    except UnicodeDecodeError:
+        return True

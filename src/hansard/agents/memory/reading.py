@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import base64
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from string import ascii_letters
 
 import msgspec
 
@@ -15,7 +19,7 @@ from hansard.domain.label import Label, join
 from hansard.domain.label import text as label_text
 from hansard.domain.memory import space as spaces
 from hansard.domain.memory.events import TEXT, FileChange, FileOp, MemoryChanged
-from hansard.domain.memory.lines import merged
+from hansard.domain.memory.lines import merged, quoted, unified
 from hansard.domain.memory.paths import MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
 from hansard.state.memories import MemoryEventAt, by_of
@@ -123,6 +127,63 @@ def entry_of(space: str, file: MemoryFile) -> MemoryEntry:
         binary=len(file.content) if file.binary else 0,
         executable=file.executable,
     )
+
+
+def patch_of(
+    path: str, before: MemoryFile | None, after: MemoryFile | None, *, binary: bool = False
+) -> str:
+    """Return the difference of a file as `git apply` reads it; of a binary one only that there is
+    one, unless `binary` is set. Raises Corrupt, Unfetched.
+    """
+    if (before and before.digest) == (after and after.digest):
+        return ""
+    if before is not None and after is not None and before.link != after.link:
+        return patch_of(path, before, None, binary=binary) + patch_of(
+            path, None, after, binary=binary
+        )
+    one, other = quoted(f"a/{path}"), quoted(f"b/{path}")
+    parts = [f"diff --git {one} {other}\n"]
+    if before is None or after is None:
+        verb, file = ("new", after) if before is None else ("deleted", before)
+        parts.append(f"{verb} file mode {_mode(file)}\n")
+    elif _mode(before) != _mode(after):
+        parts.append(f"old mode {_mode(before)}\nnew mode {_mode(after)}\n")
+    contents = [file.content if file is not None else None for file in (before, after)]
+    if not any(file is not None and file.binary for file in (before, after)):
+        texts = [each.decode() if each is not None else None for each in contents]
+        return "".join([*parts, unified(path, texts[0], texts[1]) if any(texts) else ""])
+    if contents[0] == contents[1]:
+        return "".join(parts)
+    if binary:
+        index = "..".join(map(_object_id, contents))
+        parts += [f"index {index}\nGIT binary patch\n", *_literal(contents[1] or b"")]
+    else:
+        sides = (one if before is not None else "/dev/null"), (other if after else "/dev/null")
+        parts.append(f"Binary files {sides[0]} and {sides[1]} differ\n")
+    return "".join(parts)
+
+
+def _mode(file: MemoryFile | None) -> str:
+    if file is not None and file.link:
+        return "120000"
+    return "100755" if file is not None and file.executable else "100644"
+
+
+def _object_id(content: bytes | None) -> str:
+    """Return git's id of a file's content; zeros for no file."""
+    header = b"blob %d\0" % len(content or b"")
+    return "0" * 40 if content is None else hashlib.sha1(header + content).hexdigest()  # noqa: S324 -- git's own
+
+
+def _literal(content: bytes) -> Iterator[str]:
+    """Yield the lines of git's form of binary content: zlib, in base 85, 52 bytes a line."""
+    yield f"literal {len(content)}\n"
+    packed = zlib.compress(content)
+    for at in range(0, len(packed), 52):
+        part = packed[at : at + 52]
+        length = ascii_letters.swapcase()[len(part) - 1]
+        yield f"{length}{base64.b85encode(part, pad=True).decode()}\n"
+    yield "\n"
 
 
 def versions_of(

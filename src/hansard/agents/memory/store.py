@@ -21,6 +21,7 @@ from hansard.agents.memory.reading import (
     MemoryVersion,
     entry_of,
     files_of,
+    patch_of,
     undo_of,
 )
 from hansard.agents.memory.sight import EVERYTHING, VisibilityFilter
@@ -46,7 +47,7 @@ from hansard.domain.memory.events import (
     space_name,
     stream_of,
 )
-from hansard.domain.memory.lines import blame, unified
+from hansard.domain.memory.lines import blame
 from hansard.domain.memory.space import MemoryFile, MemoryInvalid, MemoryState
 from hansard.state.memories import Memories, MemoryEventAt
 
@@ -188,9 +189,11 @@ class MemoryStore:
         history = await self._history()
         return (await self._sight.versions(self.space, history, named))[0]
 
-    async def diff(self, path: str | None, before: object, after: object = None) -> str:
-        """Return the difference of a file, or of all files, between two points in git's unified
-        format.
+    async def diff(
+        self, path: str | None, before: object, after: object = None, *, binary: bool = False
+    ) -> str:
+        """Return the difference of a file, or of all files, between two points as `git apply` reads
+        it; of binary files only that there is one, unless `binary` is set.
         """
         old, new = await self.state(before), await self.state(after)
         targets = [paths.normal(path)] if path else sorted({*old.files, *new.files})
@@ -199,11 +202,7 @@ class MemoryStore:
             one, other = old.files.get(each), new.files.get(each)
             if (one and one.digest) != (other and other.digest):
                 await self._memories.load([one, other])
-                texts = (one.shown if one else None, other.shown if other else None)
-                parts.append(unified(each, *texts))
-                if one and other and one.executable != other.executable:
-                    now = "is executable" if other.executable else "is not executable any more"
-                    parts.append(f"{each} {now}\n")
+                parts.append(patch_of(each, one, other, binary=binary))
         return "".join(parts)
 
     async def label(self) -> Label | None:
@@ -213,13 +212,17 @@ class MemoryStore:
         return join(*(each.stored.commit.label for each in shown)).stored
 
     async def blame(self, path: str) -> list[BlamedLine]:
-        """Return each line of a file with the change that added it. Raises NotFound."""
+        """Return each line of a file with the change that added it; of a binary file one line with
+        its size and the newest change. Raises NotFound.
+        """
         entry = await self.entry(path)
         history = await self._history()
         shown = await self._sight.history(self.space, history)
         versions = files_of(history, entry.path, shown)
         await self._memories.load(file for _, file in versions)
-        texts = [(change, file.text if file is not None else "") for change, file in versions]
+        if entry.binary:
+            versions = versions[-1:]
+        texts = [(change, file.shown if file is not None else "") for change, file in versions]
         found: list[BlamedLine] = []
         for number, (change, line) in enumerate(blame(texts), 1):
             event = change.event

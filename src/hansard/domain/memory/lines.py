@@ -124,12 +124,19 @@ def unified(path: str, before: str | None, after: str | None, was: str = "") -> 
     if before is not None and after is not None and not blocks and not was:
         return ""
     heads = [
-        f"--- {f'a/{was or path}' if before is not None else '/dev/null'}\n",
-        f"+++ {f'b/{path}' if after is not None else '/dev/null'}\n",
+        f"--- {quoted(f'a/{was or path}', end=True) if before is not None else '/dev/null'}\n",
+        f"+++ {quoted(f'b/{path}', end=True) if after is not None else '/dev/null'}\n",
     ]
     return "".join(
         [*heads, *(line for group in _groups(blocks) for line in _hunk(old, new, group))]
     )
+
+
+def quoted(name: str, *, end: bool = False) -> str:
+    """Return a file's name as a header of git's format has it; `end`: up to the end of its line."""
+    if '"' in name:
+        name = '"{}"'.format(name.replace('"', '\\"'))
+    return f"{name}\t" if end and " " in name else name
 
 
 def _groups(blocks: Sequence[Block]) -> Iterator[list[Block]]:

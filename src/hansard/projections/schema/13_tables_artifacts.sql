@@ -160,6 +160,8 @@ CREATE TABLE memory_changes (
     op VARCHAR NOT NULL,
     was VARCHAR,
     link BOOLEAN NOT NULL,
+    is_binary BOOLEAN NOT NULL,
+    is_executable BOOLEAN NOT NULL,
     digest_before VARCHAR,
     digest VARCHAR,
     edit JSON,

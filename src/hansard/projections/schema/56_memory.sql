@@ -2,10 +2,10 @@
 
 CREATE VIEW memory_files AS
 WITH moves AS (
-    SELECT space, version, path, kind, op, digest, link, author, role, run, step, label, event, because, position, happened_at
+    SELECT space, version, path, kind, op, digest, link, is_binary, is_executable, author, role, run, step, label, event, because, position, happened_at
     FROM memory_changes
     UNION ALL
-    SELECT space, version, was, kind, 'moved', NULL, link, author, role, run, step, label, event, because, position, happened_at
+    SELECT space, version, was, kind, 'moved', NULL, link, is_binary, is_executable, author, role, run, step, label, event, because, position, happened_at
     FROM memory_changes
     WHERE was IS NOT NULL
 ), newest AS (
@@ -14,7 +14,7 @@ WITH moves AS (
     FROM moves
 )
 SELECT
-    space, path, kind, version, changes, digest, link, author, role, run, step, label, event, because, position,
+    space, path, kind, version, changes, digest, link, is_binary, is_executable, author, role, run, step, label, event, because, position,
     happened_at AS changed_at
 FROM newest
 WHERE place = 1 AND op NOT IN ('deleted', 'moved');

@@ -9,7 +9,8 @@ SELECT
         WHEN regexp_matches(b.file.path, '(^|/)(AGENTS\.md|tools\.json)$|(^|/)subagents/') THEN 'procedural'
         ELSE 'semantic'
     END AS kind,
-    b.file.op, b.file.was, coalesce(b.file.link, false) AS link, b.file.before AS digest_before,
+    b.file.op, b.file.was, coalesce(b.file.link, false) AS link,
+    coalesce(b.file."binary", false) AS is_binary, coalesce(b.file.executable, false) AS is_executable, b.file.before AS digest_before,
     b.file.after AS digest, b.file.edit, b.because, b.sources, b.author, b.role, b.run, b.step, b.label, b.event,
     b.position, b.counts_from, b.happened_at
 FROM (
@@ -22,7 +23,8 @@ FROM (
             try_cast(b.data->>'step' AS BIGINT) AS step, i.label, b.id AS event, b.position,
             coalesce(t.position, b.position) AS counts_from, b.happened_at,
             from_json(b.data->'files', '[{"path": "VARCHAR", "op": "VARCHAR", "before": "VARCHAR",
-                "after": "VARCHAR", "edit": "JSON", "was": "VARCHAR", "link": "BOOLEAN"}]') AS files
+                "after": "VARCHAR", "edit": "JSON", "was": "VARCHAR", "link": "BOOLEAN",
+                "binary": "BOOLEAN", "executable": "BOOLEAN"}]') AS files
         FROM batch AS b
         JOIN incoming AS i ON i.ordinal = b.ordinal
         LEFT JOIN (
