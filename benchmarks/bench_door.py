@@ -130,7 +130,7 @@ async def live(found: Findings, raw: RawWorkspace, folder: Path, head: int) -> N
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        while (standing := place.standing()) is None or standing.pid != up.pid:  # noqa: ASYNC110 -- of another process
+        while (standing := place.status()) is None or standing.pid != up.pid:  # noqa: ASYNC110 -- of another process
             await asyncio.sleep(0.05)
         await asyncio.sleep(1)
         stop = asyncio.Event()
@@ -177,7 +177,7 @@ async def _reached(place: TableFiles, head: int, stop: asyncio.Event) -> tuple[R
     projected: Reached = []
     published: Reached = []
     while not stop.is_set():
-        standing, found = place.standing(), generations.newest(place)
+        standing, found = place.status(), generations.newest(place)
         at = time.time()
         if standing is not None and standing.position > (projected or [(head, at)])[-1][0]:
             projected.append((standing.position, at))

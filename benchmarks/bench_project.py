@@ -199,9 +199,9 @@ async def live(found: Findings, raw: RawWorkspace, folder: Path) -> None:
 async def watch(place: TableFiles, published: list[tuple[int, float]]) -> None:
     """For ever: when which position was published (us since 1970), 5 ms too late at most."""
     while True:
-        standing = place.standing()
-        if standing is not None and (not published or standing.published > published[-1][0]):
-            published.append((standing.published, time.time() * 1e6))
+        status = place.status()
+        if status is not None and (not published or status.published > published[-1][0]):
+            published.append((status.published, time.time() * 1e6))
         await asyncio.sleep(0.005)
 
 

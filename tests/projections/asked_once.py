@@ -61,7 +61,7 @@ def asked_once() -> Iterator[Callable[[], None]]:
         return
     aside: list[_Tables] = []
     opened = _Opened()
-    ask, beside = _Tables.rows, _Tables.aside
+    ask, scratch_of = _Tables.rows, _Tables.scratch
 
     def rows(self: _Tables, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         if self in aside:  # of temporary tables
@@ -73,10 +73,10 @@ def asked_once() -> Iterator[Callable[[], None]]:
         return copy.deepcopy(kept[key])
 
     @contextlib.contextmanager
-    def apart(self: _Tables) -> Iterator[None]:
+    def scratch(self: _Tables) -> Iterator[None]:
         aside.append(self)
         try:
-            with beside(self):
+            with scratch_of(self):
                 yield
         finally:
             aside.remove(self)
@@ -95,7 +95,7 @@ def asked_once() -> Iterator[Callable[[], None]]:
         patch.setattr(_Tables, "_opened", stays_open)
         patch.setattr(_Tables, "close", lambda self: None)
         patch.setattr(_Tables, "rows", rows)
-        patch.setattr(_Tables, "aside", apart)
+        patch.setattr(_Tables, "scratch", scratch)
         patch.setattr(comparison_parts, "report", report)
         yield kept.clear
 

@@ -47,17 +47,17 @@ def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evi
             child = _start(home, workspace)
             until_s = time.monotonic() + WAIT_S
             while child.poll() is None and time.monotonic() < until_s:
-                standing = place.standing()
-                if standing is not None and standing.pid == child.pid and standing.position > seen:
+                status = place.status()
+                if status is not None and status.pid == child.pid and status.position > seen:
                     break
                 time.sleep(0.002)
             time.sleep(chance.uniform(0, 0.1))
             child.kill()
             child.wait()
-            standing = place.standing()
-            assert standing is not None
-            moved += standing.position > seen
-            seen = standing.position
+            status = place.status()
+            assert status is not None
+            moved += status.position > seen
+            seen = status.position
     finally:
         stop.set()
         growing.join()

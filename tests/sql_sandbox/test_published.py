@@ -137,9 +137,9 @@ def test_what_is_published_is_what_a_closed_store_held(tmp_path: Path):
     again.close()
     hold.close()
     assert published.newest(place) == found
-    standing = place.standing()
-    assert standing is not None
-    assert (standing.position, standing.published) == (12, 12)
+    status = place.status()
+    assert status is not None
+    assert (status.position, status.published) == (12, 12)
 
 
 def test_duckdb_keeps_its_lock_while_it_is_copied(tmp_path: Path):

@@ -229,7 +229,7 @@ def test_it_answers_while_another_process_projects(home: Path, ask: Call, record
         place = TableFiles.of(home, WORKSPACE)
         until_s = time.monotonic() + WAIT_S
         while time.monotonic() < until_s:
-            standing = place.standing()
+            standing = place.status()
             if standing is not None and standing.running and standing.pid == up.pid:
                 break
             time.sleep(0.02)
@@ -240,7 +240,7 @@ def test_it_answers_while_another_process_projects(home: Path, ask: Call, record
             told = ask(asked, "--json")
             assert told.lines == [{"c": 1}], told.err
             assert told.err.startswith("as of position ")
-        standing = place.standing()
+        standing = place.status()
         assert standing is not None
         assert standing.pid == up.pid
         assert standing.published == standing.position > 0
