@@ -233,14 +233,11 @@ async def _perform_async(op: Op) -> Any:
 
 
 ENDING_WAIT_S = 1.0
-"""Longest wait for one write after a signal handler's exception ended the event loop, in
-seconds.
-"""
+"""Longest wait for a write after a signal handler's exception ended the loop, in seconds."""
 
 _ending: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 """Loops that a signal handler's exception ended. It may have interrupted asyncio's own code, which
-then lost its callbacks: no wait in such a loop is certain to end.
-"""
+then lost its callbacks: no wait in such a loop is certain to end."""
 
 
 class Unbroken(asyncio.Future[Any]):

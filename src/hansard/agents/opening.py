@@ -69,9 +69,7 @@ from hansard.domain.run import (
 from hansard.state.replay import fold_life
 
 LEAVE_TRIES_MAX = 1_000
-"""Largest number of attempts to record that an agent left; each lost race means that another agent
-of the run succeeded.
-"""
+"""Largest number of attempts to record a leave; each lost race means that another agent's won."""
 
 
 class OpenedBefore(BusError):
@@ -232,17 +230,15 @@ async def open_agent(
         return await _take_part(workspace, run, agent, role, options, current)
 
     current = await retry(attempt)
+    stream = AgentStream(run, role, agent)
     if mode is Mode.STRICT:
-        commits = await workspace.states.commits(
-            AgentStream(run, role, agent), current.state.version
-        )
+        commits = await workspace.states.commits(stream, current.state.version)
         events = revive_all(stored.commit for stored in commits)
         current = msgspec.structs.replace(current, path=newest(events, current.state.steps))
     permit = permits.FREE
     if writes:
         _warn_not_redacted(workspace, run, current.state, options)
         permit = seen.permit if seen is not None else await permits.read(workspace, role)
-    stream = AgentStream(run, role, agent)
     return _opened(workspace, stream, options, current, post, pending, permit)
 
 

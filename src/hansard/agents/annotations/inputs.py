@@ -59,22 +59,17 @@ WORDS_MAX = 60
 """Longest text of a value in an error, in characters."""
 
 LOOKED_MAX, LOOKED_BYTES_MAX = 200, 4_096
-"""Number of newest steps that an error searches for candidates, and largest result searched, in
-bytes.
-"""
+"""Newest steps that an error searches for candidates, and largest result searched, in bytes."""
 
 BEFORE_MS, AFTER_MS = 2_000, 10_000
 """Search range around the time in an event's id, in milliseconds: ids are made just before a commit
-is sent, by a clock that may differ from the log's.
-"""
+is sent, by a clock that may differ from the log's."""
 
 AROUND_MAX = 20_000
 """Largest number of commits that are searched around that time."""
 
 NEWEST_MAX = 50_000
-"""Largest number of the log's newest commits that are searched for an id of another run; this takes
-about two seconds.
-"""
+"""Newest commits that are searched for an id of another run, which takes about two seconds."""
 
 UNUSED_KEY = bytes(32)
 """Key for hashed values where only the ids of the events that a role sees are read."""
@@ -125,9 +120,7 @@ def _aggregate(aggregate: Any, number: int) -> Any:
     version = aggregate.version - len(aggregate.pending_events)
     if version < 1:
         fact = f"{aggregate_types.declared(type(aggregate)).name} {aggregate.id} was never saved"
-        raise BadValue(
-            _where(number), fact, "save it first, or give the values that it was made from"
-        )
+        raise BadValue(_where(number), fact, "save it first, or give the values it was made from")
     return ["aggregate", aggregate_types.declared(type(aggregate)).name, str(aggregate.id), version]
 
 
@@ -317,10 +310,10 @@ class Inputs:
                     events.append(event)
         return events
 
-    def _of(self, one: _One, stated_input: Any) -> Flow[list[str]]:
-        match stated_input:
+    def _of(self, one: _One, item: Any) -> Flow[list[str]]:
+        match item:
             case str():
-                return (yield from self._text(one, stated_input))
+                return (yield from self._text(one, item))
             case ["value", value]:
                 plain = self._plain(value, one.where)
                 steps = one.known.returned(plain, one.where)
@@ -340,9 +333,8 @@ class Inputs:
             case ["aggregate", str(name), str(aggregate_id), int(version)]:
                 return (yield from self._changed(one, name, aggregate_id, version))
             case _:
-                return one.refuse(
-                    f"{stated_input!r:.80} is not an input", _REMEDY.format(agent=self._agent)
-                )
+                remedy = _REMEDY.format(agent=self._agent)
+                return one.refuse(f"{item!r:.80} is not an input", remedy)
 
     # ------------------------------------------------------------ texts
 
@@ -443,9 +435,7 @@ class Inputs:
         except BadName as error:
             one.refuse(f"{key!r:.80} is not a key ({error})", _REMEDY.format(agent=self._agent))
         if not engine.settings.permit.ask(reads(key)).allowed:
-            one.refuse(
-                f"key {key!r:.80} is not readable by this role", "give a key that it may read"
-            )
+            one.refuse(f"key {key!r:.80} is not readable by this role", "give another key")
         read = functools.partial(
             self._states.commits, KeyStream(engine.stream.run, key), to=version
         )
@@ -462,10 +452,7 @@ class Inputs:
     def _changed(self, one: _One, name: str, aggregate_id: str, version: int) -> Flow[list[str]]:
         """Return the event that brought an aggregate to a version."""
         if not self._engine.settings.permit.ask(rebuilds(name)).allowed:
-            one.refuse(
-                f"{name} {aggregate_id:.80} is not readable by this role",
-                "give one that it may get",
-            )
+            one.refuse(f"{name} {aggregate_id:.80} is not readable by this role", "give another")
         read = functools.partial(
             self._states.log.read, stream_of(aggregate_id), after=0, to=version
         )

@@ -144,8 +144,7 @@ class Lines:
 BATCH_COMMITS_MAX = 2_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 """Limits of one append, whichever is reached first; a transaction is not split. Reading the next
-batch meanwhile gained only 3 %.
-"""
+batch meanwhile gained only 3 %."""
 
 YIELD_EVERY = 64
 """Lines between two yields to the event loop (for the broker's pings)."""

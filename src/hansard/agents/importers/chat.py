@@ -31,8 +31,7 @@ SOURCE, SOURCE_RUN = "source", "source_run"
 
 CLAIM, CLAIM_OF_MEAN, MEANS = "claim: ", "claim of the mean: ", "means"
 """Label prefixes of a metric that the source claims for the run and for its arm's mean, and the
-record field that holds the claimed means.
-"""
+record field that holds the claimed means."""
 
 TOOL = "tool"
 """Role of a message that answers a call."""

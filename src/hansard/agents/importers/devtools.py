@@ -315,9 +315,7 @@ def _alternatives(step: _Step, where: str) -> Iterator[tuple[str, str]]:
             if len(part) > SELECTOR_CHARACTERS_MAX:
                 most = f"{SELECTOR_CHARACTERS_MAX:,}"
                 fact = f"a selector of {len(part):,} characters, more than {most}"
-                raise BadValue(
-                    f"{where}.selectors", fact, "remove it: the step's other selectors suffice"
-                )
+                raise BadValue(f"{where}.selectors", fact, "remove it; another one suffices")
         kinds = [_kind(part) for part in parts]
         if len(kinds) == 1:
             yield kinds[0]

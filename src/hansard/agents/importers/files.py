@@ -18,8 +18,7 @@ import msgspec
 
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 """Longest record, in bytes: a line, an element of a document's list, an entry of an archive. Its
-decoded form takes several times that. A longer record is skipped and reported.
-"""
+decoded form takes several times that. A longer record is skipped and reported."""
 
 PIECE_BYTES = 1024 * 1024
 """Bytes of one read."""

@@ -175,13 +175,11 @@ USAGE_NAMES = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tok
 
 USAGE_NUMBERS_MAX = 200
 """Largest number of usage numbers of one message; they share its event. If there are more, the
-usage stays a field, unchanged.
-"""
+usage stays a field, unchanged."""
 
 COMMIT_EVENTS_BYTES_MAX = 192 * 1024
 """Largest size of a commit's events, in bytes; more go into the next commit. A commit may have 256
-KiB: the rest is for its envelope, which may repeat a name of 1,000 characters several times.
-"""
+KiB: the rest is for its envelope, which may repeat a name of 1,000 characters several times."""
 
 ENVELOPE_BYTES = 200
 """Bytes counted for each event besides its data: tag, id, and their names."""

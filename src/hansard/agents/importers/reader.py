@@ -44,13 +44,11 @@ from hansard.domain.run import RunAssigned
 BATCH_COMMITS_MAX = 2_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 """Limits of one send, whichever is reached first: two atomic batches, and the bytes that one may
-hold. As much again is read during the send.
-"""
+hold. As much again is read during the send."""
 
 KNOWN_RUNS_MAX = 100_000
 """Largest number of this import's newest runs that are checked for duplicates: about 15 MB. A
-duplicate of an older run is sent again, skipped by the log, and counted as a run.
-"""
+duplicate of an older run is sent again, skipped by the log, and counted as a run."""
 
 BLOBS_BYTES_AT_ONCE = 4 * 1024 * 1024
 """Blob bytes in flight at the same time: half of the connection's buffer."""

@@ -50,8 +50,7 @@ STREAMS_MAX = 200
 
 PAUSE_S = 0.25
 """Shortest wait for a request's expiry, in seconds. The wait is computed with this process's clock,
-which may be ahead of the log's, and the log's time decides.
-"""
+which may be ahead of the log's, and the log's time decides."""
 
 
 def stream_of(run: str) -> KeyStream:

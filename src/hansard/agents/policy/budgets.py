@@ -19,15 +19,12 @@ from hansard.domain.label import LOWEST, Label
 from hansard.state.replay import States
 
 TRIES_MAX = 200
-"""Largest number of attempts to count something; each lost race means that another agent's call was
-counted.
-"""
+"""Largest number of attempts to count; each lost race means that another call was counted."""
 
 
 Demand = Callable[[Label | None, str, str], Awaitable[None]]
 """Raises Blocked if the agent is not cleared for a label; takes the label, a description of the
-labelled data, and the tool that is called.
-"""
+labelled data, and the tool that is called."""
 
 
 class LogBudgets:
@@ -40,8 +37,7 @@ class LogBudgets:
         """Returns the agent's current label."""
         self.demand: Demand | None = None
         """Checked before a reservation by an agent with limited visibility, whose usage counts as
-        at least zero. None: the agent sees everything.
-        """
+        at least zero. None: the agent sees everything."""
         self._log = log
         self._states = states
         self._run = run

@@ -114,7 +114,5 @@ def _check(run: str | None, request: Lowering) -> None:
         fact = ", ".join(f"{kind}={name!r:.80}" for kind, name in targets.items())
         raise BadValue("declassify", fact, "give exactly one of agent, key and principal")
     if (run is None) != (request.principal is not None):
-        remedy = (
-            "an agent or a key belongs to a run, a principal does not: give run= or leave it out"
-        )
+        remedy = "give run= for an agent or a key, and leave it out for a principal"
         raise BadValue("declassify", f"run={run!r:.80}", remedy)

@@ -42,14 +42,11 @@ from hansard.domain.steps import Step, StepBlocked, StepCompleted, StepFailed, S
 from hansard.domain.values import Plain
 
 RACES_MAX = 1_000
-"""Largest number of lost races of one write before it fails; each means that another writer
-succeeded.
-"""
+"""Largest number of lost races of one write; each means that another writer succeeded."""
 
 ALONE_PATIENCE = 4
 """Initial back-off after a lost race, in multiples of the lost publish's duration: the winner has
-its outcome and its next intent to publish before it writes the key again.
-"""
+its outcome and its next intent to publish before it writes the key again."""
 
 Outcome = StepCompleted | StepFailed | StepBlocked
 
@@ -72,9 +69,7 @@ class JointWrite(ABC):
     """
 
     is_caused = False
-    """True if the write names its cause: the step, by the id of its outcome in the same
-    transaction.
-    """
+    """True if the write names its cause: the id of the outcome in the same transaction."""
 
     def __init__(self, engine: StepEngine, call: Call) -> None:
         self.error: Exception | None = None

@@ -35,9 +35,7 @@ def by_label(*, local: Tool[P, R], cloud: Tool[P, R], name: str = "") -> Tool[P,
     models: list[tuple[str, Any]] = [("local", local), ("cloud", cloud)]
     for role, each in models:
         if not isinstance(each, Tool):
-            message = (
-                f"{role}={each!r:.80} is not a tool: declare it with @hansard.tool(kind='model')"
-            )
+            message = f"{role}={each!r:.80} is not a tool: declare it with @hansard.tool(...)"
             raise ToolError(message)
     if not cloud.spec.takes:
         message = (

@@ -54,10 +54,8 @@ def failure(error: BaseException, scrub: Scrub | None = None, depth: int = 0) ->
         lost.append("args")
     members: tuple[Failure, ...] = ()
     if isinstance(error, BaseExceptionGroup):
-        exceptions = (
-            error.exceptions[:EXCEPTIONS_MAX] if depth < CAUSES_MAX else error.exceptions[:1]
-        )
-        members = tuple(failure(each, scrub, depth + 1) for each in exceptions)
+        most = EXCEPTIONS_MAX if depth < CAUSES_MAX else 1
+        members = tuple(failure(each, scrub, depth + 1) for each in error.exceptions[:most])
         arguments = values.dump([recordable(error.message, scrub)])
         lost = ["exceptions"] if len(members) < len(error.exceptions) else []
     kind = type(error)

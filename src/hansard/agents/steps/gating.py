@@ -136,8 +136,7 @@ K = TypeVar("K")
 
 STOPPED = (Exception, *INTERRUPTIONS)
 """Exceptions that may stop a call before its body starts, after which the session can still release
-its reservations; a closed flow cannot.
-"""
+its reservations; a closed flow cannot."""
 
 RECEIVER = "receiver"
 """Operation name of the refusal of a hand-off."""
@@ -159,8 +158,7 @@ class Gated:
         self._asking = Asking(outcomes, boards.states)
         self._released: dict[int, int] = {}
         """Number of released reservations of a step that was recorded before its call. Such a step
-        may start again, and a budget does not reserve again what it already knows.
-        """
+        may start again, and a budget does not reserve again what it already knows."""
 
     @property
     def asks_anything(self) -> bool:

@@ -66,9 +66,7 @@ class Mode(StrEnum):
     FORK = "fork"
     """Like `resume`, but no effect of the parent is repeated."""
     STRICT = "strict"
-    """Recorded calls are answered from the record; any other is a `Miss`, and nothing is
-    written.
-    """
+    """Recorded calls are answered; any other is a `Miss`, and nothing is written."""
     OFFLINE = "offline"
     """Like `strict`, on a machine that has neither the tools nor their secrets."""
 
@@ -145,9 +143,7 @@ class Ledger(OpenCalls):
         self.path: SessionPath | None = None
         """Path that a strict replay must follow; None in any other mode."""
         self.skipped: set[int] = set()
-        """Steps of loop items that were skipped as done, and steps whose outcomes were adopted by
-        later calls.
-        """
+        """Steps of loop items skipped as done, and steps whose outcomes later calls adopted."""
         self.met: set[int] = set()
         """Open steps that a replay has reached, which cannot be answered."""
         self.parent_calls: dict[str, Step] = {}

@@ -533,9 +533,7 @@ def _is_known(kind: str, context: dict[str, Any]) -> bool:
 
 
 UNRECORDED_HEADERS = frozenset({"content-encoding", "set-cookie"})
-"""Response headers that are not recorded: the recorded content is decoded, and cookies are
-credentials.
-"""
+"""Response headers that are not recorded: content is stored decoded; cookies are credentials."""
 
 
 def _of_httpx(cls: type, httpx: Any) -> ValueType | None:

@@ -61,9 +61,7 @@ SOURCE_CHARACTERS_MIN = 128
 """Shortest text that is referred to, in characters."""
 
 SHARED_CHARACTERS_MIN = 512
-"""Shortest text that is recorded by references, in characters: for shorter ones, references would
-hardly be smaller.
-"""
+"""Shortest text recorded by references, in characters: for shorter ones they save little."""
 
 COPY_CHARACTERS_MIN = 48
 """Shortest range that is recorded as a reference, in characters: a reference takes about 30."""
@@ -72,17 +70,13 @@ PIECES_MAX = 256
 """Largest number of pieces of one value; the rest is recorded in full."""
 
 TEXTS_CHARACTERS_MAX = 4 * 1024 * 1024
-"""Characters of the texts that a session keeps for comparison; the newest is kept whatever its
-size.
-"""
+"""Characters of texts that a session keeps for comparison; the newest is always kept."""
 
 TEXTS_MAX = 64
 """Largest number of texts kept."""
 
 ANCHORS_MAX = 32_768
-"""Largest number of anchors that a session keeps, about 5 MB: those of about a million
-characters.
-"""
+"""Anchors that a session keeps, about 5 MB: those of about a million characters."""
 
 BEGINS_MAX = 8
 """Number of newest texts whose beginnings are compared; that many prompts may alternate."""
@@ -146,9 +140,7 @@ class Shared:
         self._newest: dict[tuple[str, str | None], Key] = {}
         self._anchors: OrderedDict[int, Key] = OrderedDict()
         self.anchored = self._anchors.get
-        """Returns the text that last contained an anchor; bound once, as it is called for each
-        anchor.
-        """
+        """Returns the text that last contained an anchor; bound once, as it is called often."""
         self._lock = threading.Lock()
 
     def find(self, text: str, kind: tuple[str, str | None]) -> Split:
@@ -369,22 +361,17 @@ INLINE_BYTES_MAX = 64 * 1024
 """Largest value kept inside an event, in bytes; a larger one is a blob."""
 
 EVENT_BYTES_MAX = 160 * 1024
-"""Largest event data, in bytes; above it the largest values become blobs even if each one would
-fit.
-"""
+"""Largest event data, in bytes; above it the largest values become blobs."""
 
 LISTS_KEPT_MAX = 64
 """Number of newest `$append` lists of arguments that a reader keeps."""
 
 SAVED_CHARACTERS_MIN = 256
 """Smallest total of references in a value, in characters: fewer are not worth it. At least a
-quarter of the value must be references as well, so that mostly new values stay in one piece.
-"""
+quarter of the value must be references as well, so that mostly new values stay in one piece."""
 
 MOVED_BYTES_MIN = 1_024
-"""Texts inside a value that are larger than this become blobs if the event is too large, in
-bytes.
-"""
+"""Smallest text inside a value, in bytes, that becomes a blob if the event is too large."""
 
 VALUE_BYTES_MAX = values.SIZE_MAX
 """Largest single value, in JSON bytes; a larger one is rejected before the call."""

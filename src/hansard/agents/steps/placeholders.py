@@ -24,9 +24,7 @@ Path = tuple[Any, ...]
 """Keys, indexes and field names from the outside in; for a dict key itself, None at the end."""
 
 Leaf = Callable[[Any, Path], Any]
-"""Maps each value, with its path, to a replacement; if it returns the value itself, its parts are
-mapped.
-"""
+"""Maps a value and its path to a replacement; if it returns the value, its parts are mapped."""
 
 
 def rebuilt(value: Any, leaf: Leaf, path: Path = ()) -> Any:
@@ -104,17 +102,13 @@ KEY = "placeholders"
 """Name of the secret that is the key of a session's placeholders."""
 
 KNOWN_MAX = 100_000
-"""Largest number of values that a session can put back; beyond it, only those of the current
-call.
-"""
+"""Values that a session can put back; beyond it, only those of the current call."""
 
 HELD_MAX = 64
 """Largest number of stream items that wait for the rest of a split placeholder."""
 
 USAGE = "replaced"
-"""Usage figure of a call: the number of replaced values; also by kind, as `replaced_email` and so
-on.
-"""
+"""Usage figure: number of replaced values; also by kind, as `replaced_email`."""
 
 _PROCESS_KEY = secrets.token_bytes(32)
 

@@ -40,8 +40,7 @@ from hansard.domain.steps import AnswerSource, Effects, Step, StepCompleted, Ste
 
 SECRET = b'"$secret"'
 """Mark of a secret. In an argument, its value is not part of the key; in an answer, the value is
-not the one that was returned.
-"""
+not the one that was returned."""
 
 NS = 1_000_000_000
 

@@ -39,8 +39,7 @@ TEXTS = frozenset(
     }
 )
 """Arguments that are not names: texts and values, whose secrets are replaced when they are
-recorded, and those that are checked elsewhere.
-"""
+recorded, and those that are checked elsewhere."""
 
 C = TypeVar("C")
 
@@ -117,9 +116,7 @@ _log = logger(__name__)
 
 
 JOINED_MAX = 2_000
-"""Largest number of child scopes' ends that one step records, about 54 KB; beyond it, only the
-head.
-"""
+"""Ends of child scopes that one step records, about 54 KB; beyond it, only the head."""
 
 
 class Junction:
@@ -391,9 +388,7 @@ class OpenCalls:
         self.busy = 0
         """Number of calls and child scopes that are open in any scope."""
         self.ended = False
-        """True once the session's block was left: from then on it only records late outcomes of
-        calls that had started before.
-        """
+        """True once the session's block was left: only late outcomes are recorded from then on."""
 
     def demand_open(self) -> None:
         """Raise SessionEnded if the session has ended; every new operation calls this."""

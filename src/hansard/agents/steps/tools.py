@@ -32,9 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 RETRY_WAIT = wait_exponential(multiplier=0.2, max=29.0) + wait_random(0, 1)
-"""Default wait between attempts, in seconds: doubling from 0.2 s, plus up to a random second, at
-most 30 s.
-"""
+"""Default seconds between attempts: doubling from 0.2 s, plus up to 1 s at random, at most 30 s."""
 
 DOUBTFUL: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError, EOFError)
 """Errors of a tool that is not pure after which it is unknown whether the effect happened."""
