@@ -32,7 +32,7 @@ SIZE = "--events"
 VIEWS = (
     *("orphan_intents", "policy_overrides", "retries", "gaps", "threshold_flips(0.01)"),
     *("odd_models", "odd_scores", "odd_selection", "odd_copies", "odd_times", "odd_failures"),
-    *("odd_costs", "looked_at", "findings(0.01)"),
+    *("odd_costs", "checked_topics(NULL)", "findings(0.01)"),
 )
 
 PLAIN = """

@@ -112,7 +112,7 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
     assert record.sql(unseen).rows == []
     assert record.revert_actions("login", 1) == 4  # it is so already
     lines = call("actions", "log", "login", "--json").lines
-    assert [(each["change"], each["looked_at"]) for each in lines[:-1]] == [
+    assert [(each["change"], each["reviewed"]) for each in lines[:-1]] == [
         ("saved", True), ("healed", True), ("healed", False), ("reverted", False),
     ]  # fmt: skip
     assert call("actions", "look-at", "login", "--by", "eve").code == 0

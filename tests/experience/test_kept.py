@@ -211,7 +211,7 @@ def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call
     learnt = invite(record)
     healed(record, learnt)
     assert record.keep_experience(learnt) == 3  # nothing new was learned: the heal stays in use
-    unseen = "SELECT fact FROM odd_experiences WHERE kind = 'heal not looked at'"
+    unseen = "SELECT fact FROM odd_experiences WHERE kind = 'heal unreviewed'"
     [(fact,)] = record.sql(unseen).rows
     assert "version 3 of experience invite has n1 elsewhere, as ada found it" in fact
     assert "has n1 elsewhere" in call("audit").out

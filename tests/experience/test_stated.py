@@ -55,7 +55,7 @@ async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_agai
         _, told = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
         assert (told.success, told.model_calls, told.healed) == (True, 0, []), told.error
         assert await sent(page) == 1
-        unseen = "SELECT count(*) FROM odd_experiences WHERE kind = 'heal not looked at'"
+        unseen = "SELECT count(*) FROM odd_experiences WHERE kind = 'heal unreviewed'"
         assert (await record.sql(unseen)).rows == [(1,)]
 
 

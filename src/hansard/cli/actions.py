@@ -57,7 +57,7 @@ LIST = (
     Column("cache", whole=True),
     Column("versions", right=True),
     Column("heals", right=True),
-    Column("not looked at", lambda row: str(row.not_looked_at), right=True),
+    Column("unreviewed", lambda row: str(row.heals_unreviewed), right=True),
     Column("changed", lambda row: f"{row.changed_at:%Y-%m-%d %H:%M:%S}"),
 )
 LOG = (
@@ -66,7 +66,7 @@ LOG = (
     Column("entry", lambda row: "" if row.entry is None else str(row.entry), right=True),
     Column("by", lambda row: row.author),
     Column("at", lambda row: f"{row.at:%Y-%m-%d %H:%M:%S}"),
-    Column("looked at", lambda row: "yes" if row.looked_at else ""),
+    Column("reviewed", lambda row: "yes" if row.reviewed else ""),
     Column("why", lambda row: row.because or ""),
 )
 COLUMNS = (

@@ -60,7 +60,7 @@ LIST = (
     Column("replays", right=True),
     Column("unfinished", right=True),
     Column("succeed at least", lambda row: _share(row.success_low), right=True),
-    Column("heals not looked at", lambda row: str(row.heals_not_looked_at), right=True),
+    Column("heals unreviewed", lambda row: str(row.heals_unreviewed), right=True),
     Column("task", whole=True),
 )
 LOG = (

@@ -43,16 +43,16 @@ class KeptCache(msgspec.Struct, tag_field="kind", tag="cache", kw_only=True):
         cache: Its name.
         versions: The number of versions.
         heals: The number of versions that are heals.
-        looked_at: The newest reviewed version; 0 for none.
-        not_looked_at: The number of heals newer than that.
+        reviewed_version: The newest reviewed version; 0 for none.
+        heals_unreviewed: The number of heals newer than that.
         changed_at: The time of its newest version, UTC.
     """
 
     cache: str
     versions: int
     heals: int
-    looked_at: int
-    not_looked_at: int
+    reviewed_version: int
+    heals_unreviewed: int
     changed_at: datetime
 
 
@@ -81,7 +81,7 @@ class KeptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True)
         author: The author.
         because: The reason.
         at: The time, UTC.
-        looked_at: Whether it was reviewed.
+        reviewed: Whether it was reviewed.
     """
 
     cache: str
@@ -93,7 +93,7 @@ class KeptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True)
     author: str
     because: str | None
     at: datetime
-    looked_at: bool
+    reviewed: bool
 
 
 class ActionsLog(Listed):
@@ -109,12 +109,12 @@ class ActionsLog(Listed):
 
 
 _CACHES = """
-    SELECT cache, versions, heals, looked_at, not_looked_at, changed_at
+    SELECT cache, versions, heals, reviewed_version, heals_unreviewed, changed_at
     FROM action_caches ORDER BY cache
 """
 _LOG = """
     SELECT v.cache, v.version, v.kind AS change, v.entry, v.again, v.run, v.author, v.because,
-        v.happened_at AS at, v.version <= c.looked_at AS looked_at
+        v.happened_at AS at, v.version <= c.reviewed_version AS reviewed
     FROM action_versions AS v JOIN action_caches AS c ON c.cache = v.cache
     WHERE v.cache = $1 ORDER BY v.version
 """

@@ -58,7 +58,7 @@ class KeptExperience(msgspec.Struct, tag_field="kind", tag="experience", kw_only
         success_low: Lower end of Wilson's 95 % interval of the share of successes; None without
             replays.
         heals: The number of versions that are heals.
-        heals_not_looked_at: The number of heals in use that nobody has confirmed.
+        heals_unreviewed: The number of heals in use that nobody has confirmed.
         changed_at: The time of its newest version, UTC.
     """
 
@@ -77,7 +77,7 @@ class KeptExperience(msgspec.Struct, tag_field="kind", tag="experience", kw_only
     unfinished: int
     success_low: float | None
     heals: int
-    heals_not_looked_at: int
+    heals_unreviewed: int
     changed_at: datetime
 
 
@@ -323,7 +323,7 @@ _LIST = """
     SELECT experience, version, coalesce(digest, '') AS digest,
         coalesce(description, '') AS description, coalesce(task, '') AS task, standing,
         tools, hosts, checks, coalesce(procedure, '') AS procedure,
-        replays, successes, unfinished, success_low, heals, heals_not_looked_at,
+        replays, successes, unfinished, success_low, heals, heals_unreviewed,
         changed_at
     FROM experiences ORDER BY experience
 """

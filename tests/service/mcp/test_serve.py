@@ -769,7 +769,7 @@ async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
         found = await ada.get("action_cache", name="form")
         assert (found["version"], found["actions"]) == (3, made["actions"])
         [listed, _] = await ada.get("list_action_caches")
-        assert (listed["cache"], listed["looked_at"]) == ("form", 3)
+        assert (listed["cache"], listed["reviewed_version"]) == ("form", 3)
         log = await ada.get("action_cache_log", name="form")
         assert [each.get("author") for each in log[:-1]] == ["ada"] * 3
         assert "was not found" in await ada.refused("action_cache", name="none")

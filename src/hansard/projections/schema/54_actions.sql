@@ -68,8 +68,8 @@ COMMENT ON VIEW action_runs IS 'One row per replay of an action cache: how eleme
 CREATE VIEW action_caches AS
 SELECT
     v.cache, max(v.version) AS versions, count(*) FILTER (v.kind = 'healed') AS heals,
-    coalesce(any_value(l.version), 0) AS looked_at,
-    count(*) FILTER (v.kind = 'healed' AND v.version > coalesce(l.version, 0)) AS not_looked_at,
+    coalesce(any_value(l.version), 0) AS reviewed_version,
+    count(*) FILTER (v.kind = 'healed' AND v.version > coalesce(l.version, 0)) AS heals_unreviewed,
     min(v.happened_at) AS began_at, max(v.happened_at) AS changed_at
 FROM action_versions AS v
 LEFT JOIN (SELECT cache, max(version) AS version FROM action_looks GROUP BY cache) AS l ON l.cache = v.cache
@@ -78,7 +78,7 @@ COMMENT ON VIEW action_caches IS 'One row per named action cache, with its heals
 
 CREATE VIEW odd_actions AS
 SELECT
-    'heal not looked at' AS kind, v.run, v.author AS agent, NULL::BIGINT AS step,
+    'heal unreviewed' AS kind, v.run, v.author AS agent, NULL::BIGINT AS step,
     address_of(v.position, v.event_index) AS address,
     concat('version ', v.version, ' of action cache ', v.cache, ' has entry ', v.entry, ' elsewhere, as ', v.author,
         ' found it, and nobody has looked at it', if(coalesce(v.because, '') = '', '', concat(': ', shown(v.because, 80)))) AS fact,

@@ -31,7 +31,7 @@ WITH newest AS (
     SELECT * FROM experience_versions QUALIFY row_number() OVER (PARTITION BY experience ORDER BY version DESC) = 1
 ), summed AS (
     SELECT
-        v.experience, count(*) FILTER (v.kind = 'healed') AS heals, count(*) FILTER (t.heal_in_use) AS heals_not_looked_at,
+        v.experience, count(*) FILTER (v.kind = 'healed') AS heals, count(*) FILTER (t.heal_in_use) AS heals_unreviewed,
         max(v.position) FILTER (v.kind = 'confirmed') AS confirmed_position,
         max(v.version) FILTER (v.kind = 'confirmed') AS confirmed_version, min(v.happened_at) AS began_at,
         len(list_distinct(flatten(list(v.sources)))) AS source_runs
@@ -70,7 +70,7 @@ SELECT
     if(x.position > coalesce(s.confirmed_position, 0), x.because, NULL) AS retired_because,
     coalesce(d.replays, 0) AS replays, coalesce(d.successes, 0) AS successes, coalesce(u.replays, 0) AS unfinished,
     coalesce(f.failures, 0) AS failures_in_row, wilson_low(d.successes, d.replays) AS success_low,
-    s.heals, s.heals_not_looked_at, s.confirmed_version, s.source_runs, s.began_at, n.happened_at AS changed_at,
+    s.heals, s.heals_unreviewed, s.confirmed_version, s.source_runs, s.began_at, n.happened_at AS changed_at,
     n.position
 FROM newest AS n
 JOIN summed AS s ON s.experience = n.experience
@@ -97,7 +97,7 @@ COMMENT ON VIEW check_functions_run IS 'One row per run of an experience''s chec
 
 CREATE VIEW odd_experiences AS
 SELECT
-    'heal not looked at' AS kind, v.run, v.author AS agent, NULL::BIGINT AS step,
+    'heal unreviewed' AS kind, v.run, v.author AS agent, NULL::BIGINT AS step,
     address_of(v.position, v.event_index) AS address,
     concat('version ', v.version, ' of experience ', v.experience, ' has ', v.node, ' elsewhere, as ', v.author,
         ' found it, and nobody has confirmed it', if(coalesce(v.because, '') = '', '', concat(': ', shown(v.because, 80)))) AS fact,
