@@ -119,11 +119,11 @@ class _Story:
             yield self.commit(KeyStream(RUN, f"findings/{number % 20}"), name, put)
 
 
-async def _view(record: AsyncRecord, role: str, at: int | None) -> views.Derived:
+async def _view(record: AsyncRecord, role: str, at: int | None) -> views.DerivedView:
     return await views.derive(record.workspace.states, role, RUN, at, KEY)
 
 
-async def _cold(record: AsyncRecord, role: str, at: int | None) -> views.Derived:
+async def _cold(record: AsyncRecord, role: str, at: int | None) -> views.DerivedView:
     return await _view(fresh(record), role, at)
 
 

@@ -63,7 +63,7 @@ async def alone(tmp_path: Path):
         yield opened
 
 
-async def _ada(workspace: Workspace, **more) -> tokens.Issued:
+async def _ada(workspace: Workspace, **more) -> tokens.NewToken:
     await principals.register(workspace, "ada")
     return await principals.issue(workspace, "ada", "writer", **more)
 

@@ -39,11 +39,11 @@ async def workspace(data_dir: Path, workspace: str):
         yield record.workspace
 
 
-async def _issue(workspace: Workspace, *chain: str, **more) -> tokens.Issued:
+async def _issue(workspace: Workspace, *chain: str, **more) -> tokens.NewToken:
     return await principals.issue(workspace, "ada", "writer", on_behalf_of=chain, **more)
 
 
-def _why_not(keeper: Authenticator, token: tokens.Issued) -> str:
+def _why_not(keeper: Authenticator, token: tokens.NewToken) -> str:
     try:
         keeper.check(token.token, "ada", "writer")
     except AccessDenied as denied:
@@ -116,7 +116,7 @@ async def test_a_chain_written_past_the_rules_lets_nobody_in(workspace, chain, w
     bad = msgspec.structs.replace(issued, token="d" * 32, on_behalf_of=chain)
     stream = WorkspaceStream(principal.KIND, "ada")
     await workspace.log.append(Append(stream, workspace.commit(3, "x", [bad])))
-    shown = tokens.Issued("d" * 32, good.token.replace(good.id, "d" * 32))
+    shown = tokens.NewToken("d" * 32, good.token.replace(good.id, "d" * 32))
     async with await Authenticator.open(workspace) as keeper:
         assert _why_not(keeper, shown) == why
         assert _why_not(keeper, good) == ""

@@ -161,7 +161,7 @@ async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: D
         assert await desk.admits(found)
     made = desk.make()
     found = access.load(desk.file)
-    assert tokens.parsed(found.token) is not None
+    assert tokens.parse(found.token) is not None
     assert desk.valid() == [made["token"]]
     assert found.inbox == f"_INBOX_{made['token']}"
     assert desk.opens(found)

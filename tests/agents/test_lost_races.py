@@ -304,7 +304,9 @@ async def test_answers_and_views_at_once_are_all_on_record(race: Race):
         pass
 
     async def answered(workspace: Workspace) -> None:
-        await views.answered(workspace, "clerk", "select 1", head=1, position=1, rows=1, cut=False)
+        await views.record_query(
+            workspace, "clerk", "select 1", head=1, position=1, rows=1, cut=False
+        )
 
     async def served(workspace: Workspace) -> None:
         await views.serve(workspace, "clerk", "r")

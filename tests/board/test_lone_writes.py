@@ -163,7 +163,7 @@ def test_a_write_that_comes_while_somebody_says_it_did_not_happen_is_made_once(s
 
     stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
     with monkeypatch.context() as patched:
-        patched.setattr("hansard.agents.runs.written", looked_before)
+        patched.setattr("hansard.agents.runs.find_write", looked_before)
         stage.record.settle("r1", "m#1", "did_not_happen")
     report = stage.go_on(WRITING)
     assert (report.error, report.results) == ("", TOLD)

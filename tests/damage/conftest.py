@@ -34,7 +34,7 @@ BOUND_S = 60.0
 
 def stopped(home: Path) -> None:
     """Wait until no process uses a data directory."""
-    assert server.freed(ServerFiles(home), time.monotonic() + BOUND_S)
+    assert server.is_freed(ServerFiles(home), time.monotonic() + BOUND_S)
 
 
 def marked(home: Path, workspace: str, position: int) -> None:

@@ -147,7 +147,7 @@ def test_a_role_reads_nothing_through_a_reference(home, workspace, told):
         record.apply_role("auditor", RULES)
 
     async def seen(opened: Any) -> list[Any]:
-        return [await roles.seen(opened, "auditor", run) for run in (told, large)]
+        return [await roles.visible_events(opened, "auditor", run) for run in (told, large)]
 
     small_view, large_view = in_workspace(home, workspace, seen)
     asked = [json.loads(bytes(s.data)) for _, s in small_view if s.type == "step.requested.v1"]

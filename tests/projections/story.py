@@ -212,7 +212,7 @@ def _works_together(record: hansard.Record) -> None:
     state = run(principals.read(work, "ada"))
     run(AccumulatedLabel(work.log, state, ada, "clerk").shown(parse("secret untrusted")))
     record.declassify(principal="ada", to="untrusted", approver="eve", because="looked")
-    run(views.answered(work, "clerk", "SELECT 1", head=3, position=1, rows=2, cut=True))
+    run(views.record_query(work, "clerk", "SELECT 1", head=3, position=1, rows=2, cut=True))
 
 
 def _shares(record: hansard.Record) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansard.agents.access import views
-from hansard.agents.access.roles import happened
+from hansard.agents.access.roles import facts_of_run
 from hansard.bus.commits import revive
 from hansard.bus.log import Stored
 from hansard.domain.access import versions
@@ -41,9 +41,9 @@ EXAMPLES = role_file.parse(
 
 def all_of(rules: RoleDefined, history: Sequence[Stored]) -> bytes:
     """Return all that a role gets of a run, down to counts, digests and refusals."""
-    lines = list(view(rules, happened(RUN, history), KEY))
+    lines = list(view(rules, facts_of_run(RUN, history), KEY))
     try:
-        list(view(rules, happened(RUN, history), b"short"))
+        list(view(rules, facts_of_run(RUN, history), b"short"))
         error = ""
     except BadValue as refused:
         error = str(refused)
@@ -52,12 +52,12 @@ def all_of(rules: RoleDefined, history: Sequence[Stored]) -> bytes:
 
 def seen_of(rules: RoleDefined, history: Sequence[Stored]) -> dict[str, bool]:
     """Whether a role sees each event, by id."""
-    return {each.id: judge(rules, each.facts).visible for each in happened(RUN, history)}
+    return {each.id: judge(rules, each.facts).visible for each in facts_of_run(RUN, history)}
 
 
 def data_of(history: Sequence[Stored]) -> dict[str, bytes]:
     """Each event's data, by id."""
-    return {each.id: bytes(each.data) for each in happened(RUN, history)}
+    return {each.id: bytes(each.data) for each in facts_of_run(RUN, history)}
 
 
 def check_valid(history: Sequence[Stored]) -> None:
@@ -230,7 +230,7 @@ def test_what_is_generated_has_something_to_tell():
         differ = [n for n in one.keys() | other.keys() if one.get(n) != other.get(n)]
         changes.append(bool(differ))
         kinds.update((other.get(n) or one[n]).kind for n in differ)
-        lines = view(EXAMPLES[name], happened(RUN, build(world)), KEY)
+        lines = view(EXAMPLES[name], facts_of_run(RUN, build(world)), KEY)
         seen.update(line.type for _, line in lines)
 
     look()
@@ -244,22 +244,22 @@ def test_what_was_served_is_seen_only_where_a_rule_names_it():
     world = [Act(0, "r1", "message", one="hello"), Act(1, "r1", "served")]
     everything = RoleDefined(sees=(RoleRule("all", ("**",)),), clearance="secret")
     history = build(world)
-    lines = list(view(everything, happened(RUN, history), KEY))
+    lines = list(view(everything, facts_of_run(RUN, history), KEY))
     assert len(lines) == len(seen_of(everything, history)) - 1
     assert not any(line.type == "view.served.v1" for _, line in lines)
     named = RoleDefined(sees=(RoleRule("reads", ("view.*", "message.*")),))
     role_check.check(named)
-    [_, (_, line)] = view(named, happened(RUN, history), KEY)
+    [_, (_, line)] = view(named, facts_of_run(RUN, history), KEY)
     assert json.loads(bytes(line.data)) == {"role": "researcher", "agent": "r1"}
     both = RoleDefined(sees=(RoleRule("all", ("**", "view.served")),), clearance="secret")
-    assert len(list(view(both, happened(RUN, history), KEY))) == len(lines) + 1
+    assert len(list(view(both, facts_of_run(RUN, history), KEY))) == len(lines) + 1
 
 
 @given(roles(), worlds.worlds)
 def test_the_ranges_name_what_was_shown(rules, world):
     """The summary's ranges lead back to just the events of the view's lines, in their order."""
     history = build(world)
-    made = views.shown("x", RUN, history, rules, "", 0, KEY)
+    made = views.derive_from("x", RUN, history, rules, "", 0, KEY)
     event = made.event("r1")
     named = {(stream, version) for stream, text in event.seen.items() for version in versions(text)}
     ids = [

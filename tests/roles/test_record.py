@@ -124,7 +124,7 @@ def team(record: hansard.Record) -> str:
 
 def shown(record: hansard.Record, role: str, run: str, at: object = None) -> list[dict[str, Any]]:
     """What a role is shown, as plain values, with its numbers."""
-    lines = record._portal.run(roles.seen(record.workspace, role, run, at, KEY))
+    lines = record._portal.run(roles.visible_events(record.workspace, role, run, at, KEY))
     assert [number for number, _ in lines] == list(range(1, len(lines) + 1))
     return [json.loads(msgspec.json.encode(line)) for _, line in lines]
 

@@ -355,7 +355,7 @@ def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided):
     rows = place.rows("FROM knew($1)", decision)
     states = record.workspace.states
     first, second = record._portal.run(views.on_record(states, run, "writer"))
-    shown = record._portal.run(views.again(states, first))
+    shown = record._portal.run(views.derive_again(states, first))
     assert {row["event"] for row in rows if row["how"] == "shown"} == {
         line.id for _, line in shown.view.events
     }

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents.board.operations import written
+from hansard.agents.board.operations import find_write
 from hansard.agents.steps import payloads
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace, decided
@@ -188,7 +188,7 @@ async def settle(
     view = await workspace.points.view(run)
     step = await workspace.points.step_name(run, step)
     agent, target = find_step(view, step)
-    wrote = await written(workspace.states, view.stream_of(agent), target)
+    wrote = await find_write(workspace.states, view.stream_of(agent), target)
     if wrote is not None:
         message = (
             f"step {target.number} of {agent!r} is not in doubt: it wrote version "

@@ -205,7 +205,7 @@ def join(data_dir: Path, durability: Durability | None = None, *, timeout_s: flo
                 _raise_recorded(place)
                 continue  # its supervisor has just been stopped
             # It may be ending, as its last user has ended.
-            if waited_for_other or not freed(place, min(deadline, time.monotonic() + LEAVING_S)):
+            if waited_for_other or not is_freed(place, min(deadline, time.monotonic() + LEAVING_S)):
                 raise OtherDurability(place.root, info.durability, durability)
             waited_for_other = True
 
@@ -376,7 +376,7 @@ _IMPORTED = ((__file__, 3), (msgspec.__file__, 1))
 """Modules that the supervisor needs, with the number of folders from each up to its import path."""
 
 
-def freed(place: ServerFiles, deadline: float) -> bool:
+def is_freed(place: ServerFiles, deadline: float) -> bool:
     """Return whether the store is free before the deadline: no server, no supervisor."""
     fd = os.open(place.store_lock, os.O_RDWR | os.O_CLOEXEC)
     try:

@@ -147,7 +147,7 @@ def _have_reloaded(place: ServerFiles, deadline: float) -> None:
     while True:
         credentials = place.read_credentials()
         try:
-            with server_process.asking(
+            with server_process.reloader(
                 credentials.port, credentials.name, credentials.system
             ) as reload:
                 write(place, credentials)

@@ -360,7 +360,7 @@ class _Server:
     def reached(cls, credentials: Credentials, store: Path) -> Generator[_Server]:
         """Connect to the server of a store. Raises OSError."""
         login = credentials.runtime
-        with server_process.entered(credentials.port, credentials.name, login, headers=True) as (
+        with server_process.connect(credentials.port, credentials.name, login, headers=True) as (
             connection,
             _,
         ):

@@ -232,20 +232,20 @@ def probe(port: int, name: str, login: Login) -> str | None:
     The name tells it from another process that took the port.
     """
     try:
-        with entered(port, name, login) as (_, greeting):
+        with connect(port, name, login) as (_, greeting):
             return str(greeting.get("version", "")) if greeting.get("jetstream") is True else None
     except OSError:
         return None
 
 
 @contextlib.contextmanager
-def asking(port: int, name: str, login: Login) -> Generator[Callable[[], None]]:
+def reloader(port: int, name: str, login: Login) -> Generator[Callable[[], None]]:
     """Connect to the server of that name; yield a function that makes it reload its configuration.
 
     The function returns when the server has done so. Connections of users that still exist with the
     same permissions are kept. Raises ConnectionError, TimeoutError.
     """
-    with entered(port, name, login) as (connection, greeting):
+    with connect(port, name, login) as (connection, greeting):
 
         def reload() -> None:
             connection.settimeout(RELOAD_TIMEOUT_S)
@@ -266,7 +266,7 @@ def asking(port: int, name: str, login: Login) -> Generator[Callable[[], None]]:
 
 
 @contextlib.contextmanager
-def entered(
+def connect(
     port: int, name: str, login: Login, *, headers: bool = False
 ) -> Generator[tuple[socket.socket, dict[str, Any]]]:
     """Connect as a user of the server of that name; yield the connection and the server's INFO.

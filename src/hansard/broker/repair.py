@@ -21,7 +21,7 @@ import msgspec
 
 from hansard.broker.files import METADATA, PRIVATE_DIR, ServerFiles, locked
 from hansard.broker.hosting import join_in_thread
-from hansard.broker.lease import ServerError, freed
+from hansard.broker.lease import ServerError, is_freed
 from hansard.bus import marks, subjects
 from hansard.bus.errors import BrokerError, NotFound, NotWritable
 from hansard.bus.jetstream import streams as jetstream_streams
@@ -85,9 +85,9 @@ async def repair(data_dir: Path, workspace: str) -> list[RestoredStream]:
             backup = await asyncio.to_thread(_replace, place, fresh, damaged, workspace)
         except OSError as error:
             raise NotWritable(place.root, error) from error
-        await asyncio.to_thread(freed, fresh, time.monotonic() + ENDED_S)
+        await asyncio.to_thread(is_freed, fresh, time.monotonic() + ENDED_S)
     async with _administrator(place.root) as broker:
-        return [await _restored(broker, name, backup) for name in damaged]
+        return [await _restored_stream(broker, name, backup) for name in damaged]
 
 
 def _names(workspace: str) -> list[str]:
@@ -119,7 +119,7 @@ async def _administrator(data_dir: Path) -> AsyncGenerator[Broker]:
 
 def _await_end(place: ServerFiles) -> None:
     """Wait for the end of a broker without users. Raises InUse."""
-    if not freed(place, time.monotonic() + ENDED_S):
+    if not is_freed(place, time.monotonic() + ENDED_S):
         raise InUse(place.root)
 
 
@@ -159,7 +159,7 @@ def _forget_loss(data_dir: Path, workspace: str, backup: Path) -> None:
             marks.write(data_dir, workspace, msgspec.structs.replace(kept, lost=None))
 
 
-async def _restored(broker: Broker, name: str, backup: Path) -> RestoredStream:
+async def _restored_stream(broker: Broker, name: str, backup: Path) -> RestoredStream:
     """Return the broker's current state of a stream. Raises BrokerError if it still does not offer
     it.
     """

@@ -318,8 +318,8 @@ async def evolve(
     async with reading() as workspace:
         before = after = await store.get(workspace, reference)
         for each in value:
-            after = evolving.evolved(after, evolving.RULES[_rule(each)](after, each))
-        made = await evolving.added(workspace, before, after, value, because=because, by=by)
+            after = evolving.with_text(after, evolving.RULES[_rule(each)](after, each))
+        made = await evolving.add_evolved(workspace, before, after, value, because=because, by=by)
     is_new = made.version != before.version
     words = made.reference if is_new else f"{made.reference} is unchanged"
     added = ArtifactChange(kind=prompts.KIND, name=made.name, version=made.version, is_new=is_new)

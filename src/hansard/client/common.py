@@ -231,7 +231,7 @@ class CommonRecord(Brief, Generic[S_co]):
             if is_coroutine_function(rule):
                 remedy = "give a plain function, or use the async client"
                 raise BadValue("using", "it is a coroutine function", remedy)
-            after = evolving.evolved(after, rule(after, each))
+            after = evolving.with_text(after, rule(after, each))
         work = self._async._evolved(before, after, text, because, by)  # noqa: SLF001 -- of the async client that it waits for
         return self._portal.run(work)
 

@@ -340,7 +340,7 @@ async def _make(
         nkey=access.public_key(made.nkey_seed),
         on_behalf_of=request.on_behalf_of,
         by=request.by,
-        token=tokens.Issued(_token_id(made), made.token),
+        token=tokens.NewToken(_token_id(made), made.token),
     )
     await tell_broker(settings, workspace)
     draft.finish()
@@ -392,7 +392,7 @@ def acting_for(on_behalf_of: tuple[str, ...]) -> str:
 
 
 def _token_id(made: Credentials) -> str:
-    parsed = tokens.parsed(made.token)
+    parsed = tokens.parse(made.token)
     return parsed[0] if parsed is not None else ""
 
 
@@ -403,7 +403,7 @@ def _is_good(workspace: Workspace, found: Credentials, state: PrincipalState) ->
         token is not None
         and token.is_valid(workspace.clock.now())
         and token.issued.role == found.role
-        and tokens.Issued(token.issued.token, found.token).digest == token.issued.digest
+        and tokens.NewToken(token.issued.token, found.token).digest == token.issued.digest
     )
 
 

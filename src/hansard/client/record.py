@@ -245,7 +245,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         if self._lent is not None:
             from hansard.state.recorder import native  # noqa: PLC0415 -- it is loaded already
 
-            native.taken_back(self._lent)
+            native.close_place(self._lent)
         try:
             if self._tables is not None:
                 await self._tables.close()
@@ -265,7 +265,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
             self._lent = native.Place(
                 log, blobs, self.workspace.clock, self._loop or asyncio.get_running_loop()
             )
-        return native.lent(self._lent)
+        return native.environment_of(self._lent)
 
     def application(
         self, cls: Callable[[dict[str, str]], A], *, env: Mapping[str, str] = NOTHING

@@ -203,7 +203,7 @@ async def _on_record(
     if carried is not None:
         for each in stood:
             await carried.shown(parse(each.seen.label) if each is not None else HIGHEST)
-    await views.answered(
+    await views.record_query(
         workspace if carried is None else workspace.through(carried.log),
         role,
         report.digest,

@@ -46,7 +46,7 @@ from hansard.domain.team.task import TaskState, TaskStatus
 from hansard.domain.team.task_rules import Unmet
 from hansard.inspect.payloads import Fetcher
 from hansard.inspect.state import key_head
-from hansard.state.aggregates import saved_in
+from hansard.state.aggregates import commits_of_steps
 
 FORMAT = 2
 """Version of the page's data; its script reads only this one."""
@@ -175,7 +175,7 @@ class Page(msgspec.Struct):
 async def gather(workspace: Workspace, run: str) -> Page:
     """Read a run, including a fork's parents. Raises NotFound, UnknownEvent, Corrupt."""
     history = await workspace.states.history(run)
-    history = sorted([*history, *await saved_in(workspace.log, history)], key=position_of)
+    history = sorted([*history, *await commits_of_steps(workspace.log, history)], key=position_of)
     builder = _Builder(run, workspace.log.workspace)
     for stored in history:
         builder.take(stored)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.access import principals, roles, views
-from hansard.agents.access.views import Derived, OnRecord
+from hansard.agents.access.views import DerivedView, OnRecord
 from hansard.agents.policy import approvals as requests
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.workspace import Workspace
@@ -324,7 +324,7 @@ def _fields(recorded: Recorded) -> tuple[str, ...]:
 class RoleView(Answer):
     """View served to a role, without the first `known` of its events."""
 
-    made: Derived
+    made: DerivedView
     known: int = 0
 
     def lines(self) -> Iterator[dict[str, Any]]:
@@ -356,7 +356,7 @@ class Knew(Answer):
     """
 
     where: Moment
-    made: Derived
+    made: DerivedView
     data: dict[str, Any] | None
     before: list[OnRecord]
 
@@ -408,7 +408,7 @@ def _same(before: Sequence[Line], now: Sequence[Line]) -> int:
     return next((at for at, (one, other) in enumerate(pairs) if one != other), len(before))
 
 
-def _summary(made: Derived) -> dict[str, Any]:
+def _summary(made: DerivedView) -> dict[str, Any]:
     found = made.view
     return {
         "run": found.run,
@@ -420,7 +420,7 @@ def _summary(made: Derived) -> dict[str, Any]:
     }
 
 
-def _lines(made: Derived, known: int = 0) -> Iterator[dict[str, Any]]:
+def _lines(made: DerivedView, known: int = 0) -> Iterator[dict[str, Any]]:
     found = made.view
     yield {"kind": "state", "run": found.run, "role": found.role, **_plain(found.state)}
     for number, line in found.events[known:]:
@@ -442,7 +442,9 @@ async def knew(
     rules, said_by = await views.rules_at(
         workspace.states, where.role, await _rules_end(workspace, rules_at, where.position)
     )
-    made = views.shown(where.role, where.run, where.history, rules, said_by, where.position, key)
+    made = views.derive_from(
+        where.role, where.run, where.history, rules, said_by, where.position, key
+    )
     data = await _state(workspace, where)
     found = await views.on_record(
         workspace.states, where.run, where.role, AtPosition(where.position)

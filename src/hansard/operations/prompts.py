@@ -352,7 +352,7 @@ class Prompts(Noun):
         before = after = await self.prompt(reference)
         for each in statement:
             text = store.rule_of(each, using)(after, each)
-            after = store.evolved(after, await text if inspect.isawaitable(text) else text)
+            after = store.with_text(after, await text if inspect.isawaitable(text) else text)
         return await self._evolved(before, after, statement, because, by)
 
     async def _evolved(

@@ -14,7 +14,7 @@ from hansard.agents import opening
 from hansard.agents.access import roles, views
 from hansard.agents.access.authenticator import Authenticator, Principal
 from hansard.agents.access.carried import AccumulatedLabel
-from hansard.agents.access.views import Derived, View
+from hansard.agents.access.views import DerivedView, View
 from hansard.agents.artifacts import prompts as store
 from hansard.agents.artifacts import versions
 from hansard.agents.artifacts.prompts import Prompt
@@ -456,7 +456,9 @@ class RoleRecord(RecordOperations, Spaces):
             message = f"run {run!r:.80} has already ended with another status: resume it first"
             raise Refused(message) from error
 
-    async def _derived(self, run: str, key: bytes | None = None, role: str = "") -> Derived | None:
+    async def _derived(
+        self, run: str, key: bytes | None = None, role: str = ""
+    ) -> DerivedView | None:
         """Return a run as the role sees it; None if it sees nothing of it, or it does not exist."""
         workspace = self._workspace
         if await workspace.log.last(RunStream(run)) is None:

@@ -102,7 +102,7 @@ async def _since(
     return commits or await log.read(stream, to=to)
 
 
-async def saved_in(log: EventLog, history: Sequence[Stored]) -> list[Stored]:
+async def commits_of_steps(log: EventLog, history: Sequence[Stored]) -> list[Stored]:
     """Return the commits that a run's steps made to aggregates and memory: those outside of runs in
     one transaction with a commit of the run's history. Costs one read each.
     """
@@ -191,7 +191,7 @@ def commits_until(commits: list[Stored], target: str, what: str) -> list[Stored]
     raise NotFound(f"a commit or event {target} of {what}", _REMEDY)
 
 
-def short_of(changes: list[Change]) -> list[Any]:
+def changes_in_short(changes: list[Change]) -> list[Any]:
     """Return the changes in short: each tag with its state, without the time."""
     return [
         [change.event.event, without_time(change.state)]

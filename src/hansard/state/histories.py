@@ -293,7 +293,7 @@ class Histories:
 
     async def at_version(self, stream: AgentStream, version: int) -> AgentState:
         """Return an agent at a version, or its newest if it has fewer."""
-        return folded(await self.segment_of(stream, version), version=version)
+        return fold_segment(await self.segment_of(stream, version), version=version)
 
     async def segment_of(self, stream: AgentStream, version: int) -> Segment:
         """Return the segment of a version, or the newest if there are fewer. It is shared: do not
@@ -306,7 +306,7 @@ class Histories:
         self, stream: AgentStream, position: int, head: int | None = None
     ) -> AgentState:
         """Return an agent at a position of the log; `head`: a known past head of the log."""
-        return folded(await self._segment_at(stream, position, head), position=position)
+        return fold_segment(await self._segment_at(stream, position, head), position=position)
 
     async def in_full_at_position(
         self, stream: AgentStream, position: int, head: int | None = None
@@ -315,7 +315,7 @@ class Histories:
         (`hansard.domain.payload.parts.in_full`).
         """
         segment = await self._segment_at(stream, position, head)
-        state = folded(segment, position=position)
+        state = fold_segment(segment, position=position)
         in_full(state.steps, segment.parted())
         return state
 
@@ -508,13 +508,13 @@ class Histories:
                 if not self._is_whole(segment, number):
                     await self.put(stream, made)
                     return self._keep(stream, number - 1, index, segment)
-                ended = folded(segment)
+                ended = fold_segment(segment)
                 position_end, version_end = segment.ends[-1][:2]
                 if _lies_in(version, position, version_end, position_end):
                     await self.put(stream, made)
                     return self._keep(stream, number - 1, [*index, position_end], segment)
                 if self._snapshots is not None:
-                    made.append((number, made_chunk(segment, ended)))
+                    made.append((number, encode_chunk(segment, ended)))
                 if len(made) >= CHUNKS_SENT:
                     await self.put(stream, made)
                     made = []
@@ -592,7 +592,7 @@ def _chunk(chunks: dict[int, bytes], number: int, state: AgentState) -> Chunk | 
     return chunk if chunk is not None and chunk.base == state.version else None
 
 
-def made_chunk(segment: Segment, ended: AgentState) -> bytes:
+def encode_chunk(segment: Segment, ended: AgentState) -> bytes:
     """Encode the chunk of a whole segment that ends in a state."""
     events = (event for end in segment.ends for event in end[2])
     return make(segment.base, ended, segment.ends[-1][0], events)
@@ -602,14 +602,14 @@ def _version(stored: Stored) -> int:
     return stored.commit.version
 
 
-def ended_by(stored: Stored) -> tuple[int, int, list[Event], Label | None]:
+def end_of(stored: Stored) -> tuple[int, int, list[Event], Label | None]:
     """Return a commit as an entry of a segment's `ends`."""
     commit = stored.commit
     return whole_at(stored), commit.last_version, [*map(revive, commit.events)], commit.label
 
 
 def _ends(stored: Iterable[Stored]) -> list[tuple[int, int, list[Event], Label | None]]:
-    return [ended_by(item) for item in stored]
+    return [end_of(item) for item in stored]
 
 
 def _lies_in(
@@ -621,7 +621,9 @@ def _lies_in(
     return position is not None and position < position_end
 
 
-def folded(segment: Segment, version: int | None = None, position: int | None = None) -> AgentState:
+def fold_segment(
+    segment: Segment, version: int | None = None, position: int | None = None
+) -> AgentState:
     """Fold a segment up to its end, or up to a point in it."""
     state = segment.base.copy()
     for end_position, _, events, label in segment.ends:
@@ -678,7 +680,7 @@ SENDING_MAX = 64
 _log = logger(__name__)
 
 
-class _Written(msgspec.Struct, eq=False):
+class _PendingCommits(msgspec.Struct, eq=False):
     """Commits that a writer has stored in its stream since its newest chunk: `held`, and earlier
     ones folded into a segment; None if that is unknown.
     """
@@ -711,7 +713,7 @@ class ChunkMaker:
     def __init__(self, log: EventLog, histories: Histories) -> None:
         self._log = log
         self._histories = histories
-        self._due: deque[_Written] = deque()
+        self._due: deque[_PendingCommits] = deque()
         self._making: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
@@ -722,7 +724,7 @@ class ChunkMaker:
         """
         if as_read(self._log) is None or self._log.durability not in SYNCED_S:
             return None
-        kept = _Written(stream, deque(maxlen=HELD_MAX))
+        kept = _PendingCommits(stream, deque(maxlen=HELD_MAX))
         loop = asyncio.get_running_loop()
 
         def told(stored: Stored) -> None:
@@ -738,7 +740,7 @@ class ChunkMaker:
 
         return told
 
-    def _put(self, kept: _Written) -> None:
+    def _put(self, kept: _PendingCommits) -> None:
         if self._closed.is_set() or len(self._due) >= DUE_MAX:
             kept.due = False
             kept.held.clear()
@@ -766,7 +768,7 @@ class ChunkMaker:
         finally:
             self._making = None
 
-    async def _make(self, kept: _Written) -> None:
+    async def _make(self, kept: _PendingCommits) -> None:
         """Fold the pending commits, and send each chunk completed by them."""
         sift = as_read(self._log)
         kept.bytes_taken = kept.bytes_told
@@ -786,7 +788,7 @@ class ChunkMaker:
             for stored in commits:
                 if _ends_at(segment) != stored.commit.version - 1:
                     return
-                segment.ends.append(ended_by(stored))
+                segment.ends.append(end_of(stored))
                 segment = self._cut(kept.stream, segment)
                 if slices.over:
                     await slices.pause()
@@ -797,13 +799,13 @@ class ChunkMaker:
         number = segment.base.version // CHUNK_VERSIONS + 1
         if _ends_at(segment) < number * CHUNK_VERSIONS:
             return segment
-        ended = folded(segment)
+        ended = fold_segment(segment)
         if len(self._sending) < SENDING_MAX:
-            data = made_chunk(segment, ended)
+            data = encode_chunk(segment, ended)
             sending = asyncio.get_running_loop().create_task(self._send(stream, number, data))
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
-        return Segment(_less(ended), segment.ends[-1][0], [], None)
+        return Segment(_open_only(ended), segment.ends[-1][0], [], None)
 
     async def _send(self, stream: AgentStream, number: int, data: bytes) -> None:
         await asyncio.sleep(SYNCED_S[self._log.durability])
@@ -829,7 +831,7 @@ def _ends_at(segment: Segment) -> int:
     return segment.ends[-1][1] if segment.ends else segment.base.version
 
 
-def _less(state: AgentState) -> AgentState:
+def _open_only(state: AgentState) -> AgentState:
     """Return a state for making the next chunk: without ended steps, which later chunks do not
     mention. A later event of an ended step raises an error, and the state is then read again.
     """

@@ -39,7 +39,7 @@ _NOTHING = "0" * 64
 """Compared with a secret if there is no token: no text is known to have this digest."""
 
 
-class Issued(msgspec.Struct, frozen=True):
+class NewToken(msgspec.Struct, frozen=True):
     """A new token: its public id, and the text to hand over once, which is never recorded."""
 
     id: str
@@ -57,11 +57,11 @@ class Issued(msgspec.Struct, frozen=True):
         return [("id", self.id)]
 
 
-def new_token() -> Issued:
+def new_token() -> NewToken:
     """Create a token that is not issued yet."""
     token_id = secrets.token_hex(16)
     secret = b32encode(secrets.token_bytes(SECRET_BYTES)).decode().rstrip("=").lower()
-    return Issued(token_id, f"hsd_{token_id}_{secret}")
+    return NewToken(token_id, f"hsd_{token_id}_{secret}")
 
 
 def digest_of(secret: str) -> str:
@@ -74,7 +74,7 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def parsed(token: str) -> tuple[str, str] | None:
+def parse(token: str) -> tuple[str, str] | None:
     """Return a token's id and secret; None for a text that is no token."""
     found = _TOKEN.fullmatch(token)
     return (found["id"], found["secret"]) if found is not None else None
@@ -174,7 +174,7 @@ class Authenticator:
         recorded; an expiry applies by this process's clock.
         """
         state = self._principals.get(name)
-        given = parsed(token)
+        given = parse(token)
         token_id, secret = given if given is not None else ("", "")
         found = state.tokens.get(token_id) if state is not None else None
         proven = matches(secret, found.issued.digest if found is not None else None)

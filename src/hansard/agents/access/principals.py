@@ -11,7 +11,7 @@ import msgspec
 
 from hansard.agents.access import authenticator as tokens
 from hansard.agents.access import roles
-from hansard.agents.access.authenticator import Issued
+from hansard.agents.access.authenticator import NewToken
 from hansard.agents.workspace import Workspace
 from hansard.broker.logins import BrokerUser
 from hansard.bus import subjects
@@ -100,8 +100,8 @@ async def issue(
     nkey: str = "",
     on_behalf_of: tuple[str, ...] = (),
     by: str = OS_USER,
-    token: Issued | None = None,
-) -> Issued:
+    token: NewToken | None = None,
+) -> NewToken:
     """Issue a token of a role to a principal; return its text, which is never recorded.
 
     expires_s: lifetime from now, in seconds; None: until it is revoked. nkey: the public key of its
@@ -196,7 +196,7 @@ async def lower(workspace: Workspace, name: str, to: Label, approver: str, becau
     return before
 
 
-class Ended(msgspec.Struct, frozen=True):
+class RevokedToken(msgspec.Struct, frozen=True):
     """A token that is revoked: whose it is, and whether it was not until now."""
 
     principal: str
@@ -206,7 +206,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 async def revoke_all(
     workspace: Workspace, which: str, *, because: str = "", by: str = OS_USER
-) -> list[Ended]:
+) -> list[RevokedToken]:
     """Revoke a token by its id, or by a principal's name all of its own and all of those who act on
     behalf of it. Each is an event of its own: cut off halfway, the same again ends the others.
 
@@ -225,7 +225,7 @@ async def revoke_all(
         fact = "which has no tokens, and no principal acts for it" if which in found else "or token"
         raise NotFound(f"principal {which!r}, {fact},", "see 'hansard principals'")
     return [
-        Ended(name, token, await revoke(workspace, name, token, because=why, by=by))
+        RevokedToken(name, token, await revoke(workspace, name, token, because=why, by=by))
         for name, token, why in ending
     ]
 

@@ -111,7 +111,7 @@ async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> b
     )
 
 
-async def seen(
+async def visible_events(
     workspace: Workspace, name: str, run: str, at: object = None, key: bytes | None = None
 ) -> list[tuple[int, ShownEvent]]:
     """Return the events of a run at a point that a role may see by its rules at that point,
@@ -124,7 +124,7 @@ async def seen(
     position = await workspace.log.end(await workspace.points.up_to(run, at))
     found = await read(workspace, name, AtPosition(position))
     history = await workspace.states.history(run, AtPosition(position))
-    return list(view(found.rules, happened(run, history), key))
+    return list(view(found.rules, facts_of_run(run, history), key))
 
 
 def refers(stored: Stored) -> bool:
@@ -132,7 +132,7 @@ def refers(stored: Stored) -> bool:
     return any(MARK in bytes(each.data) for each in stored.commit.events)
 
 
-def happened(
+def facts_of_run(
     run: str, history: Sequence[Stored], *, shares: bool | None = None
 ) -> Iterator[UnjudgedEvent]:
     """Yield a run's events from the first, each with the facts for its rules: roster and labels at

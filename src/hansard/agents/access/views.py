@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequen
 
 import msgspec
 
-from hansard.agents.access.roles import happened, refers
+from hansard.agents.access.roles import facts_of_run, refers
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER, Slices
@@ -58,7 +58,7 @@ class View(Brief, msgspec.Struct, frozen=True):
     digest: str
 
 
-class Derived(msgspec.Struct, frozen=True):
+class DerivedView(msgspec.Struct, frozen=True):
     """A view and the fields of its event, except its reader. `position`: position of this log at
     which the read ended; not recorded. `label`: join of the labels of the visible events.
     """
@@ -87,7 +87,7 @@ class Derived(msgspec.Struct, frozen=True):
 
 async def derive(
     states: States, name: str, run: str, at: object = None, key: bytes | None = None
-) -> Derived:
+) -> DerivedView:
     """Derive the part of a run at a point that a role may see by its rules at that point.
 
     key: key of hashed values (`hansard.domain.roles.view`). Raises NotFound, BadName, UnknownEvent,
@@ -104,13 +104,13 @@ async def derive(
             try:
                 next(steps)
             except StopIteration as ended:
-                made: Derived = ended.value
+                made: DerivedView = ended.value
                 return made
             if slices.over:
                 await slices.pause()
 
 
-def shown(
+def derive_from(
     name: str,
     run: str,
     history: Sequence[Stored],
@@ -118,7 +118,7 @@ def shown(
     said_by: str,
     position: int,
     key: bytes | None,
-) -> Derived:
+) -> DerivedView:
     """Return the part of a run's history, from its first commit, that a role with these rules may
     see. `said_by`: id of the event that set the rules.
     """
@@ -127,7 +127,7 @@ def shown(
         try:
             next(steps)
         except StopIteration as ended:
-            made: Derived = ended.value
+            made: DerivedView = ended.value
             return made
 
 
@@ -139,7 +139,7 @@ def _shown(
     said_by: str,
     position: int,
     key: bytes | None,
-) -> Generator[None, None, Derived]:
+) -> Generator[None, None, DerivedView]:
     """Derive as `shown`, in small steps."""
     places: list[tuple[str, int]] = []
     here: list[tuple[tuple[str, int], Label | None]] = [(("", 0), None)]
@@ -150,7 +150,7 @@ def _shown(
         yield
 
     def placed() -> Iterator[UnjudgedEvent]:
-        events = happened(run, history, shares=shares)
+        events = facts_of_run(run, history, shares=shares)
         for place, event in zip(_places(history), events, strict=True):
             here[0] = place, event.facts.label
             yield event
@@ -168,7 +168,7 @@ def _shown(
         yield
     found = View(run, name, lines, folding.state(), serving.served.digest)
     at, shown_label = history[-1].commit.id, join(*labels).stored
-    return Derived(found, position, at, said_by, places, shown_label)
+    return DerivedView(found, position, at, said_by, places, shown_label)
 
 
 def _places(history: Sequence[Stored]) -> Iterator[tuple[str, int]]:
@@ -244,7 +244,7 @@ def _served(stream: StreamId, event: object) -> ViewServed:
     return event
 
 
-async def again(states: States, one: OnRecord, key: bytes | None = None) -> Derived:
+async def derive_again(states: States, one: OnRecord, key: bytes | None = None) -> DerivedView:
     """Derive a served view again from the log; the caller compares the results. Raises NotFound if
     its rules or its run are not in this log.
     """
@@ -257,7 +257,7 @@ async def again(states: States, one: OnRecord, key: bytes | None = None) -> Deri
     ends = [index for index, each in enumerate(history) if each.commit.id == one.event.at]
     if not ends:
         raise Corrupt(f"view {one.id}", f"run {run} has no commit {one.event.at}")
-    return shown(one.event.role, run, history[: ends[0] + 1], rules, said_by, 0, key)
+    return derive_from(one.event.role, run, history[: ends[0] + 1], rules, said_by, 0, key)
 
 
 async def next_version(states: States, stream: KeyStream) -> int:
@@ -277,7 +277,7 @@ async def serve(
     *,
     by: str = OS_USER,
     key: bytes | None = None,
-) -> Derived:
+) -> DerivedView:
     """Serve a role's view of a run to a person, and record that.
 
     Raises as `derive`, and Conflict after 50 lost races.
@@ -288,7 +288,7 @@ async def serve(
     return made
 
 
-async def record(workspace: Workspace, made: Derived, by: str | Actor) -> None:
+async def record(workspace: Workspace, made: DerivedView, by: str | Actor) -> None:
     """Record that a view was served to a person. Raises Conflict after 50 lost races."""
     stream = stream_of(made.view.run, made.view.role)
 
@@ -302,7 +302,7 @@ async def record(workspace: Workspace, made: Derived, by: str | Actor) -> None:
 
 async def follow(
     workspace: Workspace, name: str, run: str, *, by: str = OS_USER, key: bytes | None = None
-) -> AsyncGenerator[Derived, None]:
+) -> AsyncGenerator[DerivedView, None]:
     """Serve a role's view of a run to a person now, and again after each change, until closed; each
     changed view is recorded once. Events appended while a view is derived belong to the next one.
 
@@ -328,7 +328,7 @@ async def follow(
 # Records the SQL queries answered for a role.
 
 
-async def answered(
+async def record_query(
     workspace: Workspace,
     role: str,
     question: str,

@@ -45,7 +45,7 @@ from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import join
 from hansard.domain.steps import Step
 from hansard.domain.values import Plain, Scrub
-from hansard.state.aggregates import History, history, short_of, without_time
+from hansard.state.aggregates import History, changes_in_short, history, without_time
 
 AGGREGATES_MAX = 500
 """Most aggregates of one save: the log takes 1,000 commits at once."""
@@ -54,7 +54,7 @@ SAVE_BYTES_MAX = 6 * 1024 * 1024
 """Most event data of one save over all of its aggregates, in bytes: the log takes 8 MiB at once."""
 
 
-class Unsaved(msgspec.Struct):
+class PendingAggregate(msgspec.Struct):
     """An aggregate to be saved: the version it was changed from, and its new events in recorded
     form.
     """
@@ -77,11 +77,13 @@ class Unsaved(msgspec.Struct):
         return f"{self.made.name} {self.stream.id}"
 
 
-def unsaved(aggregate: Any, scrub: Scrub | None) -> Unsaved:
+def pending_events(aggregate: Any, scrub: Scrub | None) -> PendingAggregate:
     """Return the pending events of an aggregate. Raises BadValue, BadName."""
     made = aggregate_types.declared(type(aggregate))
     pending = list(aggregate.pending_events)
-    found = Unsaved(aggregate, made, stream_of(aggregate.id), aggregate.version - len(pending), [])
+    found = PendingAggregate(
+        aggregate, made, stream_of(aggregate.id), aggregate.version - len(pending), []
+    )
     if len(pending) > MERGE_EVENTS_MAX:
         fact = f"{len(pending):,} events in one save, the limit is {MERGE_EVENTS_MAX:,}"
         raise BadValue(found.what, fact, "save it more often")
@@ -92,7 +94,7 @@ def unsaved(aggregate: Any, scrub: Scrub | None) -> Unsaved:
     return found
 
 
-def check_sizes(saves: Sequence[Unsaved]) -> None:
+def check_sizes(saves: Sequence[PendingAggregate]) -> None:
     """Raise BadValue if a save exceeds what the log takes at once, or has an aggregate twice."""
     if len(saves) > AGGREGATES_MAX:
         fact = f"{len(saves):,} aggregates in one save, the limit is {AGGREGATES_MAX:,}"
@@ -123,7 +125,11 @@ class AggregateWrite(JointWrite):
     is_caused = True
 
     def __init__(
-        self, engine: StepEngine, call: Call, saves: Sequence[Unsaved], known: dict[Any, int]
+        self,
+        engine: StepEngine,
+        call: Call,
+        saves: Sequence[PendingAggregate],
+        known: dict[Any, int],
     ) -> None:
         super().__init__(engine, call)
         self._saves = saves
@@ -158,7 +164,7 @@ class AggregateWrite(JointWrite):
                 self.shown = join(self.shown, theirs.label)
                 raise _conflict(each, theirs)
 
-    def _draft(self, each: Unsaved) -> Draft:
+    def _draft(self, each: PendingAggregate) -> Draft:
         recorded: list[Recorded] = []
         for (tag, _), packed in zip(each.events, each.packed, strict=True):
             event = AggregateChanged(
@@ -176,8 +182,8 @@ class AggregateWrite(JointWrite):
             self._known |= {each.stream: each.version for each in self._saves}
 
 
-def _conflict(each: Unsaved, theirs: History) -> AggregateConflict:
-    text = short_of(theirs.changes)
+def _conflict(each: PendingAggregate, theirs: History) -> AggregateConflict:
+    text = changes_in_short(theirs.changes)
     return AggregateConflict(
         each.made.name,
         each.stream.id,
@@ -214,7 +220,7 @@ class AggregateFlows(JointSteps):
         """Save the pending events of aggregates; return their new versions."""
         self.engine.ledger.demand_open()
         scrub = self.engine.settings.scrub
-        found = [unsaved(each, scrub) for each in aggregates]
+        found = [pending_events(each, scrub) for each in aggregates]
         given = [each for each in found if each.events]
         check_sizes(given)
         if given:
@@ -232,7 +238,7 @@ class AggregateFlows(JointSteps):
                 yield from self._take_over(given, recorded["saved"])
         return [each.aggregate.version for each in found]
 
-    def _save(self, call: Call, saves: Sequence[Unsaved], live: list[bool]) -> Flow[Any]:
+    def _save(self, call: Call, saves: Sequence[PendingAggregate], live: list[bool]) -> Flow[Any]:
         engine = self.engine
 
         def make(_: Scope) -> AggregateWrite:
@@ -243,7 +249,9 @@ class AggregateFlows(JointSteps):
         live.append(True)
         return value
 
-    def _take_over(self, given: Sequence[Unsaved], items: Sequence[dict[str, Any]]) -> Flow[None]:
+    def _take_over(
+        self, given: Sequence[PendingAggregate], items: Sequence[dict[str, Any]]
+    ) -> Flow[None]:
         """Give aggregates the ids and times that were saved before."""
         for each, one in zip(given, items, strict=True):
             kept = one["id"] if isinstance(each.aggregate.id, str) else UUID(one["id"])
@@ -326,7 +334,7 @@ def _at(at: object, version: int | None) -> object:
     return f"@{version}"
 
 
-def _save_record(given: Sequence[Unsaved]) -> list[Any]:
+def _save_record(given: Sequence[PendingAggregate]) -> list[Any]:
     """Return a save as its step records it: the events without their times, and a number in place
     of each random id of a new aggregate, so that the same program requests the same save again.
     """

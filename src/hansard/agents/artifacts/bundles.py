@@ -161,7 +161,7 @@ def verify(path: Path, key: Path | None = None) -> VerifiedBundle:
         BadValue: It is no bundle, was changed, or is not signed by that key.
         ExtraMissing: It is signed, and the extra `experience` is not installed.
     """
-    return _verified(_opened(path, key))
+    return _verified(_read_verified(path, key))
 
 
 def _verified(found: Bundle) -> VerifiedBundle:
@@ -181,7 +181,7 @@ def _verified(found: Bundle) -> VerifiedBundle:
     )
 
 
-def _opened(path: Path, key: Path | None) -> Bundle:
+def _read_verified(path: Path, key: Path | None) -> Bundle:
     """Read and verify a bundle."""
     found = bundles.read(_bytes(path, BUNDLE_BYTES_MAX), str(path))
     target = _public(key) if key is not None else ""
@@ -236,7 +236,7 @@ async def install(
         Refused: The name belongs to an experience that is not from bundles of the same key.
         ExtraMissing: It is signed, and the extra `experience` is not installed.
     """
-    found = _opened(path, key)
+    found = _read_verified(path, key)
     manifest = found.manifest
     name = name or manifest.name
     stated = ExperienceInstalled(

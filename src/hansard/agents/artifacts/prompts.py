@@ -189,11 +189,11 @@ async def add(workspace: Workspace, name: str, draft: Draft, *, by: str | Actor)
 
     Raises BadName, BadValue, Refused (no such parent), Conflict after 50 lost races.
     """
-    event = drafted(draft, workspace.redaction)
+    event = draft_event(draft, workspace.redaction)
     return await versions.change(workspace, PROMPTS, name, event, by=by, begins=True)
 
 
-def drafted(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
+def draft_event(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
     """Return a draft as an event, without secrets and without a number. Raises BadValue."""
     if not isinstance(draft.text, str):
         raise BadValue("text", f"{draft.text!r:.80}", "give a text")
@@ -392,14 +392,14 @@ def rule_of(feedback: str, using: Evolver | None) -> Evolver:
     return RULES[feedback]
 
 
-def evolved(prompt: Prompt, text: object) -> Prompt:
+def with_text(prompt: Prompt, text: object) -> Prompt:
     """Return the prompt with the text of an evolver. Raises BadValue."""
     if not isinstance(text, str) or not text.strip():
         raise BadValue("the evolver's result", f"{text!r:.80}", "give the new text")
     return msgspec.structs.replace(prompt, text=str(text))
 
 
-async def added(
+async def add_evolved(
     workspace: Workspace,
     before: Prompt,
     after: Prompt,

@@ -74,13 +74,13 @@ from hansard.state.replay import States, evolve_board
 SEVERAL = "board.commit"
 """Operation that may write several keys; always one commit together with its step."""
 
-UNTOLD = (StepStatus.REQUESTED, StepStatus.IN_DOUBT, StepStatus.NOT_DONE)
+WITHOUT_OUTCOME = (StepStatus.REQUESTED, StepStatus.IN_DOUBT, StepStatus.NOT_DONE)
 """States of a step without an outcome. A step may have been settled as not done just before it
 wrote.
 """
 
 
-class Written(msgspec.Struct, frozen=True):
+class IntentWrite(msgspec.Struct, frozen=True):
     """A step's write to a key: number of events in its commit, and the key's state after it."""
 
     key: str
@@ -88,7 +88,7 @@ class Written(msgspec.Struct, frozen=True):
     state: BoardState
 
 
-async def written(states: States, stream: AgentStream, step: Step) -> Written | None:
+async def find_write(states: States, stream: AgentStream, step: Step) -> IntentWrite | None:
     """Return the write that an intent without an outcome made in a commit of its own, by the
     current log.
 
@@ -96,7 +96,7 @@ async def written(states: States, stream: AgentStream, step: Step) -> Written | 
     every session except the one that holds the intent. Costs a read of the key's history.
     """
     writes = step.kind == "board" and step.has_effect and step.tool != SEVERAL
-    if not writes or step.status not in UNTOLD:
+    if not writes or step.status not in WITHOUT_OUTCOME:
         return None
     position = await states.position_of(stream, step.version)
     if position is None:
@@ -108,7 +108,7 @@ async def written(states: States, stream: AgentStream, step: Step) -> Written | 
     for stored in await states.commits(KeyStream(stream.run, key)):
         evolve_board(state, stored)
         if stored.commit.causation == cause:
-            return Written(key, len(stored.commit.events), state)
+            return IntentWrite(key, len(stored.commit.events), state)
     return None
 
 
@@ -138,7 +138,7 @@ the session.
 """
 
 
-class Ask(msgspec.Struct):
+class KeyWrite(msgspec.Struct):
     """One requested write to one key."""
 
     key: str
@@ -158,7 +158,7 @@ class BoardWrite(JointWrite):
     def __init__(
         self,
         engine: StepEngine,
-        asks: Sequence[Ask],
+        asks: Sequence[KeyWrite],
         call: Call,
         scope: Scope,
         resolve: Resolve | None,
@@ -261,8 +261,8 @@ class BoardWrite(JointWrite):
         return drafts
 
     async def _completed_by(self, drafts: dict[str, _Draft]) -> StepCompleted:
-        items = [told_write(key, len(draft.events), draft.state) for key, draft in drafts.items()]
-        self.shown = join(*(told_label(draft.state) for draft in drafts.values()))
+        items = [write_record(key, len(draft.events), draft.state) for key, draft in drafts.items()]
+        self.shown = join(*(record_label(draft.state) for draft in drafts.values()))
         single = self._call.spec.name != SEVERAL
         result: dict[str, Plain] = items[0] if single else {"keys": items}
         if self._resolved:
@@ -307,7 +307,7 @@ class BoardWrite(JointWrite):
             for blob in packed.blobs:
                 await self._blobs.put(blob)
             put = msgspec.structs.replace(put, value=packed.raw)
-        self._asks = [Ask(key, put)]
+        self._asks = [KeyWrite(key, put)]
 
     async def _chosen(self, put: ValuePut, state: BoardState) -> Plain:
         mine = await self._fetched(msgspec.json.decode(put.value))
@@ -345,12 +345,12 @@ def _check_sizes(drafts: Mapping[str, _Draft]) -> None:
         raise BadValue("transaction", fact, "use several transactions")
 
 
-def told_write(key: str, changed: int, state: BoardState) -> dict[str, Plain]:
+def write_record(key: str, changed: int, state: BoardState) -> dict[str, Plain]:
     """Return a key's part of a write's outcome: the number of events and the new state."""
-    return {"key": key, "changed": changed, **told_state(state)}
+    return {"key": key, "changed": changed, **state_record(state)}
 
 
-def told_state(state: BoardState) -> dict[str, Plain]:
+def state_record(state: BoardState) -> dict[str, Plain]:
     """Return a key's state for a write's outcome: the version, and its content if short."""
     fields: dict[str, Plain] = {"version": state.changed if state.kind is not None else 0}
     match state.kind:
@@ -365,12 +365,12 @@ def told_state(state: BoardState) -> dict[str, Plain]:
     return fields
 
 
-def told_label(state: BoardState) -> Label | None:
+def record_label(state: BoardState) -> Label | None:
     """Return the label of a key's part of a write's outcome: none if that is its version alone."""
     return state.label if state.kind not in (None, KeyKind.VALUE, KeyKind.UNION) else None
 
 
-def labels_given(key: object, labels: object) -> dict[str, Any]:
+def check_labels(key: object, labels: object) -> dict[str, Any]:
     """Return a put's labels as a dict; their texts are checked when recorded. Raises BadValue."""
     if isinstance(labels, Mapping):
         return dict(labels)
@@ -532,10 +532,10 @@ class BoardFlows(JointSteps):
     ) -> Flow[int]:
         """Put a value; the key's new version."""
         settled = check_resolve(resolve)
-        given = labels_given(key, labels)
+        given = check_labels(key, labels)
         call = self.begin("put", key_name(key), value, expected, given, ttl, settled)
         blobs, command = self.put_event(call.plain, self.expected(key, expected))
-        recorded = yield from self.write(call, [Ask(key, command)], blobs, resolve)
+        recorded = yield from self.write(call, [KeyWrite(key, command)], blobs, resolve)
         version: int = recorded["version"]
         return version
 
@@ -564,7 +564,7 @@ class BoardFlows(JointSteps):
         """
         call = self.begin(name, key_name(key), *given)
         blobs, command = self.change_event(name, call.plain)
-        recorded = yield from self.write(call, [Ask(key, command)], blobs)
+        recorded = yield from self.write(call, [KeyWrite(key, command)], blobs)
         return recorded.get("value", recorded.get("count"))
 
     def change_event(self, name: str, plain: Mapping[str, Any]) -> tuple[list[bytes], BoardEvent]:
@@ -593,7 +593,7 @@ class BoardFlows(JointSteps):
         """Remove a key; whether it was there."""
         call = self.begin("remove", key_name(key), expected)
         command = KeyRemoved(role=self.engine.stream.role, expected=self.expected(key, expected))
-        recorded = yield from self.write(call, [Ask(key, command)], [])
+        recorded = yield from self.write(call, [KeyWrite(key, command)], [])
         return bool(recorded["changed"])
 
     def expected(self, key: str, expected: int | str | None) -> int | None:
@@ -609,7 +609,11 @@ class BoardFlows(JointSteps):
         return expected
 
     def write(
-        self, call: Call, asks: Sequence[Ask], blobs: list[bytes], resolve: Resolve | None = None
+        self,
+        call: Call,
+        asks: Sequence[KeyWrite],
+        blobs: list[bytes],
+        resolve: Resolve | None = None,
     ) -> Flow[dict[str, Any]]:
         """Make a write, or return its recorded result."""
         changes = dict.fromkeys(ask.key for ask in asks if not isinstance(ask.wanted, KeyChecked))
@@ -624,7 +628,7 @@ class BoardFlows(JointSteps):
         return found
 
     def _write(
-        self, call: Call, asks: Sequence[Ask], blobs: list[bytes], resolve: Resolve | None
+        self, call: Call, asks: Sequence[KeyWrite], blobs: list[bytes], resolve: Resolve | None
     ) -> Flow[Any]:
         engine = self.engine
         streams = [self._stream(ask.key) for ask in asks]
@@ -640,15 +644,15 @@ class BoardFlows(JointSteps):
         session only reads. No other writer is possible, since this session has the epoch.
         """
         engine = self.engine
-        found: Written | None = yield Io(
-            functools.partial(written, engine.boards.states, engine.stream, step)
+        found: IntentWrite | None = yield Io(
+            functools.partial(find_write, engine.boards.states, engine.stream, step)
         )
         if found is None:
             return step
-        text: Plain = told_write(found.key, found.changed, found.state)
+        text: Plain = write_record(found.key, found.changed, found.state)
         packed = payloads.pack(text, "result")
         event = StepCompleted(step=step.number, result=packed.raw, digest=digest(canonical(text)))
-        engine.ledger.shown(told_label(found.state))
+        engine.ledger.shown(record_label(found.state))
         if engine.settings.mode.reads_only:
             return engine.ledger.derive(event)
         yield from engine.outcomes.put(packed.blobs)

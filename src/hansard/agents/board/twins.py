@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from hansard.agents.board.operations import (
-    Ask,
     BoardEntry,
     BoardFlows,
     Expected,
+    KeyWrite,
     Resolve,
-    labels_given,
+    check_labels,
 )
 from hansard.agents.flow import AsyncDrive, Drive, Flow, Io, done, in_place, sync
 from hansard.agents.steps.recorder import UNTOUCHED
@@ -64,7 +64,7 @@ class TransactionFlows:
         self._engine = board.engine
         self._reads: dict[str, int] = {}
         self._states: dict[str, BoardState] = {}
-        self._asks: list[Ask] = []
+        self._asks: list[KeyWrite] = []
         self._keys: set[str] = set()
         self._operations: list[dict[str, Any]] = []
         self._blobs: list[bytes] = []
@@ -119,7 +119,7 @@ class TransactionFlows:
         ttl: float | None,
     ) -> None:
         """Put a value at the end of the transaction. Raises BadValue, Refused."""
-        own_labels = labels_given(key, labels)
+        own_labels = check_labels(key, labels)
         given = {"value": value, "expected": expected, "labels": own_labels, "ttl": ttl}
         plain = self._plain(key, given)
         blobs, command = self._board.put_event(plain, self._expected(key, expected))
@@ -146,22 +146,24 @@ class TransactionFlows:
         call = self._board.begin("commit", reads, self._operations)
         yield from self._board.write(call, self._checked(), self._blobs)
 
-    def _checked(self) -> list[Ask]:
+    def _checked(self) -> list[KeyWrite]:
         """Return the writes and the checks of all reads: the first write to a key checks its
         version if it is a put; every other key gets a separate check event.
         """
         unchecked = dict(self._reads)
-        asks: list[Ask] = []
+        asks: list[KeyWrite] = []
         for ask in self._asks:
             first = all(ask.key != other.key for other in asks)
             if first and ask.key in unchecked and isinstance(ask.wanted, ValuePut):
                 version = unchecked.pop(ask.key)
                 put = msgspec.structs.replace(ask.wanted, expected=version)
-                asks.append(Ask(ask.key, put))
+                asks.append(KeyWrite(ask.key, put))
             else:
                 asks.append(ask)
         role = self._engine.stream.role
-        checks = [Ask(key, KeyChecked(role=role, expected=unchecked[key])) for key in unchecked]
+        checks = [
+            KeyWrite(key, KeyChecked(role=role, expected=unchecked[key])) for key in unchecked
+        ]
         return [*checks, *asks]
 
     def roll_back(self, because: str = "") -> Flow[None]:
@@ -223,7 +225,7 @@ class TransactionFlows:
         state = self._states.get(key)
         if state is not None:
             self._states[key] = fold(state, decide(key, state, _unbound(command), 0))
-        self._asks.append(Ask(key, command))
+        self._asks.append(KeyWrite(key, command))
         self._operations.append({"operation": name, "key": key, **given})
         self._blobs += blobs
 

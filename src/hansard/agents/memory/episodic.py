@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.access.views import Derived, shown
+from hansard.agents.access.views import DerivedView, derive_from
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
 from hansard.domain.errors import BadValue
@@ -41,13 +41,13 @@ def run_of(path: str) -> tuple[str, str] | None:
             return None
 
 
-async def derive(states: States, role: str, rules: RoleDefined | None, run: str) -> Derived:
+async def derive(states: States, role: str, rules: RoleDefined | None, run: str) -> DerivedView:
     """Derive the part of a run that a role may see now. Raises NotFound if there is no such run or
     the role may see nothing of it, and BadValue if a mask of the role hashes.
     """
     position = await states.log.end(None)
     history = await states.history(run, AtPosition(position))
-    found = shown(role, run, history, rules, "", position, None)
+    found = derive_from(role, run, history, rules, "", position, None)
     if not found.view.events:
         raise NotFound(f"run {run}", "see 'hansard runs'")
     return found

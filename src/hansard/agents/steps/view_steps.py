@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from hansard.agents.access import views
-from hansard.agents.access.views import Derived, OnRecord, View
+from hansard.agents.access.views import DerivedView, OnRecord, View
 from hansard.agents.errors import ViewDiffers
 from hansard.agents.flow import Flow, Io
 from hansard.agents.steps.atomic import Draft, JointSteps, JointWrite, Outcome
@@ -45,18 +45,18 @@ class ViewFlows(JointSteps):
         point = at.isoformat() if isinstance(at, datetime) else at
         call = engine.begin(SPEC, (point,), {})
         call.needs = ()
-        made: list[Derived] = []
+        made: list[DerivedView] = []
         recorded = yield from self.ask(call, functools.partial(self._serve, key=key, made=made))
         if made:
             return made[0].view
         return (yield from self._again(call, recorded, key))
 
-    def _serve(self, call: Call, key: bytes | None, made: list[Derived]) -> Flow[Any]:
+    def _serve(self, call: Call, key: bytes | None, made: list[DerivedView]) -> Flow[Any]:
         engine = self.engine
         began_s = time.perf_counter()
         run, role, at = engine.stream.run, engine.stream.role, call.arguments["at"]
         derive = functools.partial(views.derive, engine.boards.states, role, run, at, key)
-        derived: Derived = yield Io(derive)
+        derived: DerivedView = yield Io(derive)
         event = derived.event(engine.stream.agent)
         engine.ledger.shown(derived.label)
 
@@ -77,7 +77,9 @@ class ViewFlows(JointSteps):
             one = self._known.get(plain["served"])
         if one is None:
             raise Corrupt(f"stream {self._stream}", f"it has no event {plain['served']}")
-        made: Derived = yield Io(functools.partial(views.again, engine.boards.states, one, key))
+        made: DerivedView = yield Io(
+            functools.partial(views.derive_again, engine.boards.states, one, key)
+        )
         now = (len(made.view.events), made.view.digest)
         recorded = (plain["events"], plain["digest"])
         if now != recorded:

@@ -106,7 +106,7 @@ class Heartbeat:
 INTERRUPTED = "interrupted"
 
 
-class Claimed:
+class ClaimBlock:
     """The flows of one `claimed()` block."""
 
     def __init__(self, flows: TeamFlows) -> None:
@@ -190,9 +190,9 @@ SPEC = operation("team.wait_for", "key", "task", "position", "timeout", kind="te
 class WaitFlows(TeamFlows):
     """A session's tasks, claims for a block, and waits."""
 
-    def claimed(self) -> Claimed:
+    def claimed(self) -> ClaimBlock:
         """Return a block that will claim a task."""
-        return Claimed(self)
+        return ClaimBlock(self)
 
     def wait_for(
         self, key: str | None, task: str | None, position: int | None, timeout: float | None
@@ -209,7 +209,7 @@ class WaitFlows(TeamFlows):
 
         def wait() -> Flow[str]:
             left = None if until is None else max(0.0, until - time.monotonic())
-            watch = Watched(self.engine, self.store, key, task, position)
+            watch = Condition(self.engine, self.store, key, task, position)
             look = functools.partial(watch.until, left)
             found: str = yield Watch(functools.partial(self.engine.ledger.watch, look))
             return found
@@ -234,7 +234,7 @@ def _check(key: object, task: object, position: object) -> None:
         raise BadValue("wait_for(position)", f"{position!r:.80}", "give a position of the log")
 
 
-class Watched:
+class Condition:
     """One awaited condition. Runs on the bus's loop."""
 
     def __init__(

@@ -1,8 +1,8 @@
 """The eventsourcing library's recorders over a workspace's own log.
 
-An application created with the environment of an open record (`lent`) reads and writes the same
-streams as `session.save` and `session.get`: the same commits, names, tags and values. The library's
-topics exist only in this process.
+An application created with the environment of an open record (`environment_of`) reads and writes
+the same streams as `session.save` and `session.get`: the same commits, names, tags and values. The
+library's topics exist only in this process.
 
 Events of classes that are not declared (`hansard.aggregate_type`) are refused, unless the
 environment has UNDECLARED=store: then they are stored as the library encodes them, with their
@@ -181,7 +181,7 @@ class Place(msgspec.Struct):
 _lent: dict[str, Place] = {}
 
 
-def lent(place: Place) -> dict[str, str]:
+def environment_of(place: Place) -> dict[str, str]:
     """Return the environment with which the library's applications use an open record."""
     token = next((each for each, known in _lent.items() if known is place), None)
     if token is None:
@@ -190,7 +190,7 @@ def lent(place: Place) -> dict[str, str]:
     return {"PERSISTENCE_MODULE": f"{__name__}:{NativeFactory.__name__}", TOKEN: token}
 
 
-def taken_back(place: Place) -> None:
+def close_place(place: Place) -> None:
     """Mark the record as closed: recorders made with its environment raise InterfaceError."""
     place.closed = True
     for token in [each for each, known in _lent.items() if known is place]:
