@@ -99,3 +99,11 @@ def test_commands_say_which_record_they_found(home, runs, below, tmp_path, monke
     assert told.code == 0
     assert len(told.lines) >= 5
     assert f"the record in {tmp_path / 'project' / '.hansard'}" in told.err
+
+
+def test_commands_say_that_they_do_not_use_credentials(home, runs, below, monkeypatch, capsys):
+    """A role's credentials in the environment limit no command: one line says so."""
+    monkeypatch.setenv("HANSARD_CREDENTIALS", "ada.json")
+    result = ran(capsys, monkeypatch, ["--data-dir", home, "-w", WORKSPACE, "runs", "--json"])
+    assert result.code == 0
+    assert "HANSARD_CREDENTIALS (ada.json) is not used by commands" in result.err

@@ -21,6 +21,11 @@ POINTS_MIN = 800
 NOT_AWAITED = "ignore:coroutine .* was never awaited"
 """Python warns of a coroutine that was interrupted before it began."""
 
+IN_A_CALLBACK = (
+    "ignore:Exception ignored in. <function Weak:pytest.PytestUnraisableExceptionWarning"
+)
+"""Python drops an error that a signal handler raises in the callback of a weak reference."""
+
 Work = Callable[[hansard.Session], None]
 
 
@@ -121,7 +126,7 @@ def each_point(record: hansard.Record, name: str, begin: int, stride: int) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(NOT_AWAITED)
+@pytest.mark.filterwarnings(NOT_AWAITED, IN_A_CALLBACK)
 @pytest.mark.parametrize("name", list(WORK))
 def test_an_interruption_at_some_points(record: hansard.Record, name: str) -> None:
     """After an exception at one of some points the session goes on, equal to its record."""
@@ -129,7 +134,7 @@ def test_an_interruption_at_some_points(record: hansard.Record, name: str) -> No
 
 
 @pytest.mark.thorough(quick="test_an_interruption_at_some_points")
-@pytest.mark.filterwarnings(NOT_AWAITED)
+@pytest.mark.filterwarnings(NOT_AWAITED, IN_A_CALLBACK)
 @pytest.mark.parametrize("name", list(WORK))
 def test_an_interruption_at_every_point(record: hansard.Record, name: str) -> None:
     """After an exception at any point the session goes on, equal to its record."""

@@ -99,6 +99,8 @@ def settings() -> Settings:
     """
     found = configuration.load(**GlobalOptions.values)
     _tell_found(data_dir_of(found))
+    if found.credentials:
+        _warn_of_credentials(found.credentials)
     return readable(found, output.hint)
 
 
@@ -108,6 +110,15 @@ def connecting() -> dict[str, Any]:
     if "nats_url" in given:
         given["nats"] = given.pop("nats_url")
     return given
+
+
+@functools.cache
+def _warn_of_credentials(file: str) -> None:
+    """Print that commands do not use a restricted agent's credentials."""
+    output.hint(
+        f"HANSARD_CREDENTIALS ({file}) is not used by commands: this one has full rights to the "
+        "record; what the agent's role may see, hansard.connect() in a program shows"
+    )
 
 
 @functools.cache
