@@ -234,7 +234,7 @@ async def list_(json: Json = False) -> None:
     """List saved action caches, and heals not yet reviewed."""
     async with answering() as reader:
         found = actions.caches(reader)
-    shown.show(found, _listed, json=json)
+    shown.show(found, _render_caches, json=json)
 
 
 @app.command()
@@ -243,7 +243,7 @@ async def log(name: Name, json: Json = False) -> None:
     """List versions of a saved action cache: who, when and why."""
     async with answering() as reader:
         found = actions.log(reader, name)
-    shown.show(found, _logged, json=json)
+    shown.show(found, _render_versions, json=json)
 
 
 @app.command()
@@ -348,13 +348,13 @@ def _variable(name: str) -> str:
     return value
 
 
-def _listed(found: KeptCaches) -> Iterator[Part]:
+def _render_caches(found: KeptCaches) -> Iterator[Part]:
     if found.caches:
         yield shown.listing(LIST, found.caches)
     yield f"{counted(len(found.caches), 'action cache')}, as of position {found.position}"
 
 
-def _logged(found: ActionsLog) -> Iterator[Part]:
+def _render_versions(found: ActionsLog) -> Iterator[Part]:
     yield shown.listing(LOG, found.versions)
     yield f"{counted(len(found.versions), 'version')}, as of position {found.position}"
 

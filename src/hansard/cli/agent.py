@@ -58,14 +58,14 @@ def run(
     import_extra("deepagents", "'hansard agent run'", "deepagents", "agent")
     rule_file = rule_files.load(rules) if rules is not None else None
 
-    with connect(**connecting()) as record, watching_questions(_waiting):
+    with connect(**connecting()) as record, watching_questions(_print_pending):
         found = run_folder(
             record, folder, prompt, run=which, model=model, rules=rule_file, by=by, asks=not yolo
         )
     output.show(found, _render_agent, json=json)
 
 
-def _waiting(found: Approval) -> None:
+def _print_pending(found: Approval) -> None:
     """Print a run's pending approval on stderr."""
     if found.given is ApprovalStatus.PENDING:
         call = f"{found.asked.tool} of {found.asked.agent} (approval {found.id})"

@@ -62,13 +62,13 @@ def approvals(
 ) -> None:
     """List calls that wait for approval, in all runs; grant or deny them."""
     if context.invoked_subcommand is None:
-        do(lambda: _listing(every=every, json=json), json=json)
+        do(lambda: _list_approvals(every=every, json=json), json=json)
 
 
-async def _listing(*, every: bool, json: bool) -> None:
+async def _list_approvals(*, every: bool, json: bool) -> None:
     async with reading() as workspace:
         found = await list_approvals(workspace, every=every)
-    output.show(found, _people, json=json)
+    output.show(found, _render, json=json)
 
 
 @app.command()
@@ -101,7 +101,7 @@ async def _answer(approval: str, because: str, by: str, *, granted: bool, json: 
     output.show(value, f"approval {value.approval} is {value.standing.value}: {what}", json=json)
 
 
-def _people(found: Approvals) -> list[Part]:
+def _render(found: Approvals) -> list[Part]:
     if not found.questions:
         more = "; 'hansard approvals --all' lists answered ones" if found.all else ""
         return [f"no call waits for approval{more}"]

@@ -65,7 +65,7 @@ async def audit(
     async with answering() as reader:
         found_in = find_run_in(reader, run) if run is not None else None
         made = reads.audit(reader, found_in, flip, only)
-    output.show(made, partial(_findings, most=None if every else SHOWN_MAX), json=json)
+    output.show(made, partial(_render_findings, most=None if every else SHOWN_MAX), json=json)
     return 1 if made.found else 0
 
 
@@ -78,11 +78,11 @@ async def trail(run: Run, json: Json = False) -> None:
     output.show(made, _events, json=json)
 
 
-def _findings(made: Audit, most: int | None) -> Iterator[Part]:
+def _render_findings(made: Audit, most: int | None) -> Iterator[Part]:
     for group in made.groups():
         yield from _group(group, made.summary.run, most)
         yield ""
-    yield from _silent(made.summary.looked)
+    yield from _render_checks(made.summary.looked)
     yield made.conclusion()
 
 
@@ -104,7 +104,7 @@ def _group(group: Group, run: str | None, most: int | None) -> Iterator[Part]:
             yield plain_text(f"      next: {row['next']}")
 
 
-def _silent(looked: list[CheckedTopic]) -> Iterator[Part]:
+def _render_checks(looked: list[CheckedTopic]) -> Iterator[Part]:
     """Yield the checks without a finding, and the checks that were not made, with the reason."""
     silent = [each for each in looked if each.why_not is None and not each.findings]
     if silent:

@@ -161,13 +161,13 @@ async def repair(json: Json = False) -> int:
     except Corrupt as error:
         lost = error
     if lost is None or restored:
-        output.show(restored, lambda found: _restored(found, given.workspace), json=json)
+        output.show(restored, lambda found: _render_repair(found, given.workspace), json=json)
     if lost is not None:
         output.hint(f"messages are lost, which 'hansard repair' cannot restore: {lost}")
     return 1 if lost is not None and not restored else 0
 
 
-def _restored(restored: list[RestoredStream], workspace: str) -> Iterator[Part]:
+def _render_repair(restored: list[RestoredStream], workspace: str) -> Iterator[Part]:
     if not restored:
         yield f"nothing to repair: the broker offers every stream of workspace {workspace!r}"
         return
@@ -199,7 +199,7 @@ async def rebuild(
         with output.positions() as progress:
             made = await rebuilt(raw, place, progress)
     found = Rebuild(made, time.monotonic() - began_s)
-    output.show(found, lambda found: _rebuilt(found, place), json=json)
+    output.show(found, lambda found: _render_rebuild(found, place), json=json)
     return 1 if made.differing else 0
 
 
@@ -212,7 +212,7 @@ REBUILT = (
 )
 
 
-def _rebuilt(found: Rebuild, place: TableFiles) -> Iterator[Part]:
+def _render_rebuild(found: Rebuild, place: TableFiles) -> Iterator[Part]:
     made = found.made
     yield output.listing(REBUILT, found.tables)
     yield ""

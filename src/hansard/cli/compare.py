@@ -132,10 +132,10 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         labels: Labels = ()
         if form == "html":
             labels = await asyncio.to_thread(task_labels, answers, experiment)
-    _show.show(found, lambda found: _people(found.report, target, form, output, labels), json=json)
+    _show.show(found, lambda found: _render(found.report, target, form, output, labels), json=json)
 
 
-def _people(
+def _render(
     made: Report, show: Collection[str], form: str, output: Path | None, labels: Labels
 ) -> Iterator[Part]:
     if form == "table" and output is None:

@@ -168,7 +168,7 @@ async def show(
         write_folder(found.experience, output)
     async with answering() as reader:
         changes = inspected.log(reader, which)
-    shown.show(inspected.shown(found, changes), _shown, json=json)
+    shown.show(inspected.shown(found, changes), _render_version, json=json)
 
 
 @app.command()
@@ -191,7 +191,7 @@ async def diff(
                 items.append((await kept.at(workspace, name, point)).content)
         else:
             items.append(content_of(read_folder(Path(each))))
-    shown.show(inspected.difference(items[0], items[1], (before, after)), _differs, json=json)
+    shown.show(inspected.difference(items[0], items[1], (before, after)), _render_diff, json=json)
 
 
 @app.command("list")
@@ -200,7 +200,7 @@ async def list_(json: Json = False) -> None:
     """List experiences: permitted use, and how replays ended."""
     async with answering() as reader:
         found = inspected.experiences(reader)
-    shown.show(found, _listed, json=json)
+    shown.show(found, _render_list, json=json)
 
 
 @app.command()
@@ -227,7 +227,7 @@ async def find(
     async with answering() as reader:
         with contextlib.closing(inspected.ExperienceIndex(FileWords())) as index:
             found = inspected.find(reader, query, index)
-    shown.show(found, _found, json=json)
+    shown.show(found, _render_hits, json=json)
 
 
 @app.command()
@@ -311,7 +311,7 @@ async def publish(
             because=because,
             by=by,
         )
-    shown.show(report, _published, json=json)
+    shown.show(report, _render_publication, json=json)
 
 
 @app.command()
@@ -322,7 +322,7 @@ def verify(file: Bundle, key: PublicKey = None, json: Json = False) -> None:
     """
     from hansard.agents.artifacts.bundles import verify as verified
 
-    shown.show(verified(file, key), _verified, json=json)
+    shown.show(verified(file, key), _render_bundle, json=json)
 
 
 @app.command()
@@ -343,7 +343,7 @@ async def install(
 
     async with beginning() as workspace:
         report = await installed(workspace, file, name=name, key=key, because=because, by=by)
-    shown.show(report, _installed, json=json)
+    shown.show(report, _render_installation, json=json)
 
 
 @app.command()
@@ -371,7 +371,7 @@ async def run(
         report = await session.run_experience(
             experience, pairs(param, "--param"), task=task, once=allowed
         )
-    shown.show(report, _done, json=json)
+    shown.show(report, _render_replay, json=json)
     return 0 if report.success else 1
 
 
@@ -407,14 +407,14 @@ def _render_experience(experience: Experience) -> Iterator[Part]:
         yield f"dropped   {counted(experience.dropped, 'sentence')} that rested on no step"
 
 
-def _shown(report: ShownExperience) -> Iterator[Part]:
+def _render_version(report: ShownExperience) -> Iterator[Part]:
     yield from _render_experience(report.experience)
     label = f", {report.label}" if report.label else ""
     yield f"it is {report.standing.value}{label}: {report.digest}"
     yield shown.listing(LOG, report.changes)
 
 
-def _listed(found: KeptExperiences) -> Iterator[Part]:
+def _render_list(found: KeptExperiences) -> Iterator[Part]:
     if found.experiences:
         yield shown.listing(LIST, found.experiences)
     else:
@@ -425,7 +425,7 @@ def _share(share: float | None) -> str:
     return "" if share is None else f"{share:.0%}"
 
 
-def _found(found: ExperienceHits) -> Iterator[Part]:
+def _render_hits(found: ExperienceHits) -> Iterator[Part]:
     for each in found.hits:
         yield f"{each.experience}, version {each.version} ({each.standing.value}): {each.task}"
         yield f"  {'; '.join(each.why)}"
@@ -439,14 +439,14 @@ def _found(found: ExperienceHits) -> Iterator[Part]:
         yield shown.Hint("there are more: --limit")
 
 
-def _differs(found: ExperienceDiff) -> Iterator[Part]:
+def _render_diff(found: ExperienceDiff) -> Iterator[Part]:
     for each in found.files:
         yield each.diff.rstrip("\n")
     if not found.files:
         yield "they are equal"
 
 
-def _verified(report: VerifiedBundle) -> Iterator[Part]:
+def _render_bundle(report: VerifiedBundle) -> Iterator[Part]:
     yield f"{report.name}, version {report.version}: {report.description}"
     yield f"wording   {report.task}"
     yield f"guarded   by {counted(report.checks, 'check')}"
@@ -456,15 +456,15 @@ def _verified(report: VerifiedBundle) -> Iterator[Part]:
     yield "the bundle is complete; only a review can tell whether it does what it describes"
 
 
-def _published(state: PublishedBundle) -> Iterator[Part]:
-    yield from _verified(state.bundle)
+def _render_publication(state: PublishedBundle) -> Iterator[Part]:
+    yield from _render_bundle(state.bundle)
     yield f"wrote {state.file}"
     for each in state.constants:
         yield f"in each doing {each!r:.80} is filled in, and travels"
 
 
-def _installed(report: InstalledBundle) -> Iterator[Part]:
-    yield from _verified(report.bundle)
+def _render_installation(report: InstalledBundle) -> Iterator[Part]:
+    yield from _render_bundle(report.bundle)
     least = report.bundle.digest[:DIGEST_CHARACTERS_MIN]
     yield (
         f"{report.name} is at version {report.version}, untrusted: look at it (`hansard experience "
@@ -472,7 +472,7 @@ def _installed(report: InstalledBundle) -> Iterator[Part]:
     )
 
 
-def _done(report: Experienced) -> Iterator[Part]:
+def _render_replay(report: Experienced) -> Iterator[Part]:
     yield shown.listing(COLUMNS, report.actions)
     yield (
         f"completed as demonstrated, at level {report.level}, in {report.seconds:.2f} s; no model "

@@ -144,10 +144,10 @@ async def list_(json: Json = False) -> None:
     """List experiments, registered or named by runs."""
     async with answering() as reader:
         found = list_experiments(reader)
-    output.show(found, _listed, json=json)
+    output.show(found, _render_list, json=json)
 
 
-def _listed(found: list[Listed]) -> list[Part]:
+def _render_list(found: list[Listed]) -> list[Part]:
     return [output.listing(LIST, found) if found else "no experiment yet"]
 
 
@@ -157,10 +157,10 @@ async def show(name: Name, json: Json = False) -> None:
     """Show a plan, whether it predates the data, and runs by arm."""
     async with answering() as reader:
         found = experiment(reader, name)
-    output.show(found, _people, json=json)
+    output.show(found, _render, json=json)
 
 
-def _people(found: Experiment) -> Iterator[Part]:
+def _render(found: Experiment) -> Iterator[Part]:
     plan = found.plan
     rows: list[tuple[str, object]] = [
         ("experiment", plan.experiment),
@@ -170,13 +170,13 @@ def _people(found: Experiment) -> Iterator[Part]:
     if plan.registered and plan.registered_at is not None:
         rows += [
             ("registered", f"{output.moment(plan.registered_at)} by {plan.registered_by}"),
-            ("replaced", _replaced(plan)),
-            ("stopped", _stopped(plan)),
+            ("replaced", _replaced_text(plan)),
+            ("stopped", _stop_text(plan)),
             ("unit", plan.unit),
             ("cluster", plan.cluster),
             ("alpha", f"{plan.alpha:g}"),
             ("stop rule", plan.stop),
-            ("planned", _planned(plan)),
+            ("planned", _plan_text(plan)),
             ("missing", f"counts as {plan.missing}"),
         ]
     yield output.pairs([*rows, ("runs", plan.runs), ("as of", f"position {plan.position}")])
@@ -186,21 +186,21 @@ def _people(found: Experiment) -> Iterator[Part]:
     yield output.listing(METRICS, found.metrics)
 
 
-def _stopped(plan: Plan) -> str:
+def _stop_text(plan: Plan) -> str:
     if plan.stopped_at is None:
         return ""
     why = f" ({plan.stopped_because})" if plan.stopped_because else ""
     return output.moment(plan.stopped_at) + why
 
 
-def _replaced(plan: Plan) -> str:
+def _replaced_text(plan: Plan) -> str:
     if not plan.replaced:
         return ""
     why = f" ({plan.because})" if plan.because else ""
     return f"{counted(plan.replaced, 'plan')} before it{why}"
 
 
-def _planned(plan: Plan) -> str:
+def _plan_text(plan: Plan) -> str:
     tasks = counted(plan.planned, "task") if plan.planned is not None else ""
     trials = f"{counted(plan.trials, 'trial')} of each task and arm" if plan.trials else ""
     return ", ".join(part for part in (tasks, trials) if part)

@@ -55,7 +55,7 @@ async def export(
         names = list(dict.fromkeys(names))
         with _target(output) as write:
             if role is None:
-                missing = await _whole(workspace, names, write)
+                missing = await _export_all(workspace, names, write)
             else:
                 missing = await _view(workspace, names, role, write)
     for each in missing:
@@ -63,7 +63,7 @@ async def export(
     return 1 if missing else 0
 
 
-async def _whole(workspace: Workspace, names: list[str], write: Write) -> list[Missing]:
+async def _export_all(workspace: Workspace, names: list[str], write: Write) -> list[Missing]:
     report = await write_out(workspace, names, write)
     others = [run for run in report.carries if run not in names]
     counts = (len(report.carries), "run"), (report.commits, "commit"), (report.blobs, "blob")

@@ -24,11 +24,11 @@ async def check_health(json: Json = False) -> int:
     if it could not compare a log for 30 s, or if it found a log damaged or forged since it started.
     """
     found = health(data_dir_of(settings()))
-    output.show(found, _people, json=json)
+    output.show(found, _render, json=json)
     return 0 if found.healthy else 1
 
 
-def _people(found: Health) -> Iterator[Part]:
+def _render(found: Health) -> Iterator[Part]:
     if found.fact is not None:
         yield Hint(found.fact)
     if found.watch is None:

@@ -75,11 +75,11 @@ class _Watcher:
     def bad(self, bad: Bad) -> None:
         """Report a bad record. Raises BadRecord under --strict."""
         self._told += 1
-        output.show(bad, self._people, json=self._json)
+        output.show(bad, self._render, json=self._json)
         if self._strict:
             raise BadRecord(bad)
 
-    def _people(self, bad: Bad) -> list[Part]:
+    def _render(self, bad: Bad) -> list[Part]:
         """Render a bad record, above the progress bar if there is one."""
         if self._told > BAD_SHOWN_MAX + 1:
             return []

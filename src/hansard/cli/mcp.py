@@ -195,7 +195,7 @@ async def _proxying(config: Serving) -> None:
     config.check()
     report = ProxyReport()
     with termination_event() as stop:
-        await until(stop, _served(config, report))
+        await until(stop, _run_proxy(config, report))
     output.hint(summary(report))
 
 
@@ -283,7 +283,7 @@ async def serve_record(
             if http is None:
                 from hansard.service.mcp.server import serve_stdio
 
-                record = await stack.enter_async_context(connect_async(**_given()))
+                record = await stack.enter_async_context(connect_async(**_options()))
                 await until(stop, serve_stdio(opened(record, agent, role)))
                 return
             from hansard.client.listening import LOCAL, Address
@@ -293,19 +293,19 @@ async def serve_record(
             clients: list[Client] = []
             for file in as_ or ():
                 found = access.load(file)
-                restricted = connect_async(**_given(workspace=None, credentials=file))
+                restricted = connect_async(**_options(workspace=None, credentials=file))
                 record = await stack.enter_async_context(restricted)
                 clients.append(Client(found.token, opened(record, agent, None)))
             if not as_ or token_file is not None:
                 token = _token(token_file)
-                record = await stack.enter_async_context(connect_async(**_given()))
+                record = await stack.enter_async_context(connect_async(**_options()))
                 clients.append(Client(token, opened(record, agent, role)))
             if address.host not in LOCAL:
                 output.hint("tokens are not encrypted on their way: put TLS before it")
             await until(stop, serve_http(clients, address, output.hint))
 
 
-def _given(**more: Any) -> dict[str, Any]:
+def _options(**more: Any) -> dict[str, Any]:
     """Return the global options as arguments of `connect`, with `more` added."""
     given = {name: value for name, value in GlobalOptions.values.items() if value is not None}
     given["nats"] = given.pop("nats_url", None)
@@ -414,10 +414,10 @@ async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         proxy_it = [*base, "mcp", "proxy", "--workflow", name or "", *who]
         made = files.installed(kind, where, name, serve_it, proxy_it)
     backup = made.write() if write and made.changes else ""
-    output.show(made, lambda made: _installed(made, backup, write=write), json=json)
+    output.show(made, lambda made: _render_install(made, backup, write=write), json=json)
 
 
-def _installed(made: files.Installed, backup: str, *, write: bool) -> Iterator[Part]:
+def _render_install(made: files.Installed, backup: str, *, write: bool) -> Iterator[Part]:
     if not made.changes:
         yield Hint(f"{made.path} is already configured: nothing to do")
         return
@@ -444,14 +444,14 @@ def _place(given: Settings) -> list[str]:
     return [*where, "--workspace", given.workspace]
 
 
-async def _served(config: Serving, report: ProxyReport) -> None:
+async def _run_proxy(config: Serving, report: ProxyReport) -> None:
     rules = config.rules
-    async with connect_async(**_given(), gate=rules.rules(), redact=rules.secrets()) as record:
-        began = partial(_began, config)
-        await serve(record, config, report, began, _learned, _listens, _waits)
+    async with connect_async(**_options(), gate=rules.rules(), redact=rules.secrets()) as record:
+        began = partial(_print_run, config)
+        await serve(record, config, report, began, _print_effects, _print_url, _print_approval)
 
 
-def _began(config: Serving, run: str) -> None:
+def _print_run(config: Serving, run: str) -> None:
     if config.mode in READS_ONLY:
         output.hint(f"replaying run {run}: no server is called")
         return
@@ -462,16 +462,16 @@ def _began(config: Serving, run: str) -> None:
     )
 
 
-def _waits(approval: Approval) -> None:
+def _print_approval(approval: Approval) -> None:
     grant = f"hansard approvals grant {approval.id}"
     output.hint(f"{approval.asked.tool} is waiting for approval {approval.id}: {grant}")
 
 
-def _listens(url: str) -> None:
+def _print_url(url: str) -> None:
     output.hint(f"clients connect to {url}")
 
 
-def _learned(tools: dict[str, Effects]) -> None:
+def _print_effects(tools: dict[str, Effects]) -> None:
     by_effects: dict[str, list[str]] = {}
     for name, effects in tools.items():
         by_effects.setdefault(effects.value, []).append(name)

@@ -125,7 +125,7 @@ async def list_files(
     """List the files of memory, now or at any point."""
     async with reading() as workspace:
         found = await memory.listing(workspace, space, at)
-    output.show(found, _files, json=json)
+    output.show(found, _render_files, json=json)
 
 
 @app.command()
@@ -134,7 +134,7 @@ async def show(space: Space, path: Path, at: Point = None, json: Json = False) -
     """Print a file, now or at any point."""
     async with reading() as workspace:
         found = await MemoryStore(workspace, space).entry(path, at)
-    output.show(found, _text, json=json)
+    output.show(found, _render_file, json=json)
 
 
 @app.command("log")
@@ -144,7 +144,7 @@ async def show_log(space: Space, path: SomePath = None, json: Json = False) -> N
     async with reading() as workspace:
         versions = await MemoryStore(workspace, space).versions(path)
     found = MemoryLog(space=space, versions=versions)
-    output.show(found, _log, json=json)
+    output.show(found, _render_log, json=json)
 
 
 @app.command()
@@ -165,7 +165,7 @@ async def diff(
     async with reading() as workspace:
         changed = await MemoryStore(workspace, space).diff(path, before, after, binary=binary)
     found = MemoryDiff(space=space, diff=changed)
-    output.show(found, _diff, json=json)
+    output.show(found, _render_diff, json=json)
 
 
 @app.command()
@@ -175,7 +175,7 @@ async def blame(space: Space, path: Path, json: Json = False) -> None:
     async with reading() as workspace:
         blamed = await MemoryStore(workspace, space).blame(path)
     found = MemoryBlame(space=space, path=path, blamed=blamed)
-    output.show(found, _blame, json=json)
+    output.show(found, _render_blame, json=json)
 
 
 @app.command()
@@ -228,7 +228,7 @@ async def remember(
             files = await memory.tree_of(record.workspace, space)
             model = interruptible(named(ask, "--ask")) if ask is not None else None
             found = await reflection.reflect(record, space, files, propose, run=run, ask=model)
-        output.show(found, _reflected, json=json)
+        output.show(found, _render_reflection, json=json)
         return
     async with reading() as workspace:
         version = await MemoryStore(workspace, what).remember(text, by, path)
@@ -245,7 +245,7 @@ async def proposals(space: Space, json: Json = False) -> None:
     """
     async with reading() as workspace:
         found = await memory.proposals(workspace, space)
-    output.show(found, _proposals, json=json)
+    output.show(found, _render_proposals, json=json)
 
 
 @app.command()
@@ -268,7 +268,7 @@ async def apply(
     async with reading() as workspace:
         version, diff = await made(workspace, space_name(space), proposal, path or [], by)
     report = MemoryProposalMade(space=space, version=version, diff=diff)
-    output.show(report, _applied, json=json)
+    output.show(report, _render_proposal, json=json)
 
 
 @app.command()
@@ -296,7 +296,7 @@ async def policy(
     """
     async with reading() if approval is None else beginning() as workspace:
         if approval is None:
-            output.show(await _standing(workspace, space), _policy, json=json)
+            output.show(await _standing(workspace, space), _render_policy, json=json)
             return
         query = MemoryPolicySet(
             approval=approval,
@@ -330,7 +330,7 @@ async def glob(
     """
     async with reading() as workspace:
         found = await memory.glob(workspace, space, pattern)
-    output.show(found, _paths, json=json)
+    output.show(found, _render_paths, json=json)
 
 
 @app.command()
@@ -350,7 +350,7 @@ async def grep(
     """
     async with reading() as workspace:
         found = await memory.grep(workspace, space, pattern, glob=within, ignore_case=ignore_case)
-    output.show(found, _matching, json=json)
+    output.show(found, _render_lines, json=json)
 
 
 @app.command("search")
@@ -376,7 +376,7 @@ async def search_files(
         found = await memory.search(
             workspace, space, question, embedder=embedder, glob=within, kind=kind
         )
-    output.show(found, _hits, json=json)
+    output.show(found, _render_hits, json=json)
 
 
 @app.command()
@@ -431,11 +431,11 @@ async def compact(
             found = memory.compact(space, state, changes, **terms)
         if apply and found.compacted.changes:
             changes = found.compacted.changes
-            found.version = await _made(workspace, space, state, changes, by, label)
+            found.version = await _apply_compaction(workspace, space, state, changes, by, label)
         elif propose and found.compacted.changes:
             changes = found.compacted.changes
             found.proposed = await upkeep.propose(workspace, space, by, state, changes, label)
-    output.show(found, _compaction, json=json)
+    output.show(found, _render_compaction, json=json)
 
 
 @app.command()
@@ -458,7 +458,7 @@ async def reflect(
         files = await memory.tree_of(record.workspace, space)
         model = interruptible(named(ask, "--ask")) if ask is not None else None
         found = await reflection.reflect(record, space, files, propose, limit=limit, ask=model)
-    output.show(found, _reflected, json=json)
+    output.show(found, _render_reflection, json=json)
 
 
 @app.command()
@@ -480,7 +480,7 @@ async def judge(
     target = _key(key)
     async with connect_async(**connecting()) as record:
         found = await reflection.judge(record, await find_run(record.workspace, run), target, by)
-    output.show(found, _judged, json=json)
+    output.show(found, _render_score, json=json)
 
 
 def _key(path: FilePath) -> list[ExpectedLine]:
@@ -491,7 +491,7 @@ def _key(path: FilePath) -> list[ExpectedLine]:
         raise BadValue(str(path), f"it is no key ({error})", remedy) from error
 
 
-def _judged(found: ReflectionScore) -> Iterator[Part]:
+def _render_score(found: ReflectionScore) -> Iterator[Part]:
     yield output.pairs([(name, getattr(found, name)) for name in found.__struct_fields__])
 
 
@@ -511,7 +511,7 @@ def _label_of(state: MemoryState, made: CompactionResult) -> Label:
     return join(*(state.files[path].label for path in read if path in state.files))
 
 
-async def _made(
+async def _apply_compaction(
     workspace: Workspace, space: str, state: MemoryState, changes: Changes, by: str, label: Label
 ) -> int:
     """Record a compaction's change of the files as they were read, and return the space's version.
@@ -527,25 +527,25 @@ async def _made(
     return await store.change(ops, by, "compaction", seen=seen, label=label.stored)
 
 
-def _paths(found: MemoryPaths) -> Iterator[Part]:
+def _render_paths(found: MemoryPaths) -> Iterator[Part]:
     yield from found.paths
     yield Hint(f"{counted(len(found.paths), 'file')}{', and more' if found.more else ''}")
 
 
-def _matching(found: MemoryLines) -> Iterator[Part]:
+def _render_lines(found: MemoryLines) -> Iterator[Part]:
     yield from (f"{each.path}:{each.line}: {each.text}" for each in found.hits)
     more = ", and more" if found.more else ""
     yield Hint(f"{counted(len(found.hits), 'line')} in {counted(found.files, 'file')}{more}")
 
 
-def _hits(found: MemoryHits) -> Iterator[Part]:
+def _render_hits(found: MemoryHits) -> Iterator[Part]:
     if found.hits:
         yield output.listing(HITS, found.hits)
     more = ", and more" if found.more else ""
     yield Hint(f"{counted(len(found.hits), 'file')} by {found.by}{more}")
 
 
-def _compaction(found: MemoryCompaction) -> Iterator[Part]:
+def _render_compaction(found: MemoryCompaction) -> Iterator[Part]:
     made = found.compacted
     for finding in made.findings:
         spot = finding.spots[0]
@@ -565,14 +565,14 @@ def _compaction(found: MemoryCompaction) -> Iterator[Part]:
         yield Hint("nothing is changed")
 
 
-def _reflected(found: Reflected) -> Iterator[Part]:
+def _render_reflection(found: Reflected) -> Iterator[Part]:
     for each in found.proposals:
         yield f"{each.path}: {each.text.rstrip()} ({each.because or 'no reason given'})"
     text = f"{counted(len(found.runs), 'run')} reflected on, {found.left:,} left"
     yield Hint(f"{text}; no file was changed")
 
 
-def _proposals(found: MemoryProposals) -> Iterator[Part]:
+def _render_proposals(found: MemoryProposals) -> Iterator[Part]:
     for each in found.proposals:
         under = f", {each.label}" if each.label else ""
         yield f"{each.proposal} {each.path}: {each.standing.value}{under}: {each.because}"
@@ -581,12 +581,12 @@ def _proposals(found: MemoryProposals) -> Iterator[Part]:
     yield Hint(f"{counted(len(found.proposals), 'proposal')} for {found.space}")
 
 
-def _applied(found: MemoryProposalMade) -> Iterator[Part]:
+def _render_proposal(found: MemoryProposalMade) -> Iterator[Part]:
     yield found.diff
     yield Hint(f"{found.space} is at version {found.version}")
 
 
-def _policy(found: MemoryPolicySet) -> Iterator[Part]:
+def _render_policy(found: MemoryPolicySet) -> Iterator[Part]:
     yield f"changes {_in_words(found)}"
 
 
@@ -599,30 +599,30 @@ def _in_words(found: MemoryPolicySet) -> str:
     return f"are made unasked{until}{rest}"
 
 
-def _files(found: MemoryListing) -> Iterator[Part]:
+def _render_files(found: MemoryListing) -> Iterator[Part]:
     if found.files:
         yield output.listing(FILES, found.files)
     value = counted(len(found.spaces), "space")
     yield Hint(f"{counted(len(found.files), 'file')} of {value}")
 
 
-def _text(found: MemoryEntry) -> Iterator[Part]:
+def _render_file(found: MemoryEntry) -> Iterator[Part]:
     yield Bytes(found.text.encode())
     yield Hint(f"{found.path} of {found.space}, as of version @{found.version} by {found.author}")
 
 
-def _log(found: MemoryLog) -> Iterator[Part]:
+def _render_log(found: MemoryLog) -> Iterator[Part]:
     if found.versions:
         yield output.listing(VERSIONS, found.versions[::-1])
     else:
         yield Hint(f"{found.space} has no such record")
 
 
-def _diff(found: MemoryDiff) -> Iterator[Part]:
+def _render_diff(found: MemoryDiff) -> Iterator[Part]:
     yield found.diff or Hint("nothing changed")
 
 
-def _blame(found: MemoryBlame) -> Iterator[Part]:
+def _render_blame(found: MemoryBlame) -> Iterator[Part]:
     columns = (
         Column("version", lambda each: f"@{each.version}", right=True),
         Column("author", short=True),

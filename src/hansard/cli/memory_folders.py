@@ -125,10 +125,10 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
                 keep=keep_invalid,
                 by=by,
             )
-    output.show(report, _imported, json=json)
+    output.show(report, _render_import, json=json)
 
 
-def _imported(report: ImportResult) -> Iterator[Part]:
+def _render_import(report: ImportResult) -> Iterator[Part]:
     made = f"{counted(report.changes, 'change')} of {counted(len(report.files), 'file')}"
     yield from _render_lines(
         f"{made} in {report.space}, which is at version {report.version}", report.left_out
@@ -176,14 +176,14 @@ async def commit(
                 "author": str(lost.author),
                 "version": int(str(lost.version)),
             }
-            parts = [*_conflicting(lost)]
+            parts = [*_render_conflict(lost)]
             output.show(fields, lambda _: parts, json=json)
             return 1
-    output.show(done, _committed, json=json)
+    output.show(done, _render_commit, json=json)
     return 1 if done.left else 0
 
 
-def _committed(report: CommitResult) -> Iterator[Part]:
+def _render_commit(report: CommitResult) -> Iterator[Part]:
     changed = counted(len(report.changed), "file")
     yield f"{report.space} is at version {report.version}: {changed} changed"
     for path in report.changed:
@@ -194,7 +194,7 @@ def _committed(report: CommitResult) -> Iterator[Part]:
         yield Hint(f"{path} changed in the folder meanwhile: commit again")
 
 
-def _conflicting(lost: MemoryConflict) -> Iterator[Part]:
+def _render_conflict(lost: MemoryConflict) -> Iterator[Part]:
     who = f"{str(lost.author)!r} (version {lost.version})"
     yield f"{lost.path} of {lost.space} was changed by {who} since it was checked out"
     yield "Nothing was written. From theirs to yours:"

@@ -214,7 +214,7 @@ async def show(
         found = await reads.conversation(workspace, conversation, at)
         for error in found.left_out:
             output.hint(f"a run of the conversation is left out: {error}")
-        output.show(found, _people, json=json)
+        output.show(found, _render, json=json)
         fetch = Payloads(workspace)
         for part in found.parts:
             output.show(part, _heading, json=json)
@@ -223,7 +223,7 @@ async def show(
                 output.show(message, apart, json=json)
 
 
-def _people(found: Conversation) -> Iterator[Part]:
+def _render(found: Conversation) -> Iterator[Part]:
     facts = found.figures
     line = f"{total_text(facts)}, {counted(facts.turns, 'turn')}"
     yield f"conversation {facts.conversation} as of position {facts.position}: {line}"

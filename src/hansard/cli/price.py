@@ -83,8 +83,8 @@ async def list_prices(
     """List stated prices, the newest for each day."""
     async with answering() as reader:
         found = experiments.list_prices(reader, model)
-    output.show(found, _listed, json=json)
+    output.show(found, _render_list, json=json)
 
 
-def _listed(found: list[Price]) -> list[Part]:
+def _render_list(found: list[Price]) -> list[Part]:
     return [output.listing(COLUMNS, found) if found else "no prices are stated"]

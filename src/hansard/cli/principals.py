@@ -43,10 +43,10 @@ COLUMNS = (
 def principals(context: typer.Context, json: Json = False) -> None:
     """List principals with their tokens, validity, and the label carried between runs."""
     if context.invoked_subcommand is None:
-        do(lambda: _listing(json=json), json=json)
+        do(lambda: _list_principals(json=json), json=json)
 
 
-async def _listing(*, json: bool) -> None:
+async def _list_principals(*, json: bool) -> None:
     async with reading() as workspace:
         found = await list_logins(workspace)
     output.show(found, lambda logins: [output.listing(COLUMNS, logins)], json=json)

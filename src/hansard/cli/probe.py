@@ -155,7 +155,7 @@ async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the func
         probed = await _probed(workspace, runs, target)
     async with answering() as reader:
         made = await asyncio.to_thread(fairness, reader, probed, request)
-    output.show(made, _people, json=json)
+    output.show(made, _render, json=json)
     return 1 if made.differs else 0
 
 
@@ -175,12 +175,12 @@ class _ProbePlan(msgspec.Struct, frozen=True):
 async def _probed(workspace: Workspace, runs: str, request: _ProbePlan) -> Probed:
     """Fork the runs, and run the program in the forks that are not done."""
     path = request.swapping.path
-    lives = await _chosen(workspace, runs, request.workflow)
+    lives = await _select_runs(workspace, runs, request.workflow)
     searched = [await probes.search(workspace, life.run, path, request.question) for life in lives]
     if not any(each.site for each in searched):
         raise _none(path, searched)
     salt = workspace.clock.new_id() if request.again else ""
-    forks, left_out = _planned(request, searched, {life.run: life for life in lives}, salt)
+    forks, left_out = _plan_forks(request, searched, {life.run: life for life in lives}, salt)
     done = 0
     waiting: list[_Fork] = []
     for fork in forks:
@@ -199,7 +199,7 @@ async def _probed(workspace: Workspace, runs: str, request: _ProbePlan) -> Probe
 # ------------------------------------------------------------ which runs, which forks
 
 
-async def _chosen(workspace: Workspace, text: str, workflow: str | None) -> list[RunLife]:
+async def _select_runs(workspace: Workspace, text: str, workflow: str | None) -> list[RunLife]:
     """Return the selected runs, oldest first. Raises NotFound, Ambiguous, BadValue."""
     lives = [life for life in await run_index.read(workspace.log) if life.error is None]
     roots = {life.run: life for life in reversed(lives) if life.state.forked is None}
@@ -244,7 +244,7 @@ def _none(path: str, searched: list[Searched]) -> CallerError:
     return probes.NoSuchPath(path, known, len(searched), beside)
 
 
-def _planned(
+def _plan_forks(
     request: _ProbePlan, searched: list[Searched], lives: dict[str, RunLife], salt: str
 ) -> tuple[list[_Fork], list[LeftOut]]:
     """Plan the forks, and list the runs that cannot be forked.
@@ -252,7 +252,7 @@ def _planned(
     Equal runs, values, command, files named by it and --live give equal forks.
     """
     swapping, command, live = request.swapping, request.command, request.live
-    marks = [hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in _files(command)]
+    marks = [hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in _files_named(command)]
     same = (*command, "", *marks, "", str(live), salt)
     probe_id = uuid8("probe", swapping.path, *swapping.values, "", *same)
     forks: list[_Fork] = []
@@ -295,7 +295,7 @@ def _swap(swapping: Swapping, site: Site, probe_id: str, raw: bytes, *, live: bo
     )
 
 
-def _files(command: list[str]) -> list[str]:
+def _files_named(command: list[str]) -> list[str]:
     return [word for word in command[1:] if Path(word).is_file()]
 
 
@@ -390,8 +390,8 @@ def _probe_summary(
 # ------------------------------------------------------------ for people
 
 
-def _people(made: Fairness) -> Iterator[Part]:
-    yield from _done(made.probed)
+def _render(made: Fairness) -> Iterator[Part]:
+    yield from _render_forks(made.probed)
     yield from _counts(made)
     for row in made.summary:
         yield from _decision(made, row)
@@ -402,7 +402,7 @@ def _people(made: Fairness) -> Iterator[Part]:
     )
 
 
-def _done(probed: Probed) -> Iterator[Part]:
+def _render_forks(probed: Probed) -> Iterator[Part]:
     yield output.styled(f"Probe of {probed.path}: {' against '.join(probed.values)}", "bold")
     gave = listed(f"{tool} in {counted(runs, 'run')}" for tool, runs in probed.tools.items())
     models = (

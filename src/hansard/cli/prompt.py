@@ -119,10 +119,10 @@ async def list_(json: Json = False) -> None:
     """List the prompts, and what their aliases name."""
     async with answering() as reader:
         found = inspected.list_prompts(reader)
-    output.show(found, _listed, json=json)
+    output.show(found, _render_list, json=json)
 
 
-def _listed(found: list[ListedPrompt]) -> list[Part]:
+def _render_list(found: list[ListedPrompt]) -> list[Part]:
     return [output.listing(LIST, found) if found else "no prompt yet"]
 
 
@@ -132,10 +132,10 @@ async def show(reference: Reference, json: Json = False) -> None:
     """Show a version: its text, its parents and its feedback."""
     async with reading() as workspace:
         found = await inspected.show(workspace, reference)
-    output.show(found, _shown, json=json)
+    output.show(found, _render_version, json=json)
 
 
-def _shown(found: ShownPrompt) -> Iterator[Part]:
+def _render_version(found: ShownPrompt) -> Iterator[Part]:
     made = found.prompt
     yield output.pairs(
         [
@@ -168,10 +168,10 @@ async def log_(name: Name, json: Json = False) -> None:
     """Show a prompt's versions, their results and its aliases."""
     async with answering() as reader:
         found = inspected.log(reader, name)
-    output.show(found, _logged, json=json)
+    output.show(found, _render_log, json=json)
 
 
-def _logged(found: PromptLog) -> Iterator[Part]:
+def _render_log(found: PromptLog) -> Iterator[Part]:
     yield output.listing(VERSIONS, found.versions)
     if found.moves:
         yield ""
@@ -192,10 +192,10 @@ async def diff_(
     """Compare two versions, or a version and its parent."""
     async with reading() as workspace:
         found = await inspected.diff(workspace, before, after)
-    output.show(found, _differences, json=json)
+    output.show(found, _render_diff, json=json)
 
 
-def _differences(found: PromptDiff) -> Iterator[Part]:
+def _render_diff(found: PromptDiff) -> Iterator[Part]:
     yield from found.diff
     for name, (old, new) in found.fields.items():
         yield f"{name}: {old!r} -> {new!r}"
@@ -275,10 +275,10 @@ async def alias(
     )
     async with reading() as workspace:
         moved = await store.move(workspace, reference, move, by=by)
-    output.show(moved, _named(moved), json=json)
+    output.show(moved, _render_alias(moved), json=json)
 
 
-def _named(moved: ArtifactChange) -> str:
+def _render_alias(moved: ArtifactChange) -> str:
     names = f"version {moved.version}" if moved.version else "no version"
     return f"{moved.alias} of {moved.name} names {names}" + ("" if moved.is_new else " already")
 
@@ -357,10 +357,10 @@ async def report(
     """Show completion, tokens, scores, satisfaction by version."""
     async with answering() as reader:
         found = inspected.report(reader, name, alpha)
-    output.show(found, _reported, json=json)
+    output.show(found, _render_report, json=json)
 
 
-def _reported(found: PromptReport) -> Iterator[Part]:
+def _render_report(found: PromptReport) -> Iterator[Part]:
     yield output.listing(MEASURES, found.rows) if found.rows else "no prompt yet"
     yield ""
     yield f"intervals at {1 - found.alpha:.0%}, as of position {found.position}"
@@ -396,7 +396,7 @@ async def promote_(
         experiment=found.experiment if found is not None else "",
     )
     why = f": {found.metric} is better in experiment {found.experiment}" if found else ""
-    output.show(moved, _named(moved) + why, json=json)
+    output.show(moved, _render_alias(moved) + why, json=json)
 
 
 @app.command()
@@ -437,7 +437,7 @@ def optimize(
             propose=names["propose"],
             **options,
         )
-    output.show(found, _optimized, json=json)
+    output.show(found, _render_optimization, json=json)
 
 
 def _program(file: Path) -> dict[str, Any]:
@@ -451,7 +451,7 @@ def _program(file: Path) -> dict[str, Any]:
     return found
 
 
-def _optimized(found: Optimized) -> Iterator[Part]:
+def _render_optimization(found: Optimized) -> Iterator[Part]:
     yield output.pairs(
         [
             ("prompt", found.prompt),
@@ -611,10 +611,10 @@ async def import_(
         }
         for each in found
     ]
-    output.show(imported, lambda _: _imported(found, source.notes), json=json)
+    output.show(imported, lambda _: _render_import(found, source.notes), json=json)
 
 
-def _imported(found: list[prompt_imports.Lineage], notes: list[str]) -> Iterator[Part]:
+def _render_import(found: list[prompt_imports.Lineage], notes: list[str]) -> Iterator[Part]:
     for each in found:
         best = f", {prompt_imports.BEST} is version {each.best}" if each.best is not None else ""
         versions = len(set(each.versions.values()))

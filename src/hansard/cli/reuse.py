@@ -44,9 +44,9 @@ USED = (
     Column("call", lambda row: f"{row.run} {row.agent}#{row.step}"),
     Column("tool"),
     Column("answer of", lambda row: f"{row.from_run} {row.from_agent}#{row.from_step}"),
-    Column("age", lambda row: _known(row.age_s, "{:,.1f} s"), right=True),
-    Column("seconds", lambda row: _known(row.seconds_saved, "{:,.2f}"), right=True),
-    Column("USD", lambda row: _known(row.cost_saved, "{:,.4f}"), right=True),
+    Column("age", lambda row: _amount_text(row.age_s, "{:,.1f} s"), right=True),
+    Column("seconds", lambda row: _amount_text(row.seconds_saved, "{:,.2f}"), right=True),
+    Column("USD", lambda row: _amount_text(row.cost_saved, "{:,.4f}"), right=True),
 )
 
 
@@ -57,7 +57,7 @@ async def list_(tool: Tool = None, run: Run = None, json: Json = False) -> None:
     async with answering() as reader:
         of = find_run_in(reader, run) if run is not None else None
         found = inspected.offered(reader, tool, of)
-    output.show(found, _listed, json=json)
+    output.show(found, _render_offered, json=json)
 
 
 @app.command()
@@ -67,7 +67,7 @@ async def used(tool: Tool = None, run: Run = None, json: Json = False) -> None:
     async with answering() as reader:
         of = find_run_in(reader, run) if run is not None else None
         found = inspected.reused(reader, tool, of)
-    output.show(found, lambda found: _used(found, within(tool=tool, run=of)), json=json)
+    output.show(found, lambda found: _render_reused(found, within(tool=tool, run=of)), json=json)
 
 
 @app.command()
@@ -91,17 +91,17 @@ async def invalidate(
     output.show({"tool": tool, "run": run, "key": key}, text, json=json)
 
 
-def _known(amount: float | None, form: str) -> str:
+def _amount_text(amount: float | None, form: str) -> str:
     return "unknown" if amount is None else form.format(amount)
 
 
-def _listed(found: OfferedAnswers) -> Iterator[Part]:
+def _render_offered(found: OfferedAnswers) -> Iterator[Part]:
     if found.answers:
         yield output.listing(LIST, found.answers)
     yield f"{counted(len(found.answers), 'answer')}, as of position {found.position}"
 
 
-def _used(found: ReusedAnswers, question: str) -> Iterator[Part]:
+def _render_reused(found: ReusedAnswers, question: str) -> Iterator[Part]:
     if found.reused:
         yield output.listing(USED, found.reused)
     yield f"{found.line(question)}, as of position {found.position}"
@@ -111,12 +111,12 @@ COLUMNS = (
     Column("of", whole=True),
     Column("sessions", right=True),
     Column("unknown", lambda row: str(row.sessions_unknown), right=True),
-    Column("calls", lambda row: _known(row.calls, "{:,}"), right=True),
-    Column("effects", lambda row: _known(row.effects, "{:,}"), right=True),
-    Column("tokens in", lambda row: _known(row.input_tokens, "{:,.0f}"), right=True),
-    Column("tokens out", lambda row: _known(row.output_tokens, "{:,.0f}"), right=True),
-    Column("USD", lambda row: _known(row.cost, "{:,.4f}"), right=True),
-    Column("seconds", lambda row: _known(row.seconds, "{:,.2f}"), right=True),
+    Column("calls", lambda row: _amount_text(row.calls, "{:,}"), right=True),
+    Column("effects", lambda row: _amount_text(row.effects, "{:,}"), right=True),
+    Column("tokens in", lambda row: _amount_text(row.input_tokens, "{:,.0f}"), right=True),
+    Column("tokens out", lambda row: _amount_text(row.output_tokens, "{:,.0f}"), right=True),
+    Column("USD", lambda row: _amount_text(row.cost, "{:,.4f}"), right=True),
+    Column("seconds", lambda row: _amount_text(row.seconds, "{:,.2f}"), right=True),
 )
 
 

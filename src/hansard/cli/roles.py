@@ -142,10 +142,10 @@ async def explain(
     address = await address_of(event)
     async with reading() as workspace:
         found = await reads.explain(workspace, role, address, at)
-    output.show(found, _why, json=json)
+    output.show(found, _render_explanation, json=json)
 
 
-def _why(found: Explained) -> list[Part]:
+def _render_explanation(found: Explained) -> list[Part]:
     facts, run = found.explanation, run_of(found.stream)
     where = f"{found.stream} of run {run}" if run is not None else f"{found.stream}"
     return [f"role {facts.role}, event {facts.address}: {facts.type} in {where}", *facts.why]
@@ -192,14 +192,14 @@ async def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are it
         by=by,
         on_behalf_of=tuple(on_behalf_of or ()),
     )
-    _tell(await make(settings(), target), json=json)
+    _print_credentials(await make(settings(), target), json=json)
 
 
-def _tell(made: CreatedCredentials, *, json: bool) -> None:
-    _show.show(made, _people, json=json)
+def _print_credentials(made: CreatedCredentials, *, json: bool) -> None:
+    _show.show(made, _render, json=json)
 
 
-def _people(report: CreatedCredentials) -> Iterator[Part]:
+def _render(report: CreatedCredentials) -> Iterator[Part]:
     text = "are in" if report.new else "are there already, in"
     yield f"credentials of principal {report.principal}, role {report.role}, {text}:"
     yield f"  {report.file}"

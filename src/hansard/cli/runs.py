@@ -79,7 +79,7 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
         made = await list_runs(workspace, query, limit, probes=probes)
         for run in made.runs:
             run.gone = await gone(workspace, run)
-    output.show(made, _people, json=json)
+    output.show(made, _render, json=json)
     _tell_left_out(made)
     if not made.found and not made.probed:
         _explain_absence(made, str(query))
@@ -116,7 +116,7 @@ def _time(time: Time | None) -> str:
     return output.shown_time(time) or "not given"
 
 
-def _people(made: Runs) -> list[Part]:
+def _render(made: Runs) -> list[Part]:
     def status(run: Run) -> str:
         return "unreadable" if run.run in made.lost else run.status
 

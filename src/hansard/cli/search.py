@@ -85,7 +85,7 @@ async def search(
     if busy is not None:
         by = f"process {busy.pid}" if busy.pid else "another process"
         output.hint(f"{by} is indexing: this answers from what it has indexed")
-    output.show([*_lines(found)], lambda _: _people(found), json=json)
+    output.show([*_lines(found)], lambda _: _render(found), json=json)
     if not found.hits:
         of = within(run=run, agent=agent, type=type_)
         output.hint(
@@ -121,11 +121,11 @@ def _lines(found: Answer) -> Iterator[dict[str, Any]]:
         yield {**fields, **shown, "as_of": found.position}
 
 
-def _people(found: Answer) -> list[Part]:
-    return [output.Lines(_shown(hit)) for hit in found.hits]
+def _render(found: Answer) -> list[Part]:
+    return [output.Lines(_hit_cells(hit)) for hit in found.hits]
 
 
-def _shown(hit: Hit) -> list[Text]:
+def _hit_cells(hit: Hit) -> list[Text]:
     """Render a hit: its place, and its text with the matches in brackets."""
     head = Text(hit.address, style="bold")
     head.append(f"  {output.cut(hit.type)}", style="cyan")

@@ -144,14 +144,14 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     all: an answer of more than --rows rows, or a table (--format table) of more than 1 GiB, is not
     written and exits with 4.
     """
-    request = _chosen(form, out, json=json)
+    request = _format_of(form, out, json=json)
     statement = _question(question, file, list_tables=list_tables)
     limits = _limits(rows, timeout, memory, out, request)
     tables = await asyncio.to_thread(_own_tables, own or [])
     arrow = _is_arrow(request, out)
     question_of = partial(_answer_of, statement, limits, wait_for, role, by, tables, arrow)
     if out is not None and request != "table":
-        answer = await _streamed(question_of, out, answer_form=request, formulas=csv_formulas)
+        answer = await _stream_to_file(question_of, out, answer_form=request, formulas=csv_formulas)
     else:
         answer = await question_of(None)
         if out is None or answer.cut is None:
@@ -183,7 +183,7 @@ class _Cut(Exception):
         self.answer = answer
 
 
-async def _streamed(
+async def _stream_to_file(
     ask: Callable[[Take], Awaitable[Answer]], out: Path, *, answer_form: Form, formulas: bool
 ) -> Answer:
     """Stream an answer to a file; write no file if it was cut. Raises Unwritable."""
@@ -254,7 +254,7 @@ def _limits(
     return given if rows is None else replace(given, rows_max=rows)
 
 
-def _chosen(form: Format | None, out: Path | None, *, json: bool) -> Format:
+def _format_of(form: Format | None, out: Path | None, *, json: bool) -> Format:
     """Return the format: the option, else the file's extension, else table. Raises NoQuestion."""
     if json and form not in {None, "ndjson"}:
         raise NoQuestion(f"--json is --format ndjson, and --format is {form}: give one of them")

@@ -53,7 +53,7 @@ async def status(
     Exits with 1 if no broker runs or the log is damaged.
     """
     found = await read_status(settings(), start=start)
-    output.show(found, _people, json=json)
+    output.show(found, _render, json=json)
     if not found.broker.running:
         output.hint("start one with 'hansard up', or look with 'hansard status --start'")
     damaged = isinstance(found.workspace, WorkspaceStatus) and found.workspace.damage
@@ -119,7 +119,7 @@ STREAMS = (
 CLUSTER = (Column("replicas", lambda each: str(each.replicas), right=True), Column("leader"))
 
 
-def _people(found: Status) -> Iterator[Part]:
+def _render(found: Status) -> Iterator[Part]:
     value, held = found.broker, found.workspace
     if held is None:
         yield f"no broker runs in {value.data_dir}"

@@ -55,7 +55,7 @@ AGENTS = (
 )
 
 
-def _left(task: Task) -> str:
+def _lease_text(task: Task) -> str:
     return f"{task.lease_left_s:,.0f} s" if task.lease_left_s is not None else ""
 
 
@@ -76,7 +76,7 @@ TASKS = (
     Column("for", _whose),
     Column("who", lambda task: task.holder),
     Column("claim", lambda task: str(task.number or ""), right=True),
-    Column("lease left", _left, right=True),
+    Column("lease left", _lease_text, right=True),
     Column("waits for", _waits),
 )
 
@@ -97,7 +97,7 @@ async def team(
     """
     async with reading_run(which) as (workspace, run):
         found = await reads.team(workspace, run, await workspace.points.up_to(run, at))
-        output.show(found, _people, json=json)
+        output.show(found, _render, json=json)
         sys.stdout.flush()
         if follow:
             with termination_event() as stop:
@@ -107,11 +107,11 @@ async def team(
 async def _follow(workspace: Workspace, found: Team, *, json: bool) -> None:
     async with contextlib.aclosing(follow_team(workspace, found)) as changes:
         async for change in changes:
-            output.show(change, _changed, json=json)
+            output.show(change, _render_change, json=json)
             sys.stdout.flush()
 
 
-def _people(found: Team) -> Iterator[Part]:
+def _render(found: Team) -> Iterator[Part]:
     yield output.listing(AGENTS, found.members.values())
     if found.tasks:
         yield ""
@@ -121,7 +121,7 @@ def _people(found: Team) -> Iterator[Part]:
     yield Hint(f"{counts} of run {found.run} as of position {found.position}")
 
 
-def _changed(change: Change) -> Iterator[Part]:
+def _render_change(change: Change) -> Iterator[Part]:
     for row in change.changed:
         at = f"{change.time.astimezone(UTC):%H:%M:%S}  {change.position:>8}"
         yield f"{at}  {_sentence(row)}"

@@ -73,7 +73,7 @@ async def up(
         shows = _Shows(stop, json=json)
         ends.callback(shows.end)
         try:
-            made = mine is not None and await _made(given)
+            made = mine is not None and await _ensure_streams(given)
             watcher = Watcher(broker, data_dir_of(given), partial(shows.trouble, kind="damage"))
             tables = projecting(given, mine, broker, shows.trouble, stop, watcher)
             if mine is None:
@@ -134,7 +134,7 @@ def _unless_closed(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) ->
         loop.call_soon_threadsafe(call)
 
 
-async def _made(settings: Settings) -> bool:
+async def _ensure_streams(settings: Settings) -> bool:
     """Create or check the workspace's streams; return whether they were created."""
     workspace = await open_workspace(settings)
     try:
@@ -153,13 +153,13 @@ async def _serve_one(
     """Serve and show the workspace of --workspace, and keep its tables meanwhile."""
     serving = asyncio.ensure_future(one.serve(after))
     try:
-        await _either(serving, one.begun)
+        await _wait_served(serving, one.begun)
         if serving.done():
             serving.result()
         begin(one.shows, one.begun.result())
         one.show("")
         async with tables:
-            with _settled():
+            with _freeze_loaded():
                 await serving
     finally:
         serving.cancel()
@@ -178,12 +178,12 @@ async def _serve_all(
                 ones = [_One(given, broker, name, shows) for name in sorted(found - known)]
                 tasks = [group.create_task(one.serve_beside()) for one in ones]
                 for one, task in zip(ones, tasks, strict=True):
-                    await _either(task, one.begun)
+                    await _wait_served(task, one.begun)
                 begun = [one.begun.result() for one in ones if one.begun.done()]
                 if first:
                     _begin_all(given, broker, shows, begun)
                     await stack.enter_async_context(tables)
-                    stack.enter_context(_settled())
+                    stack.enter_context(_freeze_loaded())
                 else:
                     _begin_more(shows, begun)
                 for one in ones:
@@ -192,7 +192,7 @@ async def _serve_all(
 
 
 @contextlib.contextmanager
-def _settled() -> Generator[None]:
+def _freeze_loaded() -> Generator[None]:
     """Exempt all objects loaded so far from garbage collection.
 
     A full collection among the 124,000 objects that a service has loaded stops the loop, and each
@@ -207,7 +207,7 @@ def _settled() -> Generator[None]:
         gc.unfreeze()
 
 
-async def _either(task: asyncio.Future[None], begun: asyncio.Future[_ServedWorkspace]) -> None:
+async def _wait_served(task: asyncio.Future[None], begun: asyncio.Future[_ServedWorkspace]) -> None:
     """Wait until a workspace is served or has failed."""
     waited: set[asyncio.Future[Any]] = {task, begun}
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -248,7 +248,7 @@ class _One:
         try:
             head = (await raw.extent()).last
             unserved = partial(self.shows.trouble, kind="service")
-            reflects = reflecting(self._settings, self._command, self._reflected)
+            reflects = reflecting(self._settings, self._command, self._print_reflection)
             async with served(self._settings, self._broker, unserved) as serves, reflects:
                 self.begun.set_result(_ServedWorkspace(self.name, head, serves, raw.server_version))
                 await self._shown.wait()
@@ -269,7 +269,7 @@ class _One:
             ),
         ]
 
-    def _reflected(self, text: str) -> None:
+    def _print_reflection(self, text: str) -> None:
         self.shows.trouble(f"workspace {self.name!r}: {text}", kind="memory")
 
     async def _follow(self, raw: RawWorkspace, after: int) -> None:

@@ -74,16 +74,16 @@ async def view(
     async with reading_run(which) as (workspace, run):
         if not follow:
             found = await role_views.role_view(workspace, role, run, at, by, secret)
-            output.show(found, _people, json=json)
+            output.show(found, _render, json=json)
             return
         changes = role_views.follow_view(workspace, role, run, by, secret)
         async with contextlib.aclosing(changes):
             async for change in changes:
-                output.show(change, _people, json=json)
+                output.show(change, _render, json=json)
                 sys.stdout.flush()
 
 
-def _people(served: RoleView) -> Iterator[Part]:
+def _render(served: RoleView) -> Iterator[Part]:
     made, found = served.made, served.made.view
     yield f"run {found.run} as role {found.role} sees it: {counted(len(found.events), 'event')}"
     yield ""
@@ -151,7 +151,7 @@ async def knew(
     async with reading() as workspace:
         where = await _moment(workspace, moment, role)
         found = await role_views.knew(workspace, where, rules, secret)
-    output.show(found, _knew, json=json)
+    output.show(found, _render_knowledge, json=json)
 
 
 async def _moment(workspace: Workspace, text: str, role: str | None) -> Moment:
@@ -164,7 +164,7 @@ async def _moment(workspace: Workspace, text: str, role: str | None) -> Moment:
     return await role_views.before_event(workspace, text, await address_of(text), role)
 
 
-def _knew(found: Knew) -> Iterator[Part]:
+def _render_knowledge(found: Knew) -> Iterator[Part]:
     where, view = found.where, found.made.view
     what = f"{where.event.type} at {where.address}" if where.event is not None else "that point"
     shown = found.made.rules and f"{counted(len(view.events), 'event')} of the run"

@@ -70,7 +70,7 @@ async def why(
     if isinstance(found, Decisions):
         output.show(found, _list, json=json)
     elif html is None:
-        output.show(found, lambda found: _people(found, whole=whole), json=json)
+        output.show(found, lambda found: _render(found, whole=whole), json=json)
     else:
         data = decision_page(reads.decision_text(found), found.position)
         report = Page(
@@ -98,7 +98,7 @@ def _list(found: Decisions) -> Iterator[Part]:
                 yield block.text
 
 
-def _people(found: Explained, *, whole: bool) -> Iterator[Part]:
+def _render(found: Explained, *, whole: bool) -> Iterator[Part]:
     after_table = False
     for block in reads.blocks(found, whole=whole):
         match block:

@@ -60,11 +60,11 @@ async def diff(
     async with reading() as workspace:
         runs = [await find_run(workspace, run) for run in (a, b)]
         found = await run_diff(workspace, *runs)
-    output.show(found, _people, json=json)
+    output.show(found, _render, json=json)
     return 1 if found.differs else 0
 
 
-def _people(found: RunDiff) -> Iterator[Part]:
+def _render(found: RunDiff) -> Iterator[Part]:
     columns = [Column(""), Column("A", whole=True), Column("B", whole=True)]
     yield output.table(columns, _rows(found))
     yield ""

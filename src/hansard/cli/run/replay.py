@@ -51,7 +51,7 @@ async def replay(
         return code
     async with reading_run(which) as (workspace, run):
         found = await reads.replay(workspace, run)
-    output.show(found, _people, json=json)
+    output.show(found, _render, json=json)
     return 1 if found.summary.differ else 0
 
 
@@ -65,7 +65,7 @@ def _call(row: tuple[Line, Checked]) -> str:
     return ("  " * (line.depth - 1) + "└ " if line.depth else "") + line.step.tool
 
 
-def _rederived(row: tuple[Line, Checked]) -> Text:
+def _render_call(row: tuple[Line, Checked]) -> Text:
     checked = row[1]
     if checked.differs:
         return output.cell("; ".join(checked.differs), "bold red")
@@ -80,11 +80,11 @@ COLUMNS = (
     Column("arguments", lambda row: output.arguments_preview(row[1].arguments)),
     Column("result", lambda row: output.result_preview(row[0].step, row[1].result)),
     Column("status", lambda row: output.status_cell(row[0].step.status.value), whole=True),
-    Column("re-derived", _rederived, whole=True),
+    Column("re-derived", _render_call, whole=True),
 )
 
 
-def _people(found: Replayed) -> Iterator[Part]:
+def _render(found: Replayed) -> Iterator[Part]:
     if found.calls:
         yield output.listing(COLUMNS, found.calls)
     tally = found.summary

@@ -71,7 +71,7 @@ async def resume(which: Run, command: Command = None) -> int:
     async with reading_run(which) as (workspace, run):
         view = await workspace.states.run(run)
     output.write(_how(run, view.life))
-    for agent, step in _unsettled(view):
+    for agent, step in _steps_to_settle(view):
         output.hint(f"open: {agent}#{step.number} ({step.tool}) may need settling first")
     return 0
 
@@ -213,7 +213,7 @@ async def _end(
         output.hint(f"it is no longer waited for {', '.join(missing)}, at work or killed")
 
 
-def _unsettled(view: RunView) -> Iterator[tuple[str, Step]]:
+def _steps_to_settle(view: RunView) -> Iterator[tuple[str, Step]]:
     """Yield the steps in doubt that do not simply run again, each with its agent."""
     for agent, state in view.agents.items():
         for step in state.in_doubt:
@@ -223,7 +223,7 @@ def _unsettled(view: RunView) -> Iterator[tuple[str, Step]]:
 
 def _next(view: RunView) -> str:
     """Return the next command after a step was settled."""
-    still = [f"{agent}#{step.number}" for agent, step in _unsettled(view)]
+    still = [f"{agent}#{step.number}" for agent, step in _steps_to_settle(view)]
     if still:
         return f"still open: {', '.join(still)}; settle them too, or resume: {_resume(view.run)}"
     return f"go on with: {_resume(view.run)}"

@@ -70,7 +70,7 @@ async def show(
             async for each in made:
                 output.show(as_json(each), _snapshot, json=json)
         else:
-            output.show(found, _people, json=json)
+            output.show(found, _render, json=json)
 
 
 def _unreadable(found: Unreadable) -> list[Part]:
@@ -82,7 +82,7 @@ def _snapshot(made: dict[str, Any]) -> list[Part]:
     return [msgspec.json.format(msgspec.json.encode(made), indent=2).decode()]
 
 
-def _people(found: Shown) -> Iterator[Part]:
+def _render(found: Shown) -> Iterator[Part]:
     run, forked = found.run, found.run.forked
     rows: list[tuple[str, object]] = [
         ("run", run.run),
@@ -92,12 +92,12 @@ def _people(found: Shown) -> Iterator[Part]:
         ("error", run.error.text if run.error is not None else None),
         ("program", run.program),
         ("conversation", run.conversation),
-        ("assigned", _assigned(run)),
+        ("assigned", _arm_text(run)),
         ("scores", ", ".join(f"{name} {output.number(n)}" for name, n in run.scores.items())),
         ("judged by", ", ".join(dict.fromkeys(each.by for each in run.judged))),
         ("labels", ", ".join(f"{key}={value}" for key, value in run.labels.items())),
         ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
-        ("probe", forked and forked.swap and _swapped(forked.swap)),
+        ("probe", forked and forked.swap and _swap_text(forked.swap)),
         ("shared keys", output.cut(", ".join(run.keys), KEYS_SHOWN_MAX)),
         *_when(found),
     ]
@@ -131,7 +131,7 @@ def _people(found: Shown) -> Iterator[Part]:
         )
 
 
-def _swapped(swap: Swap) -> str:
+def _swap_text(swap: Swap) -> str:
     before, after = bytes(swap.before).decode(), bytes(swap.after).decode()
     return f"{swap.probe} ({swap.path} is {after}, on record {before})"
 
@@ -151,7 +151,7 @@ def _at_work(run: RunState) -> str:
     return "; ".join(reversed(items))
 
 
-def _assigned(run: RunState) -> str:
+def _arm_text(run: RunState) -> str:
     assignment = run.assigned
     if assignment is None:
         return ""
@@ -310,10 +310,10 @@ async def left(which: Run, json: Json = False) -> None:
         fetch = Payloads(workspace)
         found = WhatLeft(run=run, sent=await what_left(workspace, run, fetch))
         output.hint_erased(fetch)
-    output.show(found, _listed, json=json)
+    output.show(found, _render_calls, json=json)
 
 
-def _listed(found: WhatLeft) -> Iterator[Part]:
+def _render_calls(found: WhatLeft) -> Iterator[Part]:
     if found.sent:
         yield output.listing(COLUMNS, found.sent)
     places = len({each.destination for each in found.sent})

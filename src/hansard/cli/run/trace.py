@@ -39,7 +39,7 @@ async def trace(
         history = await workspace.states.history(run, await workspace.points.up_to(run, at))
         found = reads.trace(run, history)
         if not full:
-            output.show(found, _people, json=json)
+            output.show(found, _render, json=json)
             return
         fetch = Payloads(workspace)
         output.show([], lambda _: _heading(found), json=json)
@@ -48,7 +48,7 @@ async def trace(
             output.show(step, lambda step: _block(found, step), json=json)
 
 
-def _people(found: Trace) -> Iterator[Part]:
+def _render(found: Trace) -> Iterator[Part]:
     yield from _heading(found)
     if found.steps:
         yield ""
@@ -183,13 +183,13 @@ def _outcome(step: Step) -> Text:
     made = Text() if status == "completed" else output.status_cell(status)
     items = [recorded(item) for item in step.items[: output.PREVIEW_CHARACTERS]]
     result = output.result_preview(step, items if step.streamed else recorded(step.result))
-    for part in (result, _settled(step)):
+    for part in (result, _settlement_text(step)):
         if part:
             made.append("  " if made else "").append(part)
     return made
 
 
-def _settled(step: Step) -> str:
+def _settlement_text(step: Step) -> str:
     late = "after its agent had left" if step.late else ""
     return ", ".join(part for part in (_verdict(step), late, withheld_text(step)) if part)
 
@@ -211,7 +211,7 @@ def _block(found: Trace, whole: WholeStep) -> Iterator[Part]:
         f"{line.agent}#{step.number}",
         step.tool,
         step.status.value,
-        _settled(step),
+        _settlement_text(step),
         f"in {value.branch}" if value.branch else "",
         f"began {_began(found, began)} ({began.clock.value})" if began.is_known else "",
         f"took {output.duration(step.duration_ms)}" if step.duration_ms else "",
