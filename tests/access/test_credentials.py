@@ -16,7 +16,7 @@ from hansard.agents.access import authenticator as tokens
 from hansard.broker import access
 from hansard.broker.access import BadCredentials, Credentials
 from hansard.bus.errors import NotFound
-from hansard.client.credentials import seconds, telling
+from hansard.client.credentials import seconds, syncing_broker
 from hansard.domain.errors import BadValue
 from tests.access.desk import HANSARD, PROGRAM, Desk
 from tests.access.programs.killed import POINTS
@@ -135,7 +135,7 @@ async def test_who_has_expired_is_put_out_while_a_service_runs(desk: Desk):
         assert connection.is_in()
         async with (
             hansard.connect_async("lab", data_dir=desk.data_dir) as record,
-            telling(settings, record.workspace, look_s=0.1),
+            syncing_broker(settings, record.workspace, check_s=0.1),
         ):
             await eventually(lambda: not connection.is_in())
             os.kill(desk.lease.info.server_pid, signal.SIGKILL)  # it goes on when that is back

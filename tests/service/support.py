@@ -125,7 +125,7 @@ class House:
 
         *others, last = whos
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(making, "tell_broker", told_with_the_last)
+            patch.setattr(making, "sync_broker", told_with_the_last)
             for name, role in others:
                 self.login(name, role)
         self.login(*last)

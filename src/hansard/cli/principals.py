@@ -12,7 +12,7 @@ from hansard.cli import output
 from hansard.cli.common import Because, By, Json, do, noun, work
 from hansard.cli.opening import reading, settings
 from hansard.cli.output import Column
-from hansard.client.credentials import tell_broker
+from hansard.client.credentials import sync_broker
 from hansard.domain.principal import PrincipalKind
 from hansard.inspect.roles import Standing, list_logins
 
@@ -88,7 +88,7 @@ async def revoke(
     """
     async with reading() as workspace:
         ended = await recorded.revoke_all(workspace, which, because=because, by=by)
-        report = await tell_broker(settings(), workspace)
+        report = await sync_broker(settings(), workspace)
     for each in ended:
         done = {"principal": each.principal, "token": each.token, "revoked": each.is_new}
         text = f"token {each.token} of {each.principal} is revoked"

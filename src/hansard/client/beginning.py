@@ -74,10 +74,10 @@ async def ended(
     finally:
         if mode is not Mode.LIVE:
             ledger = opened.engine.ledger
-            tell(Ended(opened.run, ledger.stream.agent, mode, saved(ledger)), report)
+            report_ended(Ended(opened.run, ledger.stream.agent, mode, saved(ledger)), report)
 
 
-def tell(what: Ended, report: str | None) -> None:
+def report_ended(what: Ended, report: str | None) -> None:
     """Report an ended session. A report that cannot be written is logged; nothing is raised."""
     _log.info(
         "answered from the record",

@@ -30,7 +30,7 @@ from hansard.domain.errors import BadValue, CallerError, HansardError, Refused
 from hansard.domain.principal import PrincipalKind, PrincipalState, Token
 from hansard.settings import Settings
 
-LOOK_S = 30.0
+CHECK_S = 30.0
 """Seconds between two checks for expired tokens.
 
 Until the next check their holders can still connect, but the service refuses them.
@@ -40,7 +40,7 @@ _log = logger(__name__)
 _LOGIN = re.compile(r"(?<=://)[^@/\s]+@")
 
 
-async def tell_broker(settings: Settings, workspace: Workspace) -> bool:
+async def sync_broker(settings: Settings, workspace: Workspace) -> bool:
     """Bring the embedded server's users up to date with the record; return False for an outside
     one.
 
@@ -56,18 +56,18 @@ async def tell_broker(settings: Settings, workspace: Workspace) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def telling(
-    settings: Settings, workspace: Workspace, *, look_s: float = LOOK_S
+async def syncing_broker(
+    settings: Settings, workspace: Workspace, *, check_s: float = CHECK_S
 ) -> AsyncGenerator[None]:
     """Keep the embedded server's users up to date while the block runs.
 
     Holders of expired tokens are disconnected, too, although no event marks the expiry. Raises
     AccessNotSynced if the first update fails.
     """
-    if not await tell_broker(settings, workspace):
+    if not await sync_broker(settings, workspace):
         yield
         return
-    task = asyncio.create_task(_sync_server(settings, workspace, look_s))
+    task = asyncio.create_task(_sync_server(settings, workspace, check_s))
     try:
         yield
     finally:
@@ -75,14 +75,14 @@ async def telling(
         await asyncio.wait({task})
 
 
-async def _sync_server(settings: Settings, workspace: Workspace, look_s: float) -> None:
+async def _sync_server(settings: Settings, workspace: Workspace, check_s: float) -> None:
     report = await principals.broker_users(workspace)
     while True:
-        await asyncio.sleep(look_s)
+        await asyncio.sleep(check_s)
         try:
             users = await principals.broker_users(workspace)
             if users != report:
-                await tell_broker(settings, workspace)
+                await sync_broker(settings, workspace)
                 report = users
         except HansardError as error:  # the server may be restarting: try again
             _log.warning("cannot update the broker's users", error=str(error))
@@ -318,7 +318,7 @@ async def _make(
     state = await principals.read(workspace, request.principal)
     if standing is not None and _is_good(workspace, standing, state):
         _check_terms(request, state.tokens[_token_id(standing)])
-        await tell_broker(settings, workspace)  # an earlier attempt may have been killed
+        await sync_broker(settings, workspace)  # an earlier attempt may have been killed
         if standing.url == url:
             draft.drop()
             return standing, False
@@ -342,7 +342,7 @@ async def _make(
         by=request.by,
         token=tokens.NewToken(_token_id(made), made.token),
     )
-    await tell_broker(settings, workspace)
+    await sync_broker(settings, workspace)
     draft.finish()
     return made, True
 

@@ -194,11 +194,11 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         self._sync = sync
         self._loop = loop
         self._tables: Tables | None = None
-        self._lent: Any = None
+        self._native_place: Any = None
 
     def _read(self, reads: Callable[[Reader], R], what: str, *words: object) -> Awaitable[R]:
         del what, words
-        return self._asked().read(reads)
+        return self._opened_tables().read(reads)
 
     def _ask(
         self,
@@ -208,7 +208,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         tables: Mapping[str, Any] = NOTHING,
     ) -> Awaitable[SqlAnswer]:
         del what
-        return self._asked().ask(statement, tuple(parameters), tables)
+        return self._opened_tables().ask(statement, tuple(parameters), tables)
 
     def _find(self, reader: Reader, query: found_experiences.ExperienceQuery) -> ExperienceHits:
         return found_experiences.find(reader, query, self._experience_index)
@@ -221,7 +221,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         """The redaction applied to all that is recorded here."""
         return self.workspace.redaction
 
-    def _asked(self) -> Tables:
+    def _opened_tables(self) -> Tables:
         """Return the tables; open them at the first query. Raises Refused if there are none."""
         if self._tables is None:
             if self._open_tables is None:
@@ -242,10 +242,10 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
     async def _closed(self) -> None:
         if "_experience_index" in self.__dict__:
             self._experience_index.close()
-        if self._lent is not None:
+        if self._native_place is not None:
             from hansard.state.recorder import native  # noqa: PLC0415 -- it is loaded already
 
-            native.close_place(self._lent)
+            native.close_place(self._native_place)
         try:
             if self._tables is not None:
                 await self._tables.close()
@@ -260,12 +260,12 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         """
         from hansard.state.recorder import native  # noqa: PLC0415 -- most programs need no library
 
-        if self._lent is None:
+        if self._native_place is None:
             log, blobs = self.workspace.log, self.workspace.blobs
-            self._lent = native.Place(
+            self._native_place = native.Place(
                 log, blobs, self.workspace.clock, self._loop or asyncio.get_running_loop()
             )
-        return native.environment_of(self._lent)
+        return native.environment_of(self._native_place)
 
     def application(
         self, cls: Callable[[dict[str, str]], A], *, env: Mapping[str, str] = NOTHING
@@ -732,7 +732,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
             NotFound: There is no such prompt.
             ProjectionError, Refused: As `sql`.
         """
-        return await self._asked().read(lambda reader: inspected.log(reader, name))
+        return await self._opened_tables().read(lambda reader: inspected.log(reader, name))
 
     async def apply_role(self, name: str, rules: RoleDefined, *, by: str = OS_USER) -> bool:
         """Set the rules of a role, replacing earlier ones; return False if they are unchanged.

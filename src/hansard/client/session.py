@@ -548,7 +548,7 @@ class _Replaying(_Session):
         learnt, version = await self._kept_experience(given, also, keeps=learn == "keep")
         if task:
             value = experienced.values_of(learnt, task, value)
-        doing = experienced.ReplayOptions(
+        options = experienced.ReplayOptions(
             params=value,
             task=task,
             once=once,
@@ -557,9 +557,9 @@ class _Replaying(_Session):
             free=free,
             tools=by_name("tools", tools),
         )
-        tell = functools.partial(self._tell_replayed, learnt, version) if version else None
-        heal = self._tell_healed if version else None
-        work = (self._caller, self._browser, learnt, doing, tell, heal, version)
+        tell = functools.partial(self._record_replay, learnt, version) if version else None
+        heal = self._record_heal if version else None
+        work = (self._caller, self._browser, learnt, options, tell, heal, version)
         done = await experienced.ExperienceReplay(*work).run()
         if not (learn and done.success and done.level == experienced.FREE):
             return done
@@ -626,7 +626,7 @@ class _Replaying(_Session):
         self.engine.ledger.shown(found.label)
         return (found.experience if isinstance(given, str) else given), version
 
-    async def _tell_replayed(
+    async def _record_replay(
         self, learnt: Experience, version: int, fields: Mapping[str, Any]
     ) -> None:
         """Record the result of a replay; for the same step only once."""
@@ -648,7 +648,7 @@ class _Replaying(_Session):
         given = (self.engine.workspace, EXPERIENCES, learnt.name, stated)
         await self._io(artifacts.change, *given, by=ledger.actor, label=label)
 
-    async def _tell_healed(self, version: int, moved: Experience, node: str, because: str) -> int:
+    async def _record_heal(self, version: int, moved: Experience, node: str, because: str) -> int:
         """Record that a node's element was found elsewhere; return the experience's next version.
 
         0 if somebody added a version in the meantime.
@@ -1223,7 +1223,7 @@ class AsyncCommonSession(AsyncMixin):
         return AsyncResumable(items, every, progress, self._drive)
 
 
-_OF_THE_BEGUN = frozenset(
+_OPEN_ATTRIBUTES = frozenset(
     {"arm", "board", "engine", "facts", "memory", "run", "team", "tool", "wait_for"}
     | {
         "_drive",
@@ -1246,26 +1246,26 @@ class Trusted(_Session):
     It holds the agent's whole state, and may be one that has not begun.
     """
 
-    _asked: OpeningRequest | None
+    _request: OpeningRequest | None
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if self._asked is not None and name in _OF_THE_BEGUN:
+            if self._request is not None and name in _OPEN_ATTRIBUTES:
                 raise NotBegun
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(message, name=name, obj=self)
 
     def _beginning(self) -> OpeningRequest:
         """Return the arguments to begin with. Raises SessionEnded, and Refused if it has begun."""
-        if self._asked is None:
+        if self._request is None:
             self.engine.ledger.demand_open()
             message = (
                 f"the session of agent {self.agent!r} in run {self.run} is open already: use it "
                 "without a second 'with'"
             )
             raise Refused(message)
-        return self._asked
+        return self._request
 
     def _made(self, now: Drive | None) -> SessionFlows:  # noqa: ARG002 -- a write of the log waits for its commit
         engine: StepEngine = self.engine
@@ -1286,8 +1286,8 @@ class Trusted(_Session):
         return statements.Progress(self.facts, name, every)
 
     def _brief(self) -> dict[str, Any]:
-        if self._asked is not None:
-            return {"workflow": self._asked.workflow, "status": "not begun"}
+        if self._request is not None:
+            return {"workflow": self._request.workflow, "status": "not begun"}
         state: AgentState = self.engine.ledger.state
         steps = len(state.steps)
         return super()._brief() | {"epoch": state.epoch, "version": state.version, "steps": steps}
@@ -1353,7 +1353,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
         BadOption: An option is unknown; the message names the nearest one.
     """
 
-    _asked: OpeningRequest | None = None
+    _request: OpeningRequest | None = None
     _block: AbstractAsyncContextManager[Self]
 
     def __init__(
@@ -1365,7 +1365,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
         workspace: str | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
-        self._asked = OpeningRequest(
+        self._request = OpeningRequest(
             workflow=workflow, agent=agent, role=role, workspace=workspace, options=dict(options)
         )
 
@@ -1377,7 +1377,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
         """
         request = self._beginning()
         AsyncMixin.__init__(self, *await begun_async(request))
-        self._asked = None
+        self._request = None
         self._block = within_async(self)
         return await self._block.__aenter__()
 
@@ -1615,7 +1615,7 @@ class Session(Trusted, CommonSession):
         BadOption: An option is unknown; the message names the nearest one.
     """
 
-    _asked: OpeningRequest | None = None
+    _request: OpeningRequest | None = None
     _block: AbstractContextManager[Self]
 
     def __init__(
@@ -1627,7 +1627,7 @@ class Session(Trusted, CommonSession):
         workspace: str | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
-        self._asked = OpeningRequest(
+        self._request = OpeningRequest(
             workflow=workflow, agent=agent, role=role, workspace=workspace, options=dict(options)
         )
 
@@ -1639,7 +1639,7 @@ class Session(Trusted, CommonSession):
         """
         request = self._beginning()
         SyncMixin.__init__(self, *begun(request))
-        self._asked = None
+        self._request = None
         self._block = within(self)
         return self._block.__enter__()
 

@@ -25,7 +25,7 @@ from hansard.bus.errors import BusError
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
-from hansard.client.credentials import telling
+from hansard.client.credentials import syncing_broker
 from hansard.client.opening import (
     Broker,
     check_data_dir,
@@ -272,7 +272,7 @@ async def served(
         try:
             workspace = await open_workspace(settings)
             stack.push_async_callback(workspace.close)
-            await stack.enter_async_context(telling(settings, workspace))
+            await stack.enter_async_context(syncing_broker(settings, workspace))
             await stack.enter_async_context(
                 serving(workspace, broker.runtime, tables=Tables(settings, workspace))
             )

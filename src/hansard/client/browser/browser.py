@@ -377,7 +377,7 @@ class AsyncBrowser:
             "browser.look", Effects.PURE, self._look, {"frame": frame}, kind="resource"
         )
         question = elements.question(instruction, frame, lines, row)
-        answer = await self._asked(model, question)
+        answer = await self._ask_model(model, question)
         at = elements.candidate_number(answer, frame)
         chosen = {"frame": frame, "at": at, "of": elements.digest("\n".join(lines))}
         chosen |= {"recorded": _plain(recorded)} if row else {}
@@ -752,7 +752,7 @@ class AsyncBrowser:
 
     # Models
 
-    async def _asked(self, model: Model, question: str) -> dict[str, Any]:
+    async def _ask_model(self, model: Model, question: str) -> dict[str, Any]:
         if isinstance(model, Tool):
             value = model(question)
             answer = await value if inspect.isawaitable(value) else value

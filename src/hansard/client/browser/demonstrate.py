@@ -85,7 +85,7 @@ class Demonstration:
         self._acts: asyncio.Queue[Callable[[], Awaitable[None]] | None] = asyncio.Queue()
         self._pending: _Act | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._asked = False
+        self._is_requested = False
         self._opened = 0
         self.actions = 0
         self.secrets: dict[str, None] = {}
@@ -168,13 +168,13 @@ class Demonstration:
 
     def _requested(self, _: dict[str, Any]) -> None:
         """Note that the page requests an address: the last action led there."""
-        self._asked = True
+        self._is_requested = True
 
     def _navigated(self, frame: Any) -> None:
         """Record a new address of the main frame as the person's, unless the page requested it."""
         if frame is not self._page.main_frame:
             return
-        request, self._asked = self._asked, False
+        request, self._is_requested = self._is_requested, False
         if self._opened:
             self._opened -= 1
             return

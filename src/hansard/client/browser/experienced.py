@@ -126,7 +126,7 @@ matched. Returns the new version; 0 if somebody added another one since, which i
 
 
 class ExperiencedAction(msgspec.Struct, frozen=True, kw_only=True):
-    """An action of a doing.
+    """An action of a options.
 
     Attributes:
         node: The procedure's node.
@@ -271,33 +271,33 @@ class _Did(NamedTuple):
 
 
 class ExperienceReplay:
-    """One doing of an experience."""
+    """One replay of an experience."""
 
     def __init__(
         self,
         session: CallingSession,
         browser: AsyncBrowser | None,
         experience: Experience,
-        doing: ReplayOptions,
+        options: ReplayOptions,
         tell: Tell | None = None,
         heal: Heal | None = None,
         version: int = 0,
     ) -> None:
         owner = f"experience {experience.name!r}"
         nodes = ((owner, each.action) for each in experience.procedure.nodes)
-        demand_there(nodes, browser, doing.tools)
-        demand_guarded(experience, doing.once)
+        demand_there(nodes, browser, options.tools)
+        demand_guarded(experience, options.once)
         self._session = session
         self._page = browser
         self._experience = experience
-        self._doing = doing
+        self._options = options
         self._tell = tell
         self._heal = heal
         self._version = version
         self._healed: dict[str, ProcedureNode] = {}
-        given = (*experience.functions, *doing.functions)
+        given = (*experience.functions, *options.functions)
         self._functions = named_functions(experience.checks, given)
-        self._guard = Guard(experience.procedure, experience.checks, doing.params)
+        self._guard = Guard(experience.procedure, experience.checks, options.params)
         self._usual = _path(experience)
         self._actions: list[ExperiencedAction] = []
         self._names: list[str] = []
@@ -323,7 +323,7 @@ class ExperienceReplay:
                 raise  # fenced by another process, or the state is unknown for now
             except Exception as error:  # e.g. in doubt, or the page is gone: not completed
                 stopped = f"{type(error).__name__}: {self._clean(str(error))}"
-                await self._say(self._came_to(stopped, stopped, None))
+                await self._say(self._outcome(stopped, stopped, None))
                 raise
             await self._say(report)
             return report
@@ -353,13 +353,13 @@ class ExperienceReplay:
         self._actions.clear()
         self._url = ""
         error, failure = await self._by_graph()
-        free = self._doing.free if error else None
+        free = self._options.free if error else None
         if free is None:
-            return self._came_to(error, error, failure)
+            return self._outcome(error, error, failure)
         freely = await self._freely(free, error)
-        return self._came_to(freely, error, failure) | {"level": FREE}
+        return self._outcome(freely, error, failure) | {"level": FREE}
 
-    def _came_to(self, error: str, stopped: str, failure: CheckFailure | None) -> dict[str, Any]:
+    def _outcome(self, error: str, stopped: str, failure: CheckFailure | None) -> dict[str, Any]:
         """Return the replay's result: the error, and why the graph reached no end."""
         return {
             "error": error[:1_000],
@@ -379,10 +379,10 @@ class ExperienceReplay:
         for _ in range(MOVES_MAX):
             begun = time.perf_counter()
             name, found = await self._next(refused)
-            if not name and self._doing.fallback is not None:
+            if not name and self._options.fallback is not None:
                 name, found, failure = await self._named(failure)
             if name == END:
-                failure = await self._asked(
+                failure = await self._checked(
                     "end", END, self._guard.complete, Situation(url=self._url, done=0)
                 )
                 return (_failure_text(failure) if failure else ""), failure
@@ -461,7 +461,7 @@ class ExperienceReplay:
 
         The teacher is called if a check refuses the student's choice.
         """
-        fallback = self._doing.fallback
+        fallback = self._options.fallback
         models = fallback.models if isinstance(fallback, Teaching) else {"": fallback}
         candidates = self._guard.walk.candidates(self._experience.procedure)
         of_elements = [
@@ -501,7 +501,7 @@ class ExperienceReplay:
         """Let a function of yours go on; why the task was not done, empty where it was."""
         procedure = self._experience.procedure
         guide = FreeGuide(
-            task=self._doing.task,
+            task=self._options.task,
             plan=[*(each.says for each in self._experience.plan), *plan(self._experience)],
             lessons=[each.says for each in self._experience.lessons],
             done=[procedure.node(each).action.instruction or each for each in self._names],
@@ -533,7 +533,7 @@ class ExperienceReplay:
 
     async def _before(self, name: str, found: Mapping[str, Any]) -> CheckFailure | None:
         now = self._situation(name, found)
-        return await self._asked("before", name, lambda: self._guard.before(name, now), now)
+        return await self._checked("before", name, lambda: self._guard.before(name, now), now)
 
     async def _done(self, name: str, found: dict[str, Any]) -> CheckFailure | None:
         """Do an action that every check lets be done; else what stopped it, on record. Whether it
@@ -551,16 +551,16 @@ class ExperienceReplay:
         except ActionFailed as failed:
             self._finished = True
             why = CheckFailure(check=f"{name} after", kind="postcondition", why=failed.message)
-            return await self._asked("after", name, lambda: why, now)
+            return await self._checked("after", name, lambda: why, now)
         except PageGone as gone:
             self._finished = True
             why = CheckFailure(check=f"{name} is there", kind="precondition", why=str(gone))
-            return await self._asked("before", name, lambda: why, now)
+            return await self._checked("before", name, lambda: why, now)
         self._finished = True
         after = now_after(now, did.url)
         self._url = after.url or self._url
         moved = self._guard.after(name, after)
-        refused = await self._asked("after", name, lambda: moved, after)
+        refused = await self._checked("after", name, lambda: moved, after)
         if refused is None and did.act is not None and found.get("asked"):
             await self._found_elsewhere(name, did.act, found)
         return refused
@@ -570,7 +570,7 @@ class ExperienceReplay:
         node = self._experience.procedure.node(name)
         params = {
             slot: value
-            for slot, value in self._doing.params.items()
+            for slot, value in self._options.params.items()
             if isinstance(value, str) and value
         }
         xpath = normalized(act.xpath) if act.xpath else None
@@ -588,7 +588,7 @@ class ExperienceReplay:
     async def _act(self, name: str, action: CachedAction, found: dict[str, Any]) -> _Did:
         """Do it."""
         if action.action_type == caches.TOOL:
-            await called(self._doing.tools[action.method or ""], action.action_params)
+            await called(self._options.tools[action.method or ""], action.action_params)
             return _Did(None, "")
         if action.action_type in caches.OF_PAGE:
             return _Did(None, await self._browser.go(action))
@@ -601,7 +601,7 @@ class ExperienceReplay:
         act = await self._browser.repeat(action, found["selector"], action.changed, checks)
         return _Did(act, act.url)
 
-    async def _asked(
+    async def _checked(
         self,
         when: str,
         node: str,
@@ -641,7 +641,7 @@ class ExperienceReplay:
         """Build the step that a check in Python judges."""
         params = {
             name: f"secret {each.name}" if isinstance(each, Secret) else each
-            for name, each in self._doing.params.items()
+            for name, each in self._options.params.items()
         }
         action = self._guard.actions.get(node)
         arguments = () if action is None else tuple(map(_text, action.arguments))

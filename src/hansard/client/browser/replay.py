@@ -155,7 +155,7 @@ class Replay:
         self._cache = cache
         self._version = cache.version
         self._path = path
-        self._asked = request
+        self._request = request
         self._model_calls = 0
         self._moved: dict[bytes, CachedAction] = {}
         self._done: list[ReplayedAction] = []
@@ -163,12 +163,12 @@ class Replay:
 
     async def run(self) -> Replayed:
         """Replay all entries, as one composite step whose calls are its own."""
-        demand_once(self._cache, self._asked.once)
-        entries = filled(self._cache, self._asked.params)
+        demand_once(self._cache, self._request.once)
+        entries = filled(self._cache, self._request.params)
         demand_there(
             ((f"entry {each.step_index}", each) for each in entries),
             self._browser,
-            self._asked.tools,
+            self._request.tools,
         )
         begun = time.perf_counter()
         identity = {"run": self._cache.run, "actions": len(entries)}
@@ -199,7 +199,7 @@ class Replay:
 
         report = await self._session.call(pure("browser.entries", entries, identity), (), identity)
         actions = msgspec.convert(report, list[CachedAction])
-        return filled(msgspec.structs.replace(self._cache, actions=actions), self._asked.params)
+        return filled(msgspec.structs.replace(self._cache, actions=actions), self._request.params)
 
     async def _all(self, entries: list[CachedAction]) -> dict[str, Any]:
         error = ""
@@ -272,7 +272,7 @@ class Replay:
     async def _entry(self, entry: CachedAction) -> ReplayedAction:
         index = entry.step_index
         if entry.action_type == caches.TOOL:
-            value = await called(self._asked.tools[entry.method or ""], entry.action_params)
+            value = await called(self._request.tools[entry.method or ""], entry.action_params)
             return ReplayedAction(step_index=index, success=True, message="done", value=value)
         browser = self._browser
         assert browser is not None  # noqa: S101 -- checked by `demand_there`
@@ -291,14 +291,14 @@ class Replay:
             attempts += msgspec.convert(report["attempts"], list[ElementAttempt])
         if not report["selector"] and entry.optional:
             return ReplayedAction(step_index=index, success=True, message="not there")
-        if not report["selector"] and self._asked.fallback is not None and entry.instruction:
+        if not report["selector"] and self._request.fallback is not None and entry.instruction:
             self._model_calls += 1
-            model = self._asked.fallback
+            model = self._request.fallback
             report = await browser.ask(entry.instruction, model, frame, entry.targets)
             attempts += msgspec.convert(report["attempts"], list[ElementAttempt])
         if not report["selector"]:
             raise elements.ElementNotFound(entry.instruction or entry.xpath or "", attempts)
-        shown = attempts if self._asked.debug else []
+        shown = attempts if self._request.debug else []
         if entry.action_type == caches.EXTRACT:
             value = await browser.extract(
                 entry.instruction or "",
@@ -332,11 +332,11 @@ class Replay:
         ways = list(locators(entry))
         return await browser.find(
             entry.instruction or "",
-            ways[:1] if self._asked.xpath_only else ways,
+            ways[:1] if self._request.xpath_only else ways,
             frame=entry.frame_index or 0,
             mark=entry.page,
             recorded=entry.targets,
-            retries=1 if entry.optional else self._asked.max_xpath_retries,
+            retries=1 if entry.optional else self._request.max_xpath_retries,
             entry=entry.step_index,
         )
 
@@ -353,7 +353,7 @@ class Replay:
             page=act.page,
         )
         self._moved[_place(entry)] = found
-        found = templated(found, self._asked.params)
+        found = templated(found, self._request.params)
         after = msgspec.structs.replace(
             stored,
             xpath=found.xpath,
@@ -365,9 +365,9 @@ class Replay:
             return
         why = attempts[0].said if attempts else "the cached xpath did not match"
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._cache = caches.healed(self._cache, after, at=at, by=self._asked.by, why=why)
-        if self._asked.keep is not None:
-            version = await self._asked.keep(self._version, after, why)
+        self._cache = caches.healed(self._cache, after, at=at, by=self._request.by, why=why)
+        if self._request.keep is not None:
+            version = await self._request.keep(self._version, after, why)
             self._cache = msgspec.structs.replace(self._cache, version=version)
         if self._path is not None:
             saved(self._cache, self._path)

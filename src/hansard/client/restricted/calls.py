@@ -238,7 +238,7 @@ def _verdict_text(cause: object, engine: RemoteCore) -> msgspec.Raw:
 
 
 def converse(
-    engine: RemoteCore, verb: str, data: Any, scope: Scope, doing: Callback, *, busy: bool = False
+    engine: RemoteCore, verb: str, data: Any, scope: Scope, local: Callback, *, busy: bool = False
 ) -> Flow[Value]:
     """Send an operation and run the callbacks that the service requests, until the result.
 
@@ -251,8 +251,8 @@ def converse(
         while isinstance(word, Run):
             if word.warning:
                 warnings.warn(word.warning, ToolChanged, stacklevel=8)
-            outcome = yield from doing.run(word)
-            word = yield from _send_outcome(engine, word.turn, outcome, doing)
+            outcome = yield from local.run(word)
+            word = yield from _send_outcome(engine, word.turn, outcome, local)
     except INTERRUPTIONS:
         if began:
             yield Io(functools.partial(engine.link.ask, "cancel", None, turn=began[0]))
@@ -263,29 +263,29 @@ def converse(
                 warnings.warn(word.warning, ToolChanged, stacklevel=8)
             return word
         case Failed():
-            raise _error(word, doing)
+            raise _error(word, local)
         case _:
             raise BadValue("the service's answer", f"a {type(word).__name__}", wire.ONE_VERSION)
 
 
-def _send_outcome(engine: RemoteCore, turn: int, outcome: BodyResult, doing: Callback) -> Flow[Any]:
+def _send_outcome(engine: RemoteCore, turn: int, outcome: BodyResult, local: Callback) -> Flow[Any]:
     """Send a callback's result; if it is too large for a message, its size."""
     try:
         return (yield Watch(functools.partial(engine.link.ask, "done", outcome, turn=turn)))
     except TooLarge as error:
-        doing.inexact = f"result: {error.size:,} bytes; hand large values over by reference"
+        local.inexact = f"result: {error.size:,} bytes; hand large values over by reference"
         result = values.dump("<too large>")
-        outcome = BodyResult(result=result, inexact=doing.inexact, usage=outcome.usage)
+        outcome = BodyResult(result=result, inexact=local.inexact, usage=outcome.usage)
     return (yield Watch(functools.partial(engine.link.ask, "done", outcome, turn=turn)))
 
 
-def _error(word: Failed, doing: Callback) -> BaseException:
-    if word.own and doing.error is not None:
+def _error(word: Failed, local: Callback) -> BaseException:
+    if word.own and local.error is not None:
         for note in word.fault.notes:
-            doing.error.add_note(note)
-        return doing.error
+            local.error.add_note(note)
+        return local.error
     if word.fault.category == "recorded":
-        return raised(faults.recorded_step(word.fault, doing.spec), doing.spec)
+        return raised(faults.recorded_step(word.fault, local.spec), local.spec)
     return faults.ours(word.fault)
 
 
@@ -297,17 +297,17 @@ class PreparedCall(msgspec.Struct):
 
     scope: Scope
     data: Call
-    doing: ToolCallback
+    local: ToolCallback
 
     def value(self, report: Value) -> Any:
         """Return the call's result, or an item of it: made here, or read from the record."""
-        doing = self.doing
+        local = self.local
         if not report.own:
-            return from_plain(wire.plain(report.value), doing.tool.returns)
-        if doing.inexact:
-            message = f"{doing.tool.name}: its result is not recorded exactly: {doing.inexact}"
+            return from_plain(wire.plain(report.value), local.tool.returns)
+        if local.inexact:
+            message = f"{local.tool.name}: its result is not recorded exactly: {local.inexact}"
             warnings.warn(message, ResultInexact, stacklevel=2)
-        return doing.value
+        return local.value
 
 
 class RemoteEngine(RemoteCore):
@@ -326,8 +326,8 @@ class RemoteEngine(RemoteCore):
         }
         scope = self.scope(spec.name)
         raw = values.dump(plain)
-        doing = (StreamCallback if spec.is_stream else ToolCallback)(self, spec, arguments)
-        doing.hides = b'"$secret"' in bytes(raw)
+        local = (StreamCallback if spec.is_stream else ToolCallback)(self, spec, arguments)
+        local.hides = b'"$secret"' in bytes(raw)
         call = Call(
             tool=declared(spec),
             arguments=raw,
@@ -337,7 +337,7 @@ class RemoteEngine(RemoteCore):
             defaults=spec.at_default(plain),
             program=tuple(sorted(DECLARED | self.ledger.declared)),
         )
-        return PreparedCall(scope, call, doing)
+        return PreparedCall(scope, call, local)
 
     def answer(self, _: PreparedCall) -> tuple[bool, Any]:
         """Return that no recorded answer is known: only the service knows."""
@@ -347,7 +347,7 @@ class RemoteEngine(RemoteCore):
         """Return the result, now or as recorded. Raises as a trusted session does."""
         busy = self.ledger.enter_call(call.scope)
         try:
-            value = yield from converse(self, "call", call.data, call.scope, call.doing, busy=busy)
+            value = yield from converse(self, "call", call.data, call.scope, call.local, busy=busy)
         finally:
             self.ledger.leave_call(call.scope)
         return call.value(value)
@@ -355,12 +355,12 @@ class RemoteEngine(RemoteCore):
     def item(self, call: PreparedCall, number: int, *, busy: bool) -> Flow[Value]:
         """Return the next item of a stream; the first one if it has no number yet."""
         if number:
-            return (yield from converse(self, "next", Next(number), call.scope, call.doing))
-        return (yield from converse(self, "stream", call.data, call.scope, call.doing, busy=busy))
+            return (yield from converse(self, "next", Next(number), call.scope, call.local))
+        return (yield from converse(self, "stream", call.data, call.scope, call.local, busy=busy))
 
     def shut(self, call: PreparedCall, number: int) -> Flow[Value]:
         """End a stream whose reader stopped."""
-        return (yield from converse(self, "shut", Next(number), call.scope, call.doing))
+        return (yield from converse(self, "shut", Next(number), call.scope, call.local))
 
 
 def verdict_of(

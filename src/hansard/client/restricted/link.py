@@ -122,13 +122,13 @@ class Link:
         until = time.monotonic() + BUSY_S_MAX
         raw = encoded(verb, data, self.redaction)
         while True:
-            answer = await self._asked(verb, raw)
+            answer = await self._request(verb, raw)
             wait_s = _retry_after_s(answer)
             if not wait_s or time.monotonic() + wait_s > until:
                 return answer
             await asyncio.sleep(wait_s)
 
-    async def _asked(self, verb: str, raw: bytes) -> Answer:
+    async def _request(self, verb: str, raw: bytes) -> Answer:
         """Send a request and return its answer; after "not yet" ask again."""
         token, nonce = self.credentials.token, Clock().new_id()  # a run that it begins gets this id
         payload = wire.encode(Request(token=token, nonce=nonce, data=msgspec.Raw(raw)))

@@ -155,7 +155,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     operation: Operation
     data: Do
-    doing: Callback
+    local: Callback
 
 
 def ask(engine: RemoteCore, name: str, context: int, /, *args: Any, **kwargs: Any) -> Flow[Any]:
@@ -176,12 +176,12 @@ def prepared(
     """
     operation = OPERATIONS[name]
     scrub = engine.settings.scrub
-    doing = Callback(engine)
+    local = Callback(engine)
     given = {**dict(zip(operation.fields, args, strict=False)), **kwargs}
     fields: dict[str, Any] = {}
     for field, value in given.items():
         if callable(value):
-            doing = Resolving(engine, value)
+            local = Resolving(engine, value)
         kind = operation.fields.get(field, Kind.PLAIN)
         fields[field] = _encoded(value, kind, field, operation.called, scrub)
     request = operation.request(**fields)
@@ -189,7 +189,7 @@ def prepared(
     if operation.group == "memory" and engine.settings.rules:
         verdict = verdict_of(engine, _SPECS.get(operation.method, MEMORY["change"]), given)
     data = Do(operation=msgspec.Raw(wire.encode(request)), context=context, verdict=verdict)
-    return Prepared(operation, data, doing)
+    return Prepared(operation, data, local)
 
 
 def _encoded(value: Any, kind: Kind, field: str, name: str, scrub: Scrub | None) -> Any:
@@ -251,18 +251,18 @@ def request_operation(engine: RemoteCore, request: Prepared, verb: str = "do") -
 
 def answered(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[wire.Value]:
     """Send an operation and return its answer."""
-    operation, data, doing = request.operation, request.data, request.doing
+    operation, data, local = request.operation, request.data, request.local
     match operation.place:
         case ChainKind.NONE:
-            return (yield from converse(engine, verb, data, engine.ledger.here, doing))
+            return (yield from converse(engine, verb, data, engine.ledger.here, local))
         case ChainKind.FACT:
             scope = engine.scope(operation.called)
-            return (yield from converse(engine, verb, data, scope, doing))
+            return (yield from converse(engine, verb, data, scope, local))
         case ChainKind.STEP:
             scope = engine.scope(operation.called)
             busy = engine.ledger.enter_call(scope)
             try:
-                return (yield from converse(engine, verb, data, scope, doing, busy=busy))
+                return (yield from converse(engine, verb, data, scope, local, busy=busy))
             finally:
                 engine.ledger.leave_call(scope)
 

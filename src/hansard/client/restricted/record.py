@@ -24,7 +24,7 @@ from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.scope import guard_secrets, kept
 from hansard.bus.clock import OS_USER
 from hansard.bus.portal import Portal
-from hansard.client.beginning import Ended, tell
+from hansard.client.beginning import Ended, report_ended
 from hansard.client.common import AsyncCommonRecord, CommonRecord
 from hansard.client.options import (
     Defaults,
@@ -142,7 +142,7 @@ async def closed(engine: RemoteEngine, report: str | None, error: BaseException 
     finally:
         mode = engine.settings.mode
         if report is not None and mode is not Mode.LIVE:
-            tell(Ended(engine.stream.run, engine.stream.agent, mode, Saved()), report)
+            report_ended(Ended(engine.stream.run, engine.stream.agent, mode, Saved()), report)
 
 
 async def _closed(engine: RemoteEngine, error: BaseException | None) -> None:

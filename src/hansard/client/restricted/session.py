@@ -35,7 +35,7 @@ class Loop:
 
     def __init__(self, engine: RemoteEngine, name: str, every: int) -> None:
         self._engine = engine
-        self._asked = name, every
+        self._arguments = name, every
         self._scope = engine.scope("resumable")
         self._around = around()
         self._number = 0
@@ -45,7 +45,7 @@ class Loop:
 
     def begin(self) -> Flow[list[Any]]:
         """Find the items done before; return their results, in order."""
-        request = prepared(self._engine, "loop.begin", 0, self._asked)
+        request = prepared(self._engine, "loop.begin", 0, self._arguments)
         found = yield from answered(self._engine, request)
         self._number = found.context
         results: list[Any] = shapes.decode_result(found.value, request.operation.result)
