@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,43 @@ def test_no_page_names_a_file_of_another_host(site: Path) -> None:
         text = path.read_text(encoding="utf-8")
         found = re.findall(r"""(?:src=|url\(|<link[^>]*href=)["']?(?:https?:)?//[^"')]+""", text)
         assert not found, path.relative_to(site)
+
+
+class Names(HTMLParser):
+    """Collects the links and the table headings of a page that have no text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nameless: list[str] = []
+        self._open: dict[str, tuple[str, str]] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin a link or a heading, or take the text of a picture in one."""
+        values = dict(attrs)
+        name = values.get("title") or values.get("aria-label") or values.get("alt") or ""
+        if tag == "th" or (tag == "a" and "href" in values):
+            self._open[tag] = (values.get("href") or tag, name)
+        elif tag == "img":
+            self.handle_data(name)
+
+    def handle_data(self, data: str) -> None:
+        """Add text to what is open."""
+        self._open = {tag: (key, name + data) for tag, (key, name) in self._open.items()}
+
+    def handle_endtag(self, tag: str) -> None:
+        """Note a link or a heading that ended without text."""
+        key, name = self._open.pop(tag, ("", tag))
+        if not name.strip():
+            self.nameless.append(key)
+
+
+@pytest.mark.timeout(600)
+def test_links_and_table_headings_have_names(site: Path) -> None:
+    """A reader who listens to a page hears where each link leads and what each column has."""
+    nameless = {}
+    for path in site.rglob("*.html"):
+        page = Names()
+        page.feed(path.read_text(encoding="utf-8"))
+        if page.nameless:
+            nameless[str(path.relative_to(site))] = page.nameless[:5]
+    assert not nameless
