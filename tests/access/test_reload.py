@@ -14,7 +14,7 @@ import pytest
 import hansard
 from hansard.broker import access
 from hansard.broker import logins as server_logins
-from hansard.broker.access import AccessNotSynced, Credentials, tell_server
+from hansard.broker.access import AccessNotSynced, Credentials, sync_logins
 from hansard.broker.files import ServerFiles, locked
 from hansard.broker.lease import Lease, join
 from hansard.broker.logins import BrokerUser
@@ -83,7 +83,7 @@ async def tell(data_dir: Path, *users: BrokerUser, workspace: str = "lab", **mor
     async def asked() -> list[BrokerUser]:
         return list(users)
 
-    return await tell_server(data_dir, workspace, asked, **more)
+    return await sync_logins(data_dir, workspace, asked, **more)
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ async def test_who_waits_for_the_lock_says_so_and_leaves_none_behind(data_dir: P
             await asyncio.sleep(0.3)
             return []
 
-        task = asyncio.create_task(tell_server(data_dir, "lab", never))
+        task = asyncio.create_task(sync_logins(data_dir, "lab", never))
         await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -283,7 +283,7 @@ async def test_what_those_who_are_asked_raise_is_raised(data_dir: Path):
     with join(data_dir) as lease:
         await tell(data_dir, ada[0])
         with pytest.raises(LookupError, match="no record"):
-            await tell_server(data_dir, "lab", broken)
+            await sync_logins(data_dir, "lab", broken)
         assert let_in(holder(lease, ada))
 
 

@@ -35,7 +35,7 @@ from hansard.domain.errors import BadName
 FILE_BYTES_MAX = 64 * 1024
 """Most bytes of a credentials file: far more than the longest names need."""
 
-TELL_TIMEOUT_S = 30.0
+SYNC_TIMEOUT_S = 30.0
 """Timeout for other processes that change the logins, and for a restarting server, in seconds."""
 
 OTHERS = 0o077
@@ -98,12 +98,12 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-async def tell_server(
+async def sync_logins(
     data_dir: Path,
     workspace: str,
     users: Callable[[], Awaitable[list[BrokerUser]]],
     *,
-    timeout_s: float = TELL_TIMEOUT_S,
+    timeout_s: float = SYNC_TIMEOUT_S,
 ) -> bool:
     """Replace a workspace's restricted logins at an embedded server.
 

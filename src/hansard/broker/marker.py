@@ -378,7 +378,7 @@ class _Server:
         names = {name for name, sign in signs.items() if before.get(name) != sign}
         names.update(again, before.keys() - signs.keys())
         if not before or len(names) > REQUESTED_MAX:
-            self._streams = self._listed()
+            self._streams = self._list_streams()
         else:
             for name in names:
                 self._request(name)
@@ -403,10 +403,10 @@ class _Server:
             return None
         raise OSError(f"STREAM.INFO.{name}: the broker answered {error.get('description')}")
 
-    def _listed(self) -> dict[str, Extent]:
+    def _list_streams(self) -> dict[str, Extent]:
         found: dict[str, Extent] = {}
         for _ in range(PAGES_MAX):
-            page = self._asked("STREAM.LIST", {"offset": len(found)})
+            page = self._request_api("STREAM.LIST", {"offset": len(found)})
             for each in page.get("streams") or []:
                 found[each["config"]["name"]] = Extent.of(each)
             if not page.get("streams") or len(found) >= page.get("total", 0):
@@ -439,7 +439,7 @@ class _Server:
                 return
             yield int(fields["Nats-Sequence"]), fields["Nats-Subject"], body
 
-    def _asked(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _request_api(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
         _, data = self._answer(self._ask(what, body))
         answer: dict[str, Any] = msgspec.json.decode(data)
         if "error" in answer:

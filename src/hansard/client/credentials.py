@@ -49,7 +49,7 @@ async def sync_broker(settings: Settings, workspace: Workspace) -> bool:
     """
     if settings.nats_url is not None:
         return False
-    await access.tell_server(
+    await access.sync_logins(
         data_dir_of(settings), workspace.log.workspace, partial(principals.broker_users, workspace)
     )
     return True

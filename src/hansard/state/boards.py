@@ -165,7 +165,7 @@ class Boards:
         """Note that a key was written."""
         self._losses.pop(stream, None)
 
-    async def _calmed(self, streams: Sequence[StreamId]) -> None:
+    async def _back_off(self, streams: Sequence[StreamId]) -> None:
         until_s = max((self._calm.pop(stream, 0.0) for stream in streams), default=0.0)
         left_s = until_s - asyncio.get_running_loop().time()
         if left_s > 0:
@@ -200,7 +200,7 @@ class Boards:
             for stream in sorted(set(streams), key=str):  # fixed order, which prevents a deadlock
                 await self._take(stream)
                 held.append(stream)
-            await self._calmed(held)
+            await self._back_off(held)
             yield give_back
         finally:
             give_back()

@@ -190,20 +190,20 @@ class Segment(msgspec.Struct):
     horizon: int | None
     based: list[int] | None = None
     """Numbers of the base's steps with values in parts; None until first needed."""
-    said: set[int] | None = None
+    parted_steps: set[int] | None = None
     """Cached result of `parted`; once it is set, nothing is added to the segment."""
 
     def parted(self) -> set[int]:
         """Return the numbers of all steps that may have values in parts: those of the base, and all
         of the events.
         """
-        if self.said is None:
+        if self.parted_steps is None:
             if self.based is None:
                 self.based = [step.number for step in values_by_parts(self.base.steps.values())]
             events = itertools.chain.from_iterable(events for _, _, events, _ in self.ends)
             request = (each.step for each in events if isinstance(each, StepEvent))
-            self.said = {*self.based, *request}
-        return self.said
+            self.parted_steps = {*self.based, *request}
+        return self.parted_steps
 
     @property
     def epoch(self) -> int:
@@ -250,7 +250,7 @@ class _Tail:
         self._log = log
         self._stream = stream
         self._newest: int | None = None
-        self._wanted = target
+        self._target = target
         self._held: list[Stored] = []
         self._read_to = 0
 
@@ -266,13 +266,13 @@ class _Tail:
         ones.
         """
         if self._read_to < to:
-            if ahead and self._wanted is None:
-                self._wanted = await self.newest()
+            if ahead and self._target is None:
+                self._target = await self.newest()
             if self._newest is not None and after >= self._newest:
                 return []
             self._read_to = to
-            if ahead and self._wanted is not None:
-                plan = -(-self._wanted // CHUNK_VERSIONS) * CHUNK_VERSIONS
+            if ahead and self._target is not None:
+                plan = -(-self._target // CHUNK_VERSIONS) * CHUNK_VERSIONS
                 self._read_to = max(to, min(plan, after + AHEAD_VERSIONS_MAX))
             self._held = await self._log.read(
                 self._stream, after=after, to=self._read_to, up_to=AtPosition(self.head)
@@ -691,8 +691,8 @@ class _PendingCommits(msgspec.Struct, eq=False):
     due: bool = False
     last_s: float = 0.0
     """Time of the last write, by the monotonic clock, in seconds."""
-    bytes_told: int = 0
-    bytes_taken: int = 0
+    bytes_added: int = 0
+    bytes_removed: int = 0
     """Bytes of all commits so far, and of those removed from `held`."""
 
     @property
@@ -701,7 +701,7 @@ class _PendingCommits(msgspec.Struct, eq=False):
         return (
             time.monotonic() - self.last_s >= PAUSE_S
             or 2 * len(self.held) >= HELD_MAX
-            or self.bytes_told - self.bytes_taken >= HELD_BYTES_MAX
+            or self.bytes_added - self.bytes_removed >= HELD_BYTES_MAX
         )
 
 
@@ -727,10 +727,10 @@ class ChunkMaker:
         kept = _PendingCommits(stream, deque(maxlen=HELD_MAX))
         loop = asyncio.get_running_loop()
 
-        def told(stored: Stored) -> None:
+        def hold(stored: Stored) -> None:
             kept.held.append(stored)
             kept.last_s = time.monotonic()
-            kept.bytes_told += len(stored.body)
+            kept.bytes_added += len(stored.body)
             commit = stored.commit
             whole = (commit.version - 1) // CHUNK_VERSIONS < commit.last_version // CHUNK_VERSIONS
             if whole and not kept.due:
@@ -738,7 +738,7 @@ class ChunkMaker:
                 with contextlib.suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(self._put, kept)
 
-        return told
+        return hold
 
     def _put(self, kept: _PendingCommits) -> None:
         if self._closed.is_set() or len(self._due) >= DUE_MAX:
@@ -771,7 +771,7 @@ class ChunkMaker:
     async def _make(self, kept: _PendingCommits) -> None:
         """Fold the pending commits, and send each chunk completed by them."""
         sift = as_read(self._log)
-        kept.bytes_taken = kept.bytes_told
+        kept.bytes_removed = kept.bytes_added
         commits = [kept.held.popleft() for _ in range(len(kept.held))]
         if sift is None or not commits:
             return

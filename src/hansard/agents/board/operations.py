@@ -142,7 +142,7 @@ class KeyWrite(msgspec.Struct):
     """One requested write to one key."""
 
     key: str
-    wanted: BoardEvent
+    event: BoardEvent
 
 
 class _Draft(msgspec.Struct):
@@ -158,14 +158,14 @@ class BoardWrite(JointWrite):
     def __init__(
         self,
         engine: StepEngine,
-        asks: Sequence[KeyWrite],
+        key_writes: Sequence[KeyWrite],
         call: Call,
         scope: Scope,
         resolve: Resolve | None,
     ) -> None:
         super().__init__(engine, call)
-        self._wanted = tuple(asks)
-        self._asks = list(asks)
+        self._original = tuple(key_writes)
+        self._writes = list(key_writes)
         self._scope = scope
         self._resolve = resolve
         self._resolved = 0
@@ -174,7 +174,7 @@ class BoardWrite(JointWrite):
         self._after: list[Ticket] = []
 
     def _streams(self) -> list[KeyStream]:
-        return [self._stream(ask.key) for ask in self._asks]
+        return [self._stream(write.key) for write in self._writes]
 
     def _stream(self, key: str) -> KeyStream:
         return KeyStream(self._agent.run, key)
@@ -206,7 +206,7 @@ class BoardWrite(JointWrite):
         refusal, or that nothing is to be done, follows only from state just read. After a lost race
         the resolver runs again, as the value it used may never have been stored under that version.
         """
-        self._asks, self._settled_by = list(self._wanted), []
+        self._writes, self._settled_by = list(self._original), []
         fresh = False
         while True:
             try:
@@ -242,17 +242,17 @@ class BoardWrite(JointWrite):
     async def _drafts(self, *, fresh: bool) -> dict[str, _Draft]:
         drafts: dict[str, _Draft] = {}
         self._after = []
-        for ask in self._asks:
-            draft = drafts.get(ask.key)
+        for write in self._writes:
+            draft = drafts.get(write.key)
             if draft is None:
-                state, ticket = await self._boards.upcoming(self._stream(ask.key), fresh=fresh)
+                state, ticket = await self._boards.upcoming(self._stream(write.key), fresh=fresh)
                 self._after += [ticket] if ticket is not None else []
-                draft = drafts[ask.key] = _Draft(state, [])
-                what = f"key {ask.key!r:.200}"
+                draft = drafts[write.key] = _Draft(state, [])
+                what = f"key {write.key!r:.200}"
                 await self._clearances.demand(state.label, what, self._call.spec.name)
                 if (fresh or self._lost) and state.expires is not None:
                     self.now = max(self.now, await self._boards.log_time())
-            for event in decide(ask.key, draft.state, ask.wanted, self.now):
+            for event in decide(write.key, draft.state, write.event, self.now):
                 recorded = record(event, self._clock.new_id())
                 draft.events.append((event, recorded))
                 by = By(self._agent.agent, self.now, recorded.id, self.label)
@@ -285,7 +285,7 @@ class BoardWrite(JointWrite):
         """Run the resolver; return None if it gave a value to put instead, else the error of the
         write, which may be the resolver's own.
         """
-        put = self._wanted[0].wanted if self._wanted else None  # a second call gets the same value
+        put = self._original[0].event if self._original else None  # equal in each call
         if not self._settles(failed) or not isinstance(put, ValuePut):
             return failed
         self._resolved += 1
@@ -296,7 +296,7 @@ class BoardWrite(JointWrite):
         return None
 
     async def _settle(self, put: ValuePut) -> None:
-        key = self._asks[0].key
+        key = self._writes[0].key
         state, ticket = await self._boards.upcoming(self._stream(key))
         self._settled_by = [ticket] if ticket is not None else []
         put = msgspec.structs.replace(put, expected=state.version_at(self.now))
@@ -307,7 +307,7 @@ class BoardWrite(JointWrite):
             for blob in packed.blobs:
                 await self._blobs.put(blob)
             put = msgspec.structs.replace(put, value=packed.raw)
-        self._asks = [KeyWrite(key, put)]
+        self._writes = [KeyWrite(key, put)]
 
     async def _chosen(self, put: ValuePut, state: BoardState) -> Plain:
         mine = await self._fetched(msgspec.json.decode(put.value))
@@ -611,16 +611,20 @@ class BoardFlows(JointSteps):
     def write(
         self,
         call: Call,
-        asks: Sequence[KeyWrite],
+        key_writes: Sequence[KeyWrite],
         blobs: list[bytes],
         resolve: Resolve | None = None,
     ) -> Flow[dict[str, Any]]:
         """Make a write, or return its recorded result."""
-        changes = dict.fromkeys(ask.key for ask in asks if not isinstance(ask.wanted, KeyChecked))
+        changes = dict.fromkeys(
+            write.key for write in key_writes if not isinstance(write.event, KeyChecked)
+        )
         call.needs = tuple(map(writes, changes))
         answered, recorded = self.engine.answer(call)
         if not answered:
-            run = functools.partial(self._write, asks=asks, blobs=blobs, resolve=resolve)
+            run = functools.partial(
+                self._write, key_writes=key_writes, blobs=blobs, resolve=resolve
+            )
             recorded = yield from self.engine.execute(call, self.plan, run)
         for of_key in recorded.get("keys", [recorded]):
             self._seen[of_key["key"]] = of_key["version"]
@@ -628,13 +632,17 @@ class BoardFlows(JointSteps):
         return found
 
     def _write(
-        self, call: Call, asks: Sequence[KeyWrite], blobs: list[bytes], resolve: Resolve | None
+        self,
+        call: Call,
+        key_writes: Sequence[KeyWrite],
+        blobs: list[bytes],
+        resolve: Resolve | None,
     ) -> Flow[Any]:
         engine = self.engine
-        streams = [self._stream(ask.key) for ask in asks]
+        streams = [self._stream(write.key) for write in key_writes]
 
         def make(scope: Scope) -> BoardWrite:
-            return BoardWrite(engine, asks, call, scope, resolve)
+            return BoardWrite(engine, key_writes, call, scope, resolve)
 
         expires = functools.partial(engine.boards.expires, streams)
         return (yield from self._jointly(call, blobs, make, timed=expires))

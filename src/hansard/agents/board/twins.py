@@ -64,7 +64,7 @@ class TransactionFlows:
         self._engine = board.engine
         self._reads: dict[str, int] = {}
         self._states: dict[str, BoardState] = {}
-        self._asks: list[KeyWrite] = []
+        self._writes: list[KeyWrite] = []
         self._keys: set[str] = set()
         self._operations: list[dict[str, Any]] = []
         self._blobs: list[bytes] = []
@@ -85,9 +85,9 @@ class TransactionFlows:
                 plain = values.plain(entry.value, f"key {key!r}")
                 state = restored(entry.kind, plain, entry.version)
             self._reads[key] = state.changed
-            for ask in self._asks:
-                if ask.key == key:
-                    state = fold(state, decide(key, state, _unbound(ask.wanted), 0))
+            for write in self._writes:
+                if write.key == key:
+                    state = fold(state, decide(key, state, _unbound(write.event), 0))
             self._states[key] = state
         state = self._states[key]
         if state.kind is None:
@@ -123,20 +123,20 @@ class TransactionFlows:
         given = {"value": value, "expected": expected, "labels": own_labels, "ttl": ttl}
         plain = self._plain(key, given)
         blobs, command = self._board.put_event(plain, self._expected(key, expected))
-        self._ask("put", key, given, command, blobs)
+        self._add_write("put", key, given, command, blobs)
 
     def change(self, name: str, key: str, **given: Any) -> None:
         """Append, add, include, discard or merge at the end of the transaction. Raises BadValue,
         Refused.
         """
         blobs, command = self._board.change_event(name, self._plain(key, given))
-        self._ask(name, key, given, command, blobs)
+        self._add_write(name, key, given, command, blobs)
 
     def remove(self, key: str, expected: int | str | None) -> None:
         """Remove a key at the end of the transaction. Raises BadValue, Refused."""
         self._plain(key, {})
         command = KeyRemoved(role=self._engine.stream.role, expected=self._expected(key, expected))
-        self._ask("remove", key, {"expected": expected}, command, [])
+        self._add_write("remove", key, {"expected": expected}, command, [])
 
     def commit(self) -> Flow[None]:
         """Write it all, or raise BoardConflict."""
@@ -151,20 +151,20 @@ class TransactionFlows:
         version if it is a put; every other key gets a separate check event.
         """
         unchecked = dict(self._reads)
-        asks: list[KeyWrite] = []
-        for ask in self._asks:
-            first = all(ask.key != other.key for other in asks)
-            if first and ask.key in unchecked and isinstance(ask.wanted, ValuePut):
-                version = unchecked.pop(ask.key)
-                put = msgspec.structs.replace(ask.wanted, expected=version)
-                asks.append(KeyWrite(ask.key, put))
+        writes: list[KeyWrite] = []
+        for write in self._writes:
+            first = all(write.key != other.key for other in writes)
+            if first and write.key in unchecked and isinstance(write.event, ValuePut):
+                version = unchecked.pop(write.key)
+                put = msgspec.structs.replace(write.event, expected=version)
+                writes.append(KeyWrite(write.key, put))
             else:
-                asks.append(ask)
+                writes.append(write)
         role = self._engine.stream.role
         checks = [
             KeyWrite(key, KeyChecked(role=role, expected=unchecked[key])) for key in unchecked
         ]
-        return [*checks, *asks]
+        return [*checks, *writes]
 
     def roll_back(self, because: str = "") -> Flow[None]:
         """Discard the writes, and record them with the reason."""
@@ -215,17 +215,19 @@ class TransactionFlows:
         """Return the version that a write expects; None for a key that was read or written here,
         which is checked at the end.
         """
-        if expected is None and (key in self._reads or any(ask.key == key for ask in self._asks)):
+        if expected is None and (
+            key in self._reads or any(write.key == key for write in self._writes)
+        ):
             return None
         return self._board.expected(key, expected)
 
-    def _ask(
+    def _add_write(
         self, name: str, key: str, given: dict[str, Any], command: BoardEvent, blobs: list[bytes]
     ) -> None:
         state = self._states.get(key)
         if state is not None:
             self._states[key] = fold(state, decide(key, state, _unbound(command), 0))
-        self._asks.append(KeyWrite(key, command))
+        self._writes.append(KeyWrite(key, command))
         self._operations.append({"operation": name, "key": key, **given})
         self._blobs += blobs
 

@@ -168,8 +168,10 @@ class FileDraft:
     def item(self, path: str) -> _Item | None:
         """Return the file at a path after the operations so far; None if there is none."""
         if path not in self._items:
-            stood = self._state.files.get(path)
-            self._items[path] = _Item(stood.text, stood.form, stood) if stood is not None else None
+            previous = self._state.files.get(path)
+            self._items[path] = (
+                _Item(previous.text, previous.form, previous) if previous is not None else None
+            )
         return self._items[path]
 
     def _item(self, path: str) -> _Item:
@@ -258,11 +260,11 @@ class FileDraft:
         }
         found: list[FileChange] = []
         for path in self._touched:
-            item, stood = self.item(path), self._state.files.get(path)
+            item, previous = self.item(path), self._state.files.get(path)
             if item is not None:
                 change = space.change_of(path, item.origin, item.text, item.form)
-            elif stood is not None and id(stood) not in kept:
-                change = space.change_of(path, stood, None)
+            elif previous is not None and id(previous) not in kept:
+                change = space.change_of(path, previous, None)
             else:
                 continue
             if change is not None:
@@ -290,8 +292,8 @@ def apply_ops(
         none = "" if change.path in draft.created else None
         expected = seen.get(path, none) if seen is not None else None
         if expected is not None and expected != change.before:
-            stood = state.files.get(path)
-            raise MemoryConflict(name, change.path, expected, _text(draft, change.path), stood)
+            previous = state.files.get(path)
+            raise MemoryConflict(name, change.path, expected, _text(draft, change.path), previous)
     return found
 
 
@@ -310,11 +312,11 @@ def render_diff(
 
     parts: list[str] = []
     for change in changes:
-        stood = state.files.get(change.was or change.path) if change.before else None
-        after = space.text_after(change, stood) if change.after else None
+        previous = state.files.get(change.was or change.path) if change.before else None
+        after = space.text_after(change, previous) if change.after else None
         if after is not None:
             after = space.shown(after, change.form) + "\n" * change.link
-        before = stood.shown if stood is not None else None
+        before = previous.shown if previous is not None else None
         parts.append(unified(change.path, clean(before), clean(after), change.was))
     text = "".join(parts)
     more = len(text) - DIFF_CHARACTERS_MAX

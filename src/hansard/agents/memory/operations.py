@@ -272,7 +272,7 @@ class MemoryFlows(JointSteps):
         named = paths.normal(path)
         call = self.begin("view", named, _space(space), at)
         if (of_run := episodic.run_of(named)) is not None:
-            return (yield from self._happened(call, *of_run))
+            return (yield from self._run_file(call, *of_run))
         read: list[TreeFile] = []
         answered, recorded = self.engine.answer(call)
         if not answered:
@@ -281,12 +281,12 @@ class MemoryFlows(JointSteps):
         if recorded is None:
             self._note(space or self.spaces[0], named, "")
             raise NotFound(f"file {named!r}{f' at {at}' if at is not None else ''}", drafts.SEE_LS)
-        found = read[0] if read else (yield from self._again(recorded))
+        found = read[0] if read else (yield from self._viewed(recorded))
         if at is None:
             self._note(found.space, found.file.path, found.file.digest)
         return self._entry(found)
 
-    def _happened(self, call: Call, run: str, name: str) -> Flow[MemoryEntry]:
+    def _run_file(self, call: Call, run: str, name: str) -> Flow[MemoryEntry]:
         """Return a file derived from a run, limited to what the agent's role may see."""
         engine = self.engine
 
@@ -333,7 +333,7 @@ class MemoryFlows(JointSteps):
     def _read(self, call: Call, read: list[TreeFile]) -> Flow[Any]:
         """Return the fields that a view records: which file, and at which version."""
         given = call.arguments
-        found = yield from self._found(given["path"], given["space"], given["at"])
+        found = yield from self._nearest(given["path"], given["space"], given["at"])
         if found is None:
             return None
         what = f"file {found.file.path!r:.200} of {found.space}"
@@ -347,7 +347,7 @@ class MemoryFlows(JointSteps):
             "event": found.file.event,
         }
 
-    def _found(self, path: str, space: str | None, at: object) -> Flow[TreeFile | None]:
+    def _nearest(self, path: str, space: str | None, at: object) -> Flow[TreeFile | None]:
         """Return the nearest file of a path that the agent's role may see."""
         for each in (space,) if space else self.spaces:
             try:
@@ -378,7 +378,7 @@ class MemoryFlows(JointSteps):
         found: T = yield Io(functools.partial(self._memories.using, work, first))
         return found
 
-    def _again(self, fields: dict[str, Any]) -> Flow[TreeFile]:
+    def _viewed(self, fields: dict[str, Any]) -> Flow[TreeFile]:
         """Return a file as an earlier, recorded view read it."""
         state = yield from self._state(fields["space"], fields["event"])
         found = state.files.get(fields["path"])
@@ -408,7 +408,7 @@ class MemoryFlows(JointSteps):
         labels = {path: each.file.label for path, each in found.items()}
         return {path: found[path] for path in (yield from cleared_of(self.engine, labels))}
 
-    def _listed(
+    def _record_listing(
         self,
         call: Call,
         made: Callable[[dict[str, TreeFile]], Any],
@@ -436,7 +436,7 @@ class MemoryFlows(JointSteps):
         if episodic.run_of(f"{within}{episodic.FILES[0]}") is not None:
             return [f"{within}{name}" for name in episodic.FILES]
         call = self.begin("ls", folder)
-        listed: list[str] = yield from self._listed(
+        listed: list[str] = yield from self._record_listing(
             call,
             lambda tree: sorted(path for path in tree if path.startswith(within)),
             (lambda path: path.startswith(within)) if episodic.are_in(within) else None,
@@ -446,7 +446,7 @@ class MemoryFlows(JointSteps):
     def glob(self, pattern: str) -> Flow[list[str]]:
         """Return the matching paths, sorted."""
         call = self.begin("glob", pattern)
-        listed: list[str] = yield from self._listed(
+        listed: list[str] = yield from self._record_listing(
             call, lambda tree: paths_matching(tree, pattern).paths, _of_runs(pattern)
         )
         return listed
@@ -460,7 +460,7 @@ class MemoryFlows(JointSteps):
             return [[line.path, line.line, line.text] for line in found.lines]
 
         texts = functools.partial(_is_in, glob)
-        hits: list[list[Any]] = yield from self._listed(call, made, _of_runs(glob), texts)
+        hits: list[list[Any]] = yield from self._record_listing(call, made, _of_runs(glob), texts)
         return hits
 
     def search(
@@ -487,7 +487,7 @@ class MemoryFlows(JointSteps):
             return msgspec.to_builtins(found)
 
         texts = functools.partial(_is_in, glob)
-        recorded = yield from self._listed(call, made, _of_runs(glob), texts)
+        recorded = yield from self._record_listing(call, made, _of_runs(glob), texts)
         return msgspec.convert(recorded, SearchResult)
 
     def history(self, path: object, space: str | None) -> Flow[list[MemoryVersion]]:
@@ -496,7 +496,7 @@ class MemoryFlows(JointSteps):
         call = self.begin("history", named, _space(space))
 
         def read() -> Flow[Any]:
-            found = yield from self._found(named, call.arguments["space"], None)
+            found = yield from self._nearest(named, call.arguments["space"], None)
             where = found.space if found is not None else (space or self.spaces[0])
             history = yield Io(functools.partial(self._memories.history, where))
             work = functools.partial(self._sight.versions, where, history, named)
@@ -660,7 +660,7 @@ class MemoryFlows(JointSteps):
         frozen = None
         try:
             if trouble is None:
-                frozen = yield from self._asked(call, request, verdict.asks)
+                frozen = yield from self._request_approval(call, request, verdict.asks)
         except (BadValue, NotFound, MemoryConflict, MemoryInvalid, RoleRefused) as error:
             trouble = error
         works: list[MemoryWrite] = []
@@ -684,7 +684,7 @@ class MemoryFlows(JointSteps):
         """Return the space for a change that names none: that of the files it changes."""
         found: dict[str, str] = {}
         for op in ops:
-            at = yield from self._found(op["path"], None, None)
+            at = yield from self._nearest(op["path"], None, None)
             if at is not None:
                 found.setdefault(at.space, op["path"])
         if len(found) > 1:
@@ -692,7 +692,7 @@ class MemoryFlows(JointSteps):
             raise BadValue("change", fact, "make a change a space")
         return next(iter(found), self.spaces[0])
 
-    def _asked(
+    def _request_approval(
         self, call: Call, request: ChangeRequest, rule: AskFirst | None
     ) -> Flow[tuple[FileChange, ...] | None]:
         """Request approval of a valid change if the space's policy or a rule requires it. Return

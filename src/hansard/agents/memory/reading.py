@@ -263,12 +263,14 @@ class Undo(msgspec.Struct, frozen=True):
         """Label of all texts that the undo restores. The current files do not suffice: a deleted
         file no longer carries its label.
         """
-        return join(*(stood.label for _, stood, _ in self.files if stood is not None)).stored
+        return join(
+            *(previous.label for _, previous, _ in self.files if previous is not None)
+        ).stored
 
     @property
     def read(self) -> list[MemoryFile | None]:
         """The files whose texts it goes by."""
-        return [file for _, stood, made in self.files for file in (stood, made)]
+        return [file for _, previous, made in self.files for file in (previous, made)]
 
     def ops(self, state: MemoryState) -> list[Op]:
         """Return the operations that undo the change on the current space. Later changes of other
@@ -279,13 +281,13 @@ class Undo(msgspec.Struct, frozen=True):
         `label`.
         """
         ops: list[Op] = []
-        for file, stood, made in self.files:
+        for file, previous, made in self.files:
             current = state.files.get(file.path)
-            text = _without(stood, made, current)
-            if text is None and (current is None or current.digest != file.after or stood):
-                mine = stood.text if stood is not None else ""
+            text = _without(previous, made, current)
+            if text is None and (current is None or current.digest != file.after or previous):
+                mine = previous.text if previous is not None else ""
                 raise MemoryConflict(self.space, file.path, file.after, mine, current)
-            ops += _undone(stood, file.path, text)
+            ops += _undone(previous, file.path, text)
         return ops
 
 
@@ -314,25 +316,25 @@ def undo_of(space: str, history: Sequence[MemoryEventAt], target: str) -> Undo:
 
 
 def _without(
-    stood: MemoryFile | None, made: MemoryFile | None, current: MemoryFile | None
+    previous: MemoryFile | None, made: MemoryFile | None, current: MemoryFile | None
 ) -> str | None:
-    """Return a file's current text without the change from `stood` to `made`; None if the file
+    """Return a file's current text without the change from `previous` to `made`; None if the file
     goes, or if the texts cannot be merged.
     """
-    if stood is None:
+    if previous is None:
         return None
     if (made and made.digest) == (current and current.digest):
-        return stood.text
+        return previous.text
     if made is None or current is None or not made.form == current.form == TEXT:
         return None
-    return merged(made.text, stood.text, current.text)
+    return merged(made.text, previous.text, current.text)
 
 
-def _undone(stood: MemoryFile | None, path: str, text: str | None) -> list[Op]:
+def _undone(previous: MemoryFile | None, path: str, text: str | None) -> list[Op]:
     """Return the operations that restore a file to its previous state; without one it is
     deleted.
     """
-    if stood is None or text is None:
+    if previous is None or text is None:
         return [drafts.delete(path)]
-    moved = [drafts.rename(path, stood.path)] if stood.path != path else []
-    return [*moved, drafts.restore(stood.path, text, stood.form)]
+    moved = [drafts.rename(path, previous.path)] if previous.path != path else []
+    return [*moved, drafts.restore(previous.path, text, previous.form)]

@@ -164,8 +164,8 @@ async def make(
         await workspace.memories.load([current])
         text = each.text(current)
         if standing is ProposalStanding.CHANGED:
-            stood = (await workspace.memories.at(space, f"@{each.at.version}")).file(each.path)
-            expected = stood.digest if stood is not None else ""
+            previous = (await workspace.memories.at(space, f"@{each.at.version}")).file(each.path)
+            expected = previous.digest if previous is not None else ""
             raise MemoryConflict(space, each.path, expected, text or "", current)
         if standing is ProposalStanding.OPEN:
             ops.append(drafts.delete(each.path) if text is None else drafts.create(each.path, text))
@@ -228,8 +228,10 @@ async def _standing(
             return ProposalStanding.MADE if ours else ProposalStanding.CHANGED
     whole = [each for each in proposed.parts if each.whole or each.gone]
     if whole:
-        stood = (await workspace.memories.at(space, f"@{proposed.at.version}")).file(proposed.path)
-        before = stood.digest if stood is not None else ""
+        previous = (await workspace.memories.at(space, f"@{proposed.at.version}")).file(
+            proposed.path
+        )
+        before = previous.digest if previous is not None else ""
         if any(each.before != before for each in whole):
             return ProposalStanding.CHANGED
     return ProposalStanding.OPEN
@@ -420,8 +422,8 @@ def check_proposals(
             raise BadValue(where, fact, "name the events of the messages that it rests on")
         path = paths.normal(target.path)
         space.text_of(path, target.text)
-        stood = files.get(path)
-        goes_by = stood if target.whole or target.gone else None
+        previous = files.get(path)
+        goes_by = previous if target.whole or target.gone else None
         before = digest_of(goes_by) if goes_by is not None else ""
         made.append(msgspec.structs.replace(target, path=path, before=before))
     size = sum(len(each.text) for each in made)

@@ -118,9 +118,9 @@ class VisibilityFilter:
         if any(each.stored.commit.label is not None for each in history):
             cleared = await self._cleared()
         may = [each for each in history if _flows(each.stored.commit.label, cleared)]
-        return [self._told_of(space, each) for each in may] if self.is_limited else may
+        return [self._visible_part(space, each) for each in may] if self.is_limited else may
 
-    def _told_of(self, space: str, each: MemoryEventAt) -> MemoryEventAt:
+    def _visible_part(self, space: str, each: MemoryEventAt) -> MemoryEventAt:
         """Remove the files that the role does not see from a change. If any is removed, reason and
         sources go too, as they also describe the removed ones.
         """
@@ -146,9 +146,9 @@ class VisibilityFilter:
         """
         if not self.is_limited:
             return
-        stood = {each.id: each.event for each in history}
+        previous = {each.id: each.event for each in history}
         for each in await self.history(space, history):
-            if target in (each.id, each.stored.commit.id) and each.event is stood[each.id]:
+            if target in (each.id, each.stored.commit.id) and each.event is previous[each.id]:
                 return
         raise _no_change(space, target)
 

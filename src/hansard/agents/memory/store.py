@@ -313,7 +313,7 @@ class MemoryStore:
             )
             if not events:
                 return None
-            await self._demand_unasked(state, files, label)
+            await self._demand_no_approval(state, files, label)
             stored, blobs = pack(files)
             for blob in blobs:
                 await self._workspace.blobs.put(blob)
@@ -325,14 +325,14 @@ class MemoryStore:
             return msgspec.structs.replace(append, commit=named)
 
         try:
-            await self._through(decide)
+            await self._append_decided(decide)
         except MemoryInvalid as error:
             event = MemoryRejected(problems=tuple(error.problems), because=because)
 
             async def refuse(state: MemoryState) -> Append:
                 return self._append(state, actor, event, label)
 
-            await self._through(refuse)
+            await self._append_decided(refuse)
             raise
         return (await self._memories.state(self.space)).version
 
@@ -368,9 +368,9 @@ class MemoryStore:
             events = spaces.decide(self.space, state, policy)
             return self._append(state, Actor(by), policy, None) if events else None
 
-        return await self._through(decide) is not None
+        return await self._append_decided(decide) is not None
 
-    async def _demand_unasked(
+    async def _demand_no_approval(
         self, state: MemoryState, files: Sequence[FileChange], label: Label | None
     ) -> None:
         """Raise Blocked if an untrusted caller's change needs approval."""
@@ -394,7 +394,7 @@ class MemoryStore:
         commit = self._workspace.commit(state.version + 1, actor, [event], label=label)
         return Append(stream_of(self.space), commit)
 
-    async def _through(self, decide: Decide) -> Stored | None:
+    async def _append_decided(self, decide: Decide) -> Stored | None:
         """Append the decision on the current space; decide again after each lost race."""
 
         async def read() -> Append | None:

@@ -210,7 +210,7 @@ async def validator(
         for each in changes
         if each.after and not each.link and each.path.rpartition("/")[2] == FILE
     ]
-    await workspace.memories.load(stood for _, stood in named)
+    await workspace.memories.load(previous for _, previous in named)
     texts = [spaces.text_after(*each) for each in named]
     offered = await tools_on_record(workspace, texts) if texts else None
     return functools.partial(find_problems, offered=offered)
@@ -321,7 +321,7 @@ class MemoryWrite(JointWrite):
         self._policy_at = now
         self._engine = engine
         self._memories = engine.workspace.memories
-        self._wanted = request
+        self._request = request
         self._sight = sight
         self._frozen = frozen
         self._trouble = trouble
@@ -331,26 +331,28 @@ class MemoryWrite(JointWrite):
         return [self._stream]
 
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
-        state = await self._memories.state(self._wanted.space)
+        state = await self._memories.state(self._request.space)
         if self._trouble is not None:
-            return await self._troubled(state, self._trouble)
+            return await self._failed_outcome(state, self._trouble)
         try:
-            outcome, event = await self._made(state)
+            outcome, event = await self._change_and_step(state)
         except HansardError as error:
-            return await self._troubled(state, error)
+            return await self._failed_outcome(state, error)
         events = [record(event, self._clock.new_id())] if event is not None else []
         return outcome, [Draft(self._stream, state.version, events)]
 
-    async def _made(self, state: MemoryState) -> tuple[StepCompleted, MemoryChanged | None]:
+    async def _change_and_step(
+        self, state: MemoryState
+    ) -> tuple[StepCompleted, MemoryChanged | None]:
         """Return the change on the current space as the agent's role sees it, with its step."""
-        plan = self._wanted
+        plan = self._request
         seen = await self._sight.of(plan.space, state)
         changes = self._frozen
         if changes is None:
             first = [seen.file_or_none(path) for path in drafts.touched_paths(plan.ops)]
             work = functools.partial(apply_ops, plan.space, seen, plan.ops, plan.seen)
             changes = await self._memories.using(work, first)
-            self._demand_unasked(state, changes)
+            self._demand_no_approval(state, changes)
         self._sight.demand_changes(plan.space, changes)
         change = MemoryChanged(
             files=changes,
@@ -374,19 +376,21 @@ class MemoryWrite(JointWrite):
         if self._sight.is_limited:  # hides how much others wrote
             value["version"] = 0
         outcome = await self._completed(value)
-        return outcome, await self._stored(change) if made is not None else None
+        return outcome, await self._with_stored_blobs(change) if made is not None else None
 
-    async def _troubled(self, state: MemoryState, error: Exception) -> tuple[Outcome, list[Draft]]:
+    async def _failed_outcome(
+        self, state: MemoryState, error: Exception
+    ) -> tuple[Outcome, list[Draft]]:
         """Return the outcome of a step whose change failed; a refusal is also recorded in the
         space.
         """
         if isinstance(error, MemoryConflict):
-            return await self._lost_to(state, error), []
+            return await self._conflict_outcome(state, error), []
         if not isinstance(error, MemoryInvalid):
             return self._failed(error), []
         event = MemoryRejected(
             problems=tuple(error.problems),
-            because=self._wanted.because,
+            because=self._request.because,
             role=self._agent.role,
             run=self._agent.run,
             step=self._call.number,
@@ -394,36 +398,36 @@ class MemoryWrite(JointWrite):
         draft = Draft(self._stream, state.version, [record(event, self._clock.new_id())])
         return self._failed(error), [draft]
 
-    async def _stored(self, change: MemoryChanged) -> MemoryChanged:
+    async def _with_stored_blobs(self, change: MemoryChanged) -> MemoryChanged:
         """Return a change as it is recorded, after storing its blobs."""
         files, blobs = pack(change.files)
         for blob in blobs:
             await self._blobs.put(blob)
         return msgspec.structs.replace(change, files=files)
 
-    def _demand_unasked(self, state: MemoryState, changes: Sequence[FileChange]) -> None:
+    def _demand_no_approval(self, state: MemoryState, changes: Sequence[FileChange]) -> None:
         """Raise Blocked if the space's policy has just begun to require approval of the change."""
         changed = [path for each in changes for path in (each.path, each.was) if path]
         if changes and state.asks(self._policy_at, self.label, changed):
-            reason = f"changes of {self._wanted.space} need approval since a moment ago"
+            reason = f"changes of {self._request.space} need approval since a moment ago"
             raise Blocked(RULE, f"{reason}; try again", self._call.spec.name)
 
-    async def _lost_to(self, state: MemoryState, error: MemoryConflict) -> Outcome:
+    async def _conflict_outcome(self, state: MemoryState, error: MemoryConflict) -> Outcome:
         """Return the outcome of a conflict; the text of other writers is included only for a
         cleared role.
         """
-        stood = state.files.get(str(error.path))
-        label = stood.label if stood is not None else None
+        previous = state.files.get(str(error.path))
+        label = previous.label if previous is not None else None
         try:
-            what = f"file {error.path!r:.200} of {self._wanted.space}"
+            what = f"file {error.path!r:.200} of {self._request.space}"
             await self._clearances.demand(label, what, self._call.spec.name)
         except Blocked as blocked:
             return self._failed(blocked)
         self.shown = join(self.shown, label)
-        if stood is not None and self._sight.is_limited:  # hides how much others wrote
-            stood = msgspec.structs.replace(stood, version=0)
+        if previous is not None and self._sight.is_limited:  # hides how much others wrote
+            previous = msgspec.structs.replace(previous, version=0)
             given = (str(error.path), str(error.expected), str(error.mine))
-            error = MemoryConflict(self._wanted.space, *given, stood)
+            error = MemoryConflict(self._request.space, *given, previous)
         return self._failed(error)
 
 

@@ -135,8 +135,8 @@ def _text(path: str, content: bytes | Link | None) -> _Text | None:
 
 
 def _is_so(state: MemoryState, path: str, text: _Text | None) -> bool:
-    stood = state.files.get(path)
-    found = stood.digest if stood is not None else None
+    previous = state.files.get(path)
+    found = previous.digest if previous is not None else None
     return found == (digest_of(*text) if text is not None else None)
 
 
@@ -175,23 +175,23 @@ def _changes(
     """
     gone: dict[str, str] = {}
     for path, text in texts.items():
-        stood = state.files.get(path)
+        previous = state.files.get(path)
         if seen is not None:
             _demand_seen(space, state, path, text, seen.get(path, ""))
-        if text is None and stood is not None:
-            gone.setdefault(stood.digest, path)
+        if text is None and previous is not None:
+            gone.setdefault(previous.digest, path)
     moved: set[str] = set()
     found: list[FileChange] = []
     for path, text in texts.items():
         if text is None:
             continue
-        stood = state.files.get(path)
-        if stood is None:
+        previous = state.files.get(path)
+        if previous is None:
             was = gone.pop(digest_of(*text), None)
             if was is not None:
                 moved.add(was)
-                stood = state.files[was]
-        changed = spaces.change_of(path, stood, *text)
+                previous = state.files[was]
+        changed = spaces.change_of(path, previous, *text)
         found += [changed] if changed is not None else []
     for path, text in texts.items():
         if text is None and path not in moved:
@@ -204,12 +204,12 @@ def _demand_seen(
     space: str, state: MemoryState, path: str, text: _Text | None, expected: str
 ) -> None:
     """Raise MemoryConflict if a file is neither as it was read nor as it is to become."""
-    stood = state.files.get(path)
-    found = stood.digest if stood is not None else ""
+    previous = state.files.get(path)
+    found = previous.digest if previous is not None else ""
     target = digest_of(*text) if text is not None else ""
     if found not in {expected, target}:
         raise MemoryConflict(
-            space, path, expected, spaces.shown(*text) if text is not None else "", stood
+            space, path, expected, spaces.shown(*text) if text is not None else "", previous
         )
 
 
@@ -598,12 +598,12 @@ def _apply_valid(
     items: list[str] = []
     for path in gone:
         tree.pop(path)
-    stood = {path: tree.get(path) for path in targets}
+    previous = {path: tree.get(path) for path in targets}
     tree |= targets
     while found := faults(problems(tree, only=list(targets)), keep=keep):
         items += [f"{where}{problem}" for problem in found]
         for path in {problem.path for problem in found}:
-            before = stood[path] if targets.pop(path, None) is not None else None
+            before = previous[path] if targets.pop(path, None) is not None else None
             tree.pop(path, None)
             if before is not None:
                 tree[path] = before

@@ -181,8 +181,8 @@ def _read(path: str, text: str, schema: Mapping[str, Any], kind: str) -> Read | 
         line = _second(text, error.key)
         return [Problem(path, line, "json.duplicate-key", shorten(error.key), "each name once")]
     except json.JSONDecodeError as error:
-        stood = text.split("\n")[error.lineno - 1]
-        return [Problem(path, error.lineno, "json.syntax", shorten(stood), f"JSON: {error.msg}")]
+        actual = text.split("\n")[error.lineno - 1]
+        return [Problem(path, error.lineno, "json.syntax", shorten(actual), f"JSON: {error.msg}")]
     except ValueError as error:
         return [Problem(path, 1, "json.number", shorten(str(error)), "a number of JSON")]
     checker = library("jsonschema").Draft202012Validator(schema)
@@ -192,18 +192,18 @@ def _read(path: str, text: str, schema: Mapping[str, Any], kind: str) -> Read | 
 
 def _problem_of(path: str, kind: str, lines: Mapping[Place, int], error: Any) -> Problem:
     place: Place = tuple(error.absolute_path)
-    rule, target, stood = error.validator, error.validator_value, json.dumps(error.instance)
+    rule, target, actual = error.validator, error.validator_value, json.dumps(error.instance)
     if rule == "additionalProperties":
         known = error.schema.get("properties", {})
-        stood = next(name for name in error.instance if name not in known)
-        place = (*place, stood)
+        actual = next(name for name in error.instance if name not in known)
+        place = (*place, actual)
         allowed = f"one of {', '.join(known)}"
     else:
         text = " or ".join(target) if isinstance(target, list) else str(target)
         if rule == "required":
             text = ", ".join(target)
         allowed = _ALLOWED[rule].format(text)
-    return Problem(path, lines.get(place, 1), f"{kind}.{rule}", shorten(stood), allowed)
+    return Problem(path, lines.get(place, 1), f"{kind}.{rule}", shorten(actual), allowed)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

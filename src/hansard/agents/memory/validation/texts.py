@@ -19,7 +19,7 @@ from hansard.agents.memory.search import import_extra
 from hansard.domain.memory.events import Problem
 from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryFile
 
-STOOD_CHARS_MAX = 80
+ACTUAL_CHARS_MAX = 80
 """Most characters shown of an invalid value: enough to find it, too few to fill a context window.
 """
 
@@ -89,7 +89,7 @@ def library(name: str) -> Any:
 def shorten(value: str) -> str:
     """Return an invalid value, shortened to one line."""
     line = " ".join(value.split())
-    return line if len(line) <= STOOD_CHARS_MAX else f"{line[: STOOD_CHARS_MAX - 3]}..."
+    return line if len(line) <= ACTUAL_CHARS_MAX else f"{line[: ACTUAL_CHARS_MAX - 3]}..."
 
 
 _OTHER_ENCODINGS = (
@@ -188,9 +188,9 @@ class FrontMatter(msgspec.Struct, frozen=True):
 class _Bad(Exception):
     """Leaves the reader with a problem; caught in this module."""
 
-    def __init__(self, line: int, rule: str, stood: str, allowed: str) -> None:
+    def __init__(self, line: int, rule: str, actual: str, allowed: str) -> None:
         super().__init__(rule)
-        self.found = (line, rule, shorten(stood), allowed)
+        self.found = (line, rule, shorten(actual), allowed)
 
 
 def front_matter(path: str, text: str, *, flow: bool) -> FrontMatter | Problem:
@@ -251,9 +251,9 @@ class _Reader:
                 "no control characters",
             ) from error
         if not isinstance(self._root, Fields):
-            stood = self._root.value if isinstance(self._root, Text) else "a list"
+            actual = self._root.value if isinstance(self._root, Text) else "a list"
             line = self._root.line if self._root is not None else 1
-            raise _Bad(line, "frontmatter.fields", stood if self._root else "", SYNTAX)
+            raise _Bad(line, "frontmatter.fields", actual if self._root else "", SYNTAX)
         return self._root
 
     def _line(self, mark: Any) -> int:
@@ -264,8 +264,8 @@ class _Reader:
         if error.context_mark is not None and "end of stream" in (error.problem or ""):
             mark = error.context_mark
         line = self._line(mark)
-        stood = self._text.split("\n")[line - 1]
-        return _Bad(line, "yaml.syntax", stood, QUOTE)
+        actual = self._text.split("\n")[line - 1]
+        return _Bad(line, "yaml.syntax", actual, QUOTE)
 
     def _take(self, yaml: Any, event: Any) -> None:
         line = self._line(event.start_mark)
@@ -295,9 +295,9 @@ class _Reader:
         if event.tag is not None:
             raise _Bad(line, "yaml.tag", event.tag, "no tags: every value is text")
         if flow and not self._flow:
-            stood = self._text.split("\n")[line - 1]
+            actual = self._text.split("\n")[line - 1]
             raise _Bad(
-                line, "yaml.flow", stood, "quotes around it, or a line a value under the name"
+                line, "yaml.flow", actual, "quotes around it, or a line a value under the name"
             )
         self._values += 1
         if self._values > VALUES_MAX:
@@ -345,10 +345,10 @@ class Checked(msgspec.Struct):
     kind: str
     found: list[Problem] = msgspec.field(default_factory=list)
 
-    def bad(self, field: str, rule: str, stood: str, allowed: str) -> None:
+    def bad(self, field: str, rule: str, actual: str, allowed: str) -> None:
         """There is something wrong with a field."""
         line = self.fields.lines.get(field, 1)
-        self.found.append(Problem(self.path, line, f"{self.kind}.{rule}", shorten(stood), allowed))
+        self.found.append(Problem(self.path, line, f"{self.kind}.{rule}", shorten(actual), allowed))
 
     def known(self, names: Collection[str]) -> None:
         """Only these fields may be there."""

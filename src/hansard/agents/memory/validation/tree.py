@@ -209,8 +209,8 @@ def problems(
     Raises ExtraMissing if the extra `hansard[memory]` is not installed.
     """
     if len(tree) > FILES_MAX:
-        stood = f"{len(tree):,} files"
-        return [Problem(".", 0, "tree.size", stood, f"at most {FILES_MAX:,} files")]
+        actual = f"{len(tree):,} files"
+        return [Problem(".", 0, "tree.size", actual, f"at most {FILES_MAX:,} files")]
     changed = list(tree) if only is None else [path for path in only if path in tree]
     links = {path: each.target for path, each in tree.items() if isinstance(each, Link)}
     found = _problems(tree, changed, links, paths.Names(tree), offered)
