@@ -31,10 +31,7 @@ from hansard.domain.principal import PrincipalKind, PrincipalState, Token
 from hansard.settings import Settings
 
 CHECK_S = 30.0
-"""Seconds between two checks for expired tokens.
-
-Until the next check their holders can still connect, but the service refuses them.
-"""
+"""Seconds between two checks for expired tokens, which the service already refuses."""
 
 _log = logger(__name__)
 _LOGIN = re.compile(r"(?<=://)[^@/\s]+@")

@@ -36,9 +36,7 @@ HEADLESS_MAX = 100
 """Connections whose first request's head has not arrived; for one more the oldest is closed."""
 
 CONNECTIONS_MAX = 2_000
-"""Connections in all, at most half of the files that the process may open; beyond that requests
-are answered 503.
-"""
+"""Most connections, up to half of the process's file limit; more are answered 503."""
 
 CLOSE = {"Connection": "close"}
 """Header of a refusal: a client that has not authenticated holds no connection."""

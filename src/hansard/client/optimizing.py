@@ -58,16 +58,10 @@ DULL_MAX = 3
 """Proposals in a row without a new text that end a search."""
 
 Evaluate = Callable[[PromptText, Any], float]
-"""Returns the score of a text on a task; it may call tools, such as a model.
-
-`text.fill(query=...)` fills in the text's variables.
-"""
+"""Returns the score of a text on a task; may call tools. `text.fill(query=...)` sets variables."""
 
 Propose = Callable[[str, Sequence[Mapping[str, Any]]], str]
-"""Returns another text, from one and its results; it may call a model.
-
-The results are `{"task", "input", "score"}` of each task, the worst first.
-"""
+"""Returns a new text from one and its `{"task", "input", "score"}`s, the worst first."""
 
 
 class BudgetSpent(Exception):
@@ -137,9 +131,7 @@ class PromptSearch(Brief):
 
 
 Searcher = Callable[[PromptSearch], Sequence[PromptCandidate]]
-"""Returns candidates, the base text first, each after its parents.
-
-`hansard.integrations.gepa.search(...)` builds one that uses GEPA.
+"""Returns candidates, the base text first, each after its parents; `gepa.search(...)` builds one.
 """
 
 

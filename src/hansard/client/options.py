@@ -180,11 +180,7 @@ class BeginOptions(TypedDict, total=False):
     arm: str | None
     """The arm, if the caller chooses it; `session.arm` is the assigned one."""
     chain: Chain | str | None
-    """Chaining of call fingerprints: `result`, the default, or `full` (docs/replay.md).
-
-    It sets how much of the call before a fingerprint covers. For an existing run: the value that it
-    began with, or none.
-    """
+    """Fingerprint chaining: `result`, by default, or `full` (docs/replay.md); fixed per run."""
     program: str | None
     """The name of the program on record; by default the file's name."""
     correlation: str | None

@@ -54,8 +54,7 @@ from hansard.projections.reader import Reader
 Read = Callable[[Callable[[Reader], PromptEvidence]], Awaitable[PromptEvidence]]
 """Runs one of our own reads on the tables."""
 
-PRODUCTION = "production"
-"""The default alias."""
+PRODUCTION = "production"  # the default alias
 
 
 class Promotion(msgspec.Struct, frozen=True):

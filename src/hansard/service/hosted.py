@@ -56,10 +56,7 @@ FAULTS_MAX = 256
 """Most errors sent to the client that are recognized when its program raises them again."""
 
 TURNS_MAX = 1_000
-"""Most operations of one session under way at a time, including those that wait for the client.
-
-In addition each open block and stream may be left once, see `ENDS`.
-"""
+"""Most operations of one session under way at a time, beside those in `ENDS`."""
 
 ENDS = frozenset(("exit", "shut"))
 """Operations that end a block or a stream: allowed also at the limit."""

@@ -30,10 +30,7 @@ WAIT_S_MAX = 3_600.0
 """Longest wait between two attempts, in seconds."""
 
 RESOLVE_S_MAX = 5.0
-"""Seconds that a client's function may take to resolve a conflicting put.
-
-Meanwhile other sessions of this service do not write the key.
-"""
+"""Seconds a client may take to resolve a conflicting put, while others cannot write the key."""
 
 ARGUMENTS_MAX = 1_000
 RESERVED_KINDS = frozenset({"aggregate", "board", "memory", "team", "view", "shadow"})

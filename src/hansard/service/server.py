@@ -99,10 +99,7 @@ RETRY_AFTER_S = 1.0
 """Seconds after which a principal with too many requests may retry."""
 
 PENDING_S = 3.0
-"""Seconds within which a request outside of a session is answered, at least with "not yet".
-
-It is well below the time after which a client considers the service gone.
-"""
+"""Seconds within which a request outside of a session is answered, at least with "not yet"."""
 
 SWEEP_S = 0.5
 """Seconds between two checks for clients that are gone."""

@@ -118,11 +118,7 @@ Tell = Callable[[Mapping[str, Any]], Awaitable[None]]
 """Records the result of a replay of a kept experience."""
 
 Heal = Callable[[int, Experience, str, str], Awaitable[int]]
-"""Adds a version of a kept experience in which a node's element is another.
-
-Takes the version that was replayed, the experience after the change, the node, and what no longer
-matched. Returns the new version; 0 if somebody added another one since, which is kept.
-"""
+"""Adds a version with a node's new element: version, experience, node, why; returns it, or 0."""
 
 
 class ExperiencedAction(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,10 +36,7 @@ from hansard.operations.protocol.wire import (
 _log = logger(__name__)
 
 FIRST_S_MAX = wire.QUIET_S_MAX
-"""Seconds that a request outside of a session may be without any answer.
-
-A request that takes longer is answered "not yet" first, and sent again.
-"""
+"""Seconds a request outside of a session waits; slow ones are first answered "not yet"."""
 
 OPENING_S_MAX = 60.0
 """The same for an opening, which any service that starts may answer."""
@@ -57,10 +54,7 @@ LOOK_S_MAX = 1.0
 """Seconds to check whether the broker still accepts a login that it disconnected."""
 
 BEAT_ANSWER_S_MAX = 2.0
-"""Seconds that a heartbeat's answer may take.
-
-One under way as the service ended delays the next, which notices the end.
-"""
+"""Seconds a heartbeat's answer may take; a lost one delays noticing the service's end."""
 
 NO_SERVICE = "no service runs for this workspace"
 ENDED = "it has ended"

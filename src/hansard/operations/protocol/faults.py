@@ -139,9 +139,7 @@ CODES: dict[str, type[HansardError]] = {
         ViewDiffers,
     )
 }
-"""Errors that are sent as they are, by code: their text is about the agent's own actions, or
-restricted to its role. Another one is sent as its nearest base class in the list.
-"""
+"""Errors sent as they are, being about the agent's own actions; others as their nearest base."""
 
 
 class ClientGone(BaseException):

@@ -32,7 +32,6 @@ QUIET_S_MAX = 10.0
 """Seconds of silence after which a client or a service counts as killed."""
 
 ONE_VERSION = "use the same version of hansard for client and service"
-"""Remedy of messages that cannot be read."""
 
 PING = "ping"
 """Verb that checks whether a service is there; its answer carries nothing."""

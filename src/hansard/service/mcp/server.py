@@ -64,16 +64,10 @@ from hansard.service.mcp.updates import WATCHED_MAX, PromptUpdates, Updates
 # ------------------------------------------------------------ progress
 
 FIRST_S, GROWTH, MOST_S = 1.0, 2, 5.0
-"""Seconds until the first progress report, growth of the pauses after it, and longest pause.
-
-A client that gives up on a silent call commonly waits for a minute.
-"""
+"""Seconds until the first progress report, growth of the pauses after it, longest pause."""
 
 Report = Callable[[float, float | None, str], Awaitable[None]]
-"""Sends a progress report.
-
-Takes the seconds since the call began, the most that it may take, if known, and what it waits for.
-"""
+"""Reports progress: seconds so far, the most it may take if known, and what it waits for."""
 
 _log = logger(__name__)
 
@@ -646,10 +640,7 @@ TOKEN_LENGTH_MIN = 16
 """Shortest token, in characters: a shorter one can be guessed."""
 
 SESSIONS_MAX, SESSIONS_OF_TOKEN_MAX = 1_000, 100
-"""Open sessions of the protocol: in all, shared out evenly, and of one token.
-
-For one more the session that was idle longest ends.
-"""
+"""Open protocol sessions in all and of one token; one more ends the one idle longest."""
 
 BUSY_MAX = 10
 """Further sessions of a token while all of its sessions wait for answers; then one gets 503."""
@@ -657,8 +648,7 @@ BUSY_MAX = 10
 ENDED_MAX = 1_000
 """Ended sessions of a token that are remembered; their clients learn why they ended."""
 
-SESSION = "mcp-session-id"
-"""Header of the transport."""
+SESSION = "mcp-session-id"  # header of the transport
 
 UNKNOWN = (
     "no known token: send 'Authorization: Bearer TOKEN', the token of a file of 'hansard "

@@ -46,10 +46,7 @@ REST = 4
 """Pause after a check as a multiple of its duration: checks take a fifth of the time."""
 
 POLL_S_MIN, POLL_S_MAX, POLL_GROWTH = 2.0, 30.0, 1.5
-"""Seconds between two polls of a service: shortest, after a change; longest; and the growth.
-
-Each served view is recorded.
-"""
+"""Seconds between two polls: shortest, after a change; longest; and the growth."""
 
 AGAIN_S = 5.0
 """Seconds after which following a log or checking an address is retried."""
