@@ -241,7 +241,7 @@ def test_an_error_says_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "execute" in frames(fails(tmp_path))
 
 
-def test_a_doubt_is_settled_before_the_run_is_resumed(tmp_path, monkeypatch):
+def test_a_doubt_is_settled_before_the_run_is_resumed(tmp_path, monkeypatch, call: Call):
     """An error that leaves a doubt, and the InDoubt of the next start, say to settle first."""
     monkeypatch.setattr(sys, "argv", ["pay.py"])
 
@@ -267,6 +267,11 @@ def test_a_doubt_is_settled_before_the_run_is_resumed(tmp_path, monkeypatch):
     error = start("r1")
     assert isinstance(error, InDoubt)
     assert error.__notes__[-1].endswith(f"Settle bob#1 first, as above; then resume it: {resume}")
+    at = ("--data-dir", tmp_path, "-w", "default")
+    settled = f"settled; go on with: {resume.rsplit('--', 1)[0]}-- COMMAND"
+    assert settled not in call(*at, "run", "show", "r1").out
+    assert call(*at, "run", "settle", "r1", "bob#1", "--happened", "null").code == 0
+    assert settled in call(*at, "run", "show", "r1").out
     cancelled = True
     start("r2")
     error = start("r2")

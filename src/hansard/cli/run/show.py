@@ -84,12 +84,15 @@ def _snapshot(made: dict[str, Any]) -> list[Part]:
 
 def _render(found: Shown) -> Iterator[Part]:
     run, forked = found.run, found.run.forked
+    open_steps = [step for agent in found.agents for step in agent.open_steps]
+    settled = run.error is not None and run.error.type == "InDoubt" and not open_steps
     rows: list[tuple[str, object]] = [
         ("run", run.run),
         ("workflow", run.workflow),
         ("status", output.status_cell(run.status)),
         ("at work", _at_work(run)),
         ("error", run.error.text if run.error is not None else None),
+        ("now", f"settled; go on with: hansard run resume {run.run} -- COMMAND" * settled),
         ("program", run.program),
         ("conversation", run.conversation),
         ("assigned", _arm_text(run)),
@@ -105,7 +108,6 @@ def _render(found: Shown) -> Iterator[Part]:
     if found.agents:
         yield ""
         yield output.listing(AGENTS, found.agents)
-    open_steps = [step for agent in found.agents for step in agent.open_steps]
     checkpoints = [
         (agent.agent, name, data)
         for agent in found.agents
