@@ -147,7 +147,7 @@ def test_a_heal_is_a_version_and_can_be_reverted():
     back = caches.reverted(decode(encode(healed)), 1, at="2026-01-02T00:00:00Z", by="eve", why="no")
     assert (back.version, back.actions) == (3, [entry()])
     assert [each.by for each in back.history] == ["ada", "eve"]
-    with pytest.raises(BadValue, match="give 1 to 2"):
+    with pytest.raises(BadValue, match="give a version from 1 to 2"):
         caches.reverted(back, 3, at="", by="", why="")
 
 

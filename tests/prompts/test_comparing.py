@@ -133,6 +133,13 @@ def test_a_table_that_cannot_be_read_says_where(call, place, file, text, fact):
     assert (refused.code, fact in refused.err) == (2, True), refused.err
 
 
+def test_a_column_that_is_not_there_is_refused(call, place):
+    """`--id` names a column of the table."""
+    command = ["prompt", "compare", "short.txt", "long.txt", "--cases", "cases.csv"]
+    refused = call(*command, "--evaluate", "scorer:score", "--id", "nowhere")
+    assert (refused.code, "has no column 'nowhere'" in refused.err) == (2, True), refused.err
+
+
 def test_equal_texts_are_refused(call, place):
     """Two files of one text are one version."""
     (place / "long.txt").write_text("Say {question}\n")

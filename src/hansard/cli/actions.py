@@ -179,7 +179,13 @@ async def script(
 @app.command()
 @work
 async def revert(
-    which: Which,
+    which: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE",
+            help="NAME of a cache in the record; a .json file or a path with a slash.",
+        ),
+    ],
     to: Annotated[int, typer.Option(metavar="VERSION", help="Version to restore.")],
     because: Because = "",
     by: By = OS_USER,

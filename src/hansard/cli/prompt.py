@@ -71,6 +71,7 @@ VERSIONS = (
     Column("added", lambda each: output.moment(each.timestamp), whole=True),
     Column("by"),
     Column("aliases", lambda each: ", ".join(each.aliases)),
+    Column("retired", lambda each: "" if each.retired is None else each.retired or "yes"),
     Column("runs", lambda each: each.runs or "", right=True),
     Column("means", lambda each: _numbers(each.metrics)),
     Column("claimed", lambda each: _numbers(each.claimed)),
@@ -485,8 +486,9 @@ def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its paramet
         str | None, typer.Option(metavar="NAME", help="The prompt of text files [A's file name].")
     ] = None,
     column: Annotated[
-        str, typer.Option("--id", metavar="COLUMN", help="Column of case names, if any.")
-    ] = "id",
+        str | None,
+        typer.Option("--id", metavar="COLUMN", help="Column of case names [id, if there is one]."),
+    ] = None,
     metric: Annotated[str, typer.Option(metavar="NAME", help="What scores are called.")] = "score",
     by: By = OS_USER,
     json: Json = False,
@@ -535,7 +537,7 @@ def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its paramet
     output.show(found, lambda _: [*map(Hint, chosen), *compared.table(found.report)], json=json)
 
 
-def _cases(file: Path, column: str) -> dict[str, Any]:
+def _cases(file: Path, column: str | None) -> dict[str, Any]:
     """Read the rows of a table, by their names. Raises BadValue."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened_file:
@@ -550,7 +552,10 @@ def _cases(file: Path, column: str) -> dict[str, Any]:
         ) from error
     found: dict[str, Any] = {}
     for number, row in enumerate(rows, 1):
-        case = str(row.get(column) or f"row {number}")
+        if column is not None and column not in row:
+            remedy = f"name one of its columns: {', '.join(map(str, row)):.200}"
+            raise BadValue("--id", f"row {number} of {file} has no column {column!r:.80}", remedy)
+        case = str(row.get(column or "id") or f"row {number}")
         if case in found:
             remedy = "give each case once, or another column (--id)"
             raise BadValue(f"{file}", f"row {number} is the second case {case!r:.80}", remedy)

@@ -264,7 +264,7 @@ def formed(read: Any, kind: type[T], form: str, where: str) -> T:
     """Return the content of a file that names its format. Raises BadValue."""
     found = read.get("format") if isinstance(read, dict) else type(read).__name__
     if found != form:
-        fact = f"its format is {found!r:.80}, not {form!r}"
+        fact = f"its format is {found!r:.80}, not {form!r}" if found else f"it is no {form!r}"
         raise BadValue(where, fact, "write it again with this version")
     try:
         return msgspec.convert(read, kind)
@@ -386,7 +386,8 @@ def reverted(cache: ActionCache, to: int, *, at: str, by: str, why: str) -> Acti
     """
     if not 1 <= to < cache.version:
         fact = f"version {to} of a file at version {cache.version}"
-        raise BadValue("revert", fact, f"give 1 to {cache.version - 1}")
+        earlier = f"give a version from 1 to {cache.version - 1}"
+        raise BadValue("revert", fact, earlier if cache.version > 1 else "it has no earlier one")
     undone = [each for each in cache.history if each.version > to]
     for change in reversed(undone):
         cache = healed(cache, change.before, at=at, by=by, why=why)

@@ -67,7 +67,7 @@ INSERT INTO finding_kinds VALUES
     ('odd_scores', 'claimed score', 'scores', 'high', 'Is each score what its source claims?', 'hansard run show {run}'),
     ('odd_scores', 'claimed mean', 'scores', 'high', 'Is the mean of each arm what its source claims, to the digits that it gives, two at least?', 'hansard compare {experiment} --show arms'),
     ('odd_scores', 'claimed mean counts otherwise', 'scores', 'low', 'Does the claimed mean count missing values and crashes as a comparison does?', 'hansard compare {experiment} --show arms'),
-    ('odd_prompts', 'without evidence', 'prompts', 'medium', 'Does each version that an alias names rest on evidence?', 'hansard prompt list'),
+    ('odd_prompts', 'without evidence', 'prompts', 'medium', 'Does each version that an alias names rest on evidence?', 'hansard prompt log NAME'),
     ('odd_prompts', 'retired in use', 'prompts', 'medium', 'Was no version used after it was retired?', 'hansard prompt list'),
     ('odd_memory', 'untrusted memory', 'memory', 'high', 'Does no file of memory rest on untrusted input?', 'hansard memory ls'),
     ('odd_reuse', 'source not on record', 'reuse', 'low', 'Is every answer that was reused on record where it came from?', 'hansard reuse used'),
