@@ -136,7 +136,7 @@ class Opened(msgspec.Struct):
     arm: Arm | None = None
 
 
-class _Found(msgspec.Struct):
+class _Member(msgspec.Struct):
     """Recorded state of a run and one of its agents. `label` is the label that the agent writes
     under.
     """
@@ -154,16 +154,16 @@ class _Found(msgspec.Struct):
     """The path that a strict replay must equal."""
 
 
-async def _find(workspace: Workspace, run: str, agent: str, role: str, opening: str) -> _Found:
+async def _find(workspace: Workspace, run: str, agent: str, role: str, opening: str) -> _Member:
     """Read the recorded state. Raises Refused if the agent has another role."""
     commits = await workspace.states.commits(RunStream(run))
-    current = await _found(workspace, AgentStream(run, role, agent), commits)
+    member = await _member(workspace, AgentStream(run, role, agent), commits)
     if opening:
-        current.before = next((each for each in commits if each.commit.id == opening), None)
-    return current
+        member.before = next((each for each in commits if each.commit.id == opening), None)
+    return member
 
 
-async def _found(workspace: Workspace, stream: AgentStream, commits: list[Stored]) -> _Found:
+async def _member(workspace: Workspace, stream: AgentStream, commits: list[Stored]) -> _Member:
     role, agent = stream.role, stream.agent
     life = fold_life(commits)
     arm = await experiments.arm_of_run(workspace, life, commits)
@@ -173,7 +173,7 @@ async def _found(workspace: Workspace, stream: AgentStream, commits: list[Stored
         parent = await workspace.states.agent(AgentStream(life.forked.parent, role, agent))
     known = life.roster.get(agent)
     if known is None:
-        return _Found(life, agents.initial(), parent, arm=arm, first=first)
+        return _Member(life, agents.initial(), parent, arm=arm, first=first)
     if known != role:
         message = (
             f"agent {agent!r} has role {known!r} in this run, not {role!r}: "
@@ -182,8 +182,8 @@ async def _found(workspace: Workspace, stream: AgentStream, commits: list[Stored
         raise Refused(message)
     state = await workspace.states.agent(stream)
     if life.forked is None:
-        return _Found(life, state, arm=arm, first=first)
-    return _Found(life, state, parent, life.forked.at.get(str(stream), 0), arm, first)
+        return _Member(life, state, arm=arm, first=first)
+    return _Member(life, state, parent, life.forked.at.get(str(stream), 0), arm, first)
 
 
 async def open_agent(
@@ -212,34 +212,34 @@ async def open_agent(
     run = ids.name("run", options.run) if options.run is not None else begins
     mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
     writes = mode is None or not mode.reads_only
-    seen = await assignment.read(workspace, role, agent) if options.restricted else None
+    placing = await assignment.read(workspace, role, agent) if options.restricted else None
     is_new = options.run is None
 
-    async def attempt() -> _Found:
+    async def attempt() -> _Member:
         nonlocal is_new
-        current = _Found(RunState(), agents.initial())
+        member = _Member(RunState(), agents.initial())
         if not is_new:
-            current = await _find(workspace, run, agent, role, options.opening)
+            member = await _find(workspace, run, agent, role, options.opening)
         is_new = False  # after a lost race it may exist
-        if seen is not None:
-            current = _shown(seen, run, options, current)
-        _check(current, run, mode, options)
-        current = await _under_label(workspace, role, current, writes=writes)
-        if not writes or await _is_recorded(workspace, run, agent, role, current):
-            return current
-        return await _take_part(workspace, run, agent, role, options, current)
+        if placing is not None:
+            member = _visible(placing, run, options, member)
+        _check(member, run, mode, options)
+        member = await _labelled(workspace, role, member, writes=writes)
+        if not writes or await _is_recorded(workspace, run, agent, role, member):
+            return member
+        return await _take_part(workspace, run, agent, role, options, member)
 
-    current = await retry(attempt)
+    member = await retry(attempt)
     stream = AgentStream(run, role, agent)
     if mode is Mode.STRICT:
-        commits = await workspace.states.commits(stream, current.state.version)
+        commits = await workspace.states.commits(stream, member.state.version)
         events = revive_all(stored.commit for stored in commits)
-        current = msgspec.structs.replace(current, path=newest(events, current.state.steps))
+        member = msgspec.structs.replace(member, path=newest(events, member.state.steps))
     permit = permits.FREE
     if writes:
-        _warn_not_redacted(workspace, run, current.state, options)
-        permit = seen.permit if seen is not None else await permits.read(workspace, role)
-    return _opened(workspace, stream, options, current, post, pending, permit)
+        _warn_not_redacted(workspace, run, member.state, options)
+        permit = placing.permit if placing is not None else await permits.read(workspace, role)
+    return _opened(workspace, stream, options, member, post, pending, permit)
 
 
 _REDACTED = re.compile(rb'<secret:([^<>"]+)>|\{"\$secret":"([^"]+)"\}')
@@ -278,16 +278,16 @@ def _warn_not_redacted(workspace: Workspace, run: str, state: AgentState, option
 
 
 async def _is_recorded(
-    workspace: Workspace, run: str, agent: str, role: str, current: _Found
+    workspace: Workspace, run: str, agent: str, role: str, member: _Member
 ) -> bool:
     """Return whether this request is already recorded, with nothing after it to write.
 
     Raises OpenedBefore if the agent has continued.
     """
-    if current.before is None:
+    if member.before is None:
         return False
     last = await workspace.log.last(AgentStream(run, role, agent))
-    mine, newest = current.before.commit.tx, last.commit.tx if last is not None else None
+    mine, newest = member.before.commit.tx, last.commit.tx if last is not None else None
     if mine is None or newest is None or mine.id != newest.id:
         raise OpenedBefore(run, agent)
     return True
@@ -315,20 +315,20 @@ def _check_names(workspace: Workspace, agent: str, role: str, options: Options) 
     check_names("record.run", names, workspace.redaction)
 
 
-def _shown(seen: assignment.Placing, run: str, options: Options, current: _Found) -> _Found:
+def _visible(placing: assignment.Placing, run: str, options: Options, member: _Member) -> _Member:
     """Return the recorded state without the parts of the run's place that the role may not see.
     Raises RoleRefused.
     """
-    if current.first is None or current.first.commit.id == options.opening:  # it starts here
-        seen.demand(options.placement, seen.new(run, options.labels), begins=True)
-        return current
-    facts = assignment.begun(run, current.life, current.first)
-    seen.demand(options.placement, facts, begins=False)
-    return msgspec.structs.replace(current, arm=seen.arm(current.arm, facts))
+    if member.first is None or member.first.commit.id == options.opening:  # it starts here
+        placing.demand(options.placement, placing.new(run, options.labels), begins=True)
+        return member
+    facts = assignment.begun(run, member.life, member.first)
+    placing.demand(options.placement, facts, begins=False)
+    return msgspec.structs.replace(member, arm=placing.arm(member.arm, facts))
 
 
-def _check(current: _Found, run: str, mode: Mode | None, options: Options) -> None:
-    begun = current.life.status is not RunStatus.UNKNOWN
+def _check(member: _Member, run: str, mode: Mode | None, options: Options) -> None:
+    begun = member.life.status is not RunStatus.UNKNOWN
     if not begun and (mode is not None and mode is not Mode.LIVE):
         raise NotFound(f"run {run}", "see 'hansard runs'")
     if not begun and not (options.workflow or options.otherwise):
@@ -337,32 +337,32 @@ def _check(current: _Found, run: str, mode: Mode | None, options: Options) -> No
             "setting (HANSARD_WORKFLOW)"
         )
         raise AgentError(message)
-    if begun and options.conversation not in (None, current.life.conversation_id):
+    if begun and options.conversation not in (None, member.life.conversation_id):
         message = (
-            f"run {run} is part of conversation {current.life.conversation_id!r}, not "
+            f"run {run} is part of conversation {member.life.conversation_id!r}, not "
             f"{options.conversation!r}: its conversation is fixed at its start"
         )
         raise Refused(message)
-    if begun and options.workflow and options.workflow != current.life.workflow:
+    if begun and options.workflow and options.workflow != member.life.workflow:
         message = (
-            f"run {run} is of workflow {current.life.workflow!r}, not {options.workflow!r}: "
+            f"run {run} is of workflow {member.life.workflow!r}, not {options.workflow!r}: "
             "give that one, or another run id"
         )
         raise Refused(message)
     if begun:
-        options.placement.agree(run, current.life)
-    if begun and options.chain is not None and current.life.chain is not _chain(options):
+        options.placement.agree(run, member.life)
+    if begun and options.chain is not None and member.life.chain is not _chain(options):
         message = (
-            f"run {run} has chain={current.life.chain.value!r}, not {_chain(options).value!r}: it "
+            f"run {run} has chain={member.life.chain.value!r}, not {_chain(options).value!r}: it "
             "is fixed at a run's start, also for its forks; leave chain= out, or give another "
             "run id"
         )
         raise Refused(message)
-    if mode is not None and mode.reads_only and not current.state.epoch:
-        raise NotFound(f"this agent in run {run}", f"its roster is {sorted(current.life.roster)}")
+    if mode is not None and mode.reads_only and not member.state.epoch:
+        raise NotFound(f"this agent in run {run}", f"its roster is {sorted(member.life.roster)}")
 
 
-async def _under_label(workspace: Workspace, role: str, current: _Found, *, writes: bool) -> _Found:
+async def _labelled(workspace: Workspace, role: str, member: _Member, *, writes: bool) -> _Member:
     """Return the state with the label that the agent writes under.
 
     It joins the agent's own label, the label of the run's start (whose id and workflow are part of
@@ -371,14 +371,14 @@ async def _under_label(workspace: Workspace, role: str, current: _Found, *, writ
     Raises Refused if the role is not cleared for the run's start, and RoleRefused if it is not
     cleared for the principal's label: nothing of its request is written.
     """
-    own = parse(current.state.label)
-    begun = (current.first.commit.label if current.first is not None else None) or LOWEST
+    own = parse(member.state.label)
+    begun = (member.first.commit.label if member.first is not None else None) or LOWEST
     log = workspace.log
     carried = log.carried.label if isinstance(log, CarriedLog) else LOWEST
     under = join(own, begun, carried)
     if under.confidentiality is not own.confidentiality and writes:
         cleared = await clearance_of(log, role)
-        if not begun.flows_to(cleared) and not current.state.epoch:
+        if not begun.flows_to(cleared) and not member.state.epoch:
             message = (
                 f"the run was started under label {str(begun)!r}, and role {role!r} is cleared "
                 f"only for {cleared.value!r}: take part in another run; {remedy(begun, role)}"
@@ -392,24 +392,24 @@ async def _under_label(workspace: Workspace, role: str, current: _Found, *, writ
             )
             refusal = AgentRefused(what=LABEL, name=role, rule=RULE, because=because)
             raise permits.refused(refusal)
-    return msgspec.structs.replace(current, label=under)
+    return msgspec.structs.replace(member, label=under)
 
 
 async def _take_part(
-    workspace: Workspace, run: str, agent: str, role: str, options: Options, current: _Found
-) -> _Found:
+    workspace: Workspace, run: str, agent: str, role: str, options: Options, member: _Member
+) -> _Member:
     actor = Actor(agent, tuple(options.on_behalf_of))
-    conversation = current.life.conversation_id
+    conversation = member.life.conversation_id
     items: list[RunEvent] = []
     extra: list[Append] = []
     place: experiments.Placement | None = None
-    if current.life.status is RunStatus.UNKNOWN:
+    if member.life.status is RunStatus.UNKNOWN:
         conversation = options.conversation
         items.append(_started(workspace, options))
         place = await experiments.place(workspace, run, options.placement, conversation)
         if place is not None:
             items.append(place.event)
-            current = msgspec.structs.replace(current, arm=place.arm)
+            member = msgspec.structs.replace(member, arm=place.arm)
         if conversation is not None:
             extra.append(await _join_conversation(workspace, conversation, run, actor))
     before = await turns(workspace, conversation, run) if conversation is not None else 0
@@ -421,30 +421,30 @@ async def _take_part(
         conversation_id=conversation,
         turns_before=before,
     )
-    began = agents.decide(current.state, begin)
-    state = agents.fold(current.state, began)
+    began = agents.decide(member.state, begin)
+    state = agents.fold(member.state, began)
     joined = AgentJoined(agent=agent, role=role)
     resumed = RunResumed(agent=agent, epoch=state.epoch)
-    if not current.state.epoch:
+    if not member.state.epoch:
         items.append(joined)
-    if current.state.epoch or current.life.status not in (RunStatus.UNKNOWN, RunStatus.OPEN):
+    if member.state.epoch or member.life.status not in (RunStatus.UNKNOWN, RunStatus.OPEN):
         items.append(resumed)  # joining a run that has ended reopens it
-    life = decided(current.life, items)
-    label = current.label.stored
+    life = decided(member.life, items)
+    label = member.label.stored
     mine = Append(
         AgentStream(run, role, agent),
-        workspace.commit(current.state.version + 1, actor, began, state.epoch, label),
+        workspace.commit(member.state.version + 1, actor, began, state.epoch, label),
     )
-    if not current.state.epoch and place is None:  # a run that starts here has no agent yet
+    if not member.state.epoch and place is None:  # a run that starts here has no agent yet
         mine = msgspec.structs.replace(mine, expected=NothingUnder(run, agent))
-    commit = workspace.commit(current.life.version + 1, actor, life, label=label)
+    commit = workspace.commit(member.life.version + 1, actor, life, label=label)
     if options.opening:
         commit = msgspec.structs.replace(commit, id=options.opening)
     lives = Append(RunStream(run), commit)
     if place is not None and place.condition is not None:
         lives = msgspec.structs.replace(lives, expected=place.condition)
     await workspace.log.append_all([lives, mine, *extra])
-    return msgspec.structs.replace(current, life=runs.fold(current.life, life), state=state)
+    return msgspec.structs.replace(member, life=runs.fold(member.life, life), state=state)
 
 
 def _started(workspace: Workspace, options: Options) -> RunStarted:
@@ -475,43 +475,43 @@ def _opened(
     workspace: Workspace,
     stream: AgentStream,
     options: Options,
-    current: _Found,
+    member: _Member,
     post: Callable[[Callable[[], None]], None],
     pending: Callable[[], Any],
     permit: permits.Permit,
 ) -> Opened:
     mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
     if mode is None:
-        mode = Mode.RESUME if current.state.epoch > 1 else Mode.LIVE
-        if current.life.forked is not None:
+        mode = Mode.RESUME if member.state.epoch > 1 else Mode.LIVE
+        if member.life.forked is not None:
             mode = Mode.FORK
     writer: StreamWriter | None = None
     actor = Actor(stream.agent, tuple(options.on_behalf_of))
     if not mode.reads_only:
-        identity = Identity(actor, current.state.epoch, options.correlation, options.traceparent)
+        identity = Identity(actor, member.state.epoch, options.correlation, options.traceparent)
         writer = StreamWriter(
             workspace.log,
             stream,
-            current.state.version,
+            member.state.version,
             identity,
             workspace.clock,
-            current.label.stored,
+            member.label.stored,
             workspace.states.written(stream),
             post,
         )
-    ledger = Ledger(stream, current.state, writer, post, pending)
-    ledger.shown(current.label.stored)
-    ledger.inherited = current.inherited
-    ledger.path = current.path
-    ledger.full = current.life.chain is Chain.FULL
-    forked = current.life.forked
+    ledger = Ledger(stream, member.state, writer, post, pending)
+    ledger.shown(member.label.stored)
+    ledger.inherited = member.inherited
+    ledger.path = member.path
+    ledger.full = member.life.chain is Chain.FULL
+    forked = member.life.forked
     settings = Settings(
         mode=mode,
         rules=options.gate,
         scrub=workspace.redaction,
         secrets=options.secrets,
         settle=options.settle,
-        parent=current.parent,
+        parent=member.parent,
         shadows=forked is not None and forked.effects is ForkEffects.SHADOW,
         swap=forked.swap if forked is not None else None,
         permit=permit,
@@ -528,7 +528,7 @@ def _opened(
         ledger.shown(engine.carried.label.stored)
     if options.restricted:
         budgets.demand = engine.clearances.demand
-    return Opened(stream.run, engine, writer, current.arm)
+    return Opened(stream.run, engine, writer, member.arm)
 
 
 async def open_agent_here(workspace: Workspace, agent: str, role: str, options: Options) -> Opened:
@@ -559,7 +559,7 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
     life = RunStream(ledger.stream.run)
 
     async def leave(writer: StreamWriter, events: Sequence[Recorded]) -> Stored:
-        attempt = functools.partial(_left, workspace, ledger, left, writer, events)
+        attempt = functools.partial(_write_leave, workspace, ledger, left, writer, events)
         return await retry(attempt, LEAVE_TRIES_MAX, ours=lambda lost: lost.stream == life)
 
     try:
@@ -586,7 +586,7 @@ def _demand_equal(ledger: Ledger, error: BaseException | None) -> None:
     error.add_note(f"hansard: {text}")
 
 
-async def _left(
+async def _write_leave(
     workspace: Workspace,
     ledger: Ledger,
     left: RunAgentLeft,

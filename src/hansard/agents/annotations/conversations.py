@@ -60,7 +60,7 @@ async def conversation(workspace: Workspace, name: str, before: str | None = Non
         runs,
         [forms[each.id] for each in added],
         sum(each.fact.tokens or 0 for each in added),
-        [forms[each.id] for each in standing(facts)],
+        [forms[each.id] for each in window_after(facts)],
     )
 
 
@@ -108,7 +108,7 @@ def placed(commits: list[Stored]) -> list[PlacedFact]:
     return facts
 
 
-def standing(facts: list[PlacedFact]) -> list[PlacedFact]:
+def window_after(facts: list[PlacedFact]) -> list[PlacedFact]:
     """Return the window that results from messages and summaries.
 
     Each summary, oldest first, replaces what it summarises. A summary is ignored unless all that it
@@ -127,7 +127,7 @@ def _in(replaced_ids: frozenset[str], each: PlacedFact) -> bool:
     return each.id in replaced_ids
 
 
-async def earlier(workspace: Workspace, name: str, run: str) -> list[PlacedFact]:
+async def earlier_facts(workspace: Workspace, name: str, run: str) -> list[PlacedFact]:
     """Return the messages and summaries of earlier runs of a conversation, as recorded when this
     run began. A fork's are its first parent's.
     """

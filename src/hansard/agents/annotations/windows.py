@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.annotations.conversations import PlacedFact, earlier, standing
+from hansard.agents.annotations.conversations import PlacedFact, earlier_facts, window_after
 from hansard.agents.annotations.statements import Annotations
 from hansard.agents.callables import is_coroutine_function
 from hansard.agents.errors import ToolError
@@ -75,7 +75,7 @@ class _Entry(msgspec.Struct, frozen=True):
     fact: MessageAdded | ContextCompacted
 
 
-class _Whole(msgspec.Struct, frozen=True):
+class _Content(msgspec.Struct, frozen=True):
     """An entry of a window with its content: as recorded, and in the provider's form."""
 
     entry: _Entry
@@ -87,24 +87,24 @@ class _Whole(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """A window over its bound, with the range of entries that a summary is to replace."""
 
-    window: list[_Whole]
+    window: list[_Content]
     start: int
     end: int
     count: Count | None
     role: str
 
     @property
-    def gone(self) -> list[_Whole]:
+    def dropped(self) -> list[_Content]:
         """Entries that the summary is to replace."""
         return self.window[self.start : self.end]
 
     @property
     def messages(self) -> list[Form]:
         """The entries to replace, in the provider's form."""
-        return [each.form for each in self.gone]
+        return [each.form for each in self.dropped]
 
     @property
-    def kept(self) -> list[_Whole]:
+    def kept(self) -> list[_Content]:
         """Entries that stay in the window."""
         return self.window[: self.start] + self.window[self.end :]
 
@@ -117,15 +117,15 @@ class Plan(msgspec.Struct, frozen=True):
         if not isinstance(summary, str) or not summary.strip():
             raise BadValue("the summary", f"{summary!r:.80}", "return a non-empty text")
         many, unit = self.tokens_of(summary), "tokens"
-        before = total(each.tokens for each in self.gone)
+        before = total(each.tokens for each in self.dropped)
         if many is None or before is None:
             many, unit = len(summary), "characters"
-            before = sum(_characters(each.plain) for each in self.gone)
+            before = sum(_characters(each.plain) for each in self.dropped)
         if many > before:
             raise BadValue(
                 "the summary",
                 f"it has {many:,} {unit}, and the "
-                f"{counted(len(self.gone), 'message')} that it replaces "
+                f"{counted(len(self.dropped), 'message')} that it replaces "
                 f"have {before:,}",
                 "return a shorter one, or compact later, when there is more to summarise",
             )
@@ -151,7 +151,7 @@ class Windows:
             return []
         if self._earlier is None:
             read = functools.partial(
-                earlier, self._workspace, conversation, self._engine.stream.run
+                earlier_facts, self._workspace, conversation, self._engine.stream.run
             )
             self._earlier = yield Io(read)
         for each in self._earlier or []:
@@ -167,19 +167,19 @@ class Windows:
         if full:
             before = [each for each in before if isinstance(each.fact, MessageAdded)]
         else:
-            before = standing(before)
+            before = window_after(before)
         window = [_Entry(each.id, 0, each.fact) for each in before]
         for noted in self._facts.stated():
             fact = noted.fact
             if isinstance(fact, MessageAdded):
                 window.append(_Entry("", noted.version, fact))
             elif isinstance(fact, ContextCompacted) and not full:
-                is_replaced = functools.partial(_is_gone, fact)
+                is_replaced = functools.partial(_is_replaced, fact)
                 window = replaced(window, is_replaced, _Entry("", noted.version, fact))
         return window
 
-    def _whole(self, entries: Sequence[_Entry], count: Count | None) -> Flow[list[_Whole]]:
-        contents: list[_Whole] = []
+    def _contents(self, entries: Sequence[_Entry], count: Count | None) -> Flow[list[_Content]]:
+        contents: list[_Content] = []
         fetch = self._engine.outcomes.fetch
         for each in entries:
             fact = each.fact
@@ -191,7 +191,7 @@ class Windows:
             form = {"role": fact.role, "content": values.revive(content)}
             form |= values.revive(fields or {})
             tokens = _counted(count, form, fact.tokens)
-            contents.append(_Whole(each, [fact.role, content, fields], form, tokens))
+            contents.append(_Content(each, [fact.role, content, fields], form, tokens))
         return contents
 
     def window(self, *, full: bool, close: bool = True) -> Flow[list[Form]]:
@@ -199,7 +199,7 @@ class Windows:
         none and can no longer get one.
         """
         entries = yield from self._entries(full=full)
-        whole = yield from self._whole(entries, None)
+        whole = yield from self._contents(entries, None)
         if close:
             return closed([(each.form, each.entry.version > 0) for each in whole])
         return [each.form for each in whole]
@@ -211,7 +211,7 @@ class Windows:
         """
         bound.check()
         entries = yield from self._entries(full=False)
-        whole = yield from self._whole(entries, count)
+        whole = yield from self._contents(entries, count)
         lines = [
             Line(
                 each.entry.fact.role,
@@ -248,7 +248,7 @@ class Windows:
         history: list[Stored] = yield Io(
             functools.partial(self._workspace.states.history, stream.run)
         )
-        mine = [each.entry.id for each in plan.gone]
+        mine = [each.entry.id for each in plan.dropped]
         for stored in history:
             if isinstance(stored.stream, AgentStream) and stored.stream.agent != stream.agent:
                 for recorded in stored.commit.events:
@@ -272,7 +272,7 @@ class Windows:
             yield from self._demand_free(plan)
         entries = yield from self._entries(full=False)
         here = {(each.version or each.id) for each in entries}
-        if not all((each.entry.version or each.entry.id) in here for each in plan.gone):
+        if not all((each.entry.version or each.entry.id) in here for each in plan.dropped):
             message = (
                 "another call of this session compacted some of these messages meanwhile: compact "
                 "in one place, after the calls that it covers have ended"
@@ -286,10 +286,10 @@ class Windows:
             role=plan.role,
             summary=packed.raw,
             fingerprint="",
-            stands_for=tuple(each.entry.id for each in plan.gone),
-            versions=ranges(each.entry.version for each in plan.gone if each.entry.version),
+            stands_for=tuple(each.entry.id for each in plan.dropped),
+            versions=ranges(each.entry.version for each in plan.dropped if each.entry.version),
             kept=tuple(each.entry.id for each in plan.kept),
-            digest=digest(canonical([each.plain for each in plan.gone])),
+            digest=digest(canonical([each.plain for each in plan.dropped])),
             tokens=tokens,
             tokens_before=before,
             tokens_after=after,
@@ -309,7 +309,7 @@ def _named(entry: _Entry, ids: dict[int, str]) -> _Entry:
     return msgspec.structs.replace(entry, id=ids[entry.version]) if entry.version else entry
 
 
-def _is_gone(event: ContextCompacted, entry: _Entry) -> bool:
+def _is_replaced(event: ContextCompacted, entry: _Entry) -> bool:
     if entry.version:
         return event.stands_for_version(entry.version)
     return entry.id in event.stands_for

@@ -49,7 +49,7 @@ from hansard.domain.run import RunForked, RunStarted
 from hansard.domain.steps import StepEvent, StepRequested
 
 
-class _Here(msgspec.Struct):
+class _StoredUnit(msgspec.Struct):
     """A run or conversation as stored in this workspace.
 
     `commits` has the position and the hash of the body, by stream and version; `vector` the version
@@ -70,23 +70,23 @@ class SectionComparison:
 
     def __init__(self, workspace: Workspace) -> None:
         self._log = workspace.log
-        self._here: dict[str | WorkspaceStream, _Here] = {}
+        self._here: dict[str | WorkspaceStream, _StoredUnit] = {}
 
     def has(self, stream: StreamId, version: int) -> bool:
         """Return whether a compared commit is stored in the workspace."""
-        here = self._here.get(_whole(stream))
+        here = self._here.get(_unit_of(stream))
         return here is not None and (stream, version) in here.commits
 
     async def compare(self, stream: StreamId, commit: Commit, body: bytes) -> bool:
         """Return whether a commit is stored in the workspace. Raises Damaged if another one is."""
-        here = await self._of(_whole(stream))
+        here = await self._of(_unit_of(stream))
         stored = here.commits.get((stream, commit.version))
         if stored is None:
             here.new = here.new or (stream, commit.version)
             return False
         position, hashed = stored
         if hashed != hash(body):
-            raise Damaged(_other(stream, commit, await self._log.at(position)))
+            raise Damaged(_difference(stream, commit, await self._log.at(position)))
         here.met += 1
         return True
 
@@ -108,18 +108,18 @@ class SectionComparison:
         """
         return (await self._of(run)).vector
 
-    async def _of(self, whole: str | WorkspaceStream) -> _Here:
+    async def _of(self, whole: str | WorkspaceStream) -> _StoredUnit:
         here = self._here.get(whole)
         if here is None:
             if isinstance(whole, WorkspaceStream):
-                here = _here(await self._log.read(whole))
+                here = _stored_unit(await self._log.read(whole))
             else:
-                here = _here(await self._log.read_run(whole))
+                here = _stored_unit(await self._log.read_run(whole))
             self._here[whole] = here
         return here
 
 
-def _whole(stream: StreamId) -> str | WorkspaceStream:
+def _unit_of(stream: StreamId) -> str | WorkspaceStream:
     """Return the unit that a stream belongs to: a run with all its streams, or a workspace
     stream.
     """
@@ -130,8 +130,8 @@ def _named(whole: str | WorkspaceStream) -> str:
     return str(whole) if isinstance(whole, WorkspaceStream) else f"run {whole}"
 
 
-def _here(commits: Iterable[Stored]) -> _Here:
-    here = _Here()
+def _stored_unit(commits: Iterable[Stored]) -> _StoredUnit:
+    here = _StoredUnit()
     for stored in commits:
         stream, commit = stored.stream, stored.commit
         if isinstance(stream, RunStream) and not any(
@@ -152,11 +152,11 @@ def _inherited(first: Commit) -> dict[str, int]:
     return event.at if isinstance(event, RunForked) else {}
 
 
-def _other(stream: StreamId, commit: Commit, standing: Stored) -> str:
+def _difference(stream: StreamId, commit: Commit, standing: Stored) -> str:
     mine = f"{standing.commit.id} by {standing.commit.actor.agent!r} of {standing.commit.at:%FT%TZ}"
     its = f"{commit.id} by {commit.actor.agent!r} of {commit.at:%FT%TZ}"
     return (
-        f"{_named(_whole(stream))} differs here: version {commit.version} of stream "
+        f"{_named(_unit_of(stream))} differs here: version {commit.version} of stream "
         f"{stream} is commit {mine} here (position {standing.position}), and commit {its} in the "
         "file: import it into another workspace"
     )
@@ -248,14 +248,14 @@ class _Blob(msgspec.Struct):
 class Section:
     """Checks the lines of one section.
 
-    `number` counts the lines, `is_whole` is true once the end was read, `tally` counts the
+    `number` counts the lines, `is_complete` is true once the end was read, `tally` counts the
     contents. `needed_blobs` holds the blobs named by commits that the workspace lacks, `absent` the
     blobs that the export could not read, with their sizes. Memory: the names of streams and blobs.
     """
 
     def __init__(self, workspace: Workspace) -> None:
         self.number = 0
-        self.is_whole = False
+        self.is_complete = False
         self.tally = Tally()
         self.new = 0
         self.needed_blobs: set[str] = set()
@@ -276,7 +276,7 @@ class Section:
         self._integrity = Fold()
         self._roles: dict[tuple[str, str], str] = {}
         self._unnamed: set[str] = set()
-        self._given: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
         self._lacking: dict[str, int] = {}
 
     async def take(self, data: bytes, line: Line) -> None:
@@ -337,7 +337,7 @@ class Section:
             return
         if blob.size != line.size or self._blob_hash.hexdigest() != line.sha256:
             raise Damaged(f"blob {line.sha256} is damaged: its bytes have another hash")
-        self._given[line.sha256] = line.size
+        self._sizes[line.sha256] = line.size
         self._unnamed.add(line.sha256)
         self._blob = None
         self.tally.blobs += 1
@@ -345,9 +345,9 @@ class Section:
     def _names(self, commit: Commit, *, new: bool) -> None:
         for sha256, size in blobs_of(commit).items():
             self._unnamed.discard(sha256)
-            if sha256 not in self._given:
+            if sha256 not in self._sizes:
                 self._lacking[sha256] = size
-            elif self._given[sha256] != size:
+            elif self._sizes[sha256] != size:
                 raise Damaged(f"it names blob {sha256} with {size:,} bytes, but its size differs")
             if new:
                 self.needed_blobs.add(sha256)
@@ -372,7 +372,7 @@ class Section:
         self.tally.events += len(commit.events)
 
     def _transaction(self, stream: StreamId, commit: Commit, size: int) -> None:
-        self._whole_so_far(commit.tx)
+        self._check_transaction(commit.tx)
         tx = self._tx = commit.tx
         if tx is None:
             return
@@ -386,7 +386,7 @@ class Section:
             raise Damaged(f"transaction {tx.id} is invalid: it does not fit the commits before it")
         self._tx_streams.add(stream)
 
-    def _whole_so_far(self, tx: Tx | None) -> None:
+    def _check_transaction(self, tx: Tx | None) -> None:
         for fault in torn(self._tx, tx):
             if fault:
                 raise Damaged(f"{fault}: export it again")
@@ -466,7 +466,7 @@ class Section:
     # ------------------------------------------------------------ the end
 
     def _end(self, line: End) -> None:
-        self._whole_so_far(None)
+        self._check_transaction(None)
         if (line.commits, line.blobs) != (self.tally.commits, self.tally.blobs):
             raise Damaged(
                 f"it counts {line.commits} commits and {line.blobs} blobs, but there are "
@@ -484,7 +484,7 @@ class Section:
         self.absent = self._lacking
         self.comparison.end()
         self.tally.runs = len(self._cuts)
-        self.is_whole = True
+        self.is_complete = True
 
 
 def appended(workspace: str, line: CommitLine) -> Append:

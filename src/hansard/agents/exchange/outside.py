@@ -29,7 +29,7 @@ _E = TypeVar("_E", bound=Event)
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 
-def known(commits: Iterable[Stored], *kinds: type[_E]) -> Iterator[tuple[Stored, _E]]:
+def events(commits: Iterable[Stored], *kinds: type[_E]) -> Iterator[tuple[Stored, _E]]:
     """Yield the events of some types, each with its commit, in order."""
     tags = {*UPCASTERS, *(kind.tag for kind in kinds)}
     for stored in commits:
@@ -52,7 +52,7 @@ async def results(
     """
     names: set[tuple[AgentStream, int]] = set()
     of_steps: Iterator[tuple[Stored, StepRequested | StepCompleted]]
-    of_steps = known(commits, StepRequested, StepCompleted)
+    of_steps = events(commits, StepRequested, StepCompleted)
     for stored, event in of_steps:
         if not isinstance(stored.stream, AgentStream):
             continue
@@ -71,7 +71,7 @@ def runs(
     *kinds: type[AggregateChanged | MemoryChanged | MemoryRejected],
 ) -> list[str]:
     """Return the runs whose steps recorded these events, each once, in order."""
-    return list(dict.fromkeys(event.run for _, event in known(commits, *kinds) if event.run))
+    return list(dict.fromkeys(event.run for _, event in events(commits, *kinds) if event.run))
 
 
 async def _transaction(workspace: Workspace, stored: Stored, kind: str) -> list[Stored]:

@@ -210,7 +210,7 @@ class _Import:
     async def _check(self, section: Section, lines: Lines) -> bool:
         """Check a whole section; return False if there is none left. Raises Damaged."""
         begin = lines.offset
-        while not section.is_whole:
+        while not section.is_complete:
             line = lines.next()
             if line is None:
                 if not section.number:

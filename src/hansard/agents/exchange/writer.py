@@ -131,7 +131,7 @@ async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, l
         each for each in commits if isinstance(each.stream, AgentStream) and _NAMED in each.body
     )
     names = {
-        use.prompt for _, event in outside.known(named, StepRequested) for use in event.prompts
+        use.prompt for _, event in outside.events(named, StepRequested) for use in event.prompts
     }
     up_to = AtPosition(max((stored.position for stored in commits), default=0))
     return {
@@ -263,7 +263,7 @@ async def _needed(workspace: Workspace, names: list[str], up_to: AtPosition) -> 
         for name, own in (await of_run(workspace, commits)).items():
             if len(own) > len(needed.prompts.get(name, [])):
                 needed.prompts[name] = own
-        match next((event for _, event in outside.known(life[:1], RunForked, RunStarted)), None):
+        match next((event for _, event in outside.events(life[:1], RunForked, RunStarted)), None):
             case RunForked(parent=parent):
                 waiting.append((parent, f"run {run} is a fork of it; {_ABSENT}"))
             case RunStarted(conversation_id=str(name)):
@@ -283,7 +283,7 @@ async def _conversation(
     earlier: list[str] = []
     for stored in await workspace.log.read(WorkspaceStream(CONVERSATION, name), up_to=up_to):
         commits.append(stored)
-        joined = [event.run for _, event in outside.known([stored], RunJoined)]
+        joined = [event.run for _, event in outside.events([stored], RunJoined)]
         if run in joined:
             if len(commits) > len(needed.conversations.get(name, ())):
                 needed.conversations[name] = commits
@@ -296,7 +296,7 @@ async def _experiments(
     workspace: Workspace, needed: _Needed, life: list[Stored], up_to: AtPosition
 ) -> None:
     """Add the registered experiments that a run is a trial of."""
-    for _, event in outside.known(life, RunAssigned):
+    for _, event in outside.events(life, RunAssigned):
         name = event.experiment
         if name and name not in needed.experiments:
             stream = WorkspaceStream(EXPERIMENT, name)
@@ -372,7 +372,7 @@ def time_text(stamp: int) -> str:
 _NOTHING = msgspec.Raw(b"{}")
 
 
-class Seen(msgspec.Struct):
+class ViewCounts(msgspec.Struct):
     """Counts of a view's events and blobs, and the blobs that are missing."""
 
     events: int
@@ -382,7 +382,7 @@ class Seen(msgspec.Struct):
 
 async def export_view(
     workspace: Workspace, runs: list[str], role: str, write: Callable[[bytes], object]
-) -> Seen:
+) -> ViewCounts:
     """Write a role's view of runs, one after the other; for a fork also its agents' earlier events.
 
     Holds a run in memory. Raises NotFound for an unknown run, and for a role that no agent of these
@@ -396,13 +396,13 @@ async def export_view(
     events = 0
     for run in names:
         history = await workspace.states.history(run)
-        for line in seen(run, [each for each in history if each.position <= up_to], role):
+        for line in view_lines(run, [each for each in history if each.position <= up_to], role):
             await section.named(blobs_named(bytes(line.data)))
             section.line(msgspec.structs.replace(line, n=section.number))
             events += 1
         await asyncio.sleep(0)
     section.end(events)
-    return Seen(events, section.blobs, section.missing)
+    return ViewCounts(events, section.blobs, section.missing)
 
 
 async def _check_role(workspace: Workspace, runs: list[str], role: str) -> None:
@@ -414,7 +414,7 @@ async def _check_role(workspace: Workspace, runs: list[str], role: str) -> None:
         raise NotFound(f"an agent with role {role!r}", remedy)
 
 
-def seen(run: str, history: list[Stored], role: str) -> Iterator[SeenLine]:
+def view_lines(run: str, history: list[Stored], role: str) -> Iterator[SeenLine]:
     """Yield a role's view of a run's history, not numbered yet; nothing if no agent has the
     role.
     """
@@ -425,11 +425,11 @@ def seen(run: str, history: list[Stored], role: str) -> Iterator[SeenLine]:
         for recorded in stored.commit.events:
             match stored.stream:
                 case AgentStream(_, its, agent) if its == role or _is_for(recorded, {role, *mine}):
-                    yield _seen_line(run, agent, its, stored, recorded)
+                    yield _view_line(run, agent, its, stored, recorded)
                 case RunStream():
                     shown = _of_life(stored, recorded, mine)
                     if shown is not None:
-                        yield _seen_line(run, "", "", stored, shown)
+                        yield _view_line(run, "", "", stored, shown)
                 case _:
                     pass
 
@@ -442,7 +442,7 @@ def _agents(run: str, history: list[Stored], role: str) -> set[str]:
     return {agent for agent, its in integrity.members(run).roles.items() if its == role}
 
 
-def _seen_line(run: str, agent: str, role: str, stored: Stored, recorded: Recorded) -> SeenLine:
+def _view_line(run: str, agent: str, role: str, stored: Stored, recorded: Recorded) -> SeenLine:
     return SeenLine(
         n=0,
         run=run,
@@ -460,7 +460,7 @@ def _is_for(recorded: Recorded, names: set[str]) -> bool:
     """Return whether an event is a hand-off to one of these names."""
     if recorded.type != HandedOff.tag:
         return False
-    event = _known(recorded)
+    event = _event(recorded)
     return isinstance(event, HandedOff) and event.to in names
 
 
@@ -468,7 +468,7 @@ def _of_life(stored: Stored, recorded: Recorded, mine: set[str]) -> Recorded | N
     """Return an event of the run's own stream as visible to a role whose agents are `mine`, or
     None.
     """
-    match _known(recorded):
+    match _event(recorded):
         case RunStarted() | RunCompleted():
             return recorded
         case RunFailed() | RunCancelled():  # the reason is another agent's data
@@ -481,7 +481,7 @@ def _of_life(stored: Stored, recorded: Recorded, mine: set[str]) -> Recorded | N
             return None
 
 
-def _known(recorded: Recorded) -> Event | None:
+def _event(recorded: Recorded) -> Event | None:
     try:
         return revive(recorded)
     except UnknownEvent:

@@ -101,10 +101,10 @@ def plan(**fields: Unpack[PlanOptions]) -> ExperimentRegistered:
     from the caller of the comparison. The other fields are those of `ExperimentRegistered`. Raises
     BadValue, which names the field, and BadName.
     """
-    data = _known(fields, ExperimentRegistered, "the plan")
+    data = _checked_fields(fields, ExperimentRegistered, "the plan")
     data["arms"] = [_arm(arm) for arm in _parts(data, "arms")]
     data["metrics"] = [
-        {"better": Better.NOT_STATED, **_known(_named(metric), Metric, "a metric")}
+        {"better": Better.NOT_STATED, **_checked_fields(_named(metric), Metric, "a metric")}
         for metric in _parts(data, "metrics")
     ]
     try:
@@ -127,7 +127,7 @@ def _named(part: Any) -> Any:
     return {"name": part} if isinstance(part, str) else part
 
 
-def _known(fields: Any, cls: type[msgspec.Struct], what: str) -> dict[str, Any]:
+def _checked_fields(fields: Any, cls: type[msgspec.Struct], what: str) -> dict[str, Any]:
     """Return the given fields if the type has all of them. Raises BadValue."""
     known = ", ".join(cls.__struct_fields__)
     if not isinstance(fields, Mapping):
@@ -139,7 +139,7 @@ def _known(fields: Any, cls: type[msgspec.Struct], what: str) -> dict[str, Any]:
 
 
 def _arm(arm: Any) -> dict[str, Any]:
-    fields = _known(_named(arm), experiments.PlannedArm, "an arm")
+    fields = _checked_fields(_named(arm), experiments.PlannedArm, "an arm")
     parameters = fields.pop("parameters", None)
     return {**fields, "parameters": _raw(parameters)} if parameters else fields
 
@@ -205,7 +205,7 @@ async def register(
     current, _ = await read(workspace, name)
     if current.plan is None:
         await _demand_prompts(workspace, fields)
-    return await _tell(workspace, name, fields, by)
+    return await _append(workspace, name, fields, by)
 
 
 async def replace(
@@ -254,7 +254,7 @@ async def stop(
     by: str = OS_USER,
 ) -> bool:
     """Stop assigning runs; return False if it is already stopped. Raises Refused, BadName."""
-    return await _tell(workspace, name, ExperimentStopped(because=workspace.text(because)), by)
+    return await _append(workspace, name, ExperimentStopped(because=workspace.text(because)), by)
 
 
 async def _demand_prompts(workspace: Workspace, made: ExperimentRegistered) -> None:
@@ -265,7 +265,7 @@ async def _demand_prompts(workspace: Workspace, made: ExperimentRegistered) -> N
     await demand_usable(workspace, named)
 
 
-async def _tell(workspace: Workspace, name: str, event: ExperimentEvent, by: str) -> bool:
+async def _append(workspace: Workspace, name: str, event: ExperimentEvent, by: str) -> bool:
     stream = WorkspaceStream(KIND, ids.name(KIND, name))
     return await workspace.tell_lasting(
         stream, by, lambda record: experiments.decide(_folded(record), event)

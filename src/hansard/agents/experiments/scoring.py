@@ -154,7 +154,7 @@ class Evaluation:
     """State of one evaluator's pass over runs; the client calls the evaluator."""
 
     def __init__(self, workspace: Workspace, by: str, *, again: bool = False) -> None:
-        self.made = Evaluated()
+        self.result = Evaluated()
         self._workspace = workspace
         self._by = ids.name("by", by)
         self._again = again
@@ -166,22 +166,22 @@ class Evaluation:
         try:
             view = await self._workspace.states.run(run)
         except RecordError as error:
-            self.made.failed[run] = error
+            self.result.failed[run] = error
             return None
         if not self._again and any(each.by == self._by for each in view.life.judged):
-            self.made.skipped.append(run)
+            self.result.skipped.append(run)
             return None
         return view
 
-    async def tell(self, run: str, plain: Any) -> None:
+    async def record(self, run: str, plain: Any) -> None:
         """Record the evaluator's result; a result that cannot be recorded counts as a failure."""
         try:
             metrics, because = _as_mapping(plain)
             await score(self._workspace, run, metrics, by=self._by, because=because)
         except CallerError as error:
-            self.made.failed[run] = error
+            self.result.failed[run] = error
         else:
-            self.made.scored.append(run)
+            self.result.scored.append(run)
 
 
 def _as_mapping(plain: Any) -> tuple[dict[str, Any], Any]:
@@ -208,10 +208,10 @@ def evaluate(
         try:
             scores = evaluator(view)
         except Exception as error:  # noqa: BLE001 -- one failure does not stop the others
-            work.made.failed[run] = error
+            work.result.failed[run] = error
         else:
-            wait(work.tell(run, scores))
-    return work.made
+            wait(work.record(run, scores))
+    return work.result
 
 
 async def evaluate_async(
@@ -226,7 +226,7 @@ async def evaluate_async(
             scores = evaluator(view)
             scores = await scores if inspect.isawaitable(scores) else scores
         except Exception as error:  # noqa: BLE001 -- one failure does not stop the others
-            work.made.failed[run] = error
+            work.result.failed[run] = error
         else:
-            await work.tell(run, scores)
-    return work.made
+            await work.record(run, scores)
+    return work.result

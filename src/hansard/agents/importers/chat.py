@@ -99,7 +99,7 @@ class ToolCall(msgspec.Struct, frozen=True):
         return self.custom.name if self.custom is not None else self.name
 
     @property
-    def given(self) -> Any:
+    def raw_arguments(self) -> Any:
         """The arguments, unconverted; UNSET if there are none."""
         if self.function is not None:
             return self.function.arguments

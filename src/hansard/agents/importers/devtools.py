@@ -172,7 +172,7 @@ class _Reading:
             remedy = f"use one of {', '.join(TYPES)}"
             raise BadValue(f"{where}.type", f"{step.type!r:.80} is not known", remedy)
         if step.target != "main":
-            self._kept(number)
+            self._keep_step(number)
             return
         match step.type:
             case "navigate":
@@ -190,9 +190,9 @@ class _Reading:
             case "waitForElement" if (text := _waited(step)) and self._checks() is not None:
                 self._check("visible", text)
             case _:
-                self._kept(number)
+                self._keep_step(number)
 
-    def _kept(self, number: int) -> None:
+    def _keep_step(self, number: int) -> None:
         """Keep a step that a replay does not perform as a message."""
         self._count(mapping.NOT_DONE)
         value = self._raw[number]
@@ -230,7 +230,7 @@ class _Reading:
         if step.key in ("Alt", "Control", "Meta", "Shift"):
             return  # a modifier belongs to the next key
         if self._focused is None:
-            self._kept(number)
+            self._keep_step(number)
             return
         self._count(mapping.KEYS)
         on = msgspec.structs.replace(self._focused, assertedEvents=step.assertedEvents)

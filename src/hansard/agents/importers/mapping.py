@@ -150,7 +150,7 @@ def arguments(call: ToolCall) -> dict[str, Any]:
     Arguments that are neither a JSON object nor a text that holds one become the single argument
     `arguments`, unchanged.
     """
-    raw = call.given
+    raw = call.raw_arguments
     if raw is msgspec.UNSET:
         return {}
     if isinstance(raw, str):
@@ -485,7 +485,7 @@ def _each(chat: ChatRun, answers: Answers) -> Iterator[tuple[str, int | None]]:
             yield CONVENTION, number
         if message.role != USER:
             for call in message.tool_calls or ():
-                if _is_unparsed(call.given):
+                if _is_unparsed(call.raw_arguments):
                     yield UNPARSED, number
 
 

@@ -197,16 +197,16 @@ def _claims(results: dict[str, Any], defaults: ImportDefaults) -> tau.Claims | s
 def _devtools(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     remedy = "it is not a recording of Chrome DevTools' Recorder: export it as JSON"
     limit, convert = devtools.FILE_BYTES_MAX, devtools.from_devtools
-    yield 1, _whole(path, defaults, watcher, limit, devtools.DEVTOOLS, convert, remedy)
+    yield 1, _read_run(path, defaults, watcher, limit, devtools.DEVTOOLS, convert, remedy)
 
 
 def _atif(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     remedy = "it is not a trajectory of ATIF-v1: docs/chat-jsonl.md lists what is read"
     limit = files.RECORD_BYTES_MAX
-    yield 1, _whole(path, defaults, watcher, limit, atif.ATIF, atif.from_atif, remedy)
+    yield 1, _read_run(path, defaults, watcher, limit, atif.ATIF, atif.from_atif, remedy)
 
 
-def _whole(
+def _read_run(
     path: Path | None,
     defaults: ImportDefaults,
     watcher: Watcher,
@@ -239,7 +239,7 @@ def _claude_code(path: Path | None, defaults: ImportDefaults, watcher: Watcher) 
                 yield line.number, files.too_long("the session up to here", size)
                 return
             if line.data:
-                wrong = _taken(session, line.data)
+                wrong = _add_line(session, line.data)
                 if wrong is not None:
                     whole = "; a session is imported whole or not at all: take the line out"
                     yield line.number, wrong + (hint_of(head, claude_code.CLAUDE_CODE) or whole)
@@ -254,7 +254,7 @@ def _claude_code(path: Path | None, defaults: ImportDefaults, watcher: Watcher) 
         yield 1, str(error)
 
 
-def _taken(session: claude_code.Session, data: bytes) -> str | None:
+def _add_line(session: claude_code.Session, data: bytes) -> str | None:
     """Add a line to a session; return the reason if it does not belong to one."""
     try:
         session.take(files.decode(data))

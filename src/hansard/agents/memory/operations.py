@@ -239,7 +239,7 @@ class MemoryFlows(JointSteps):
     def __init__(self, engine: StepEngine, rankers: Callable[[Embedder | None], Rankers]) -> None:
         super().__init__(engine)
         self._rankers = rankers
-        self._sight = VisibilityFilter(engine.settings.permit, engine.clearances.mine)
+        self._sight = VisibilityFilter(engine.settings.permit, engine.clearances.own)
         self._seen: dict[str, dict[str, str]] = {}
         """Digests of the files as this session last read them, by space and path."""
         self._prompted: dict[str, str] = {}

@@ -43,7 +43,7 @@ class LogBudgets:
         self._run = run
         self._actor = Actor.of(actor)
         self._clock = clock
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CachedBudget] = {}
 
     async def reserve(self, budget: Budget, call: str) -> bool:
         """Reserve a call's share; return False if the limit does not allow it. Raises Blocked."""
@@ -69,7 +69,7 @@ class LogBudgets:
         """Decide on the known state, and again on the current state if that denies: others may have
         released reservations.
         """
-        known = self._known.setdefault(budget.name, _Known())
+        known = self._known.setdefault(budget.name, _CachedBudget())
         if known.state.version and await self._apply(budget, known, decide, demand, fresh=False):
             return True
         return await self._apply(budget, known, decide, demand, fresh=True)
@@ -77,7 +77,7 @@ class LogBudgets:
     async def _apply(
         self,
         budget: Budget,
-        known: _Known,
+        known: _CachedBudget,
         decide: Callable[[BudgetState], Sequence[Event] | None],
         demand: Demand | None,
         *,
@@ -113,7 +113,7 @@ class LogBudgets:
         await transact(read, next_append, append, TRIES_MAX)
         return allowed
 
-    async def _read(self, stream: KeyStream, known: _Known) -> None:
+    async def _read(self, stream: KeyStream, known: _CachedBudget) -> None:
         """Read what was counted since; if nothing is known, read all, including the parents'
         counts.
         """
@@ -125,14 +125,14 @@ class LogBudgets:
             if known.follow(stored.commit):
                 known.read_label = known.read_label.join(stored.commit.label)
 
-    async def _demand(self, budget: Budget, known: _Known, demand: Demand | None) -> None:
+    async def _demand(self, budget: Budget, known: _CachedBudget, demand: Demand | None) -> None:
         if demand is not None and known.read_label != known.demanded:
             label = known.read_label
             await demand(label.stored, f"what is counted on budget {budget.name!r}", budget.name)
             known.demanded = label
 
 
-class _Known(msgspec.Struct):
+class _CachedBudget(msgspec.Struct):
     """A budget as last read or written here. `read_label` joins the labels of what was read,
     `demanded` is the label that the agent was found cleared for.
     """

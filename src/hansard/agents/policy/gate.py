@@ -265,7 +265,7 @@ class BudgetOptions(TypedDict, total=False):
     """Pattern of roles whose calls count."""
 
 
-def _made(kind: type[_R], where: str, options: Mapping[str, Any], fields: Mapping[str, Any]) -> _R:
+def _build(kind: type[_R], where: str, options: Mapping[str, Any], fields: Mapping[str, Any]) -> _R:
     """Build a rule. Raises BadOption for an unknown field."""
     known = [name for name in kind.__struct_fields__ if name not in options]
     check_options(where, fields, known)
@@ -288,7 +288,7 @@ def allow(tool: str = ALL, **fields: Unpack[RuleOptions]) -> CallRule:
         BadOption: There is no such option; the message names the nearest.
         BadValue: The pattern is invalid.
     """
-    return _made(CallRule, "allow", {"allows": True, "tool": tool}, fields)
+    return _build(CallRule, "allow", {"allows": True, "tool": tool}, fields)
 
 
 def deny(tool: str = ALL, **fields: Unpack[RuleOptions]) -> CallRule:
@@ -308,7 +308,7 @@ def deny(tool: str = ALL, **fields: Unpack[RuleOptions]) -> CallRule:
         BadOption: There is no such option; the message names the nearest.
         BadValue: The pattern is invalid.
     """
-    return _made(CallRule, "deny", {"allows": False, "tool": tool}, fields)
+    return _build(CallRule, "deny", {"allows": False, "tool": tool}, fields)
 
 
 def ask_first(tool: str = ALL, **fields: Unpack[AskOptions]) -> AskFirst:
@@ -329,7 +329,7 @@ def ask_first(tool: str = ALL, **fields: Unpack[AskOptions]) -> AskFirst:
         BadOption: There is no such option; the message names the nearest.
         BadValue: The pattern is invalid, or `timeout_s` is out of range.
     """
-    return _made(AskFirst, "ask_first", {"tool": tool}, fields)
+    return _build(AskFirst, "ask_first", {"tool": tool}, fields)
 
 
 def budget(name: str, limit: float, **fields: Unpack[BudgetOptions]) -> Budget:
@@ -350,7 +350,7 @@ def budget(name: str, limit: float, **fields: Unpack[BudgetOptions]) -> Budget:
         BadOption: There is no such option; the message names the nearest.
         BadName, BadValue: The name or a number is invalid.
     """
-    return _made(Budget, "budget", {"name": name, "limit": limit}, fields)
+    return _build(Budget, "budget", {"name": name, "limit": limit}, fields)
 
 
 def path_under(*roots: str | os.PathLike[str]) -> Condition:

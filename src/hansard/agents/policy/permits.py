@@ -73,7 +73,7 @@ class Clearances:
         """
         return await clearance_of(self._states.log, role)
 
-    async def mine(self) -> Confidentiality:
+    async def own(self) -> Confidentiality:
         """Return the clearance of the agent's own role."""
         return await self.of(self._stream.role)
 
@@ -85,13 +85,13 @@ class Clearances:
         """Return the claim with the role's clearance, if any task's label requires one."""
         if all(is_public(task.label) for task in state.tasks.values()):
             return command
-        return msgspec.structs.replace(command, cleared=await self.mine())
+        return msgspec.structs.replace(command, cleared=await self.own())
 
     async def demand(self, label: Label | None, what: str, tool: str) -> None:
         """Raise Blocked if the agent's role is not cleared for the label."""
         if is_public(label):
             return
-        cleared = await self.mine()
+        cleared = await self.own()
         if label is not None and not label.flows_to(cleared):
             raise Blocked(RULE, _above(label, what, self._stream.role, cleared), tool)
 

@@ -338,7 +338,7 @@ def answer_for_agent(gated: Gated, approval: Approval) -> Flow[Approval]:
     cleared for it, whose label is then joined to the agent's; otherwise only the decision.
     """
     if not is_public(approval.label):
-        cleared = yield Io(gated.clearances.mine)
+        cleared = yield Io(gated.clearances.own)
         if approval.label is not None and not approval.label.flows_to(cleared):
             return msgspec.structs.replace(approval, because="")
     gated.ledger.shown(approval.label)
@@ -349,7 +349,7 @@ def cleared_of(gated: Gated, labels: Mapping[K, Label | None]) -> Flow[list[K]]:
     """Return the labelled items that the agent may see; their labels are joined to the agent's."""
     cleared = Confidentiality.SECRET
     if not all(map(is_public, labels.values())):
-        cleared = yield Io(gated.clearances.mine)
+        cleared = yield Io(gated.clearances.own)
     may = [each for each, label in labels.items() if label is None or label.flows_to(cleared)]
     gated.ledger.shown(join(*(labels[each] for each in may)).stored)
     return may

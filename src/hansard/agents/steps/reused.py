@@ -207,7 +207,7 @@ class Reuser:
     async def _may_see(self, source: _Source, offered: AnswerOffered) -> bool:
         """Return whether the session's role is cleared for an answer, and sees all of it."""
         commit = source.stored.commit
-        cleared = await self._gated.clearances.mine()
+        cleared = await self._gated.clearances.own()
         if commit.label is not None and not commit.label.flows_to(cleared):
             return False
         permit = self._gated.settings.permit

@@ -300,7 +300,7 @@ class Condition:
         """Return whether the agent's role is cleared for the awaited content; if not, the wait
         times out.
         """
-        return label is None or label.flows_to(await self._engine.clearances.mine())
+        return label is None or label.flows_to(await self._engine.clearances.own())
 
 
 class AsyncTeam(OfAgent):

@@ -301,7 +301,7 @@ class Updates(Watcher):
         permit = await permits.read(self._sessions.workspace, engine.stream.role)
         permit.demand(permits.reads(each.address.key))
         state = await engine.boards.state(KeyStream(each.address.of, each.address.key))
-        cleared = state.label is None or state.label.flows_to(await engine.clearances.mine())
+        cleared = state.label is None or state.label.flows_to(await engine.clearances.own())
         if cleared:
             engine.ledger.shown(state.label)  # the notification itself reveals it
         return cleared
