@@ -63,10 +63,8 @@ def code_lines(text: str, tree: ast.Module) -> int:
     """Count lines without blanks, comments and docstrings."""
     prose: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            for first in node.body[:1]:
-                if _is_text(first):
-                    prose.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+        if isinstance(node, ast.Expr) and _is_text(node):  # of an attribute, too
+            prose.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     lines = enumerate(text.splitlines(), 1)
     return sum(
         number not in prose and bool(line.strip()) and not line.strip().startswith("#")
