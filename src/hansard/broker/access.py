@@ -39,7 +39,7 @@ SYNC_TIMEOUT_S = 30.0
 """Timeout for other processes that change the logins, and for a restarting server, in seconds."""
 
 OTHERS = 0o077
-"""The bits of a mode that let somebody else in."""
+"""Mode bits that give access to other users."""
 
 
 class BadCredentials(BusError):

@@ -39,7 +39,7 @@ import msgspec
 from hansard.bus.file_lock import release, take_by
 
 LOCK_POLL_S = 0.01
-"""Pause between two tries to take a lock."""
+"""Pause between two attempts to take a lock, in seconds."""
 
 LOG_BYTES_MAX = 8 * 1024 * 1024
 """Size in bytes from which the log is moved to an old log; one old log is kept."""
@@ -150,7 +150,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
     @property
     def access_lock(self) -> Path:
-        """Held while the restricted logins are changed."""
+        """Lock held while the restricted logins change."""
         return self.root / "access.lock"
 
     @property
@@ -160,12 +160,12 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> Path:
-        """Why the last supervisor gave up."""
+        """Reason why the last supervisor gave up."""
         return self.root / "server.error"
 
     @property
     def obstacle(self) -> Path:
-        """Why the server cannot write."""
+        """Reason why the server cannot write."""
         return self.root / "server.obstacle"
 
     @property
@@ -270,7 +270,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
         return _read(self.state, ServerInfo)
 
     def write_state(self, info: ServerInfo) -> None:
-        """Tell the users what runs."""
+        """Write the state for the users."""
         _write(self.state, msgspec.json.encode(info))
 
     def write_config(self, text: bytes) -> None:
@@ -286,7 +286,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
         _write(self.root / "access.conf", text)
 
     def write_error(self, text: str) -> None:
-        """Say why the supervisor gives up."""
+        """Write the reason why the supervisor gives up."""
         _write(self.error, text.encode(errors="surrogateescape"))
 
     def read_error(self) -> str | None:

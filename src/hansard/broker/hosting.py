@@ -164,7 +164,7 @@ class Host:
             self._lease, self.info = lease, lease.info
 
     def close(self) -> None:
-        """Stop using it. Closing again does nothing."""
+        """Stop using the server. Idempotent."""
         self._closed = True
         self._lease.close()
         self._anchors.close()

@@ -406,5 +406,5 @@ def _raise_recorded(place: ServerFiles) -> None:
 
 
 def _too_late(place: ServerFiles) -> NotStarted:
-    remedy = "Give more time (timeout_s) if the store is large; else the log says what is wrong."
+    remedy = "Give more time (timeout_s) if the store is large; else see the log for the reason."
     return NotStarted(place, "it did not answer in time", remedy, place.log_tail())

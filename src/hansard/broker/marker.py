@@ -49,7 +49,7 @@ SETTLED_S = 0.05
 """Age in seconds from which a write is on disk: at most 14 ms if durability is relaxed."""
 
 ANSWER_S = 5.0
-"""For one answer of the server."""
+"""Timeout for one reply of the server, in seconds."""
 
 RETRY_S = 0.1
 """Pause before the next attempt to reach a server, in seconds."""
@@ -123,7 +123,7 @@ class Marker:
             os._exit(code)
 
     def end(self) -> None:
-        """Have it look once more, and end it."""
+        """End it after one more check."""
         self._let_go()
         until_s = time.monotonic() + LEAVE_S
         while self._pid and not self._ended():
@@ -176,7 +176,7 @@ def run(keeper: _Keeper, credentials: Credentials, pipe: int) -> None:
 
 
 def _over(pipe: int, pause_s: float) -> bool:
-    """Wait; whether it is to end, as soon as it is."""
+    """Wait for a pause or the end; return whether it must end."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN | select.POLLHUP)
     return bool(poll.poll(pause_s * 1000))
@@ -230,7 +230,7 @@ def _within(folder: str | Path) -> list[os.DirEntry[str]]:
 
 
 class _Keeper:
-    """The marks, and what is known of each."""
+    """Marks, with the known extent of each."""
 
     def __init__(self, data_dir: Path, durability: str) -> None:
         self.store = data_dir / "nats"
@@ -241,7 +241,7 @@ class _Keeper:
         self._said = ""
 
     def say(self, text: str) -> None:
-        """Into the server's log, once."""
+        """Write a text to the server's log, once."""
         if text == self._said:
             return
         self._said = text

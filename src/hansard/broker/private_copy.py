@@ -199,7 +199,7 @@ def _leave(pid: int, copy: Path, lock: int) -> None:
 
 
 def _sweep(temporary: Path) -> None:
-    """Remove what killed processes left."""
+    """Remove the remains of killed processes."""
     for copy in temporary.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             found = copy.lstat()

@@ -210,7 +210,7 @@ def _die_with_parent() -> Callable[[], None] | None:
 
 
 def name_process(name: str) -> None:
-    """Set what `ps -o comm` shows; Linux only."""
+    """Set the name shown by `ps -o comm`; Linux only."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
 

@@ -74,7 +74,7 @@ class Stage:
         self.claims += 1
 
     def fact(self, fact: str, text: str, **figures: Any) -> None:
-        """Tell a fact, in one line."""
+        """Print a fact in one line."""
         held, self._held = self._held, []
         mark = "ok" if held else ""
         self._line(f"  {mark:2}  {text}", fact=fact, text=text, **figures, claims=held)
@@ -163,7 +163,7 @@ class Story:
         self.stdlib = stdlib
 
     def tell(self, seed: int) -> None:
-        """Tell all of it. Raises Failed."""
+        """Run all scenes. Raises Failed."""
         began = time.perf_counter()
         self.stage.fact("job", f"three agents report on the standard library in {self.stdlib}")
         with hansard.connect(workspace=WORKSPACE, data_dir=self.root) as self.record:
@@ -218,7 +218,7 @@ class Story:
         view = self._newest()
         begun, found = self._world(view.run).bodies(), done(view)
         stage.hold("the run is not complete", view.life.status is not RunStatus.COMPLETED)
-        stage.hold("what is on record did run", set(found) <= set(begun), record=sorted(found))
+        stage.hold("recorded calls did run", set(found) <= set(begun), record=sorted(found))
         lost = [name for name in begun if name not in found]
         text = (
             f"process {pid} is dead after {seconds} s, its last body was {shorten(begun[-1], 60)!r}"
@@ -243,11 +243,11 @@ class Story:
         answered = [n for n, step in found.items() if n not in ran and step.verdict is None]
         stage.hold("the run is complete", view.life.status is RunStatus.COMPLETED)
         kept = all(found[name].digest == step.digest for name, step in was.items())
-        stage.hold("what was on record is still there, result by result", kept)
+        stage.hold("recorded results are unchanged", kept)
         stage.hold("0 recorded calls ran again", not again, again=again)
         stage.hold("every recorded call was answered", set(was) <= set(answered))
         twice = sorted({name for name in bodies if bodies.count(name) > 1})
-        stage.hold("only what was not on record ran twice", not set(twice) & set(was), twice=twice)
+        stage.hold("only unrecorded calls ran twice", not set(twice) & set(was), twice=twice)
         count = f"{len(answered)} calls answered from the record, {len(ran)} ran"
         text = f"process {pid} finished in {seconds} s: {count}, 0 of the recorded ones among them"
         stage.fact("resumed", text, run=run, pid=pid, answered=len(answered), ran=len(ran))
@@ -325,7 +325,7 @@ class Story:
             stage.fact("leads", f"by {strategy}: {text.splitlines()[2]}", strategy=strategy)
 
     def closing(self, run: str, at: str) -> None:
-        """Say where all of it is, and what to try."""
+        """Print where everything is, and what to try next."""
         self.stage.scene(f"The record is in {self.root}; to look around:")
         where = f"HANSARD_DATA_DIR={shlex.quote(str(self.root))} HANSARD_WORKSPACE={WORKSPACE}"
         show = f"hansard run show {run} --at {at}"

@@ -36,7 +36,7 @@ BYTES_MIN = 20_000
 BATCH = 6
 """Modules measured concurrently, each in a thread of its own."""
 SHOWN = 8
-"""Rejected alternatives that a decision names."""
+"""Most rejected alternatives in a decision."""
 THRESHOLDS = {"branches": 30, "lines": 150}
 """Strategies: the criterion for a closer look at a function, and its threshold."""
 
@@ -120,7 +120,7 @@ def _lines(path: Path) -> list[str]:
 
 
 WorldOf = Callable[[str], World]
-"""Gives the world of a run."""
+"""Returns the world of a run."""
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ class Function(msgspec.Struct, frozen=True):
 
 
 Measured = dict[str, list[Function]]
-"""The functions of each module."""
+"""Functions of each module."""
 
 
 def functions_of(module: str, text: str) -> list[Function]:

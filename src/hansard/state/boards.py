@@ -45,7 +45,7 @@ class _Upcoming(msgspec.Struct):
 
 
 class Boards:
-    """Reads keys, and keeps what was read."""
+    """Reads keys and caches their states."""
 
     def __init__(self, states: States) -> None:
         self.states = states

@@ -207,7 +207,7 @@ class Segment(msgspec.Struct):
 
     @property
     def epoch(self) -> int:
-        """The agent's epoch at its end."""
+        """Epoch of the agent at its end."""
         for _, _, events, _ in reversed(self.ends):
             for event in reversed(events):
                 if isinstance(event, SessionBegan):
@@ -282,7 +282,7 @@ class _Tail:
 
 
 class Histories:
-    """States of one log's agents."""
+    """States of a log's agents."""
 
     def __init__(self, log: EventLog, snapshots: Snapshots | None, begin: Begin) -> None:
         self._log = log

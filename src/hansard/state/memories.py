@@ -69,27 +69,29 @@ READS_MAX = 10
 
 
 SINGLE_MAX = 64
-"""Up to so many versions that snapshots name are read one by one; for more the whole stream is."""
+"""Most versions named by snapshots that are read one by one; for more the whole stream is read."""
 
 SNAPSHOT_EVERY = 512
-"""So many versions, or changed files, a snapshot is behind when a process that ends makes another
-one."""
+"""Versions or changed files since the newest snapshot from which an ending process makes another
+one.
+"""
 
 PART_BYTES = 512 * 1024
-"""Of a snapshot, in one message."""
+"""Most bytes of a snapshot in one message."""
 
 PARTS_MAX = 32
 """Most messages of a snapshot; a space that needs more has none."""
 
 _OF_COMMIT = ("author", "role", "event", "label", "changed")
 _OF_FILE = ("digest", "created", "size", "link", "binary", "executable")
-"""The fields of a file in a snapshot: those that files of one commit share, and its own."""
+"""Fields of a file in a snapshot: those shared by the files of one commit, and its own."""
 
 _Written = tuple[str, str, str, Label | None, int]
 
 _Snapshot = tuple[MemoryState, list[_Written], dict[str, msgspec.Raw]]
-"""The state without files, the rows of `_OF_COMMIT`, and of each file the number of its row, its
-versions, the newest first, and `_OF_FILE`."""
+"""The state without files; the rows of `_OF_COMMIT`; and of each file the number of its row, its
+versions, newest first, and `_OF_FILE`.
+"""
 
 _snapshots: msgspec.json.Decoder[_Snapshot] = msgspec.json.Decoder(
     _Snapshot, dec_hook=lambda _kind, _value: Files()
@@ -102,11 +104,11 @@ def _layout() -> str:
 
 
 LAYOUT = _layout()
-"""Names the form of a snapshot: another version's are not read, but made again."""
+"""Name of the layout of snapshots: those of another version are ignored and made again."""
 
 
 def _from_snapshot(space: str, data: bytes) -> MemoryState:
-    """A space whose files are decoded when they are used. Raises DecodeError."""
+    """Decode a space, except its files, which are decoded on use. Raises DecodeError."""
     state, written, stored = _snapshots.decode(data)
 
     @functools.cache
@@ -125,7 +127,7 @@ def _from_snapshot(space: str, data: bytes) -> MemoryState:
 
 
 async def _to_snapshot(state: MemoryState) -> bytes:
-    """What `_from_snapshot` reads."""
+    """Encode a state for `_from_snapshot`."""
     written: dict[object, int] = {}
     entries: dict[str, object] = {}
     for index, (path, file) in enumerate(state.files.items(), 1):
@@ -180,14 +182,16 @@ class _Read(msgspec.Struct, eq=False):
 
 
 class Memories:
-    """Reads spaces, and keeps what was read."""
+    """Reads spaces and caches their states."""
 
     def __init__(self, log: EventLog, blobs: Blobs, snapshots: Snapshots | None = None) -> None:
         self.log = log
         self._blobs = blobs
         self._snapshots = snapshots
         self._saved: dict[str, tuple[int, int]] = {}
-        """By space the version of its newest snapshot, and the files changed in memory till it."""
+        """Version of the newest snapshot of each space, and the number of files changed in memory
+        before it.
+        """
         self._known: OrderedDict[str, MemoryState] = OrderedDict()
         self._passed: LRUCache[tuple[str, int], MemoryState] = LRUCache(PASSED_MAX)
         self._following: list[asyncio.Task[None]] = []
@@ -262,7 +266,7 @@ class Memories:
         return state
 
     async def _first(self, space: str) -> MemoryState:
-        """Return the snapshot of a space, where the log has the commit that it ends with."""
+        """Return the snapshot of a space if the log has its last commit, else the initial state."""
         state = await self._snapshot(space)
         if state is not None:
             begin, commit = state.end
@@ -373,7 +377,7 @@ class Memories:
         return msgspec.structs.replace(event, files=files)
 
     async def _shorten(self, state: MemoryState, event: Event) -> None:
-        """Derive the texts that more than DEPTH_MAX changes lead to, unless they cannot be."""
+        """Derive the texts with more than DEPTH_MAX pending changes, if possible."""
         for each in event.files if isinstance(event, MemoryChanged) else ():
             file = state.files.get(each.path)
             if file is not None and file.body.depth > DEPTH_MAX:
@@ -383,7 +387,7 @@ class Memories:
     # ------------------------------------------------------------ snapshots
 
     async def _read_changes(self, bodies: Iterable[FileText]) -> None:
-        """Read the changes that snapshots name of some texts. Raises Corrupt."""
+        """Read the changes of some texts that snapshots name. Raises Corrupt."""
         texts = [(text.unread, text) for body in bodies if (text := body.to_read) and text.unread]
         for space in {name for (name, _), _ in texts}:
             of_space = [(path, text) for (name, path), text in texts if name == space]
@@ -405,12 +409,14 @@ class Memories:
                     text.read(path, changes)
 
     def _keys(self, space: str) -> list[str]:
-        """The subjects of a snapshot: its head's, which has the digest of all parts, and theirs."""
+        """Return the subjects of a snapshot: that of its head, which has the digest of all parts,
+        then theirs.
+        """
         prefix = subjects.snapshot_prefix(self.log.workspace, stream_of(space), LAYOUT)
         return [f"{prefix}.{part}" for part in range(PARTS_MAX + 1)]
 
     async def _snapshot(self, space: str) -> MemoryState | None:
-        """A space as its snapshot has it; None where there is none that is whole."""
+        """Return a space from its snapshot; None if there is no complete one."""
         if self._snapshots is None:
             return None
         head, *keys = self._keys(space)
@@ -424,8 +430,8 @@ class Memories:
             return None
 
     async def _save(self, space: str) -> None:
-        """Send a snapshot of what is known of a space, where the newest is far behind; nobody waits
-        for it to be stored. The head goes last: what a kill cuts short is not used.
+        """Send a snapshot of a cached space if the newest one is too old, without waiting until it
+        is stored. The head is sent last, so that a killed call leaves no snapshot.
         """
         state = self._known.get(space)
         version, changed = self._saved.get(space, (0, 0))
@@ -457,7 +463,7 @@ class Memories:
             await self.whole(name)
 
     async def close(self) -> None:
-        """Follow no more, and send the snapshots that are due."""
+        """Stop following, and send the snapshots that are due."""
         for space in list(self._known):
             await self._save(space)
         for task in self._following:

@@ -149,7 +149,7 @@ class RunView(Brief, msgspec.Struct):
         }
 
     def agent(self, name: str) -> AgentState:
-        """One agent's state. Raises NotFound."""
+        """Return one agent's state. Raises NotFound."""
         try:
             return self.agents[name]
         except KeyError:
@@ -195,7 +195,7 @@ class States:
         return self._maker.written(stream) if self._maker is not None else None
 
     async def close(self) -> None:
-        """Make no more chunks."""
+        """Stop making chunks."""
         if self._maker is not None:
             await self._maker.close()
 
@@ -481,7 +481,7 @@ _REMEDY = (
 
 
 class Points:
-    """Turns points into reads."""
+    """Converts points to reads."""
 
     def __init__(self, states: States) -> None:
         self._states = states

@@ -81,7 +81,7 @@ def test_files_that_no_agent_has_read_are_told(filled, call):
     with filled.run("w", run="s", agent="ada") as session:
         session.memory.prompt()
     assert unread() == ["notes/rome.md"]
-    assert "nobody has read 'notes/rome.md' on record" in call("memory", "compact", "org").out
+    assert "no recorded read of 'notes/rome.md'" in call("memory", "compact", "org").out
 
 
 DURING = """

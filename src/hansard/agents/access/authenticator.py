@@ -155,7 +155,7 @@ class Authenticator:
         return made
 
     async def close(self) -> None:
-        """Stop following; nobody is let in any more."""
+        """Stop following; all access is denied from now on."""
         self._lost = "it is closed"
         for task in self._following:
             task.cancel()

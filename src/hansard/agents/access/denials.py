@@ -89,7 +89,7 @@ class Denials:
             found.last = event
 
     async def close(self) -> None:
-        """Write what was only counted so far."""
+        """Write the pending counts."""
         self._closing.set()  # not cancelled: an interrupted write might be made twice
         if self._flushing is not None:
             await self._flushing

@@ -37,7 +37,7 @@ from hansard.domain.principal import (
 )
 
 EXPIRES_S_MAX = 10 * 366 * 24 * 3_600.0
-"""Longest life of a token that has an end, in seconds: ten years."""
+"""Longest lifetime of an expiring token, in seconds: ten years."""
 
 
 async def read(workspace: Workspace, name: str) -> PrincipalState:
@@ -197,7 +197,7 @@ async def lower(workspace: Workspace, name: str, to: Label, approver: str, becau
 
 
 class RevokedToken(msgspec.Struct, frozen=True):
-    """A token that is revoked: whose it is, and whether it was not until now."""
+    """A revoked token with its principal; `is_new`: this call revoked it."""
 
     principal: str
     token: str
@@ -207,8 +207,9 @@ class RevokedToken(msgspec.Struct, frozen=True):
 async def revoke_all(
     workspace: Workspace, which: str, *, because: str = "", by: str = OS_USER
 ) -> list[RevokedToken]:
-    """Revoke a token by its id, or by a principal's name all of its own and all of those who act on
-    behalf of it. Each is an event of its own: cut off halfway, the same again ends the others.
+    """Revoke a token by its id; or, by a principal's name, all of its tokens and those of
+    principals that act on its behalf. Each revocation is a separate event: after an interruption,
+    the same call revokes the rest.
 
     Raises NotFound.
     """
@@ -246,7 +247,7 @@ async def _tell(workspace: Workspace, name: str, event: PrincipalEvent, by: str)
 
 
 async def broker_users(workspace: Workspace) -> list[BrokerUser]:
-    """Whom the broker is to let in: the holders of tokens that are valid now."""
+    """Return the logins for the broker: the holders of currently valid tokens."""
     now = workspace.clock.now()
     return [
         BrokerUser(

@@ -1,6 +1,7 @@
-"""Roles on record: applied, withdrawn, read at any point; and what a role is shown of a run.
+"""Roles on record: applied, withdrawn, read at any point; and the events of a run that a role may
+see.
 
-Who sees what at a point is decided by the rules as they stood at that point.
+The rules at a point decide what is visible at that point.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ async def apply(
     *,
     by: str = OS_USER,
 ) -> bool:
-    """Give a role these rules; False where it has just them already.
+    """Set the rules of a role; return False if it already has them.
 
-    Raises BadValue and BadName for broken rules, and Conflict after 50 lost races.
+    Raises BadValue and BadName for invalid rules, and Conflict after 50 lost races.
     """
     about = workspace.text(rules.about)
     return await _tell(workspace, name, msgspec.structs.replace(rules, about=about), by)
@@ -86,7 +87,7 @@ async def apply_all(
     *,
     by: str = OS_USER,
 ) -> dict[str, bool]:
-    """Give roles their rules, one after another; of each False where it had just them already.
+    """Set the rules of several roles, one after another; return for each whether they changed.
 
     Raises as `apply`.
     """
@@ -100,7 +101,7 @@ async def withdraw(
     because: str = "",
     by: str = OS_USER,
 ) -> bool:
-    """Take a role's rules away; False where it is withdrawn already. Raises Refused, BadName."""
+    """Withdraw a role's rules; return False if already withdrawn. Raises Refused, BadName."""
     return await _tell(workspace, name, RoleWithdrawn(because=workspace.text(because)), by)
 
 

@@ -212,7 +212,7 @@ def _rules(
     return state.rules, said_by
 
 
-# ---------------------------------------------------------------- what was served
+# ---------------------------------------------------------------- served views
 
 
 def stream_of(run: str, name: str) -> KeyStream:

@@ -68,7 +68,7 @@ class PendingAggregate(msgspec.Struct):
 
     @property
     def version(self) -> int:
-        """The version it will be at."""
+        """Version after the save."""
         return self.after + len(self.events)
 
     @property
@@ -196,7 +196,7 @@ def _conflict(each: PendingAggregate, theirs: History) -> AggregateConflict:
 
 
 KIND = "aggregate"
-"""The kind of these steps."""
+"""Kind of these steps."""
 
 SAVE = operation("aggregate.save", "aggregates", kind=KIND, writes=True)
 GET = operation("aggregate.get", "aggregate", "id", "at", kind=KIND)

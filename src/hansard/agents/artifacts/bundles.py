@@ -141,7 +141,7 @@ def _demand_open(state: kept.ExperienceState, found: KeptVersion) -> None:
 
 
 def _demand_free(path: Path, raw: bytes) -> None:
-    """Raise BadValue where something else is there."""
+    """Raise BadValue if the path holds another file."""
     try:
         taken = path.exists() and (not path.is_file() or path.read_bytes() != raw)
     except OSError as error:

@@ -1,13 +1,13 @@
-r"""Versions of prompts that other tools made.
+r"""Import of prompt versions made by other tools.
 
 * A folder of a GEPA run: `candidate_tree.html` has each candidate's texts, parents and mean score,
-  and which is best; `run_log.txt` the scores by instance. `gepa_state.bin` is a pickle: never read.
+  and the best one; `run_log.txt` the scores by instance. `gepa_state.bin` is a pickle: never read.
 * `.json`: a `GEPAResult.to_dict()` of GEPA, or a program saved by DSPy, one prompt a predictor.
-* `.dot` (Graphviz, as GEPA writes it): `N [label="N\n(SCORE)"]` is a candidate, `A -> B` says
-  that B was made of A. It has no texts: a version has the candidate's number as a parameter.
-* `.jsonl` or `.ndjson`: a version a line, `{version, prompt, parents, feedback_applied, because,
-  model, parameters, claimed}`; `parent_version` may stand for `parents`, lines of another `kind`
-  are passed over.
+* `.dot` (Graphviz, as GEPA writes it): `N [label="N\n(SCORE)"]` is a candidate, `A -> B` means
+  that B was derived from A. It has no texts: a version has the candidate's number as a parameter.
+* `.jsonl` or `.ndjson`: one version per line, `{version, prompt, parents, feedback_applied,
+  because, model, parameters, claimed}`; `parent_version` may replace `parents`, lines of another
+  `kind` are skipped.
 
 A version is added after its parents. Importing again adds nothing.
 """
@@ -52,7 +52,7 @@ _KNOWN = "give a GEPA run folder, .json (GEPA, DSPy), .dot or .jsonl"
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of a source: its number there, and those of its parents."""
+    """A version in a source, with its number there and those of its parents."""
 
     number: int
     parents: tuple[int, ...]
@@ -123,7 +123,7 @@ def _pickled(name: str) -> BadValue:
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """A candidate as GEPA's page has it."""
+    """A candidate on GEPA's page."""
 
     idx: int
     score: float
@@ -365,7 +365,7 @@ def from_lines(text: str, source: str) -> list[Candidate]:
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """A version as a line has it."""
+    """A version in a line of JSON."""
 
     version: int
     prompt: str

@@ -103,7 +103,7 @@ class Prompt(Brief, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A version that is to be added."""
+    """A version to be added."""
 
     text: str
     model: str = ""
@@ -319,7 +319,7 @@ async def retire(
 # The rules work on the text alone: equal text and feedback give an equal version.
 
 FEEDBACK_MAX = 100
-"""Pieces of feedback that one version answers."""
+"""Most pieces of feedback that one version answers."""
 
 BRIEF = "Answer as briefly as the task allows: no introduction, no repetition, no closing remark."
 CONTEXT = (

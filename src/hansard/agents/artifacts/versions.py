@@ -26,7 +26,7 @@ S = TypeVar("S", bound=ArtifactState[Any])
 
 
 class Artifact(msgspec.Struct, Generic[S], frozen=True):
-    """An artifact as its commits leave it."""
+    """An artifact, folded from its commits."""
 
     state: S
     commits: Sequence[Stored]
@@ -67,7 +67,7 @@ class ArtifactChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def folded(kind: ArtifactKind[S], commits: Sequence[Stored]) -> Artifact[S]:
-    """Return an artifact as its commits leave it."""
+    """Fold an artifact from its commits."""
     state = fold(kind.initial(), revive_all(each.commit for each in commits))
     return Artifact(state, commits)
 

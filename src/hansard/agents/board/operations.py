@@ -128,7 +128,7 @@ class Resolution(StrEnum):
     """The put replaces the current value."""
 
     MERGE = "merge"
-    """The union of two objects is put."""
+    """Put the union of the two objects."""
 
 
 Resolve = Resolution | str | Callable[[Any, Any], Any]
@@ -530,7 +530,7 @@ class BoardFlows(JointSteps):
         ttl: float | None,
         resolve: Resolve | None,
     ) -> Flow[int]:
-        """Put a value; the key's new version."""
+        """Put a value; return the key's new version."""
         settled = check_resolve(resolve)
         given = check_labels(key, labels)
         call = self.begin("put", key_name(key), value, expected, given, ttl, settled)
@@ -578,7 +578,7 @@ class BoardFlows(JointSteps):
         if name == "merge":
             raw = values.dump(plain["value"])
             if len(bytes(raw)) > payloads.INLINE_BYTES_MAX:
-                raise payloads.too_large(f"what is merged into key {key!r}", len(bytes(raw)))
+                raise payloads.too_large(f"the value merged into key {key!r}", len(bytes(raw)))
             return [], ValueMerged(merge=plain["merge"], value=raw, role=role)
         blobs, item = _packed(plain["item"], key)
         match name:
@@ -590,7 +590,7 @@ class BoardFlows(JointSteps):
                 return blobs, ItemDiscarded(item=item, role=role)
 
     def remove(self, key: str, expected: int | str | None) -> Flow[bool]:
-        """Remove a key; whether it was there."""
+        """Remove a key; return whether it was present."""
         call = self.begin("remove", key_name(key), expected)
         command = KeyRemoved(role=self.engine.stream.role, expected=self.expected(key, expected))
         recorded = yield from self.write(call, [KeyWrite(key, command)], [])

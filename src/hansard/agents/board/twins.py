@@ -57,7 +57,7 @@ KEYS_MAX = 500
 
 
 class TransactionFlows:
-    """The flows of one transaction."""
+    """Flows of one transaction."""
 
     def __init__(self, board: BoardFlows) -> None:
         self._board = board
@@ -71,7 +71,7 @@ class TransactionFlows:
         self.over = False
 
     def begin(self) -> Flow[None]:
-        """Put on record that it was opened."""
+        """Record that the transaction was opened."""
         yield from self._noted("begin")
 
     def get(self, key: str, default: Any) -> Flow[Any]:
@@ -139,7 +139,7 @@ class TransactionFlows:
         self._add_write("remove", key, {"expected": expected}, command, [])
 
     def commit(self) -> Flow[None]:
-        """Write it all, or raise BoardConflict."""
+        """Write all keys, or raise BoardConflict."""
         self._open()
         self.over = True
         reads = [[key, version] for key, version in self._reads.items()]
@@ -196,7 +196,7 @@ class TransactionFlows:
             raise Refused(message)
 
     def _bound(self, key: str) -> None:
-        """Take note of a key. Raises BadValue."""
+        """Count a key of the transaction. Raises BadValue."""
         if key not in self._keys and len(self._keys) >= KEYS_MAX:
             fact = f"key {key!r} is one more than {KEYS_MAX} in one transaction"
             raise BadValue("transaction", fact, "use several transactions")
@@ -295,11 +295,11 @@ class _Writes:
         self._flows.change("add", key, amount=amount)
 
     def include(self, key: str, item: Any) -> None:
-        """Have a set hold an item."""
+        """Add an item to a set."""
         self._flows.change("include", key, item=item)
 
     def discard(self, key: str, item: Any) -> None:
-        """Have a set no longer hold an item."""
+        """Remove an item from a set."""
         self._flows.change("discard", key, item=item)
 
     def merge(self, key: str, merge: Merge | str, value: Any) -> None:
@@ -323,12 +323,12 @@ class AsyncTransaction(_Writes):
         return await self._drive(self._flows.get(key, default))
 
     async def roll_back(self, because: str = "") -> None:
-        """End it here and write nothing."""
+        """End the transaction without writing."""
         await self._drive(self._flows.roll_back(because))
 
 
 class AsyncBoard(OfAgent):
-    """The run's shared state, for the async client."""
+    """Shared state of the run, for the async client."""
 
     def __init__(self, flows: TransactedFlows, drive: AsyncDrive) -> None:
         self._flows = flows
@@ -380,7 +380,7 @@ class AsyncBoard(OfAgent):
         )
 
     async def append(self, key: str, item: Any) -> int:
-        """Append an item to a list; its new length."""
+        """Append an item to a list; return its new length."""
         length: int = await self._drive(self._flows.change("append", key, item))
         return length
 
@@ -390,7 +390,7 @@ class AsyncBoard(OfAgent):
         return total
 
     async def include(self, key: str, item: Any) -> int:
-        """Have a set hold an item; its size."""
+        """Add an item to a set; return its size."""
         size: int = await self._drive(self._flows.change("include", key, item))
         return size
 

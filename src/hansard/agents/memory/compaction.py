@@ -37,7 +37,7 @@ COMMON_MAX = 200
 """Most lines with the same word pair; a more frequent pair is ignored."""
 
 ITEMS_SHOWN = 200
-"""Lines that one finding names."""
+"""Most lines that one finding lists."""
 
 DIRECTIVES = frozenset(
     {
@@ -300,7 +300,7 @@ def _list_of(lead: str, values: Sequence[str], spots: Sequence[Spot]) -> Finding
 
 def _never_read(tree: Mapping[str, str], reads: Mapping[str, int]) -> list[Finding]:
     return [
-        Finding(Kind.NEVER_READ, (Spot(path),), f"nobody has read {path!r} on record")
+        Finding(Kind.NEVER_READ, (Spot(path),), f"no recorded read of {path!r}")
         for path in sorted(tree)
         if not reads.get(path)
     ]

@@ -41,7 +41,7 @@ def create(path: object, text: object, *, link: bool = False) -> Op:
 
 
 def restore(path: str, text: str, form: FileForm) -> Op:
-    """Give a file the text and form that it had."""
+    """Restore the text and form of a file."""
     return {"op": "create", "path": path, "text": text, "form": msgspec.structs.asdict(form)}
 
 
@@ -50,7 +50,7 @@ def edit(path: object, old: object, new: object) -> Op:
     named = paths.normal(path)
     before, after = space.text_of(named, old), space.text_of(named, new)
     if not before:
-        raise BadValue(f"edit of {named!r:.120}", "old is empty", "give what is to be replaced")
+        raise BadValue(f"edit of {named!r:.120}", "old is empty", "give the text to replace")
     return {"op": "edit", "path": named, "old": before, "new": after}
 
 
@@ -72,7 +72,7 @@ def remember(path: object, text: object) -> Op:
     """Append an item to a file's list: a text in one paragraph."""
     words = " ".join(space.text_of("text", text).split())
     if not words:
-        raise BadValue("remember", "the text is empty", "say what is to hold from now on")
+        raise BadValue("remember", "the text is empty", "give the text to remember")
     return append(path, words if words.startswith(("- ", "* ")) else f"- {words}")
 
 
@@ -115,7 +115,7 @@ class FileDraft:
         """Files in use, with their current content; None for no file."""
         self._touched: dict[str, None] = {}
         self.created: set[str] = set()
-        """The paths that are given a whole text."""
+        """Paths whose whole text is replaced."""
         self.only_appended: set[str] = set()
         """Paths that only get lines appended, whatever their text."""
 

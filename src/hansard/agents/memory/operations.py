@@ -92,7 +92,7 @@ DESCRIPTION_MAX = 1_024
 
 
 class PromptPart(msgspec.Struct, frozen=True):
-    """A file that a prompt tells of."""
+    """A file that a prompt includes or lists."""
 
     space: str
     file: MemoryFile
@@ -195,7 +195,7 @@ def _text(value: object) -> str:
 
 
 KIND = "memory"
-"""The kind of these steps."""
+"""Kind of these steps."""
 
 T = TypeVar("T")
 
@@ -370,7 +370,7 @@ class MemoryFlows(JointSteps):
         return self.engine.workspace.memories
 
     def _load(self, files: Iterable[MemoryFile | None]) -> Flow[None]:
-        """Have the texts of some files at hand."""
+        """Load the texts of some files."""
         yield Io(functools.partial(self._memories.load, files))
 
     def _using(self, work: Callable[[], T], first: Iterable[MemoryFile | None]) -> Flow[T]:

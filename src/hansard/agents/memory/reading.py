@@ -269,7 +269,7 @@ class Undo(msgspec.Struct, frozen=True):
 
     @property
     def read(self) -> list[MemoryFile | None]:
-        """The files whose texts it goes by."""
+        """Files whose texts the undo needs."""
         return [file for _, previous, made in self.files for file in (previous, made)]
 
     def ops(self, state: MemoryState) -> list[Op]:

@@ -256,7 +256,7 @@ PROPOSED_CHARACTERS_MAX = 100_000
 """Most characters of all proposals of a reflection: they are stored in one event."""
 
 USER_REQUEST = "a user asked for it"
-"""Why that is proposed."""
+"""Reason of a proposal that a user requested."""
 
 NOTES = "AGENTS.md"
 """File that requested lines are added to."""

@@ -296,7 +296,7 @@ def _line(path: str, number: int, raw: bytes, begin: int, end: int) -> Line:
 # it helps if a question shares no word with a file; otherwise the index of words ranks better.
 
 DIMS = 256
-"""The length of its vectors."""
+"""Length of its vectors."""
 
 _CONFIG = "l2_supercat"
 _loading = threading.Lock()
@@ -313,7 +313,7 @@ class StaticVectors:
     """Name of the embedder."""
 
     dims = DIMS
-    """The length of each vector."""
+    """Length of each vector."""
 
     @property
     def digest(self) -> str:
@@ -441,7 +441,7 @@ class Embedder(Protocol):
 
     @property
     def dims(self) -> int:
-        """The length of each vector."""
+        """Length of each vector."""
         ...
 
     def embed(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]:

@@ -55,7 +55,7 @@ FLUSH_S = 60.0
 """Default timeout of `flush`, in seconds."""
 
 QUEUED_MAX = 1_000
-"""Most changes of a space that wait to be sent."""
+"""Most queued changes of a space."""
 
 RETRY_S = 1.0
 """Wait between two attempts to send a queued change while the log is unreachable, in seconds."""
@@ -460,7 +460,7 @@ class QueuedStore(MemoryStore):
         return 0
 
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> bool:
-        """Set the policy once what is queued was sent."""
+        """Set the policy after all queued changes are sent."""
         await self._idle.wait()
         return await super().set_policy(policy, by)
 

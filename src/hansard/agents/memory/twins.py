@@ -47,7 +47,7 @@ class MemoryChange:
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
-        """The operations so far, in order."""
+        """Operations so far, in order."""
 
     def create(self, path: str, text: str, *, link: bool = False) -> None:
         """Create or replace a file; `link`: create a symbolic link to the path in `text`."""
@@ -433,7 +433,7 @@ class AsyncMemorySpace(SpaceOnLoop):
         return found if found is not None else await self._store.entry(path, at)
 
     async def entries(self, *, at: object = None) -> list[MemoryEntry]:
-        """All files, by path."""
+        """Return all files, by path."""
         return await self._store.entries(at)
 
     async def ls(self, folder: str = "") -> list[str]:

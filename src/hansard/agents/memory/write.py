@@ -54,7 +54,7 @@ from hansard.domain.values import Scrub
 # agent defined by a folder, received from a server of that address.
 
 FILE = "tools.json"
-"""The file that names tools."""
+"""Name of the file that lists tools."""
 
 LABEL = "mcp_server"
 """Name of the label of runs that called an MCP server; its value is the host and port of the

@@ -66,7 +66,7 @@ class TeamStore:
     """Reads a run's tasks and messages; each read requests the new commits."""
 
     def __init__(self, states: States, stream: AgentStream) -> None:
-        """`stream` is that of the agent who asks."""
+        """Create it; `stream` is that of the agent."""
         self.states = states
         self.tasks = tasks_of(stream.run)
         self.mail = mail_of(stream.run)

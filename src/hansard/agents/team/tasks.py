@@ -192,7 +192,7 @@ class MailFlows(JointSteps):
         """The same for inbox reads recorded earlier; None until computed."""
 
     def send(self, content: Any, role: str | None, agent: str | None) -> Flow[int]:
-        """Send a message; its number."""
+        """Send a message; return its number."""
         if bool(role) == bool(agent):
             fact = f"to role {role!r} and agent {agent!r}"
             raise BadValue("message", fact, "give role= or agent=, one of them")
@@ -385,7 +385,7 @@ class TeamFlows(JointSteps):
         self.ended: set[tuple[str, int]] = set()
         """Claims that this session has ended."""
         self.claimed_by: dict[tuple[str, int], int] = {}
-        """The steps that made this session's claims."""
+        """Steps that made this session's claims."""
 
     def _begin(self, name: str, *given: Any) -> Call:
         """Build the call of an operation, with its place in the record. Raises BadValue, NoScope,
@@ -431,7 +431,7 @@ class TeamFlows(JointSteps):
         waits_for_roles: Iterable[str],
         task: str | None,
     ) -> Flow[str]:
-        """Add a task; its id."""
+        """Add a task; return its id."""
         tasks, roles = names("waits_for", waits_for), names("waits_for_roles", waits_for_roles)
         call = self._begin("add", title, what, role or "", agent or "", tasks, roles, task or "")
         plain = call.plain
@@ -500,7 +500,7 @@ class TeamFlows(JointSteps):
         return await self.engine.clearances.claim(await self.store.team(), command)
 
     def extend(self, task: Task, lease: float) -> Flow[None]:
-        """Have a task's lease begin again."""
+        """Restart a task's lease."""
         lease_s = _lease(lease)
         call = self._begin("extend", task.id, task.number, lease_s)
         lease_ms = round(lease_s * 1_000)
@@ -509,7 +509,7 @@ class TeamFlows(JointSteps):
         )
 
     def complete(self, task: Task, result: Any) -> Flow[None]:
-        """Say that a task is done."""
+        """Mark a task as done."""
         call = self._begin("complete", task.id, task.number, result)
         packed = payloads.pack(call.plain["result"], f"result of task {task.id!r}")
         command = TaskCompleted(task=task.id, number=task.number, result=packed.raw)
@@ -517,7 +517,7 @@ class TeamFlows(JointSteps):
         self.ended.add((task.id, task.number))
 
     def fail(self, task: Task, error: BaseException | str) -> Flow[None]:
-        """Say that a task cannot be done."""
+        """Mark a task as failed."""
         value = self._failure(error)
         given = {"type": value.type, "message": value.message}
         call = self._begin("fail", task.id, task.number, given)
@@ -533,7 +533,7 @@ class TeamFlows(JointSteps):
         return Failure("TaskFailed", recordable(error, scrub), module="hansard")
 
     def release(self, task: Task, because: str) -> Flow[None]:
-        """Give a task back."""
+        """Release a task."""
         call = self._begin("release", task.id, task.number, because)
         command = TaskReleased(task=task.id, number=task.number, because=call.plain["because"])
         yield from self._write(call, command)
@@ -542,7 +542,7 @@ class TeamFlows(JointSteps):
     def hand_off(
         self, task: Task, role: str | None, agent: str | None, given: Any, because: str
     ) -> Flow[None]:
-        """Hand a task on to another role or agent."""
+        """Hand a task over to another role or agent."""
         call = self._begin(
             "hand_off", task.id, task.number, role or "", agent or "", given, because
         )
@@ -560,7 +560,7 @@ class TeamFlows(JointSteps):
         self.ended.add((task.id, task.number))
 
     def reopen(self, task: str, because: str) -> Flow[bool]:
-        """Have a task that failed be done after all."""
+        """Reopen a failed task."""
         call = self._begin("reopen", task, because)
         command = Reopen(task=task, because=call.plain["because"])
         recorded = yield from self._write(call, command)

@@ -65,7 +65,7 @@ class Heartbeat:
         self._work = asyncio.get_running_loop().create_task(self._beat(at_once=at_once))
 
     async def stop(self) -> None:
-        """End it, and wait until it has."""
+        """Stop the heartbeat and wait for its end."""
         if self._work is not None:
             self._work.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -107,7 +107,7 @@ INTERRUPTED = "interrupted"
 
 
 class ClaimBlock:
-    """The flows of one `claimed()` block."""
+    """Flows of one `claimed()` block."""
 
     def __init__(self, flows: TeamFlows) -> None:
         self._flows = flows
@@ -116,7 +116,7 @@ class ClaimBlock:
         self._scope: Scope | None = None
 
     def begin(self, role: str | None, lease: float, timeout: float | None) -> Flow[Task | None]:
-        """Claim, and keep the claim alive."""
+        """Claim a task and start the heartbeat."""
         flows = self._flows
         task, known = yield from flows.claim(role, lease, timeout)
         self._task = task

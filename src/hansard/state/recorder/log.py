@@ -64,7 +64,7 @@ POLL_S = 0.01
 
 
 class Row(msgspec.Struct, array_like=True):
-    """A stored event's state."""
+    """State of a stored event."""
 
     subject: str
     stamp: int
@@ -100,7 +100,7 @@ class RecorderLog:
 
     @property
     def workspace(self) -> str:
-        """The workspace's name."""
+        """Name of the workspace."""
         return self._workspace
 
     @property
@@ -163,7 +163,7 @@ class RecorderLog:
         up_to: UpTo = None,
         inside: bool = False,
     ) -> list[Stored]:
-        """One stream's commits. Raises Corrupt."""
+        """Return one stream's commits. Raises Corrupt."""
         commits = [
             stored
             for stored in self._all().get(stream, [])
@@ -174,7 +174,7 @@ class RecorderLog:
         return self._cut(commits, up_to)
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
-        """Several streams, by position. Raises Corrupt."""
+        """Return several streams, by position. Raises Corrupt."""
         return self._chosen(set(streams).__contains__, up_to)
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
@@ -324,7 +324,7 @@ class RecorderLog:
                 return True, None
 
     def _all(self) -> dict[StreamId, list[Stored]]:
-        """Take in what is new in the recorder."""
+        """Index the recorder's new events."""
         with self._lock:
             while True:
                 head = self._commits[-1].position if self._commits else 0

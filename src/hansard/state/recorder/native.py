@@ -94,7 +94,7 @@ def check_events(where: str, events: Mapping[str, Any]) -> None:
     """Raise BadValue for a class that is not of events that change an aggregate."""
     for tag, cls in events.items():
         if not (isinstance(cls, type) and issubclass(cls, CanMutateAggregate)):
-            fact = f"what is given for {tag!r} is {cls!r:.80}"
+            fact = f"the class of {tag!r} is {cls!r:.80}"
             raise BadValue(where, fact, "give the class of an event of the aggregate")
 
 

@@ -110,7 +110,7 @@ async def commit(
 
 
 def _sweep(folder: Path) -> None:
-    """Take away what a commit that was killed left."""
+    """Remove the remains of a killed commit."""
     for left in folder.rglob(f".*{folders.PARTIAL}"):
         if _PART.fullmatch(left.name) and (left.is_symlink() or not left.is_dir()):
             left.unlink(missing_ok=True)
@@ -135,7 +135,7 @@ def _encoded(mark: Mark) -> bytes:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Generator[None]:
-    """One commit of a folder at a time."""
+    """Hold the folder's lock: one commit at a time."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -186,7 +186,7 @@ def _content(place: Path) -> bytes | Link | None:
 
 
 def _replace(place: Path, content: bytes | Link) -> None:
-    """Put a file in its place, whole."""
+    """Replace a file atomically."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         part = place.with_name(f".{secrets.token_hex(_PART_BYTES)}{folders.PARTIAL}")
@@ -207,7 +207,7 @@ def _replace(place: Path, content: bytes | Link) -> None:
 
 
 def _prune(folder: Path, parent: Path) -> None:
-    """Folders that nothing is left in."""
+    """Remove empty folders."""
     with contextlib.suppress(OSError):
         while parent != folder:
             parent.rmdir()

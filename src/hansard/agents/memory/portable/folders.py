@@ -176,7 +176,7 @@ def _claimed(partial: Path) -> Generator[None]:
 
 
 def sync(folder: Path) -> None:
-    """Have what was renamed into a folder on disk."""
+    """Sync a folder's renamed entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

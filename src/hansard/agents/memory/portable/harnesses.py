@@ -413,7 +413,7 @@ CLAUDE = "CLAUDE.md"
 
 
 class Harness(StrEnum):
-    """Whose folder it is."""
+    """Program whose format a folder has."""
 
     AGENTS_MD = "agents-md"
     CLAUDE_CODE = "claude-code"

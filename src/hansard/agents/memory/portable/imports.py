@@ -223,13 +223,13 @@ def difference(before: Tree, after: Tree) -> dict[str, bytes | Link | None]:
 
 COMMITS_MAX = 100_000
 PATHS_MAX = 20_000
-"""Changed by one commit."""
+"""Most paths changed by one commit."""
 
 ANSWER_BYTES_MAX = 64 << 20
 """Most bytes of a list that git returns at once."""
 
 GIT_S_MAX = 300.0
-"""For reading one history."""
+"""Timeout for reading one history, in seconds."""
 
 _LINK, _SUBMODULE, _EXECUTABLE = b"120000", b"160000", b"100755"
 _WHO = re.compile(

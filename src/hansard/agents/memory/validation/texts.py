@@ -154,7 +154,7 @@ QUOTE = "one 'name: value' a line; put quotes around a value that holds ': ' or 
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A scalar, as it is written."""
+    """A scalar, verbatim."""
 
     value: str
     line: int
@@ -224,7 +224,7 @@ def front_matter(path: str, text: str, *, flow: bool) -> FrontMatter | Problem:
 
 
 class _Reader:
-    """Makes values of the events of a YAML stream."""
+    """Builds values from the events of a YAML stream."""
 
     def __init__(self, text: str, start: int, *, flow: bool) -> None:
         self._text = text
@@ -346,12 +346,12 @@ class Checked(msgspec.Struct):
     found: list[Problem] = msgspec.field(default_factory=list)
 
     def bad(self, field: str, rule: str, actual: str, allowed: str) -> None:
-        """There is something wrong with a field."""
+        """Add a problem of a field."""
         line = self.fields.lines.get(field, 1)
         self.found.append(Problem(self.path, line, f"{self.kind}.{rule}", shorten(actual), allowed))
 
     def known(self, names: Collection[str]) -> None:
-        """Only these fields may be there."""
+        """Add problems for all fields except these."""
         for name in self.fields.fields:
             if name not in names:
                 near = difflib.get_close_matches(name, names, n=1)

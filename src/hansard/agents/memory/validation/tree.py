@@ -55,7 +55,7 @@ def size_problems(path: str, content: bytes) -> list[Problem]:
             content.count(b"\n", 0, BYTES_MAX) + 1,
             "instructions.size",
             f"{len(content):,} bytes",
-            f"at most {BYTES_MAX:,} bytes: move what is seldom needed to a skill",
+            f"at most {BYTES_MAX:,} bytes: move rarely needed parts to a skill",
         )
     ]
 
@@ -148,7 +148,7 @@ def _on_circles(edges: list[Edge]) -> Iterator[Edge]:
 
 
 def _left_in_order(forward: dict[str, list[str]]) -> list[str]:
-    """All files, each after those that it leads to."""
+    """Return all files, each after those that it leads to."""
     order: list[str] = []
     seen: set[str] = set()
     for root, targets in forward.items():
