@@ -359,7 +359,7 @@ def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided):
     assert {row["event"] for row in rows if row["how"] == "shown"} == {
         line.id for _, line in shown.view.events
     }
-    own = [row["type"] for row in rows if row["how"] == "told" and row["agent"] == "w2"]
+    own = [row["type"] for row in rows if row["how"] == "received" and row["agent"] == "w2"]
     assert own == ["step.completed.v1", "step.completed.v1"]
     assert all(row["view"] == first.id for row in rows if row["how"] == "shown")
     [line] = [line for _, line in shown.view.events if line.type == "decision.made.v1"]

@@ -27,16 +27,16 @@ CREATE MACRO label_of(labels, name) AS
     json_extract_string(labels, '/' || replace(replace(name, '~', '~0'), '/', '~1'));
 COMMENT ON MACRO label_of IS 'Run label by its name (JSON pointer, RFC 6901).';
 
-CREATE MACRO words_of(told, t) AS shown(if(t IS NULL, told::VARCHAR, concat(
-    CASE WHEN t.type = 'step.completed.v1' THEN 'answer of ' || (told->>'$.reused_from.agent') || '#'
-        || (told->>'$.reused_from.step') || ' of run ' || (told->>'$.reused_from.run') || ': ' END, t.before,
-    told->>t.path_1, t.between_1 || nullif(told->>t.path_2, ''),
-    t.between_2 || nullif(told->>t.path_3, ''))), 200);
+CREATE MACRO words_of(body, t) AS shown(if(t IS NULL, body::VARCHAR, concat(
+    CASE WHEN t.type = 'step.completed.v1' THEN 'answer of ' || (body->>'$.reused_from.agent') || '#'
+        || (body->>'$.reused_from.step') || ' of run ' || (body->>'$.reused_from.run') || ': ' END, t.before,
+    body->>t.path_1, t.between_1 || nullif(body->>t.path_2, ''),
+    t.between_2 || nullif(body->>t.path_3, ''))), 200);
 COMMENT ON MACRO words_of IS 'Data of an event in words by `event_types`, cut to 200 characters.';
 
-CREATE MACRO step_of(known, told) AS
+CREATE MACRO step_of(known, body) AS
     if(starts_with(known, 'step.') OR known IN ('resource.accessed.v1', 'approval.requested.v1'),
-        try_cast(told->>'$.step' AS BIGINT), NULL);
+        try_cast(body->>'$.step' AS BIGINT), NULL);
 COMMENT ON MACRO step_of IS 'Step an event is about.';
 
 -- Inherited streams of forks: the parent run, the stream, and the version up to which it is inherited.

@@ -150,14 +150,14 @@ CREATE MACRO direction_of(directions, name) AS
     json_extract_string(directions, '/' || replace(replace(name, '~', '~0'), '/', '~1'));
 COMMENT ON MACRO direction_of IS 'Direction of a metric in a JSON object; NULL if absent.';
 
-CREATE MACRO odd_times_of(the_experiment, wanted) AS TABLE
+CREATE MACRO odd_times_of(the_experiment, with_claims) AS TABLE
 WITH claimed AS MATERIALIZED (
     SELECT
         r.experiment, r.arm, e.run, e.happened_at AS claimed_at, e.logged_at, e.position, e.event_index,
         date_diff('microsecond', lag(e.happened_at) OVER (PARTITION BY e.run ORDER BY e.happened_at), e.happened_at) AS gap
     FROM events AS e
     JOIN assigned_runs AS r ON r.run = e.run AND (the_experiment IS NULL OR r.experiment = the_experiment)
-    JOIN (SELECT true AS claims WHERE wanted) AS w ON w.claims = if(e.occurred_at IS NOT NULL, true, NULL)
+    JOIN (SELECT true AS claims WHERE with_claims) AS w ON w.claims = if(e.occurred_at IS NOT NULL, true, NULL)
 ), per_run AS (
     SELECT experiment, arm, run, date_diff('microsecond', min(claimed_at), max(claimed_at)) AS took, min(position) AS position,
         arg_min(event_index, position) AS event_index,
@@ -239,7 +239,7 @@ WITH plan AS (
     WHERE r.experiment = the_experiment
 ), scored AS MATERIALIZED (
     SELECT DISTINCT o.metric FROM outcomes AS o SEMI JOIN mine AS m ON m.run = o.run
-), asked AS MATERIALIZED (
+), requested AS MATERIALIZED (
     SELECT m.metric, coalesce(m.better, direction_of(directions, m.metric), k.better) AS better,
         m.smallest, m.number, true AS named,
         CASE WHEN m.better IS NOT NULL THEN 'its plan'
@@ -274,11 +274,11 @@ WITH plan AS (
 ), judged AS MATERIALIZED (
     SELECT o.run, o.metric, arg_max(o.value, o.version) AS value
     FROM outcomes AS o
-    SEMI JOIN asked AS a ON a.metric = o.metric
+    SEMI JOIN requested AS a ON a.metric = o.metric
     SEMI JOIN mine AS m ON m.run = o.run
     GROUP BY o.run, o.metric
 ), unjudged AS MATERIALIZED (
-    SELECT a.metric FROM asked AS a ANTI JOIN judged AS j ON j.metric = a.metric
+    SELECT a.metric FROM requested AS a ANTI JOIN judged AS j ON j.metric = a.metric
 ), found AS MATERIALIZED (
     SELECT j.run, j.metric, if(isfinite(j.value), j.value, NULL) AS value FROM judged AS j
     UNION ALL
@@ -365,7 +365,7 @@ SELECT
     CASE a.better WHEN 'higher' THEN if(x."binary", 1.0, x.greatest) WHEN 'lower' THEN if(x."binary", 0.0, x.least) END AS best_case,
     coalesce(x.power, 1.0) AS power, c.scale, i.fact AS impossible
 FROM sliced AS s
-CROSS JOIN asked AS a
+CROSS JOIN requested AS a
 LEFT JOIN found AS f ON f.run = s.run AND f.metric = a.metric
 LEFT JOIN extremes AS x ON x.metric = a.metric
 LEFT JOIN scales AS c ON c.metric = a.metric AND c.arm = s.arm

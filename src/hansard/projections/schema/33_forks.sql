@@ -42,7 +42,7 @@ WITH cut AS (
         AND (x.of_stream IS NULL OR (x.of_stream = concat('agent/', s.role, '/', s.agent)
             AND s.requested_version <= x.until))
         AND s.requested_version > coalesce(x.cuts[concat('agent/', s.role, '/', s.agent)], 0)
-), said AS (
+), messages_after AS (
     SELECT
         x.run, x.side, m.message_role, m.content, m.text,
         if(json_type(m.fields, '$.model') = 'VARCHAR', m.fields->>'$.model', NULL) AS model,
@@ -84,14 +84,14 @@ WITH cut AS (
     FROM (
         SELECT run, side, model FROM calls WHERE model <> ''
         UNION ALL
-        SELECT run, side, model FROM said WHERE model <> '' AND after
+        SELECT run, side, model FROM messages_after WHERE model <> '' AND after
     )
     GROUP BY run
 ), prompts AS (
     SELECT
         run, coalesce(list(DISTINCT coalesce(content::VARCHAR, text)) FILTER (side = 'a'), []) AS a,
         coalesce(list(DISTINCT coalesce(content::VARCHAR, text)) FILTER (side = 'b'), []) AS b
-    FROM said
+    FROM messages_after
     WHERE message_role IN ('system', 'developer')
     GROUP BY run
 ), counts AS (

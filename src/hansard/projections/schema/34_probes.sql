@@ -37,7 +37,7 @@ WITH f AS MATERIALIZED (
     SELECT *, CAST(vector AS MAP(VARCHAR, BIGINT)) AS cuts
     FROM probe_forks
     WHERE probe = the_probe AND (of_runs IS NULL OR list_contains(of_runs, parent))
-), said AS (
+), decided AS (
     SELECT f.parent, f.run, f.after AS value, false AS recorded, d.* EXCLUDE (run)
     FROM f
     JOIN decisions AS d ON d.run = f.run
@@ -51,7 +51,7 @@ SELECT
     s.parent, s.run, s.value, s.recorded, s.agent, coalesce(of_question, s.question) AS question,
     row_number() OVER (PARTITION BY s.run, s.agent, coalesce(of_question, s.question) ORDER BY s.version) AS occurrence,
     s.decision, s.selected, s.score, s.version, s.position
-FROM said AS s
+FROM decided AS s
 WHERE of_question IS NULL OR starts_with(s.question, of_question);
 COMMENT ON MACRO TABLE probe_decisions IS 'One row per decision of a probe''s forks, and of their parents after the cut (recorded). of_question matches questions by prefix.';
 
@@ -66,7 +66,7 @@ WITH f AS MATERIALIZED (
         max(version) AS version
     FROM d
     GROUP BY run, agent, question
-), asked AS (
+), questions AS (
     SELECT DISTINCT parent, agent, question FROM d
     UNION ALL
     SELECT DISTINCT f.parent, '', coalesce(of_question, '') FROM f ANTI JOIN d ON d.parent = f.parent
@@ -87,7 +87,7 @@ WITH f AS MATERIALIZED (
         list_concat(coalesce(x.refused, []), coalesce(y.refused, [])) AS refused,
         coalesce(if(m.decisions IS NULL, x.error_type, NULL), if(n.decisions IS NULL, y.error_type, NULL)) AS failed,
         coalesce(if(v.version < coalesce(m.version, 1e18), v.tool, NULL), if(u.version < coalesce(n.version, 1e18), u.tool, NULL)) AS effect
-    FROM asked AS a
+    FROM questions AS a
     CROSS JOIN arms AS r
     JOIN (SELECT parent, any_value(before) AS before FROM f GROUP BY parent) AS w ON w.parent = a.parent
     LEFT JOIN f AS x ON x.parent = a.parent AND x.after = r.base

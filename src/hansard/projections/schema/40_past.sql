@@ -10,12 +10,12 @@ FROM (
         run, max(version) AS version, max(position) AS position,
         count(*) FILTER (status = 'open' AND known_as = 'run.resumed.v1') AS resumed,
         arg_max({'status': status, 'at': if(status = 'open' OR clock = 'import', NULL, happened_at),
-            'error_type': if(status = 'failed', told->>'$.error.type', NULL),
-            'error': if(status = 'failed', told->>'$.error.message', NULL)}, version)
+            'error_type': if(status = 'failed', body->>'$.error.type', NULL),
+            'error': if(status = 'failed', body->>'$.error.message', NULL)}, version)
             FILTER (status IS NOT NULL) AS ends
     FROM (
         SELECT
-            run, version, position, happened_at, known_as, coalesce(lifted, data) AS told,
+            run, version, position, happened_at, known_as, coalesce(lifted, data) AS body,
             clock_of(occurred_at, actor, on_behalf_of, origin_log) AS clock,
             CASE known_as
                 WHEN 'run.started.v1' THEN 'open' WHEN 'run.forked.v1' THEN 'open'
@@ -37,14 +37,14 @@ SELECT
     f.failure.type AS error_type, f.failure.message AS error, f.verdict, f.outcome_version, s.requested_at
 FROM (
     SELECT
-        run, agent, told.step AS step,
+        run, agent, body.step AS step,
         arg_max(status, ordinal) FILTER (status IS NOT NULL) AS status,
         1 + count(*) FILTER (type = 'step.attempted.v1') AS attempts,
-        arg_max({'ms': told.duration_ms}, ordinal) FILTER (type IN ('step.completed.v1', 'step.failed.v1', 'step.in_doubt.v1')).ms AS duration_ms,
+        arg_max({'ms': body.duration_ms}, ordinal) FILTER (type IN ('step.completed.v1', 'step.failed.v1', 'step.in_doubt.v1')).ms AS duration_ms,
         arg_max(if(status = 'requested' OR status = 'completed', {'type': NULL, 'message': NULL},
-            if(status = 'blocked', {'type': 'Blocked', 'message': told.reason}, told.error)),
+            if(status = 'blocked', {'type': 'Blocked', 'message': body.reason}, body.error)),
             ordinal) FILTER (status <> 'not_done') AS failure,
-        arg_max({'verdict': told.verdict}, ordinal) FILTER (type IN ('step.settled.v1', 'step.attempted.v1')).verdict AS verdict,
+        arg_max({'verdict': body.verdict}, ordinal) FILTER (type IN ('step.settled.v1', 'step.attempted.v1')).verdict AS verdict,
         max(version) FILTER (status <> 'requested') AS outcome_version,
         bool_or(own) AS own, bool_or(type = 'step.requested.v1') AS asked
     FROM (
@@ -52,16 +52,16 @@ FROM (
             WHEN 'step.requested.v1' THEN 'requested' WHEN 'step.attempted.v1' THEN 'requested'
             WHEN 'step.completed.v1' THEN 'completed' WHEN 'step.failed.v1' THEN 'failed'
             WHEN 'step.blocked.v1' THEN 'blocked' WHEN 'step.in_doubt.v1' THEN 'in_doubt'
-            ELSE CASE told.verdict WHEN 'happened' THEN 'completed' WHEN 'did_not_happen' THEN 'not_done' END
+            ELSE CASE body.verdict WHEN 'happened' THEN 'completed' WHEN 'did_not_happen' THEN 'not_done' END
         END AS status
         FROM (
             SELECT
                 run, agent, type, version, own, position << 16 | event_index AS ordinal,
-                from_json(told, '{"step": "BIGINT", "duration_ms": "DOUBLE", "reason": "VARCHAR",
-                    "verdict": "VARCHAR", "error": {"type": "VARCHAR", "message": "VARCHAR"}}') AS told
+                from_json(body, '{"step": "BIGINT", "duration_ms": "DOUBLE", "reason": "VARCHAR",
+                    "verdict": "VARCHAR", "error": {"type": "VARCHAR", "message": "VARCHAR"}}') AS body
             FROM (
                 SELECT run, agent, known_as AS type, version, position, event_index, true AS own,
-                    coalesce(lifted, data) AS told
+                    coalesce(lifted, data) AS body
                 FROM as_of(upto)
                 WHERE starts_with(type, 'step.') AND known_as IS NOT NULL
                 UNION ALL
@@ -76,7 +76,7 @@ FROM (
         )
         WHERE type <> 'step.yielded.v1'
     )
-    GROUP BY run, agent, told.step
+    GROUP BY run, agent, body.step
 ) AS f
 JOIN steps AS s ON s.run = f.run AND s.agent = f.agent AND s.step = f.step
 WHERE f.own AND f.asked;

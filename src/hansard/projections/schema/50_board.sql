@@ -29,7 +29,7 @@ JOIN board_writes AS w
 COMMENT ON VIEW board_history IS 'One row per write in effect for a run''s shared state; a fork includes its parents'' writes up to the cut.';
 
 CREATE MACRO boards_at(last_position) AS TABLE
-WITH told AS (
+WITH numbered AS (
     SELECT
         h.*,
         -- A put or a removal restarts a key, and so does an operation decided after it had expired.
@@ -37,15 +37,15 @@ WITH told AS (
             OVER (PARTITION BY h.run, h.key ORDER BY h.version) AS life
     FROM board_history AS h
     WHERE h.counts_from <= last_position
-), stands AS (
+), latest AS (
     SELECT t.*
-    FROM told AS t
+    FROM numbered AS t
     QUALIFY t.life = max(t.life) OVER (PARTITION BY t.run, t.key)
 ), members AS (
     SELECT m.run, m.key, list(m.item ORDER BY m.item) AS items
     FROM (
         SELECT s.run, s.key, s.value::VARCHAR AS item
-        FROM stands AS s
+        FROM latest AS s
         WHERE s.operation IN ('include', 'discard')
         GROUP BY s.run, s.key, s.value::VARCHAR
         HAVING arg_max(s.operation, s.version) = 'include'
@@ -69,7 +69,7 @@ WITH told AS (
         arg_min(s.value, try_cast(s.value AS DOUBLE)) FILTER (s.operation = 'min' AND json_type(s.value) <> 'VARCHAR') AS least,
         arg_max(s.value, s.value->>'$') FILTER (s.operation = 'max' AND json_type(s.value) = 'VARCHAR') AS last_text,
         arg_min(s.value, s.value->>'$') FILTER (s.operation = 'min' AND json_type(s.value) = 'VARCHAR') AS first_text
-    FROM stands AS s
+    FROM latest AS s
     WHERE s.operation <> 'check'
     GROUP BY s.run, s.key
 ), clock AS (

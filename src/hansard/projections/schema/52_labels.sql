@@ -21,7 +21,7 @@ WITH lowered AS (
     FROM declassifications AS d
     JOIN inherited AS i ON i.parent = d.run AND ends_with(i.stream, '/' || d.agent) AND d.version <= i.version
     WHERE d.agent IS NOT NULL AND NOT contains(d.lowered_to, 'untrusted')
-), told AS (
+), shown_labels AS (
     SELECT
         l.run, l.stands_in, l.agent, l.event, l.version, l.position, e.type, e.data,
         try_cast(e.data->>'step' AS BIGINT) AS step,
@@ -32,7 +32,7 @@ WITH lowered AS (
     WHERE l.agent IS NOT NULL AND l.untrusted
 ), firsts AS (
     SELECT t.*, t.position = min(t.position) OVER (PARTITION BY t.run, t.agent, t.since) AS is_first
-    FROM told AS t
+    FROM shown_labels AS t
 )
 SELECT
     f.run, f.agent, f.event, f.version, f.position, f.since,
@@ -102,13 +102,13 @@ WITH RECURSIVE edges AS MATERIALIZED (
     GROUP BY ALL
 ), moments AS MATERIALIZED (
     SELECT d.* FROM distrust AS d
-), asked AS (
+), targets AS (
     SELECT d.decision, d.run, d.agent, d.version, d.position, coalesce(l.untrusted, false) AS is_untrusted
     FROM decisions AS d
     LEFT JOIN labels AS l ON l.event = d.decision
 ), reach AS (
     SELECT a.decision, a.run, m.agent, m.event, m.position
-    FROM asked AS a
+    FROM targets AS a
     JOIN moments AS m ON m.run = a.run AND m.agent = a.agent AND m.version < a.version
     WHERE NOT a.is_untrusted OR m.since = (
         SELECT max(o.since) FROM moments AS o WHERE o.run = a.run AND o.agent = a.agent AND o.version < a.version)
@@ -152,7 +152,7 @@ WHERE coalesce(l.untrusted, false) OR (n.decision IS NOT NULL AND w.approver IS 
 COMMENT ON VIEW tainted_decisions IS 'One row per decision that rests on untrusted input, declassified ones included.';
 
 CREATE VIEW carried AS
-WITH told AS (
+WITH shown_labels AS (
     SELECT s.principal, s.label, s.version, s.position, s.logged_at FROM principals_shown AS s
     UNION ALL
     SELECT d.principal, coalesce(nullif(d.lowered_to, ''), 'public'), d.version, d.position, d.happened_at
@@ -160,12 +160,12 @@ WITH told AS (
     WHERE d.principal IS NOT NULL
 )
 SELECT t.principal, t.label, t.position, t.logged_at AS since
-FROM told AS t
+FROM shown_labels AS t
 QUALIFY row_number() OVER (PARTITION BY t.principal ORDER BY t.version DESC) = 1;
 COMMENT ON VIEW carried IS 'One row per principal that was shown labelled data, with its current label.';
 
 CREATE VIEW model_inputs AS
-WITH said AS (
+WITH labelled AS (
     SELECT l.position, l.agent, l.run, max_by(l.confidentiality, e.rank) AS confidentiality, bool_or(l.untrusted) AS untrusted
     FROM labels AS l
     JOIN (VALUES ('public', 0), ('internal', 1), ('confidential', 2), ('secret', 3)) AS e(name, rank) ON e.name = l.confidentiality
@@ -190,7 +190,7 @@ SELECT
 FROM steps AS s
 LEFT JOIN steps AS p ON p.run = s.run AND p.agent = s.agent AND p.step = s.parent_step
 LEFT JOIN declared AS d ON d.run = s.run AND d.agent = s.agent AND d.tool = s.tool
-LEFT JOIN said AS l ON l.run = s.run AND l.agent = s.agent AND l.position = coalesce(s.outcome_position, s.requested_position)
+LEFT JOIN labelled AS l ON l.run = s.run AND l.agent = s.agent AND l.position = coalesce(s.outcome_position, s.requested_position)
 LEFT JOIN replaced AS r ON r.run = s.run AND r.agent = s.agent AND r.step = s.step
 WHERE s.kind = 'model' AND s.status <> 'blocked';
 COMMENT ON VIEW model_inputs IS 'One row per model call: its input, the agent''s label then, and placeholders.';

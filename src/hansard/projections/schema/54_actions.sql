@@ -22,13 +22,13 @@ COMMENT ON VIEW actions IS 'One row per action of an agent on a page.';
 CREATE VIEW action_attempts AS
 SELECT
     s.run, s.agent, s.role, s.step, try_cast(s.arguments->>'$.entry' AS BIGINT) AS entry, t.n AS attempt,
-    a.told->>'$.strategy' AS strategy, a.told->>'$.selector' AS selector,
-    try_cast(a.told->>'$.matches' AS BIGINT) AS matches, a.told->>'$.refused' AS refused,
+    a.body->>'$.strategy' AS strategy, a.body->>'$.selector' AS selector,
+    try_cast(a.body->>'$.matches' AS BIGINT) AS matches, a.body->>'$.refused' AS refused,
     t.n = json_array_length(s.result, '$.attempts') AND s.result->>'$.selector' != '' AS found,
     s.parent_step, s.requested_position AS position
 FROM steps AS s
 CROSS JOIN LATERAL unnest(range(1, 1 + coalesce(json_array_length(s.result, '$.attempts'), 0)::BIGINT)) AS t(n)
-CROSS JOIN LATERAL (SELECT (s.result->'$.attempts[*]')[t.n] AS told) AS a
+CROSS JOIN LATERAL (SELECT (s.result->'$.attempts[*]')[t.n] AS body) AS a
 WHERE s.tool IN ('browser.find', 'browser.choose') AND s.status = 'completed';
 COMMENT ON VIEW action_attempts IS 'One row per search for an element; it succeeds only with exactly one match.';
 
@@ -38,7 +38,7 @@ WITH models AS (
     FROM steps WHERE kind = 'model' GROUP BY run, agent
 ), recorded AS (
     SELECT run, sum(cost) AS cost, sum(seconds) AS seconds, sum(calls)::BIGINT AS calls FROM models GROUP BY run
-), asked AS (
+), body_calls AS (
     SELECT run, agent, parent_step, sum(cost) AS cost, sum(duration_ms) / 1e3 AS seconds, count(*) AS calls
     FROM steps WHERE kind = 'model' AND parent_step IS NOT NULL GROUP BY run, agent, parent_step
 )
@@ -61,7 +61,7 @@ SELECT
     s.requested_at, s.requested_position AS position
 FROM steps AS s
 LEFT JOIN recorded AS r ON r.run = s.arguments->>'$.run'
-LEFT JOIN asked AS a ON a.run = s.run AND a.agent = s.agent AND a.parent_step = s.step
+LEFT JOIN body_calls AS a ON a.run = s.run AND a.agent = s.agent AND a.parent_step = s.step
 WHERE s.tool = 'browser.replay';
 COMMENT ON VIEW action_runs IS 'One row per replay of an action cache: how elements were found and what it saved, heals and failures included.';
 

@@ -64,7 +64,7 @@ COMMENT ON VIEW memory_proposals IS 'One row per change proposed by a reflection
 CREATE MACRO remembering(of_prompt := 'memory-remember') AS TABLE
 WITH used AS (
     SELECT DISTINCT prompt, version, run FROM prompt_runs WHERE prompt = of_prompt
-), told AS (
+), proposed AS (
     SELECT u.version, count(p.event) AS proposals, count(*) FILTER (p.standing = 'made') AS made
     FROM used AS u
     JOIN memory_proposals AS p ON p.run = u.run
@@ -91,7 +91,7 @@ SELECT
     s.wanted::BIGINT AS wanted, s.correct::BIGINT AS correct, s.missed::BIGINT AS missed, s.spurious::BIGINT AS spurious,
     s.misplaced::BIGINT AS misplaced, s.too_specific::BIGINT AS too_specific
 FROM prompt_versions AS v
-LEFT JOIN told AS t ON t.version = v.version
+LEFT JOIN proposed AS t ON t.version = v.version
 LEFT JOIN summed AS s ON s.version = v.version
 WHERE v.prompt = of_prompt;
 COMMENT ON MACRO TABLE remembering IS 'One row per version of a reflection prompt: runs, proposals, accepted proposals (made), reflections with a known answer (judged), and of these wanted, correct, missed, spurious, misplaced (wrong file) and too_specific; NULL without any.';

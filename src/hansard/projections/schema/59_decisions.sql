@@ -12,12 +12,12 @@ COMMENT ON MACRO key_of IS 'Key of shared state of a stream''s name; NULL for ot
 CREATE MACRO body_of(scope) AS split_part(coalesce(scope, ''), '/', 1);
 COMMENT ON MACRO body_of IS 'Call in whose body a scope is; empty for none.';
 
-CREATE MACRO fact(of_part, n, about, told) AS
-    {'part': of_part, 'number': n::BIGINT, 'name': about, 'value': told::JSON};
+CREATE MACRO fact(of_part, n, about, body) AS
+    {'part': of_part, 'number': n::BIGINT, 'name': about, 'value': body::JSON};
 COMMENT ON MACRO fact IS 'One row of `why()`.';
 
-CREATE MACRO named(of_part, told) AS list_transform(json_keys(told),
-    lambda k, i: fact(of_part, i, k, json_extract(told, '$."' || k || '"')));
+CREATE MACRO named(of_part, body) AS list_transform(json_keys(body),
+    lambda k, i: fact(of_part, i, k, json_extract(body, '$."' || k || '"')));
 COMMENT ON MACRO named IS 'Fields of a JSON object as rows of `why()`.';
 
 CREATE MACRO why(of_decision) AS TABLE
@@ -42,16 +42,16 @@ WITH d AS MATERIALIZED (
     JOIN events AS e
         ON e.run = i.parent AND e.stream = i.stream AND e.version <= i.version
         AND e.position < i.position
-), said AS MATERIALIZED (
+), texts AS MATERIALIZED (
     SELECT e.*, address_of(e.position, e.event_index) AS address, coalesce(t.what, e.known) AS what,
-        step_of(e.known, e.told) AS step, words_of(e.told, t) AS words
+        step_of(e.known, e.body) AS step, words_of(e.body, t) AS words
     FROM (
-        SELECT *, coalesce(known_as, type) AS known, coalesce(lifted, data) AS told
+        SELECT *, coalesce(known_as, type) AS known, coalesce(lifted, data) AS body
         FROM own
-        CROSS JOIN (SELECT agent AS decider, inputs AS wanted FROM d)
+        CROSS JOIN (SELECT agent AS decider, inputs AS input_ids FROM d)
         WHERE type <> 'step.yielded.v1' AND (agent = decider OR stream = 'life'
-            OR list_contains(wanted, id) OR list_contains(wanted, commit_id)
-            OR (len(wanted) > 0 AND type = 'step.requested.v1'))
+            OR list_contains(input_ids, id) OR list_contains(input_ids, commit_id)
+            OR (len(input_ids) > 0 AND type = 'step.requested.v1'))
     ) AS e
     LEFT JOIN event_types AS t ON t.type = e.known
 ), span AS MATERIALIZED (
@@ -68,15 +68,15 @@ WITH d AS MATERIALIZED (
     CROSS JOIN d
 ), calls AS MATERIALIZED (
     SELECT
-        e.agent, e.step, min(e.version) AS asked, max(e.version) AS ended,
+        e.agent, e.step, min(e.version) AS requested, max(e.version) AS ended,
         max(e.version) FILTER (e.version < s.d.version AND (e.known IN ('step.completed.v1',
-            'step.failed.v1', 'step.blocked.v1') OR e.told->>'$.verdict' = 'happened')) AS got,
-        any_value(if(e.known = 'step.requested.v1', e.told->>'$.tool', NULL)) AS tool,
-        any_value(if(e.known = 'step.requested.v1', e.told->'$.arguments', NULL)) AS arguments,
+            'step.failed.v1', 'step.blocked.v1') OR e.body->>'$.verdict' = 'happened')) AS got,
+        any_value(if(e.known = 'step.requested.v1', e.body->>'$.tool', NULL)) AS tool,
+        any_value(if(e.known = 'step.requested.v1', e.body->'$.arguments', NULL)) AS arguments,
         any_value(if(e.known = 'step.requested.v1' AND e.agent = s.d.agent AND e.version < s.d.version,
-            from_json(e.told, '{"call": "VARCHAR", "scope": "VARCHAR",
+            from_json(e.body, '{"call": "VARCHAR", "scope": "VARCHAR",
                 "after": ["BIGINT"], "unordered": "BOOLEAN"}'), NULL)) AS link
-    FROM said AS e
+    FROM texts AS e
     CROSS JOIN span AS s
     WHERE starts_with(e.known, 'step.')
     GROUP BY e.agent, e.step
@@ -84,7 +84,7 @@ WITH d AS MATERIALIZED (
     -- One bit per step that the decision depends on. The decision is the first of the steps, with
     -- bit 0. Steps depend only on earlier ones, so one pass from the newest finds all.
     SELECT
-        s.*, g.steps, g.most, g.around.asked AS entered, list_reduce(
+        s.*, g.steps, g.most, g.around.requested AS entered, list_reduce(
             list_prepend({'step': 0::INTEGER, 'after': s.d.after, 'scope': ''}, g.steps),
             lambda b, x: if(get_bit(b, x.step) = 1, list_reduce(x.after, lambda b, n:
                 if(n BETWEEN 1 AND g.most, set_bit(b, n::INTEGER, 1), b), b), b),
@@ -95,7 +95,7 @@ WITH d AS MATERIALIZED (
             coalesce(list({'step': c.step::INTEGER, 'after': coalesce(c.link.after, []),
                 'scope': coalesce(c.link.scope, '')} ORDER BY c.step DESC), []) AS steps,
             coalesce(max(c.step), 0)::INTEGER AS most,
-            max({'step': c.step, 'asked': c.asked}) FILTER (c.link.call = body_of(n.scope)) AS around
+            max({'step': c.step, 'requested': c.requested}) FILTER (c.link.call = body_of(n.scope)) AS around
         FROM calls AS c
         CROSS JOIN span AS n
         WHERE c.link IS NOT NULL AND c.step BETWEEN 1 AND 10_000_000
@@ -112,7 +112,7 @@ WITH d AS MATERIALIZED (
         e.*, s.d, s.before, s.next, s.here, s.d.version AS v, s.d.inputs AS inputs,
         list_contains(s.d.after, e.step) AS seen,
         e.agent = s.d.agent AND e.role = s.d.role AS mine,
-        c.asked, c.ended, c.got, c.tool, c.arguments,
+        c.requested, c.ended, c.got, c.tool, c.arguments,
         -- Twelve facts of the decision, five versions, then the acting agents.
         CASE WHEN e.id = of_decision THEN to_json({'question': s.d.question, 'selected': s.d.selected,
             'because': s.d.because, 'score': s.d.score, 'threshold': s.d.threshold,
@@ -129,7 +129,7 @@ WITH d AS MATERIALIZED (
                 AND CASE WHEN c.link.after[1] BETWEEN 1 AND s.most
                     THEN get_bit(s.bits, c.link.after[1]::INTEGER) = 1 ELSE true END
                 AND (body_of(s.scope) = body_of(c.link.scope) OR c.got < s.entered)) END AS given
-    FROM said AS e
+    FROM texts AS e
     CROSS JOIN passed AS s
     LEFT JOIN calls AS c ON c.agent = e.agent AND c.step = e.step
 ), facts AS (
@@ -137,7 +137,7 @@ WITH d AS MATERIALIZED (
         list_transform(json_keys(about), lambda k, i: fact(
             if(i <= 12, 'decision', if(i <= 17, 'version', 'actor')),
             if(i <= 12, i, if(i <= 17, i - 12, i - 17)), k, json_extract(about, '$."' || k || '"')))
-        || list_transform(from_json(coalesce(told->'alternatives', '[]'), '[{"id": "VARCHAR",
+        || list_transform(from_json(coalesce(body->'alternatives', '[]'), '[{"id": "VARCHAR",
             "score": "DOUBLE", "reason": "VARCHAR", "rejected_because": "VARCHAR"}]'),
         lambda a, i: fact('alternative', i, a.id, to_json({'score': a.score,
             'margin': a.score - d.threshold, 'selected': a.id = d.selected, 'reason': a.reason,
@@ -153,33 +153,33 @@ WITH d AS MATERIALIZED (
             WHEN stream = 'life' AND known IN ('run.completed.v1', 'run.failed.v1',
                 'run.cancelled.v1', 'run.scored.v1')
             THEN fact('outcome', version, what, to_json({'words': nullif(words, '{}'),
-                'metrics': told->'metrics'}))
+                'metrics': body->'metrics'}))
             WHEN NOT mine THEN NULL
             WHEN known = 'message.added.v1' AND version < v
-            THEN fact('message', version, told->>'role', to_json({'words': words}))
+            THEN fact('message', version, body->>'role', to_json({'words': words}))
             WHEN known = 'tool.declared.v1' AND version < v
-            THEN fact('version', 7, told->>'tool', to_json({'version': nullif(told->>'version', ''),
-                'effects': told->>'effects', 'source': told->>'source'}))
+            THEN fact('version', 7, body->>'tool', to_json({'version': nullif(body->>'version', ''),
+                'effects': body->>'effects', 'source': body->>'source'}))
             WHEN known = 'agent.handed_off.v1' AND version > v AND coalesce(version < next, true)
-            THEN fact('hand-off', version, told->>'to', to_json({'because': told->>'because',
-                'payload': shown(told->>'payload', 200)}))
+            THEN fact('hand-off', version, body->>'to', to_json({'because': body->>'because',
+                'payload': shown(body->>'payload', 200)}))
             WHEN version = next THEN fact('next', 1, 'decision', to_json({'words': words}))
-            WHEN if(asked < v, version = got AND given, version = ended AND coalesce(asked < next, true))
-            THEN fact(if(asked < v, 'after', 'followed'), step, tool, to_json({
+            WHEN if(requested < v, version = got AND given, version = ended AND coalesce(requested < next, true))
+            THEN fact(if(requested < v, 'after', 'followed'), step, tool, to_json({
                 'status': split_part(known, '.', 2), 'arguments': shown(arguments::VARCHAR, 200),
                 'words': words, 'last': seen}))
         END,
         CASE
-            WHEN NOT mine OR asked <= coalesce(before, 0) AND NOT seen OR asked >= next THEN NULL
+            WHEN NOT mine OR requested <= coalesce(before, 0) AND NOT seen OR requested >= next THEN NULL
             WHEN known = 'step.blocked.v1'
-            THEN fact('policy', version, told->>'rule', to_json({'step': step, 'tool': tool,
-                'verdict': 'blocked', 'reason': told->>'reason',
+            THEN fact('policy', version, body->>'rule', to_json({'step': step, 'tool': tool,
+                'verdict': 'blocked', 'reason': body->>'reason',
                 'when': if(version < v, 'before', 'after')}))
             WHEN known = 'step.settled.v1'
-            THEN fact('settlement', version, told->>'verdict', to_json({'step': step,
-                'tool': tool, 'by': told->>'by', 'because': told->>'because'}))
-            WHEN known = 'step.requested.v1' AND asked < v
-            THEN fact('version', 6, 'model', told->'$.arguments.model')
+            THEN fact('settlement', version, body->>'verdict', to_json({'step': step,
+                'tool': tool, 'by': body->>'by', 'because': body->>'because'}))
+            WHEN known = 'step.requested.v1' AND requested < v
+            THEN fact('version', 6, 'model', body->'$.arguments.model')
         END
     ] END, recursive := false) AS f, id AS event, address, happened_at,
         position, event_index, inputs
@@ -205,7 +205,7 @@ WITH d AS MATERIALIZED (
         ON a.run = r.run AND a.approval = r.approval AND a.operation <> 'requested'
     LEFT JOIN calls AS c ON c.agent = r.agent AND c.step = r.step
     JOIN events AS e ON e.id = coalesce(a.event, r.event)
-    WHERE coalesce(c.asked > coalesce(s.before, 0), true) AND coalesce(c.asked < s.next, s.next IS NULL)
+    WHERE coalesce(c.requested > coalesce(s.before, 0), true) AND coalesce(c.requested < s.next, s.next IS NULL)
 )
 SELECT f.part, f.number, f.name, f.value, if(away, inputs[f.number], event) AS event,
     if(away, NULL, address) AS address, if(away, NULL, happened_at) AS "at"
@@ -218,26 +218,26 @@ COMMENT ON MACRO TABLE why IS 'Everything about one decision (its event''s id), 
 
 CREATE MACRO inputs(of_decision) AS TABLE
 WITH a AS MATERIALIZED (
-    SELECT unnest(inputs) AS wanted, generate_subscripts(inputs, 1) AS number
+    SELECT unnest(inputs) AS input_id, generate_subscripts(inputs, 1) AS number
     FROM decisions WHERE decision = of_decision
 ), found AS MATERIALIZED (
-    SELECT e.*, a.number FROM events AS e JOIN a ON e.id = a.wanted
+    SELECT e.*, a.number FROM events AS e JOIN a ON e.id = a.input_id
     UNION ALL
-    SELECT e.*, a.number FROM events AS e JOIN a ON e.commit_id = a.wanted
+    SELECT e.*, a.number FROM events AS e JOIN a ON e.commit_id = a.input_id
 )
 SELECT
     'input' AS part, f.number, coalesce(t.what, f.known) AS name, to_json({'run': f.run,
-        'agent': f.agent, 'by': f.actor, 'key': key_of(f.stream), 'step': f.step, 'tool': s.tool, 'words': words_of(f.told, t)}) AS value,
+        'agent': f.agent, 'by': f.actor, 'key': key_of(f.stream), 'step': f.step, 'tool': s.tool, 'words': words_of(f.body, t)}) AS value,
     f.id AS event, address_of(f.position, f.event_index) AS address, f.happened_at AS "at"
 FROM (
-    SELECT *, step_of(known, told) AS step
-    FROM (SELECT *, coalesce(known_as, type) AS known, coalesce(lifted, data) AS told FROM found)
+    SELECT *, step_of(known, body) AS step
+    FROM (SELECT *, coalesce(known_as, type) AS known, coalesce(lifted, data) AS body FROM found)
 ) AS f
 LEFT JOIN event_types AS t ON t.type = f.known
 LEFT JOIN steps AS s ON s.run = f.run AND s.agent = f.agent AND s.step = f.step
 UNION ALL
 SELECT 'input', number, 'unknown', to_json({'words': 'no event or commit of this id is on record'}),
-    wanted, NULL, NULL
+    input_id, NULL, NULL
 FROM a
 WHERE number NOT IN (SELECT number FROM found)
 ORDER BY number, split_part(address, '.', 1)::BIGINT, split_part(address, '.', 2)::BIGINT;
@@ -274,13 +274,13 @@ WITH d AS MATERIALIZED (
     SELECT e.run, e.stream, e.agent, e.role, e.version, e.position
     FROM events AS e WHERE e.id = of_decision
 ), mine AS (
-    SELECT e.id AS event, 'told' AS how, NULL AS view, e.position AS since
+    SELECT e.id AS event, 'received' AS how, NULL AS view, e.position AS since
     FROM d
     JOIN events AS e ON e.run = d.run AND e.stream = d.stream AND e.version < d.version
     WHERE e.known_as IN ('step.completed.v1', 'step.failed.v1', 'step.settled.v1',
         'step.yielded.v1', 'message.added.v1', 'context.compacted.v1')
     UNION ALL
-    SELECT e.id, 'told', NULL, e.position
+    SELECT e.id, 'received', NULL, e.position
     FROM d
     JOIN inherited AS i ON i.run = d.run AND i.stream = d.stream
     JOIN events AS e
@@ -345,7 +345,7 @@ WITH d AS MATERIALIZED (
         SELECT c.event FROM compacted AS c JOIN mine AS n ON n.event = c.compaction
     ) AS gone ON gone.event = m.event
     UNION ALL
-    SELECT r.event, 'told', NULL, r.since FROM rebuilt AS r
+    SELECT r.event, 'received', NULL, r.since FROM rebuilt AS r
     UNION ALL
     SELECT s.event, 'shown', arg_min(s.view, s.since), min(s.since)
     FROM shown_events AS s
@@ -357,7 +357,7 @@ SELECT
 FROM known AS k
 JOIN events AS e ON e.id = k.event
 ORDER BY e.position, e.event_index, k.how;
-COMMENT ON MACRO TABLE knew IS 'Everything an agent had received before a decision (or another event); how: shown (by a view) or told (own outcome, message or summary in its context, or event of an aggregate).';
+COMMENT ON MACRO TABLE knew IS 'Everything an agent had received before a decision (or another event); how: shown (by a view) or received (own outcome, message or summary in its context, or event of an aggregate).';
 
 CREATE MACRO in_ranges(ranges, n) AS len(list_filter(string_split(ranges, ','), lambda p:
     n >= split_part(p, '-', 1)::BIGINT
@@ -365,13 +365,13 @@ CREATE MACRO in_ranges(ranges, n) AS len(list_filter(string_split(ranges, ','), 
 COMMENT ON MACRO in_ranges IS 'True if ranges such as 1-4,7 contain n.';
 
 CREATE MACRO who_saw(of_event) AS TABLE
-WITH wanted AS (
+WITH targets AS (
     SELECT e.run, e.stream, e.version FROM events AS e WHERE e.id = of_event
 ), places AS (
-    SELECT w.run, w.stream, w.version FROM wanted AS w
+    SELECT w.run, w.stream, w.version FROM targets AS w
     UNION
     SELECT i.run, w.stream, w.version
-    FROM wanted AS w
+    FROM targets AS w
     JOIN inherited AS i ON i.parent = w.run AND i.stream = w.stream AND w.version <= i.version
 ), entries AS (
     SELECT v.view, v.run, unnest(map_entries(v.seen)) AS entry

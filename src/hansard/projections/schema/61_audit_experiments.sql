@@ -66,7 +66,7 @@ WITH answered AS MATERIALIZED (
     SELECT experiment, arm, run, model_family(model) AS model FROM declared_models WHERE of_user
     UNION
     SELECT experiment, arm, run, model FROM answered WHERE role = 'user'
-), told AS (
+), findings AS (
     SELECT
         'several models' AS kind, s.experiment, list({'run': s.run, 'address': s.address} ORDER BY s.position) AS found,
         concat('under arm ', any_value(s.arm), ' in the role ', any_value(s.role), ', ', any_value(c.words),
@@ -103,7 +103,7 @@ WITH answered AS MATERIALIZED (
 SELECT
     t.kind, t.found[1].run AS run, NULL::VARCHAR AS agent, NULL::BIGINT AS step,
     t.found[1].address AS address, t.fact, t.experiment, t.found[:20] AS evidence
-FROM told AS t;
+FROM findings AS t;
 COMMENT ON VIEW odd_models IS 'One row per arm and role with several models, undeclared model, or experiment whose simulated user changed.';
 
 CREATE VIEW checked_scores AS
@@ -186,25 +186,25 @@ FROM measured;
 COMMENT ON VIEW submitted_claims IS 'One row per figure a tau2-bench submission claims of an arm, beside the recorded one: cost (mean agent_cost) or pass_k (pass^k, percent).';
 
 CREATE VIEW claimed_scores AS
-WITH said AS (
+WITH claims AS (
     SELECT r.run, r.experiment, r.arm, r.task, l.name, label_of(r.labels, l.name) AS claimed
     FROM (
         SELECT run, experiment, arm, task, labels FROM runs WHERE parent IS NULL AND labels IS NOT NULL
     ) AS r, unnest(json_keys(r.labels)) AS l(name)
     WHERE starts_with(l.name, 'claim: ') OR starts_with(l.name, 'claim of the mean: ')
 ), newest AS (
-    SELECT run, metric, max_by({'value': value, 'by': judged_by, 'position': position, 'version': version}, version) AS told
+    SELECT run, metric, max_by({'value': value, 'by': judged_by, 'position': position, 'version': version}, version) AS latest
     FROM outcomes
     GROUP BY run, metric
 ), means AS (
     SELECT DISTINCT experiment, arm, claimed, substr(name, length('claim of the mean: ') + 1) AS metric
-    FROM said
+    FROM claims
     WHERE starts_with(name, 'claim of the mean: ')
 ), scored AS (
     SELECT
-        m.experiment, m.arm, m.metric, m.claimed, r.status, n.told.value AS value,
+        m.experiment, m.arm, m.metric, m.claimed, r.status, n.latest.value AS value,
         if(coalesce(e.missing, 'failure') = 'excluded', 'excluded', 'failure') AS missing,
-        if(coalesce(p.better, k.better) = 'higher', least(0.0, min(n.told.value) OVER (PARTITION BY m.experiment, m.metric)), NULL) AS worst
+        if(coalesce(p.better, k.better) = 'higher', least(0.0, min(n.latest.value) OVER (PARTITION BY m.experiment, m.metric)), NULL) AS worst
     FROM means AS m
     JOIN runs AS r ON r.experiment IS NOT DISTINCT FROM m.experiment AND r.arm IS NOT DISTINCT FROM m.arm AND r.parent IS NULL
     LEFT JOIN newest AS n ON n.run = r.run AND n.metric = m.metric
@@ -222,9 +222,9 @@ WITH said AS (
     HAVING count(s.value) > 0
 )
 SELECT
-    s.run, s.experiment, s.arm, s.task, n.metric, s.claimed, n.told.value AS value, n.told.by AS judged_by, 1 AS runs,
-    n.told.position AS position, n.told.version AS version, try_cast(s.claimed AS DOUBLE) = n.told.value AS holds, 0 AS missing, NULL::DOUBLE AS otherwise
-FROM said AS s
+    s.run, s.experiment, s.arm, s.task, n.metric, s.claimed, n.latest.value AS value, n.latest.by AS judged_by, 1 AS runs,
+    n.latest.position AS position, n.latest.version AS version, try_cast(s.claimed AS DOUBLE) = n.latest.value AS holds, 0 AS missing, NULL::DOUBLE AS otherwise
+FROM claims AS s
 JOIN newest AS n ON n.run = s.run AND s.name = 'claim: ' || n.metric
 UNION ALL
 SELECT
@@ -448,17 +448,17 @@ GROUP BY m.run, hash(m.text);
 COMMENT ON VIEW said_answers IS 'One row per answer of at least 40 characters in a run, by hash of its text.';
 
 CREATE VIEW odd_copies AS
-WITH said AS MATERIALIZED (
+WITH answers_of AS MATERIALIZED (
     SELECT r.experiment, r.arm, r.task, r.first_position AS position, s.*
     FROM said_answers AS s
     JOIN assigned_runs AS r ON r.run = s.run
 ), sizes AS (
-    SELECT run, count(*) AS answers, sum(characters) AS characters FROM said GROUP BY run HAVING count(*) >= 2
+    SELECT run, count(*) AS answers, sum(characters) AS characters FROM answers_of GROUP BY run HAVING count(*) >= 2
 ), rare AS (
     SELECT s.*
-    FROM said AS s
+    FROM answers_of AS s
     SEMI JOIN (
-        SELECT experiment, digest FROM said GROUP BY experiment, digest HAVING count(*) BETWEEN 2 AND 64
+        SELECT experiment, digest FROM answers_of GROUP BY experiment, digest HAVING count(*) BETWEEN 2 AND 64
     ) AS d ON d.experiment = s.experiment AND d.digest = s.digest
 ), pairs AS (
     SELECT

@@ -35,12 +35,12 @@ FROM (
         max(position) FILTER (own) AS last_position,
         count(*) FILTER (own AND type = 'run.resumed.v1') AS resumed,
         arg_max({'status': status, 'at': if(status = 'open' OR clock = 'import', NULL, happened_at),
-            'error': if(status = 'failed', told.error, NULL)}, ordinal)
+            'error': if(status = 'failed', fields.error, NULL)}, ordinal)
             FILTER (status IS NOT NULL) AS ends,
-        list(told.labels ORDER BY ordinal)
-            FILTER (told.labels IS NOT NULL AND type IN ('run.started.v1', 'run.forked.v1')) AS labels,
-        arg_max(told, ordinal) FILTER (type = 'run.started.v1') AS started,
-        arg_max(told, ordinal) FILTER (type = 'run.assigned.v1') AS assigned
+        list(fields.labels ORDER BY ordinal)
+            FILTER (fields.labels IS NOT NULL AND type IN ('run.started.v1', 'run.forked.v1')) AS labels,
+        arg_max(fields, ordinal) FILTER (type = 'run.started.v1') AS started,
+        arg_max(fields, ordinal) FILTER (type = 'run.assigned.v1') AS assigned
     FROM (
         SELECT
             run, ordinal, position, happened_at, clock, type, own,
@@ -52,7 +52,7 @@ FROM (
             from_json(data, '{"workflow": "VARCHAR", "conversation_id": "VARCHAR",
                 "program": "VARCHAR", "labels": "JSON", "experiment": "VARCHAR", "arm": "VARCHAR",
                 "task": "VARCHAR", "trial": "BIGINT",
-                "error": {"type": "VARCHAR", "message": "VARCHAR"}}') AS told
+                "error": {"type": "VARCHAR", "message": "VARCHAR"}}') AS fields
         FROM lives
     )
     GROUP BY run

@@ -1,17 +1,17 @@
 -- On: reuse.*
 INSERT INTO offered_answers BY NAME
 SELECT
-    told.key, told.tool, told.version AS tool_version, nullif(told.workflow, '') AS workflow, told.run, told.role,
-    told.agent, told.step, told.digest, coalesce(told.stale, 0) AS stale_before, b.version, b.id AS event, b.position,
+    fields.key, fields.tool, fields.version AS tool_version, nullif(fields.workflow, '') AS workflow, fields.run, fields.role,
+    fields.agent, fields.step, fields.digest, coalesce(fields.stale, 0) AS stale_before, b.version, b.id AS event, b.position,
     b.happened_at AS offered_at
 FROM (
     SELECT *, from_json(data, '{"key": "VARCHAR", "tool": "VARCHAR", "version": "VARCHAR", "workflow": "VARCHAR",
         "run": "VARCHAR", "role": "VARCHAR", "agent": "VARCHAR", "step": "BIGINT", "digest": "VARCHAR",
-        "stale": "BIGINT"}') AS told
+        "stale": "BIGINT"}') AS fields
     FROM batch
     WHERE type = 'reuse.offered.v1'
 ) AS b
-WHERE told.key IS NOT NULL AND told.tool IS NOT NULL;
+WHERE fields.key IS NOT NULL AND fields.tool IS NOT NULL;
 
 INSERT INTO invalidated_answers BY NAME
 SELECT

@@ -23,15 +23,15 @@ FROM (
     LEFT JOIN (
         SELECT
             run, agent, role,
-            arg_max(told, ordinal) FILTER (type = 'agent.session_began.v1') AS began,
+            arg_max(fields, ordinal) FILTER (type = 'agent.session_began.v1') AS began,
             arg_min(happened_at, ordinal) FILTER (own AND type = 'agent.session_began.v1') AS began_at,
-            arg_max({'outcome': told.outcome, 'error': told.error,
+            arg_max({'outcome': fields.outcome, 'error': fields.error,
                 'at': if(type = 'agent.left.v1', happened_at, NULL)}, ordinal)
-                FILTER (type = 'agent.left.v1' OR coalesce(told.purpose, 'run') = 'run') AS last
+                FILTER (type = 'agent.left.v1' OR coalesce(fields.purpose, 'run') = 'run') AS last
         FROM (
             SELECT *, from_json(data, '{"epoch": "BIGINT", "server_version": "VARCHAR",
                 "purpose": "VARCHAR", "outcome": "VARCHAR",
-                "error": {"type": "VARCHAR", "message": "VARCHAR"}}') AS told
+                "error": {"type": "VARCHAR", "message": "VARCHAR"}}') AS fields
             FROM sessions
         )
         GROUP BY run, agent, role

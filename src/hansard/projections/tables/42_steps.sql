@@ -1,7 +1,7 @@
 -- On: step.*
--- Steps: a row by their intent, updated by later events. After 40_told.
+-- Steps: a row by their intent, updated by later events. After 40_step_events.
 CREATE OR REPLACE TEMP TABLE changes AS
-WITH meant AS (
+WITH with_status AS (
     SELECT
         t.*, s.step IS NOT NULL AS fresh, s.begins,
         CASE t.type
@@ -16,7 +16,7 @@ WITH meant AS (
                 WHEN 'did_not_happen' THEN 'not_done'
             END
         END AS status
-    FROM told AS t
+    FROM step_events AS t
     LEFT JOIN fresh AS s ON s.run = t.run AND s.agent = t.agent AND s.step = t.step
     WHERE if(s.step IS NULL, t.type <> 'step.requested.v1',
         t.ordinal = s.begins OR (t.ordinal > s.begins AND t.type <> 'step.requested.v1'))
@@ -30,7 +30,7 @@ SELECT
         -- The fingerprint by the run's own chain is the main one, the other is stored beside it.
         'by_result': coalesce(by_result, fingerprint),
         'full': coalesce("full", if(by_result IS NULL, NULL, fingerprint)), 'prompts': prompts})
-        FILTER (type = 'step.requested.v1') AS asked,
+        FILTER (type = 'step.requested.v1') AS intent,
     count(*) FILTER (type = 'step.attempted.v1') AS attempted,
     arg_max(status, ordinal) FILTER (status IS NOT NULL) AS status,
     arg_max({'version': version, 'position': position, 'at': happened_at}, ordinal)
@@ -52,24 +52,24 @@ SELECT
     arg_max("by", ordinal) FILTER (type = 'step.settled.v1') AS settled_by,
     arg_max({'how': how}, ordinal)
         FILTER (type IN ('step.withheld.v1', 'step.attempted.v1')) AS withheld
-FROM meant
+FROM with_status
 GROUP BY run, agent, step;
 
 INSERT INTO steps BY NAME
 SELECT
-    run, coalesce(asked.role, role) AS role, agent, step, asked.tool, asked.kind, asked.effects, status,
+    run, coalesce(intent.role, role) AS role, agent, step, intent.tool, intent.kind, intent.effects, status,
     1 + attempted AS attempts, took.ms AS duration_ms,
     try_cast(used.usage->>'input_tokens' AS DOUBLE) AS input_tokens,
     try_cast(used.usage->>'output_tokens' AS DOUBLE) AS output_tokens,
-    try_cast(used.usage->>'cost' AS DOUBLE) AS cost, used.usage AS usage, asked.arguments,
-    done.result, error.type AS error_type, error.message AS error, rule, asked.call_id, asked.key,
-    asked.parent AS parent_step, asked.scope, asked.after, reused.step AS reused_step,
-    verdict.verdict, settled_by, asked.inherited, asked.at AS requested_at,
+    try_cast(used.usage->>'cost' AS DOUBLE) AS cost, used.usage AS usage, intent.arguments,
+    done.result, error.type AS error_type, error.message AS error, rule, intent.call_id, intent.key,
+    intent.parent AS parent_step, intent.scope, intent.after, reused.step AS reused_step,
+    verdict.verdict, settled_by, intent.inherited, intent.at AS requested_at,
     if(status = 'requested', NULL, outcome.at) AS ended_at,
-    asked.version AS requested_version, outcome.version AS outcome_version,
-    asked.position AS requested_position, outcome.position AS outcome_position,
-    asked.by_result AS fingerprint_result, asked."full" AS fingerprint_full,
-    withheld.how AS withheld, asked.prompts, reused."from" AS reused_from
+    intent.version AS requested_version, outcome.version AS outcome_version,
+    intent.position AS requested_position, outcome.position AS outcome_position,
+    intent.by_result AS fingerprint_result, intent."full" AS fingerprint_full,
+    withheld.how AS withheld, intent.prompts, reused."from" AS reused_from
 FROM changes
 WHERE fresh;
 
@@ -105,6 +105,6 @@ SELECT
     unnest(map_values(amounts)) AS amount, position, happened_at
 FROM (
     SELECT *, try_cast(usage AS MAP(VARCHAR, DOUBLE)) AS amounts
-    FROM told
+    FROM step_events
     WHERE own AND usage IS NOT NULL AND type IN ('step.completed.v1', 'step.failed.v1')
 );

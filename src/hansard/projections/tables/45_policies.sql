@@ -1,6 +1,6 @@
 -- On: step.blocked.v1
--- After 40_told.
+-- After 40_step_events.
 INSERT INTO policies BY NAME
 SELECT run, agent, step, rule, 'blocked' AS verdict, reason, version, position, happened_at
-FROM told
+FROM step_events
 WHERE own AND type = 'step.blocked.v1';

@@ -1,5 +1,5 @@
 -- On: message.added.v1
-CREATE OR REPLACE TEMP TABLE said AS
+CREATE OR REPLACE TEMP TABLE added AS
 SELECT
     run, agent, b.role AS agent_role, version, position, happened_at,
     unnest(from_json(data, '{"role": "VARCHAR", "content": "JSON", "tokens": "BIGINT",
@@ -17,7 +17,7 @@ SELECT
     try_cast(usage->>'input_tokens' AS DOUBLE) AS input_tokens,
     try_cast(usage->>'output_tokens' AS DOUBLE) AS output_tokens,
     try_cast(usage->>'cost' AS DOUBLE) AS cost
-FROM (SELECT *, starts_with(content, '"') AS textual FROM said);
+FROM (SELECT *, starts_with(content, '"') AS textual FROM added);
 
 INSERT INTO usage BY NAME
 SELECT
@@ -25,6 +25,6 @@ SELECT
     unnest(map_values(amounts)) AS amount, position, happened_at
 FROM (
     SELECT *, try_cast(usage AS MAP(VARCHAR, DOUBLE)) AS amounts
-    FROM said
+    FROM added
     WHERE usage IS NOT NULL
 );

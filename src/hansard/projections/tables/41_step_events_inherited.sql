@@ -1,7 +1,7 @@
 -- On: step.*
 -- Where: forks
 -- Events before the fork of steps that the fork's parent requested.
-INSERT INTO told
+INSERT INTO step_events
 SELECT f.run, e.agent, e.role, e.position << 16 | e.event_index, e.version, e.position,
     e.happened_at, e.known_as, false, unnest(from_json(coalesce(e.lifted, e.data), '{
         "step": "BIGINT",
@@ -28,7 +28,7 @@ WHERE f.begins IS NULL
 UPDATE fresh SET begins = i.begins
 FROM (
     SELECT run AS of_run, agent AS of_agent, step AS of_step, min(ordinal) AS begins
-    FROM told
+    FROM step_events
     WHERE NOT own AND type = 'step.requested.v1'
     GROUP BY run, agent, step
 ) AS i

@@ -4,7 +4,7 @@
 UPDATE fresh SET begins = u.begins
 FROM (
     SELECT run AS of_run, agent AS of_agent, step AS of_step, min(ordinal) AS begins
-    FROM told
+    FROM step_events
     WHERE type <> 'step.settled.v1' OR verdict IN ('happened', 'did_not_happen')
     GROUP BY run, agent, step
 ) AS u

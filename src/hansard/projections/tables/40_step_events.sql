@@ -1,6 +1,6 @@
 -- On: step.*
 -- Events of steps in this batch.
-CREATE OR REPLACE TEMP TABLE told AS
+CREATE OR REPLACE TEMP TABLE step_events AS
 SELECT run, agent, role, ordinal, version, position, happened_at, type, true AS own,
     unnest(from_json(data, '{"step": "BIGINT",
         "tool": "VARCHAR", "effects": "VARCHAR", "arguments": "JSON", "scope": "VARCHAR",
@@ -20,6 +20,6 @@ WHERE type IN ('step.requested.v1', 'step.attempted.v1', 'step.completed.v1', 's
 -- Steps without a row, and their first events.
 CREATE OR REPLACE TEMP TABLE fresh AS
 SELECT t.run, t.agent, t.step, min(t.ordinal) FILTER (t.type = 'step.requested.v1') AS begins
-FROM told AS t
+FROM step_events AS t
 ANTI JOIN steps AS s ON s.run = t.run AND s.agent = t.agent AND s.step = t.step
 GROUP BY t.run, t.agent, t.step;
