@@ -129,7 +129,7 @@ async def run(
     max_xpath_retries: Annotated[
         int, typer.Option(min=1, max=100, help="Most attempts on a changing page.")
     ] = 3,
-    workflow: Annotated[str, typer.Option(help="Of the new run.")] = "actions",
+    workflow: Annotated[str, typer.Option(help="Workflow of the run.")] = "actions",
     debug: Annotated[bool, typer.Option("--attempts", help="List every attempt.")] = False,
     json: Json = False,
 ) -> int:

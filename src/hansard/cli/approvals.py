@@ -25,12 +25,10 @@ app = noun(
 )
 
 Approval = Annotated[
-    str, typer.Argument(metavar="ID", help="An approval's id, or a prefix no other has.")
+    str, typer.Argument(metavar="ID", help="An approval's id, or a unique prefix.")
 ]
 By = Annotated[str, typer.Option(metavar="NAME", help="Who answers; not the requesting agent.")]
-Because = Annotated[
-    str, typer.Option(metavar="TEXT", help="Why, for the record and for the agent.")
-]
+Because = Annotated[str, typer.Option(metavar="TEXT", help="Reason, for the record and the agent.")]
 
 _STYLES = {
     ApprovalStatus.PENDING: "bold yellow",

@@ -55,7 +55,7 @@ Higher = Annotated[
 Missing = Annotated[
     Literal["failure", "excluded", "worst-case"] | None,
     typer.Option(
-        help="What a trial without a value counts as [the plan's, else failure]. excluded "
+        help="How a trial without a value counts [the plan's, else failure]. excluded "
         "leaves out those that did not end as completed, too; worst-case counts all of them "
         "as the worst under an arm and as the best under the baseline."
     ),

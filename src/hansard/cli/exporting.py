@@ -34,7 +34,7 @@ app = noun()
 @work
 async def export(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Ids, prefixes no other has, or 'last'.")
+        list[str], typer.Argument(metavar="RUN...", help="Ids, unique prefixes, or 'last'.")
     ],
     role: Annotated[
         str | None,

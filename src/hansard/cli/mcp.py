@@ -260,7 +260,7 @@ async def serve_record(
         list[str] | None,
         typer.Option(
             metavar="GROUP|TOOL",
-            help="Which tools to offer: default, run, board, team, memory, ask, actions, "
+            help="Tools to offer: default, run, board, team, memory, ask, actions, "
             "experiences, harness, all, or a tool's name. Repeatable.",
             show_default="default",
         ),

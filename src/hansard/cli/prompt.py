@@ -412,7 +412,7 @@ def optimize(
     holdout: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of the tasks held out for judging.")
     ] = 0.5,
-    metric: Annotated[str, typer.Option(metavar="NAME", help="What scores are called.")] = "score",
+    metric: Annotated[str, typer.Option(metavar="NAME", help="Metric of the scores.")] = "score",
     by: By = "optimizer",
     json: Json = False,
 ) -> None:
@@ -489,7 +489,7 @@ def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its paramet
         str | None,
         typer.Option("--id", metavar="COLUMN", help="Column of case names [id, if there is one]."),
     ] = None,
-    metric: Annotated[str, typer.Option(metavar="NAME", help="What scores are called.")] = "score",
+    metric: Annotated[str, typer.Option(metavar="NAME", help="Metric of the scores.")] = "score",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:

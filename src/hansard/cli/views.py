@@ -30,9 +30,7 @@ app = noun()
 
 HashKey = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="A file of 32 secret bytes or more, where a mask of the role hashes."
-    ),
+    typer.Option(metavar="FILE", help="File of 32 or more secret bytes, for masks that hash."),
 ]
 
 EVENTS_SHOWN_MAX = 50
@@ -58,7 +56,7 @@ async def view(
     at: At = None,
     key: HashKey = None,
     by: Annotated[
-        str, typer.Option(metavar="NAME", help="Who looks.", show_default=False)
+        str, typer.Option(metavar="NAME", help="The reader.", show_default=False)
     ] = OS_USER,
     follow: Annotated[bool, typer.Option("--follow", help="Then show each change.")] = False,
     json: Json = False,

@@ -225,7 +225,7 @@ def aligned(a: Sequence[Move], b: Sequence[Move]) -> list[Pair]:
     firm = matched([move.call for move in a], [move.call for move in b])
     of_a = {i: _both(a[i], b[j], ordered=True) for i, j in firm}
     taken = {j for _, j in firm}
-    for i, j in _elsewhere(a, b, of_a.keys(), taken):
+    for i, j in _moved_pairs(a, b, of_a.keys(), taken):
         of_a[i] = _both(a[i], b[j], ordered=bool(a[i].branch and b[j].branch))
         taken.add(j)
     made: list[Pair] = []
@@ -243,7 +243,7 @@ def _both(a: Move, b: Move, *, ordered: bool) -> Pair:
     return Pair(same if ordered else What.MOVED, a, b)
 
 
-def _elsewhere(
+def _moved_pairs(
     a: Sequence[Move], b: Sequence[Move], known_a: Any, known_b: set[int]
 ) -> Iterator[tuple[int, int]]:
     """Find equal calls at other places."""
@@ -281,14 +281,14 @@ def _between(
             yield Pair(What.ONLY_A, a[i], None)
             continue
         found = named.popleft()
-        yield from _only_b(b, at, found, taken)
+        yield from _pairs_of_b(b, at, found, taken)
         what = What.ARGUMENTS if a[i].message is None else What.TEXT
         yield Pair(what, a[i], b[found])
         at = found + 1
-    yield from _only_b(b, at, end[1], taken)
+    yield from _pairs_of_b(b, at, end[1], taken)
 
 
-def _only_b(b: Sequence[Move], since: int, end: int, taken: set[int]) -> Iterator[Pair]:
+def _pairs_of_b(b: Sequence[Move], since: int, end: int, taken: set[int]) -> Iterator[Pair]:
     for j in range(since, end):
         if j not in taken:
             yield Pair(What.ONLY_B, None, b[j])

@@ -203,7 +203,7 @@ class AuditFilter(msgspec.Struct, kw_only=True, frozen=True):
 
     def takes_kind(self, row: dict[str, Any]) -> bool:
         """Return whether a finding matches the kinds and the experiment."""
-        return _named(row, self.kinds) and self.experiment in (None, row["experiment"])
+        return _is_selected(row, self.kinds) and self.experiment in (None, row["experiment"])
 
     def takes_severity(self, row: dict[str, Any]) -> bool:
         """Return whether a finding has the least severity or a worse one."""
@@ -223,7 +223,7 @@ def audit(reader: Reader, run: str | None, flip: float, only: AuditFilter | None
         for row in of_kinds
         if target.takes_severity(row)
     ]
-    looked = _looked(reader, run, target, of_kinds)
+    looked = _checked_topics(reader, run, target, of_kinds)
     summary = Audited(
         run=run,
         findings=len(found),
@@ -246,23 +246,23 @@ def trail(reader: Reader, run: str) -> Trail:
     )
 
 
-def _looked(
+def _checked_topics(
     reader: Reader, run: str | None, request: AuditFilter, found: list[dict[str, Any]]
 ) -> list[CheckedTopic]:
     """Return the checks of a run, or of the whole workspace, within the filters."""
-    topics = {row["topic"] for row in reader.rows(_KINDS, []) if _named(row, request.kinds)}
+    topics = {row["topic"] for row in reader.rows(_KINDS, []) if _is_selected(row, request.kinds)}
     return [
-        CheckedTopic(**row, findings=sum(_same(row, finding) for finding in found))
+        CheckedTopic(**row, findings=sum(_is_about(row, finding) for finding in found))
         for row in reader.rows(_CHECKED, [run])
         if row["topic"] in topics and request.experiment in (None, row["experiment"])
     ]
 
 
-def _named(row: dict[str, Any], kinds: tuple[str, ...]) -> bool:
+def _is_selected(row: dict[str, Any], kinds: tuple[str, ...]) -> bool:
     return not kinds or not set(kinds).isdisjoint((row["topic"], row["kind"], row["view"]))
 
 
-def _same(row: dict[str, Any], finding: dict[str, Any]) -> bool:
+def _is_about(row: dict[str, Any], finding: dict[str, Any]) -> bool:
     return row["topic"] == finding["topic"] and row["experiment"] in (None, finding["experiment"])
 
 

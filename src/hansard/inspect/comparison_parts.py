@@ -247,13 +247,13 @@ def summary(report: Report, following: Sequence[str]) -> Iterator[Paragraph]:
     named = [part for part in report.judged if part.named]
     if named:
         yield from _verdicts(named[0])
-        yield from _ranked(report, named[0].metric)
+        yield from _rank_sentences(report, named[0].metric)
         yield from _others(named[1:])
     else:
         metrics = [part.metric for part in report.judged]
         yield Paragraph(
             f"No verdict is given: {counted(len(metrics), 'metric')} were scored "
-            f"({_few(metrics)}), and nothing says which of them decides. --metric NAME names it, "
+            f"({_few_names(metrics)}), and nothing says which of them decides: give --metric NAME, "
             "or a plan.",
             NO_VERDICT,
             brief=True,
@@ -344,7 +344,7 @@ def _size(row: dict[str, Any]) -> str:
     return f"{number(row['difference'], signed=True)}, {shown or 'no interval'}{unmatched}"
 
 
-def _ranked(report: Report, metric: str) -> Iterator[Paragraph]:
+def _rank_sentences(report: Report, metric: str) -> Iterator[Paragraph]:
     """Yield the arms by rank, or how to obtain ranks."""
     rows = [row for row in report.ranking if row["metric"] == metric]
     if rows:
@@ -390,7 +390,7 @@ def _failed(report: Report) -> str:
     facts += [f"{counted(unjudged, 'completed run')} never judged"] if unjudged else []
     twice = sum(row["trials_twice"] for row in report.accounts)
     if twice:
-        arms = _few([row["arm"] for row in report.accounts if row["trials_twice"]])
+        arms = _few_names([row["arm"] for row in report.accounts if row["trials_twice"]])
         facts.append(f"{counted(twice, 'trial')} recorded more than once (of {arms}), each counted")
     return f"{'; '.join(facts)}."
 
@@ -400,10 +400,10 @@ def _arms_with(report: Report, *names: str) -> str:
     numbers = [(sum(row[name] for name in names), row) for row in report.accounts]
     found = sorted((each for each in numbers if each[0]), key=lambda each: -each[0])
     named = [f"{row['arm']} {number:,} of {row['runs']:,}" for number, row in found]
-    return _few(named) if named else ""
+    return _few_names(named) if named else ""
 
 
-def _few(names: list[str]) -> str:
+def _few_names(names: list[str]) -> str:
     more = len(names) - NAMED_MAX
     return listed([*names[:NAMED_MAX], f"{more:,} more"] if more > 0 else names)
 
@@ -499,8 +499,8 @@ def sections(text: str | None) -> tuple[str, ...]:
 
 def blocks(report: Report, show: Collection[str] = tuple(SECTIONS)) -> Iterator[Block]:
     """Yield the comparison's blocks in order, or those of the sections to show."""
-    made = {name: list(_made(report, name)) for name in show if name not in {"summary", *_METRIC}}
-    metrics = {name for name in _METRIC if name in show and _has(report, name)}
+    made = {name: list(_body(report, name)) for name in show if name not in {"summary", *_METRIC}}
+    metrics = {name for name in _METRIC if name in show and _has_rows(report, name)}
     yield Heading(f"Experiment {report.question.experiment}")
     if report.plan["question"]:
         yield Paragraph(report.plan["question"], brief=True)
@@ -510,12 +510,12 @@ def blocks(report: Report, show: Collection[str] = tuple(SECTIONS)) -> Iterator[
     yield from made.get("plan", [])
     for part in report.judged if metrics else []:
         ranked = [row for row in report.ranking if row["metric"] == part.metric]
-        yield from _judged(part, ranked, by=report.question.by, show=metrics)
+        yield from _metric_blocks(part, ranked, by=report.question.by, show=metrics)
     for name in SECTIONS:
         yield from made.get(name, []) if name != "plan" else []
 
 
-def _has(report: Report, name: str) -> bool:
+def _has_rows(report: Report, name: str) -> bool:
     match name:
         case "curves":
             return any(row["k"] > 1 for part in report.judged for row in part.curves)
@@ -525,12 +525,12 @@ def _has(report: Report, name: str) -> bool:
             return True
 
 
-def _made(report: Report, name: str) -> Iterator[Block]:
+def _body(report: Report, name: str) -> Iterator[Block]:
     match name:
         case "plan":
             yield from _plan(report)
         case "beside":
-            yield from _beside(report)
+            yield from _other_metrics(report)
         case "runs":
             yield from _accounts(report)
         case "tasks":
@@ -597,7 +597,7 @@ def _direction(part: Part) -> str:
     return f"{part.better} is better, according to {part.stated_by}"
 
 
-def _judged(
+def _metric_blocks(
     part: Part, ranked: list[dict[str, Any]], by: str | None, show: Collection[str]
 ) -> Iterator[Block]:
     yield Heading(f"{part.metric} ({_direction(part)})")
@@ -730,14 +730,14 @@ def _verdict(
             verdict = f"{other['counted_verdict']}, " if other["counted_verdict"] else ""
             shown = interval(other["low"], other["high"], signed=True)
             yield Paragraph(
-                f"With {_lacking(row, other)} {how} instead: {verdict}difference "
+                f"With {_missing_text(row, other)} {how} instead: {verdict}difference "
                 f"{number(other['difference'], signed=True) or 'not known'}, "
                 f"{'interval ' + shown if shown else 'no interval'}, "
                 f"{counted(other['tasks'], 'task')}."
             )
 
 
-def _lacking(row: dict[str, Any], other: dict[str, Any]) -> str:
+def _missing_text(row: dict[str, Any], other: dict[str, Any]) -> str:
     missing = row["base_missing"] + row["arm_missing"]
     parts = [f"{counted(missing, 'trial')} without a value"] if missing else []
     if row["unended_valued"]:
@@ -829,7 +829,7 @@ def _curves(part: Part, by: str | None) -> Iterator[Block]:
     yield Table((*_slice_column(by), *names), rows)
 
 
-def _beside(report: Report) -> Iterator[Block]:
+def _other_metrics(report: Report) -> Iterator[Block]:
     parts = report.beside
     if not parts and not report.times:
         return

@@ -174,17 +174,17 @@ def _tables(evidence: Evidence, place: TableFiles, workspace: str, aside: str) -
         evidence.found.append(Finding(Kind.TABLES, str(error)))
         return
     try:
-        reached = _readable(evidence, "the tables", place.path) if hold is not None else None
+        reached = _read_whole(evidence, "the tables", place.path) if hold is not None else None
     finally:
         if hold is not None:
             hold.close()
     if reached is not None:
-        _know(evidence, "the tables", workspace, reached, aside)
+        _add(evidence, "the tables", workspace, reached, aside)
     with published.holding(place) as current:
         if current is None:
             return
         progress = Progress(current.position, current.digest, current.messages, current.chain)
-        _know(evidence, "what is published", workspace, progress, aside)
+        _add(evidence, "what is published", workspace, progress, aside)
 
 
 def _published(evidence: Evidence, place: TableFiles, remedy: str) -> None:
@@ -201,14 +201,14 @@ def _published(evidence: Evidence, place: TableFiles, remedy: str) -> None:
         evidence.found.append(Finding(Kind.TABLES, text))
 
 
-def _know(evidence: Evidence, who: str, workspace: str, progress: Progress, aside: str) -> None:
+def _add(evidence: Evidence, who: str, workspace: str, progress: Progress, aside: str) -> None:
     if progress.position:
         stream, position = subjects.log_stream(workspace), progress.position
         mark = Mark(stream, position, progress.messages, position, progress.chain or "")
         evidence.known.append(Known(who, mark, aside))
 
 
-def _readable(evidence: Evidence, who: str, path: Path) -> Progress | None:
+def _read_whole(evidence: Evidence, who: str, path: Path) -> Progress | None:
     """Read a file completely; return its position, None if it cannot be read."""
     try:
         store = Store(path, read_only=True)

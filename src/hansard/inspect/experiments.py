@@ -188,7 +188,7 @@ class Price(msgspec.Struct, tag_field="kind", tag="price", kw_only=True):
 
 def list_experiments(reader: Reader) -> list[Listed]:
     """List every experiment, registered or named by runs."""
-    return [Listed(**_in_utc(row), position=reader.position) for row in reader.rows(_LIST)]
+    return [Listed(**_with_zone(row), position=reader.position) for row in reader.rows(_LIST)]
 
 
 def experiment(reader: Reader, name: str) -> Experiment:
@@ -201,7 +201,7 @@ def experiment(reader: Reader, name: str) -> Experiment:
         text = arm["parameters"]
         arm["parameters"] = msgspec.json.decode(text) if text is not None else None
     return Experiment(
-        plan=Plan(**_in_utc(plans[0]), position=reader.position),
+        plan=Plan(**_with_zone(plans[0]), position=reader.position),
         arms=[Arm(experiment=name, **arm) for arm in arms],
         metrics=[Metric(experiment=name, **row) for row in reader.rows(_METRICS, [name])],
     )
@@ -223,11 +223,11 @@ async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assigned
 def list_prices(reader: Reader, model: str | None) -> list[Price]:
     """List current prices by model, usage and day."""
     return [
-        Price(**_in_utc(row), position=reader.position) for row in reader.rows(_PRICES, [model])
+        Price(**_with_zone(row), position=reader.position) for row in reader.rows(_PRICES, [model])
     ]
 
 
-def _in_utc(row: dict[str, Any]) -> dict[str, Any]:
+def _with_zone(row: dict[str, Any]) -> dict[str, Any]:
     """Add the zone UTC to the times of a row of the tables."""
     return {
         name: value.replace(tzinfo=UTC) if isinstance(value, datetime) else value

@@ -260,14 +260,14 @@ class ExperienceIndex:
 
     def __init__(self, words: Words) -> None:
         self.words = words
-        self._held: tuple[tuple[object, ...], _Kept] = ((), _Kept.of([]))
+        self._held: tuple[tuple[object, ...], _NamedExperiences] = ((), _NamedExperiences.of([]))
 
-    def kept(self, reader: Reader) -> _Kept:
+    def kept(self, reader: Reader) -> _NamedExperiences:
         """Return the experiences in the tables."""
         of = (reader.path, reader.position, reader.digest)
         known, found = self._held
         if of != known:
-            found = _Kept.of(experiences(reader).experiences)
+            found = _NamedExperiences.of(experiences(reader).experiences)
             self._held = (of, found)
         return found
 
@@ -276,7 +276,7 @@ class ExperienceIndex:
         self.words.close()
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _NamedExperiences(msgspec.Struct, frozen=True):
     """Experiences by name, those not retired, and the words that find each."""
 
     every: dict[str, KeptExperience]
@@ -284,7 +284,7 @@ class _Kept(msgspec.Struct, frozen=True):
     texts: dict[str, str]
 
     @classmethod
-    def of(cls, found: Sequence[KeptExperience]) -> _Kept:
+    def of(cls, found: Sequence[KeptExperience]) -> _NamedExperiences:
         """Build the index of these experiences."""
         retired = ExperienceStanding.RETIRED
         return cls(
@@ -298,7 +298,7 @@ class _Kept(msgspec.Struct, frozen=True):
         some = self.every if request.retired else self.in_use
         if not (request.tools or request.address):
             return some
-        return {name: each for name, each in some.items() if _takes(each, request)}
+        return {name: each for name, each in some.items() if _matches(each, request)}
 
 
 class ExperienceQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -456,13 +456,13 @@ def _check(request: ExperienceQuery) -> None:
         raise BadValue("find", "the query is empty", remedy)
 
 
-def _takes(each: KeptExperience, request: ExperienceQuery) -> bool:
+def _matches(each: KeptExperience, request: ExperienceQuery) -> bool:
     if not set(request.tools) <= set(each.tools):
         return False
-    return not request.address or _is_at(request.address, each.hosts)
+    return not request.address or _matches_address(request.address, each.hosts)
 
 
-def _is_at(address: str, hosts: Sequence[str]) -> bool:
+def _matches_address(address: str, hosts: Sequence[str]) -> bool:
     url = address if "//" in address else f"https://{address}"
     try:
         return bool(urlsplit(url).hostname) and host_in(url, tuple(hosts))

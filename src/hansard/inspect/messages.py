@@ -291,7 +291,7 @@ class Contexts(Answer, kw_only=True):
         With `every`, a summary is followed by all that it replaced.
         """
         for index, noted in enumerate(agent.state.window, 1):
-            async for each in self._told(agent, index, noted, fetch, every=every):
+            async for each in self._expanded(agent, index, noted, fetch, every=every):
                 yield each
 
     async def team(
@@ -307,10 +307,10 @@ class Contexts(Answer, kw_only=True):
             for index, noted in enumerate(agent.state.window, 1)
         ]
         for *_, index, agent, noted in sorted(found, key=lambda each: each[:2]):
-            async for each in self._told(agent, index, noted, fetch, every=every):
+            async for each in self._expanded(agent, index, noted, fetch, every=every):
                 yield each
 
-    async def _told(
+    async def _expanded(
         self, agent: AgentHistory, index: int, noted: StatedFact, fetch: Payloads, *, every: bool
     ) -> AsyncIterator[Message | Summary | Compacted]:
         """Yield a message, or a summary and, with `every`, all that it replaced."""
@@ -323,10 +323,10 @@ class Contexts(Answer, kw_only=True):
             answer = msgspec.structs.replace(self.known[stored.event.id], run=self.run)
             yield await summary(answer, noted.fact, index, self.known, fetch)
             if every:
-                async for each in self._compacted(noted.version, noted.fact, fetch):
+                async for each in self._replaced_messages(noted.version, noted.fact, fetch):
                     yield each
 
-    async def _compacted(
+    async def _replaced_messages(
         self, version: int, event: ContextCompacted, fetch: Payloads
     ) -> AsyncIterator[Compacted]:
         """Yield what a summary replaced, and what summaries among that replaced."""
@@ -337,11 +337,11 @@ class Contexts(Answer, kw_only=True):
             whole = await recorded_message(found, index, self.known, fetch)
             yield Compacted(summary=version, original=whole)
             if isinstance(found.fact, ContextCompacted):
-                async for each in self._compacted(found.version, found.fact, fetch):
+                async for each in self._replaced_messages(found.version, found.fact, fetch):
                     yield each
 
 
-async def _known(
+async def _known_facts(
     workspace: Workspace, run: str, agents: Iterable[AgentHistory]
 ) -> dict[str, MessageFact]:
     """Return messages and summaries if an agent has a summary; otherwise they are not needed."""
@@ -364,7 +364,7 @@ async def contexts(workspace: Workspace, run: str, up_to: UpTo, agent: str | Non
     """Return the agents of a run, or one, at a point. Raises NotFound, UnknownEvent, Corrupt."""
     view, agents = await agents_at(workspace, run, up_to, agent)
     times = (each.events[version].time for each in agents for version, _ in window(each.state))
-    known = await _known(workspace, run, agents)
+    known = await _known_facts(workspace, run, agents)
     return Contexts(
         run=run, position=view.position, imported=imported(times), agents=agents, known=known
     )
@@ -438,7 +438,7 @@ class Conversation(Answer, kw_only=True):
 async def conversation(workspace: Workspace, name: str, at: str | None) -> Conversation:
     """Return a conversation at a point. Raises NotFound, BadName, UnknownEvent, Corrupt."""
     end = await workspace.log.end(await _point(workspace, name, at))
-    joined = await _joined(workspace, name, AtPosition(end))
+    joined = await _runs_of(workspace, name, AtPosition(end))
     if not joined:
         what = f"conversation {name!r} at this point"
         raise NotFound(what, "it began later: leave out --at to see it all")
@@ -462,7 +462,7 @@ async def conversation(workspace: Workspace, name: str, at: str | None) -> Conve
     return Conversation(figures=figures, parts=parts, imported=imported(times), left_out=left_out)
 
 
-async def _joined(workspace: Workspace, conversation: str, up_to: UpTo) -> list[str]:
+async def _runs_of(workspace: Workspace, conversation: str, up_to: UpTo) -> list[str]:
     """Return the runs of a conversation in the order of joining."""
     stored = await workspace.log.read(WorkspaceStream("conversation", conversation), up_to=up_to)
     events = [revive(recorded) for commit in stored for recorded in commit.commit.events]
@@ -474,7 +474,7 @@ async def _point(workspace: Workspace, conversation: str, at: str | None) -> UpT
 
     Raises NotFound, and BadName if several runs have it at different positions.
     """
-    runs = await _joined(workspace, conversation, None)
+    runs = await _runs_of(workspace, conversation, None)
     if not runs:
         raise NotFound(f"conversation {conversation!r}", REMEDY)
     found: list[AtPosition | AtTime | None] = []

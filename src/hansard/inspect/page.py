@@ -641,7 +641,7 @@ class _Boards:
                 return ["push"]
             case ItemIncluded() | ItemDiscarded():
                 stood = self._members.get(key, []) if goes_on else []
-                return self._moved(key, stood, form(event.item))
+                return self._set_change(key, stood, form(event.item))
             case ValueMerged() if goes_on and kind is KeyKind.UNION:
                 old, new = _field_values.decode(value), _field_values.decode(state.value)
                 names = [name for name in new if old.get(name) != new[name]]
@@ -649,7 +649,7 @@ class _Boards:
             case _:
                 return ["is", state.plain]
 
-    def _moved(self, key: str, members: list[str], item: str) -> list[Any]:
+    def _set_change(self, key: str, members: list[str], item: str) -> list[Any]:
         """Return the change of a set by an item; `members` are the items before."""
         state, at = self._states[key], bisect_left(members, item)
         self._members[key] = members

@@ -264,7 +264,7 @@ async def search(
     that returned the value counts. Raises NotFound for an unknown run, Corrupt.
     """
     history = await workspace.states.history(run)
-    decided, given = await _given(workspace, history, question)
+    decided, given = await _results_before(workspace, history, question)
     if decided is None:
         query = f" on a question that begins with {question!r}" if question else ""
         return Searched(run, None, f"no decision{query} is on record")
@@ -315,7 +315,7 @@ async def search(
     return Searched(run, site, "", paths)
 
 
-async def _given(
+async def _results_before(
     workspace: Workspace, history: list[Stored], question: str | None
 ) -> tuple[int | None, list[_CallResult]]:
     """Return the position of the last decision, and the results of the calls before it."""

@@ -56,9 +56,9 @@ from hansard.inspect.trace import Line, steps_of
 # Derivation of a call's fingerprint from the record before it.
 #
 # A scope's head before a call is the digest of its last result, or the result of joins of child
-# scopes (`hansard.agents.steps.scope`). A step tells of the joins that led to its head and that
-# no earlier step has told; each must be of heads that are on record, so that a result which was
-# changed is noticed behind any join.
+# scopes (`hansard.agents.steps.scope`). A step lists the joins that led to its head and that no
+# earlier step lists; each must join heads that are on record, so that a changed result is noticed
+# behind any join.
 
 HEADS_MAX = 64
 """Most newest heads of a scope, and of joins, that a call may follow: more than an edited run
@@ -137,7 +137,7 @@ class Heads:
         """Return the head after joins; None if a joined head is not on record."""
         head = None
         for join in joins:
-            if join.times > JOIN_TIMES_MAX or (join.ends and not self._stands(join)):
+            if join.times > JOIN_TIMES_MAX or (join.ends and not self._is_known_head(join)):
                 return None
             head = join.result()
             self._known.add(head)
@@ -145,7 +145,7 @@ class Heads:
             self._joined[head] = None
         return head
 
-    def _stands(self, join: Join) -> bool:
+    def _is_known_head(self, join: Join) -> bool:
         if join.times > 1:
             return join.head in self._known and {*join.ends} == {join.head}
         return self._known.issuperset((join.head, *join.ends))
@@ -259,7 +259,7 @@ class Rederiver:
         for version in dict.fromkeys((*reversed(declared), "")):
             base = call_base(step.tool, version, self._agent, step.scope, form)
             equals = self._equals.get(base, 0)
-            for occurrence in _outward(equals, equals + OCCURRENCE_SLACK):
+            for occurrence in _likely_first(equals, equals + OCCURRENCE_SLACK):
                 if call_key(base, occurrence) == step.call:
                     self._equals[base] = max(equals, occurrence + 1)
                     return
@@ -311,7 +311,7 @@ class Rederiver:
             self._heads.outcome(step)
 
 
-def _outward(begin: int, end: int) -> list[int]:
+def _likely_first(begin: int, end: int) -> list[int]:
     """Yield the likely occurrence, then the later ones, then the earlier ones."""
     return [*range(begin, end), *range(begin - 1, -1, -1)]
 

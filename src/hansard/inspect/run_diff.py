@@ -498,11 +498,11 @@ def _add_message(side: _Side, message: MessageAdded, *, after: bool) -> None:
     if message.role in PROMPT_ROLES:
         side.prompts.add(bytes(message.content))
     if after:
-        _named(side, recorded(message.fields))
+        _add_model(side, recorded(message.fields))
 
 
 def _add_step(side: _Side, step: Step, declared: list[tuple[int, ToolDeclared]]) -> None:
-    _named(side, recorded(step.arguments))
+    _add_model(side, recorded(step.arguments))
     if step.withheld is not None:
         side.withheld[step.withheld] += 1
     found = bisect.bisect_right(declared, step.version, key=lambda one: one[0])
@@ -512,7 +512,7 @@ def _add_step(side: _Side, step: Step, declared: list[tuple[int, ToolDeclared]])
         side.code.setdefault(step.tool, set()).add(parts)
 
 
-def _named(side: _Side, plain: Any) -> None:
+def _add_model(side: _Side, plain: Any) -> None:
     model = plain.get("model") if isinstance(plain, dict) else None
     if isinstance(model, str) and model:
         side.models.add(model)
@@ -526,7 +526,7 @@ def _code(a: _Side, b: _Side) -> Respect:
     both = sorted(a.code.keys() & b.code.keys())
     other = [tool for tool in both if a.code[tool] != b.code[tool]]
     if other:
-        return _differs("code", f"{_listed(other)}: {_changed(a.code, b.code, other)}")
+        return _differs("code", f"{_listed(other)}: {_changed_declarations(a.code, b.code, other)}")
     blind = [tool for tool in both if any(not source for _, source, _ in a.code[tool])]
     if blind or not both:
         why = f"no source of {_listed(blind)}" if blind else "they called no tool that both called"
@@ -535,7 +535,7 @@ def _code(a: _Side, b: _Side) -> Respect:
     return Respect("code", Sameness.SAME, because)
 
 
-def _changed(
+def _changed_declarations(
     a: Mapping[str, set[tuple[str, str, str]]],
     b: Mapping[str, set[tuple[str, str, str]]],
     tools: Iterable[str],

@@ -302,7 +302,7 @@ class _Fold:
         """Return the state with its blobs fetched."""
         state = self.state.copy()
         state.facts = [
-            msgspec.structs.replace(noted, fact=await self._said(noted.fact))
+            msgspec.structs.replace(noted, fact=await self._messages(noted.fact))
             for noted in state.facts
         ]
         step = state.steps.get(state.call_step) if state.call_step is not None else None
@@ -314,7 +314,7 @@ class _Fold:
             )
         return state
 
-    async def _said(self, message: Fact) -> Fact:
+    async def _messages(self, message: Fact) -> Fact:
         if isinstance(message, ContextCompacted):
             whole = values.dump(await self.fetch(references.unpack(message.summary)))
             return msgspec.structs.replace(message, summary=whole)

@@ -119,14 +119,14 @@ async def published(
 
     Raises NotFound, Behind, PartialTables (the log was lost half-way), ProjectionError, BusError.
     """
-    least = await _brought(place, open_raw, tell, bar, wait_for)
+    least = await _bring_up_to_date(place, open_raw, tell, bar, wait_for)
     with generations.holding(place) as held:
         if held is None or held.position < least:
             raise Behind(least, held.position if held is not None else 0, WAIT_S)
         yield held
 
 
-async def _brought(
+async def _bring_up_to_date(
     place: TableFiles, open_raw: OpenRaw, tell: Tell, bar: Bar, wait_for: int | None
 ) -> int:
     """Bring the tables up to date, and return the least position of an answer."""

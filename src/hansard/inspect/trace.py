@@ -305,27 +305,27 @@ def changes_of(step: Step) -> list[Change]:
     if step.tool != SAVE.name or step.kind != SAVE.kind or step.status is not StepStatus.COMPLETED:
         return []
     try:
-        given = msgspec.json.decode(step.arguments, type=_Given).aggregates
-        came_to = msgspec.json.decode(step.result, type=_CameTo).saved
+        given = msgspec.json.decode(step.arguments, type=_GivenState).aggregates
+        came_to = msgspec.json.decode(step.result, type=_Saves).saved
     except (msgspec.DecodeError, RecursionError):
         return []
     ids = {one.id: saved.id for one, saved in zip(given, came_to, strict=False)}
     return [
-        Change(one.aggregate, saved.id, one.version + number, event.event, _named(event.state, ids))
+        Change(one.aggregate, saved.id, one.version + number, event.event, _remap(event.state, ids))
         for one, saved in zip(given, came_to, strict=False)
         for number, event in enumerate(one.events, 1)
     ]
 
 
-def _named(state: Any, ids: Mapping[str, str]) -> Any:
+def _remap(state: Any, ids: Mapping[str, str]) -> Any:
     """Return a state with the ids that new aggregates got."""
     match state:
         case str():
             return ids.get(state, state)
         case list():
-            return [_named(item, ids) for item in state]
+            return [_remap(item, ids) for item in state]
         case dict():
-            return {name: _named(item, ids) for name, item in state.items()}
+            return {name: _remap(item, ids) for name, item in state.items()}
         case _:
             return state
 
@@ -342,7 +342,7 @@ class _Aggregate(msgspec.Struct):
     events: list[_Event]
 
 
-class _Given(msgspec.Struct):
+class _GivenState(msgspec.Struct):
     aggregates: list[_Aggregate]
 
 
@@ -350,7 +350,7 @@ class _Saved(msgspec.Struct):
     id: str
 
 
-class _CameTo(msgspec.Struct):
+class _Saves(msgspec.Struct):
     saved: list[_Saved]
 
 

@@ -98,7 +98,7 @@ async def what_left(workspace: Workspace, run: str, fetch: Payloads) -> list[Sen
         if not elsewhere:
             fields = {name: getattr(detail, name) for name in Call.__struct_fields__}
             calls.append(Call(**fields))
-    return list(_sent(calls))
+    return list(_sent_calls(calls))
 
 
 _CALLS = """
@@ -124,10 +124,10 @@ def by_tables(reader: Reader, run: str) -> WhatLeft:
     for row in rows:
         for name in ("arguments", "result"):
             row[name] = None if row[name] is None else msgspec.json.decode(row[name])
-    return WhatLeft(run=run, sent=list(_sent(msgspec.convert(rows, list[Call]))))
+    return WhatLeft(run=run, sent=list(_sent_calls(msgspec.convert(rows, list[Call]))))
 
 
-def _sent(calls: Iterable[Call]) -> Iterator[SentOut]:
+def _sent_calls(calls: Iterable[Call]) -> Iterator[SentOut]:
     """Yield the calls that sent data out of a run, in order."""
     hosts: dict[str, str] = {}  # by agent: each has its own page
     for call in calls:

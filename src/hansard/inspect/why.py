@@ -103,7 +103,7 @@ def _of_run(found: Decisions) -> Iterator[ReportBlock]:
     if found.rows:
         names = ("at", "agent", "question", "selected")
         rows = [
-            (row["address"], *(row[name] for name in names[1:]), _signed(row["margin"]))
+            (row["address"], *(row[name] for name in names[1:]), _sign(row["margin"]))
             for row in found.rows
         ]
         yield Table((*names, ">margin"), rows)
@@ -152,7 +152,7 @@ def _rows(answers: Reader, decision: str) -> list[dict[str, Any]]:
     return [*rows[:first], *sorted(known, key=lambda row: row["number"]), *rest]
 
 
-def _signed(margin: float | None) -> str:
+def _sign(margin: float | None) -> str:
     return "" if margin is None else f"{margin:+g}"
 
 

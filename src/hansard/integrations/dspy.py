@@ -44,12 +44,12 @@ class _Stopped(BaseException):
     """Stops COPRO, which catches every `Exception` and continues."""
 
 
-class _Tried:
+class _Attempts:
     """Tried texts in order, each with its mean and its parent."""
 
     def __init__(self, search: PromptSearch) -> None:
         self._search = search
-        self._base = _bare(search.text)
+        self._base = _stripped(search.text)
         self._shown = 0
         self.found = [PromptCandidate(text=search.text, score=search.mean(search.text))]
 
@@ -85,7 +85,7 @@ class _Tried:
 class _Engine:
     """Engine of DSPy's model: it calls `propose`."""
 
-    def __init__(self, tried: _Tried) -> None:
+    def __init__(self, tried: _Attempts) -> None:
         self._tried = tried
 
     def complete(self, request: Any) -> Any:
@@ -126,12 +126,12 @@ class _Program(dspy.Module):  # type: ignore[misc,unused-ignore]  # it has no ty
         super().__init__()
         self.prompt = dspy.Predict(dspy.Signature("tasks -> score", text))
 
-    def forward(self, tasks: _Tried) -> Any:
+    def forward(self, tasks: _Attempts) -> Any:
         """Return the text's result over all tasks."""
         return dspy.Prediction(score=tasks.mean(self.prompt.signature.instructions))
 
 
-def _bare(text: str) -> str:
+def _stripped(text: str) -> str:
     """Strip a text that COPRO proposes."""
     return text.strip('"').strip()
 
@@ -158,7 +158,7 @@ def search(*, breadth: int = BREADTH, depth: int = DEPTH) -> Searcher:
                 f"{counted(len(work.tasks), 'task')}"
             )
             raise BadValue("budget", fact, "give more, or fewer tasks")
-        tried = _Tried(work)
+        tried = _Attempts(work)
         optimizer = COPRO(
             prompt_model=_Model("propose", engine=_Engine(tried), cache=False),
             metric=lambda _asked, made, *_: made.score,

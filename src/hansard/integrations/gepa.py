@@ -77,7 +77,7 @@ class _Adapter:
         return {name: eval_batch.trajectories or [] for name in components_to_update}
 
 
-class _Silent:
+class _SilentLogger:
     """Logger that drops everything: requests are on record."""
 
     def log(self, message: str) -> None:
@@ -115,7 +115,7 @@ def search(*, seed: int = 0, minibatch: int = MINIBATCH, **options: Any) -> Sear
             max_metric_calls=most,
             stop_callbacks=[adapter.ended],
             seed=seed,
-            logger=_Silent(),
+            logger=_SilentLogger(),
             **options,
         )
         if adapter.failed is not None:

@@ -47,12 +47,12 @@ async def show(
     at: At = None,
     agent: Agent = None,
     snapshot: Annotated[
-        bool, typer.Option("--snapshot", help="As one snapshot an agent, in its exchange shape.")
+        bool, typer.Option("--snapshot", help="One snapshot per agent, in the exchange format.")
     ] = False,
     snapshots: Annotated[
         bool,
         typer.Option(
-            "--snapshots", help="As the chain of snapshots: request, around each call, final."
+            "--snapshots", help="The chain of snapshots: request, around each call, final."
         ),
     ] = False,
     json: Json = False,

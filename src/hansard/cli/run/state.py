@@ -34,7 +34,7 @@ async def state(
     at: At = None,
     diff: Annotated[
         tuple[str, str] | None,
-        typer.Option(metavar="P Q", help="What changed between two points; 'now' is the newest."),
+        typer.Option(metavar="P Q", help="Changes between two points; 'now' is the newest."),
     ] = None,
     agent: Agent = None,
     json: Json = False,

@@ -98,7 +98,7 @@ async def recorded(
             return await A2ACardResolver(http, url).get_agent_card()
 
     named = ids.name("agent", agent)
-    found = await _called(session, named, agent_card, AgentCard(), None, Effects.PURE)
+    found = await _answer_to(session, named, agent_card, AgentCard(), None, Effects.PURE)
     card = proto(found, AgentCard)
     client = await create_client(card, client_config=config, interceptors=[*interceptors])
     return RecordedClient(client, session, agent)
@@ -143,7 +143,7 @@ class RecordedClient(Client):
 
         fields = plain(request)
         fields.get("message", {}).pop("messageId", None)
-        ask = self._asking_for(request, context)
+        ask = self._task_lookup(request, context)
         spec = _spec("send_message", Effects.RECONCILE, forward, ask)
         async with aclosing(
             self._session.call(spec, (), {"agent": self._agent, **fields})
@@ -151,12 +151,12 @@ class RecordedClient(Client):
             async for item in items:
                 yield proto(item, StreamResponse)
 
-    def _asking_for(
+    def _task_lookup(
         self, request: SendMessageRequest, context: ClientCallContext | None
     ) -> Callable[..., Any]:
         async def ask_for_its_task(key: str, **_: Any) -> Happened | None:
             """Look for the task of a message by its key; its absence proves nothing."""
-            asked = ListTasksRequest(
+            listing = ListTasksRequest(
                 tenant=request.tenant,
                 context_id=request.message.context_id,
                 page_size=PAGE_TASKS,
@@ -164,13 +164,13 @@ class RecordedClient(Client):
                 include_artifacts=True,
             )
             for _page in range(PAGES_MAX):
-                found = await self._client.list_tasks(asked, context=context)
+                found = await self._client.list_tasks(listing, context=context)
                 for task in found.tasks:
                     if any(mark(each, KEY) == key for each in task.history):
                         return Happened([plain(StreamResponse(task=task))])
                 if not found.next_page_token:
                     break
-                asked.page_token = found.next_page_token
+                listing.page_token = found.next_page_token
             return None
 
         return ask_for_its_task
@@ -262,7 +262,7 @@ class RecordedClient(Client):
     ) -> None:
         """Delete a push notification configuration, as the SDK does."""
         ask = self._client.delete_task_push_notification_config
-        await _called(self._session, self._agent, ask, request, context, Effects.IDEMPOTENT)
+        await _answer_to(self._session, self._agent, ask, request, context, Effects.IDEMPOTENT)
 
     async def get_extended_agent_card(
         self,
@@ -299,11 +299,11 @@ class RecordedClient(Client):
         effects: Effects,
         kind: type[P],
     ) -> P:
-        found = await _called(self._session, self._agent, ask, request, context, effects)
+        found = await _answer_to(self._session, self._agent, ask, request, context, effects)
         return proto(found, kind)
 
 
-async def _called(
+async def _answer_to(
     session: AsyncCommonSession,
     agent: str,
     ask: Callable[..., Any],

@@ -103,12 +103,12 @@ class RecordedExecutor(AgentExecutor):
         """
         async with self._run(context) as session:
             await _record_request(session, context)
-            await self._executor.execute(context, _Recorded(event_queue, session))
+            await self._executor.execute(context, _RecordedQueue(event_queue, session))
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Cancel the work of a task; the resulting events are recorded in a run, too."""
         async with self._run(context) as session:
-            await self._executor.cancel(context, _Recorded(event_queue, session))
+            await self._executor.cancel(context, _RecordedQueue(event_queue, session))
 
     def _run(self, context: RequestContext) -> AbstractAsyncContextManager[AsyncSession]:
         return self._record.run(
@@ -120,7 +120,7 @@ class RecordedExecutor(AgentExecutor):
         )
 
 
-class _Recorded(EventQueue):
+class _RecordedQueue(EventQueue):
     """Event queue that records events before it passes them on."""
 
     def __init__(self, queue: EventQueue, session: AsyncSession) -> None:

@@ -79,7 +79,7 @@ OWN = "hansard-bridge"
 """Prefix of the ids of the bridge's own requests."""
 
 
-class _Open(msgspec.Struct, eq=False):
+class _OpenRequest(msgspec.Struct, eq=False):
     """Open request at a server of the older era.
 
     `asks` are the server's requests to the client meanwhile, `put` those passed to the client.
@@ -106,8 +106,8 @@ class Bridge:
         self._client: dict[str, Any] = {}
         self._server_info: Any = None
         self._asked_back: dict[Id, asyncio.Future[Answer]] = {}
-        self._open: list[_Open] = []
-        self._suspended: dict[str, _Open] = {}
+        self._open: list[_OpenRequest] = []
+        self._suspended: dict[str, _OpenRequest] = {}
         self._number = 0
         self._ids: dict[Id, Id] = {}  # a client's request: its id at the server
 
@@ -180,7 +180,7 @@ class Bridge:
         try:
             while (frame := await self._server.next()) is not None:
                 if self._translates == OLD and isinstance(frame, Request):
-                    await self._hear_asked(frame)
+                    await self._assign_request(frame)
                 elif isinstance(frame, Answer) and str(frame.id).startswith(OWN):
                     _log.warning("the server answered twice: the second answer is dropped")
                 else:
@@ -188,7 +188,7 @@ class Bridge:
         finally:
             self._heard.end()
 
-    async def _hear_asked(self, frame: Request) -> None:
+    async def _assign_request(self, frame: Request) -> None:
         """Assign a server's request to an open request of the client: no frame names it in the
         older era.
         """
@@ -210,13 +210,13 @@ class Bridge:
         answer = await self._server.ask(frame.id, frame.raw)
         if frame.method == INITIALIZE:
             self._settled = answer.error is None
-            return answer if self._settled else await self._of_a_new_server(frame, answer)
+            return answer if self._settled else await self._handshake_for_new_server(frame, answer)
         if not _is_new(frame) or frame.method == DISCOVER:
             self._settled = answer.error is None and _is_new(frame)
             return answer
-        is_old = answer.error is None and not _says_its_kind(answer.result)
+        is_old = answer.error is None and not _has_result_type(answer.result)
         if answer.error is not None:
-            is_old = (await self._discovered(frame.params["_meta"])) is None
+            is_old = (await self._describe_server(frame.params["_meta"])) is None
         self._settled = True
         if not is_old:
             return answer
@@ -225,13 +225,13 @@ class Bridge:
             return _as_new(frame, answer, self._server_info)
         return await self._to_old(frame)
 
-    async def _of_a_new_server(self, frame: Request, refused: Answer) -> Answer:
+    async def _handshake_for_new_server(self, frame: Request, refused: Answer) -> Answer:
         """Answer the handshake of a client whose server has none."""
         self._client = {
             INFO: frame.params.get("clientInfo", {}),
             CAPABILITIES: frame.params.get("capabilities", {}),
         }
-        found = await self._discovered({VERSION_KEY: NEW, **self._client})
+        found = await self._describe_server({VERSION_KEY: NEW, **self._client})
         if found is None:
             return refused
         self._settled, self._translates = True, NEW
@@ -247,7 +247,7 @@ class Bridge:
             result["instructions"] = found["instructions"]
         return Answer(frames.result(frame.id, result), frame.id, result)
 
-    async def _discovered(self, meta: dict[str, Any]) -> dict[str, Any] | None:
+    async def _describe_server(self, meta: dict[str, Any]) -> dict[str, Any] | None:
         """Return the self-description of a server of the newer era; None for an older one."""
         answer = await self._own(DISCOVER, {"_meta": {**meta, VERSION_KEY: NEW}})
         result = None if answer is None else answer.result
@@ -341,10 +341,10 @@ class Bridge:
         if isinstance(state, str) and state in self._suspended:
             return await self._go_on(frame, self._suspended.pop(state))
         answer = asyncio.ensure_future(self._ask(frame, _old_params(frame.params)))
-        return await self._until_asked(frame, _Open(answer))
+        return await self._answer_or_request(frame, _OpenRequest(answer))
 
-    async def _until_asked(
-        self, frame: Request, opened: _Open, answers: Sequence[bytes] = ()
+    async def _answer_or_request(
+        self, frame: Request, opened: _OpenRequest, answers: Sequence[bytes] = ()
     ) -> Answer:
         """Return the server's answer after these answers of the client.
 
@@ -369,7 +369,7 @@ class Bridge:
             while not opened.asks.empty():
                 late.append(opened.asks.get_nowait())
             for question in late:  # they belong to another request, or to none
-                await self._hear_asked(question)
+                await self._assign_request(question)
             return _as_new(frame, opened.answer.result(), self._server_info)
         opened.put = [asking.result()]
         while not opened.asks.empty():
@@ -388,7 +388,7 @@ class Bridge:
         }
         return Answer(frames.result(frame.id, result), frame.id, result)
 
-    async def _give_up(self, opened: _Open) -> None:
+    async def _give_up(self, opened: _OpenRequest) -> None:
         """Cancel a request whose client did not answer its server's request."""
         opened.answer.cancel()
         while not opened.asks.empty():
@@ -396,7 +396,7 @@ class Bridge:
         for question in opened.put:
             await self._replies.refuse(question, "its client sent no answer")
 
-    async def _go_on(self, frame: Request, opened: _Open) -> Answer:
+    async def _go_on(self, frame: Request, opened: _OpenRequest) -> Answer:
         given = frame.params.get("inputResponses")
         answers: list[bytes] = []
         for question in opened.put:
@@ -407,7 +407,7 @@ class Bridge:
             else:
                 answers.append(frames.result(question.id, result))
         opened.put = []
-        return await self._until_asked(frame, opened, answers)
+        return await self._answer_or_request(frame, opened, answers)
 
 
 def _is_new(frame: Request) -> bool:
@@ -415,7 +415,7 @@ def _is_new(frame: Request) -> bool:
     return isinstance(meta, dict) and VERSION_KEY in meta
 
 
-def _says_its_kind(result: Any) -> bool:
+def _has_result_type(result: Any) -> bool:
     return isinstance(result, dict) and "resultType" in result
 
 

@@ -297,8 +297,8 @@ def installed(
         return _made(path, OWN, servers[OWN], before, config)
     entry = _entry(path, name, servers)
     if "url" in entry:
-        servers[name] = entry = _before_url(path, name, entry, proxy)
-    elif _proxied(entry) is None and _proxied_url(entry) is None:
+        servers[name] = entry = _proxy_before_url(path, name, entry, proxy)
+    elif _command_behind(entry) is None and _entry_behind(entry) is None:
         whole = [*proxy, "--", entry["command"], *entry.get("args", [])]
         entry["command"], entry["args"] = whole[0], whole[1:]
     return _made(path, name, entry, before, config)
@@ -321,7 +321,7 @@ def installed_at(client: Client, folder: Path | None, url: str, token_env: str |
     if token_env is not None:
         value = client.variable % token_env if client.variable else f"${{input:{INPUT}}}"
         servers[OWN]["headers"] = {"Authorization": f"Bearer {value}"}
-        if client.variable is None and not _asks(config):
+        if client.variable is None and not _prompts_for_token(config):
             prompt = {"type": "promptString", "id": INPUT, "password": True}
             about = {"description": "The token of the record's server (hansard mcp serve --http)"}
             config.setdefault("inputs", []).append(prompt | about)
@@ -339,12 +339,12 @@ def taken_back(client: Client, folder: Path | None, name: str | None) -> Install
     entry = _entry(path, name or OWN, servers)
     if name is None:
         del servers[OWN]
-        if _asks(config):
+        if _prompts_for_token(config):
             config["inputs"] = [each for each in config["inputs"] if each.get("id") != INPUT]
             if not config["inputs"]:
                 del config["inputs"]
         return _made(path, OWN, None, before, config)
-    behind, behind_url = _proxied(entry), _proxied_url(entry)
+    behind, behind_url = _command_behind(entry), _entry_behind(entry)
     if behind is not None:
         entry["command"], entry["args"] = behind[0], behind[1:]
         if not entry["args"]:
@@ -354,7 +354,7 @@ def taken_back(client: Client, folder: Path | None, name: str | None) -> Install
     return _made(path, name, entry, before, config)
 
 
-def _asks(config: dict[str, Any]) -> bool:
+def _prompts_for_token(config: dict[str, Any]) -> bool:
     """Return whether VS Code already prompts for the token."""
     inputs = config.get("inputs", [])
     return isinstance(inputs, list) and any(
@@ -362,7 +362,7 @@ def _asks(config: dict[str, Any]) -> bool:
     )
 
 
-def _before_url(
+def _proxy_before_url(
     path: Path, name: str, entry: dict[str, Any], proxy: Sequence[str]
 ) -> dict[str, Any]:
     """Put the proxy before a server at an address.
@@ -402,7 +402,7 @@ def _texts(where: str, field: str, values: Any) -> dict[str, str]:
     return values
 
 
-def _proxied_url(entry: dict[str, Any]) -> dict[str, Any] | None:
+def _entry_behind(entry: dict[str, Any]) -> dict[str, Any] | None:
     """Return the entry of the server at an address behind the proxy; None if there is none."""
     args = [str(each) for each in entry.get("args", [])]
     if "--url" not in args or "--" in args or not _mentions(args):
@@ -460,7 +460,7 @@ def _entry(path: Path, name: str, servers: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _proxied(entry: dict[str, Any]) -> list[str] | None:
+def _command_behind(entry: dict[str, Any]) -> list[str] | None:
     """Return the command behind the proxy; None if there is no proxy."""
     args = [str(each) for each in entry.get("args", [])]
     if "--" not in args or not _mentions(args[: args.index("--")]):

@@ -133,11 +133,11 @@ class ToolEffects:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._annotated: dict[str, Effects] = {}
+        self._annotated_effects: dict[str, Effects] = {}
 
     def knows(self, tool: str) -> bool:
         """Return whether a tool's effects are known without its server's list."""
-        return tool in self._annotated or self._named(tool) is not None or not self.asks
+        return tool in self._annotated_effects or self._named(tool) is not None or not self.asks
 
     def without_denied(self, answer: Frame) -> Answer | None:
         """Return a list of tools without the refused ones; None if none is refused."""
@@ -166,8 +166,8 @@ class ToolEffects:
         new: dict[str, Effects] = {}
         for each in tools if isinstance(tools, list) else []:
             name = each.get("name") if isinstance(each, dict) else None
-            if isinstance(name, str) and name not in self._annotated:
-                self._annotated[name] = _annotated(each.get("annotations"))
+            if isinstance(name, str) and name not in self._annotated_effects:
+                self._annotated_effects[name] = _annotated_effects(each.get("annotations"))
                 new[name] = self.of(name)
         return new
 
@@ -178,7 +178,7 @@ class ToolEffects:
         named = self._named(tool)
         if named is not None:
             return named
-        return self._annotated.get(tool, Effects.ONCE) if self.asks else Effects.ONCE
+        return self._annotated_effects.get(tool, Effects.ONCE) if self.asks else Effects.ONCE
 
     def _named(self, tool: str) -> Effects | None:
         fitting = (
@@ -189,7 +189,7 @@ class ToolEffects:
         return next(fitting, None)
 
 
-def _annotated(annotations: Any) -> Effects:
+def _annotated_effects(annotations: Any) -> Effects:
     """Return the effects by MCP's ToolAnnotations; their defaults are a tool that writes and is not
     idempotent.
     """
@@ -320,7 +320,7 @@ class ApprovalWaits:
                 responses = frame.params.get("inputResponses")
                 given = responses.get(INPUT) if isinstance(responses, dict) else None
                 await self._take_answer(waiting, given)
-            return await self._waited(waiting, frame, client, ask=not is_retry)
+            return await self._await_approval(waiting, frame, client, ask=not is_retry)
         except asyncio.CancelledError:
             waiting.task.cancel()
             raise
@@ -344,7 +344,7 @@ class ApprovalWaits:
                 return each
         return None
 
-    async def _waited(
+    async def _await_approval(
         self, waiting: _Waiting, frame: Request, client: Client | None, *, ask: bool
     ) -> ClientAnswer:
         either: set[asyncio.Future[Any]] = {waiting.task, waiting.question}
@@ -363,7 +363,7 @@ class ApprovalWaits:
                 progress.cancel()
         await asyncio.wait([waiting.task], timeout=0 if not waiting.granted.is_set() else None)
         if waiting.task.done():
-            return _addressed(waiting.task.result(), frame.id)
+            return _under_id(waiting.task.result(), frame.id)
         approval = waiting.question.result()
         why = (
             f"waiting for approval {approval.id}; call again: {approval.asked.tool} has not been "
@@ -404,7 +404,7 @@ def _remedy(approval: Approval) -> str:
     return f"hansard approvals grant {approval.id}"
 
 
-def _addressed(answered: ClientAnswer, id_: Id) -> ClientAnswer:
+def _under_id(answered: ClientAnswer, id_: Id) -> ClientAnswer:
     """Return an answer under the id of its request."""
     frame = frames.read(answered.raw, from_server=True)
     if not isinstance(frame, Answer) or frame.id == id_:
@@ -594,13 +594,13 @@ class Recording:
                 raise
             answer = self._refused(frame, "the call was cancelled")
         except Exception as error:  # noqa: BLE001 -- the caller gets every error
-            answer = self._refused(frame, str(error) or self._wordless(error))
+            answer = self._refused(frame, str(error) or self._text_of(error))
         finally:
             self._answered.set()
         raw = answers[0].raw if answers else answer
         if frame.method == LIST_TOOLS:
             listed = answers[0] if answers else frames.read(answer)
-            self._learned(listed)
+            self._report_effects(listed)
             shown = self._effects.without_denied(listed)
             raw = raw if shown is None else shown.raw
         return ClientAnswer(raw, bool(answers))
@@ -624,7 +624,7 @@ class Recording:
                 self._waits = False
                 self._answered.set()
 
-    def _wordless(self, error: Exception) -> str:
+    def _text_of(self, error: Exception) -> str:
         """Return a text for an error without a message."""
         if isinstance(error, TimeoutError):
             return f"no answer within {self._timeout_s:g} s, and it may have been done"
@@ -678,7 +678,7 @@ class Recording:
         try:
             async with asyncio.timeout(self._timeout_s):
                 async for answer in pages(listing, ask):
-                    self._learned(answer)
+                    self._report_effects(answer)
         except TooManyPages as error:
             _log.warning("not all of the server's tools are known", why=str(error))
         except Exception as error:  # noqa: BLE001 -- nothing was learned: its tools are `once`
@@ -686,7 +686,7 @@ class Recording:
             return False
         return True
 
-    def _learned(self, answer: Frame) -> None:
+    def _report_effects(self, answer: Frame) -> None:
         if isinstance(answer, Answer) and isinstance(answer.result, dict):
             new = self._effects.learn(answer.result.get("tools"))
             if new:

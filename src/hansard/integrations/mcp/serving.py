@@ -105,7 +105,7 @@ class Proxy:
             doing.add(asyncio.ensure_future(self._server(self._upstream)))
         try:
             await asyncio.wait(doing, return_when=asyncio.FIRST_COMPLETED)
-            await self._settled()
+            await self._wait_for_open_calls()
         finally:
             for each in (*doing, *self._open.values(), *self._others):
                 each.cancel()
@@ -142,7 +142,7 @@ class Proxy:
         except ConnectionError:
             self._left.set()
 
-    async def _settled(self) -> None:
+    async def _wait_for_open_calls(self) -> None:
         waiting = [*self._open.values()]
         if waiting:
             await asyncio.wait(waiting, timeout=LEAVE_WAIT_S)
@@ -166,19 +166,19 @@ class Proxy:
                 await self._request(frame)
                 continue
             if isinstance(frame, Notification):
-                self._called_off(frame)
-            if not self._answered_back(frame):
+                self._cancel(frame)
+            if not self._is_reverse_answer(frame):
                 await self._pass_on(frame)
 
     async def _server(self, upstream: Server) -> None:
         replies = Replies(upstream)
         try:
             while (frame := await upstream.next()) is not None:
-                await self._said(upstream, frame, replies)
+                await self._handle_frame(upstream, frame, replies)
         finally:
             await replies.close()
 
-    async def _said(self, upstream: Server, frame: Frame, replies: Replies) -> None:
+    async def _handle_frame(self, upstream: Server, frame: Frame, replies: Replies) -> None:
         step = reverse_step_of(frame) if isinstance(frame, Request) else None
         if isinstance(frame, Answer) and frame.id in self._open:
             # The first is being put on record; this one never is, so no client gets it.
@@ -215,7 +215,7 @@ class Proxy:
         with contextlib.suppress(ServerGone):
             await upstream.send(answer)
 
-    def _answered_back(self, frame: Frame) -> bool:
+    def _is_reverse_answer(self, frame: Frame) -> bool:
         """Return whether a frame answers a request of the server that a step waits for."""
         waiting = self._asked_back.get(frame.id) if isinstance(frame, Answer) else None
         if waiting is None or waiting.done() or not isinstance(frame, Answer):
@@ -223,7 +223,7 @@ class Proxy:
         waiting.set_result(frame)
         return True
 
-    def _called_off(self, frame: Notification) -> None:
+    def _cancel(self, frame: Notification) -> None:
         if frame.method != "notifications/cancelled":
             return
         task = self._open.get(frame.calls_off)
@@ -444,12 +444,12 @@ async def serve(
     if config.mode not in READS_ONLY and config.url is not None:
         server = over.HttpServer(config.url, config.headers, of_many=True, login=config.login)
     elif config.mode not in READS_ONLY:
-        _demand_there(config)
+        _require_command(config)
         server = over.local_server(partial(_server, config), config.server)
     await over.serve(where, config.client_token, server, recording, listens)
 
 
-def _demand_there(config: Serving) -> None:
+def _require_command(config: Serving) -> None:
     """Raise ServerNotStarted for a missing command, before each client gets the error."""
     commands = [config.command] if config.command else []
     commands += [each.argv for each in config.servers.values() if each.url is None]

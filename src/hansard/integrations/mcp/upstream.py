@@ -95,7 +95,7 @@ def load(path: Path) -> dict[str, Declared]:
     servers = found.mcp_servers or found.servers
     if not servers:
         raise BadValue(f"--servers {path}", "names no server", "add one to its mcpServers")
-    return {name: _filled_in(f"{path}: {name}", name, each) for name, each in servers.items()}
+    return {name: _with_variables(f"{path}: {name}", name, each) for name, each in servers.items()}
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -103,7 +103,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def _filled_in(where: str, name: str, server: Declared) -> Declared:
+def _with_variables(where: str, name: str, server: Declared) -> Declared:
     if _NAME.fullmatch(name) is None:
         fact = "cannot be the prefix of a tool's name"
         raise BadValue(where, fact, "give up to 32 letters, digits, - and single _")
@@ -610,7 +610,7 @@ class McpMultiplexer:
             if name in self._servers:
                 await self._servers[name].send(frame.under(_own_id(id_)).raw)
             return
-        outcomes = await self._all(lambda server: server.send(raw))
+        outcomes = await self._ask_all(lambda server: server.send(raw))
         lost = [each for each in outcomes.values() if isinstance(each, ServerGone)]
         if len(lost) == len(outcomes):
             raise lost[0]
@@ -624,16 +624,16 @@ class McpMultiplexer:
         if not isinstance(frame, Request):
             raise NotDone("this is not a request")
         if frame.method in LISTS:
-            return await self._listed(frame, LISTS[frame.method])
+            return await self._all_pages(frame, LISTS[frame.method])
         if frame.method in {INITIALIZE, DISCOVER}:
-            return await self._greeted(frame)
+            return await self._merged_greeting(frame)
         if frame.method in NAMED:
             return await self._named(frame, frame.params)
         reference = frame.params.get("ref")
         if frame.method == COMPLETE and isinstance(reference, dict):
             return await self._completed(frame, reference)
         if frame.method in BY_ADDRESS:
-            return await self._addressed(frame, str(frame.params.get("uri")))
+            return await self._route_by_address(frame, str(frame.params.get("uri")))
         answers = await self._answers(frame)
         return next(iter(answers.values()))
 
@@ -652,7 +652,7 @@ class McpMultiplexer:
         for task in self._hearing:
             task.cancel()
         await asyncio.wait(self._hearing)
-        await self._all(lambda server: server.close())
+        await self._ask_all(lambda server: server.close())
 
     async def _hear(self, name: str, server: Server) -> None:
         while (frame := await server.next()) is not None:
@@ -664,7 +664,7 @@ class McpMultiplexer:
         if all(each.done() or each is asyncio.current_task() for each in self._hearing):
             self._heard.end()
 
-    async def _all(self, do: Any, among: Sequence[str] | None = None) -> dict[str, Any]:
+    async def _ask_all(self, do: Any, among: Sequence[str] | None = None) -> dict[str, Any]:
         """Return each server's result or error."""
         names = list(self._servers) if among is None else list(among)
         found = await asyncio.gather(
@@ -679,7 +679,7 @@ class McpMultiplexer:
         self, frame: Request, among: Sequence[str] | None = None
     ) -> dict[str, Answer]:
         """Return the answers of the servers that answered. Raises the first error if none did."""
-        outcomes = await self._all(lambda server: server.ask(frame.id, frame.raw), among)
+        outcomes = await self._ask_all(lambda server: server.ask(frame.id, frame.raw), among)
         answers = {name: each for name, each in outcomes.items() if isinstance(each, Answer)}
         for name, error in outcomes.items():
             if not isinstance(error, Answer):
@@ -697,7 +697,7 @@ class McpMultiplexer:
 
     async def _completed(self, frame: Request, reference: dict[str, Any]) -> Answer:
         if "name" not in reference:
-            return await self._addressed(frame, str(reference.get("uri")))
+            return await self._route_by_address(frame, str(reference.get("uri")))
         server, name = self._split(str(reference["name"]))
         params = frame.params | {"ref": reference | {"name": name}}
         return await server.ask(frame.id, frames.request(frame.id, frame.method, params))
@@ -710,7 +710,7 @@ class McpMultiplexer:
             raise NotDone(f"{name!r:.80} is of no server: {near}names begin with one of {names}")
         return self._servers[prefix], own
 
-    async def _addressed(self, frame: Request, uri: str) -> Answer:
+    async def _route_by_address(self, frame: Request, uri: str) -> Answer:
         """Forward to the server that lists the address, else to the first that knows it."""
         known = self._of_resource.get(uri)
         among = [known] if known is not None else list(self._servers)
@@ -720,7 +720,7 @@ class McpMultiplexer:
 
     # Requests to all servers
 
-    async def _greeted(self, frame: Request) -> Answer:
+    async def _merged_greeting(self, frame: Request) -> Answer:
         """Return one greeting for all: the union of their capabilities, in a version that all
         speak.
         """
@@ -753,9 +753,9 @@ class McpMultiplexer:
             result["supportedVersions"] = shared
         return Answer(frames.result(frame.id, result), frame.id, result)
 
-    async def _listed(self, frame: Request, field: str) -> Answer:
+    async def _all_pages(self, frame: Request, field: str) -> Answer:
         """Return all pages of all servers, one after the other."""
-        found = await self._all(lambda server: _pages(server, frame, field))
+        found = await self._ask_all(lambda server: _pages(server, frame, field))
         result: dict[str, Any] = {}
         listed: list[Any] = []
         errors: list[Answer] = []

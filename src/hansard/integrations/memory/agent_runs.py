@@ -133,13 +133,13 @@ def _name(folder: Path, agent: bytes | Link | None) -> str:
 async def named_tools(workspace: Workspace, name: str) -> list[Tool]:
     """Return the tools that its `tools.json` files name."""
     files = (await workspace.memories.state(f"{AGENT}{name}")).files
-    named = [file for path, file in files.items() if _names_tools(path)]
+    named = [file for path, file in files.items() if _is_tools_file(path)]
     await workspace.memories.load(named)
     texts = [file.text for file in named]
     return [tool for text in texts for tool in tools_of(text)]
 
 
-def _names_tools(path: str) -> bool:
+def _is_tools_file(path: str) -> bool:
     return harnesses.is_agent_setting(path) and path.rsplit("/", maxsplit=1)[-1] == TOOLS
 
 

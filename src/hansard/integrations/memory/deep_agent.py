@@ -71,7 +71,7 @@ class MemoryBackend(BackendProtocol):
     def ls(self, path: str) -> LsResult:
         """List files and folders directly in a folder."""
         folder = _named(path)
-        found = _tried(lambda: self._memory.ls(folder))
+        found = _or_error(lambda: self._memory.ls(folder))
         if isinstance(found, str):
             return LsResult(error=found)
         within = f"{folder}/" if folder else ""
@@ -103,7 +103,7 @@ class MemoryBackend(BackendProtocol):
     ) -> EditResult:
         """Replace the one occurrence of a text in a file, or all of them."""
         if not replace_all:
-            refused = self._changed(
+            refused = self._apply(
                 lambda: self._memory.edit(
                     _named(file_path), old_string, new_string, because=self._because
                 )
@@ -126,7 +126,7 @@ class MemoryBackend(BackendProtocol):
     def delete(self, file_path: str) -> DeleteResult:
         """Delete a file, or a folder with all that is in it, as one change."""
         name = _named(file_path)
-        found = _tried(lambda: self._memory.ls(name) if name else [])
+        found = _or_error(lambda: self._memory.ls(name) if name else [])
         if isinstance(found, str):
             return DeleteResult(error=found)
 
@@ -135,7 +135,7 @@ class MemoryBackend(BackendProtocol):
                 for path in found or [name]:
                     change.delete(path)
 
-        refused = _tried(delete)
+        refused = _or_error(delete)
         return DeleteResult(error=refused) if refused else DeleteResult(path=file_path)
 
     def grep(
@@ -148,7 +148,7 @@ class MemoryBackend(BackendProtocol):
     ) -> GrepResult:
         """Find lines that contain a literal text."""
         literal = "".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in pattern)
-        found = _tried(lambda: self._memory.grep(literal, glob=_globbed(path, glob)))
+        found = _or_error(lambda: self._memory.grep(literal, glob=_pattern_under(path, glob)))
         if isinstance(found, str):
             return GrepResult(error=found)
         matches = [GrepMatch(path=f"/{at}", line=line, text=text) for at, line, text in found]
@@ -157,7 +157,7 @@ class MemoryBackend(BackendProtocol):
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
         """Find files under a folder by a pattern."""
-        found = _tried(lambda: self._memory.glob(_globbed(path, pattern)))
+        found = _or_error(lambda: self._memory.glob(_pattern_under(path, pattern)))
         if isinstance(found, str):
             return GlobResult(error=found)
         return GlobResult(matches=[FileInfo(path=f"/{each}", is_dir=False) for each in found])
@@ -192,9 +192,9 @@ class MemoryBackend(BackendProtocol):
             return _Refused(str(error), is_absent=isinstance(error, NotFound))
 
     def _create(self, path: str, text: str) -> _Refused | None:
-        return self._changed(lambda: self._memory.create(_named(path), text, because=self._because))
+        return self._apply(lambda: self._memory.create(_named(path), text, because=self._because))
 
-    def _changed(self, change: Callable[[], None]) -> _Refused | None:
+    def _apply(self, change: Callable[[], None]) -> _Refused | None:
         try:
             change()
         except FOR_THE_MODEL as error:
@@ -212,7 +212,7 @@ def _named(path: str) -> str:
     return path.strip("/")
 
 
-def _globbed(path: str | None, pattern: str | None) -> str:
+def _pattern_under(path: str | None, pattern: str | None) -> str:
     """Return a pattern under a folder.
 
     A pattern without a slash matches names at any depth, as in deepagents.
@@ -225,7 +225,7 @@ def _globbed(path: str | None, pattern: str | None) -> str:
     return f"{folder}/{pattern.lstrip('/')}" if folder else pattern.lstrip("/")
 
 
-def _tried(do: Callable[[], T]) -> T | str:
+def _or_error(do: Callable[[], T]) -> T | str:
     """Return the result, or the error text for a model."""
     try:
         return do()
@@ -294,7 +294,7 @@ def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffec
 
     def model_of(name: str) -> BaseChatModel:
         if name not in models:
-            models[name] = _recorded(init_chat_model(name, disable_streaming=True), name, session)
+            models[name] = _as_steps(init_chat_model(name, disable_streaming=True), name, session)
         return models[name]
 
     subagents = [_subagent(each, tools, model_of(each.model or named)) for each in texts.subagents]
@@ -377,7 +377,7 @@ class _News(AgentMiddleware):
 # ---------------------------------------------------------------- the model
 
 
-def _recorded(model: BaseChatModel, name: str, session: Session) -> BaseChatModel:
+def _as_steps(model: BaseChatModel, name: str, session: Session) -> BaseChatModel:
     """Wrap a model so that each of its answers is a step: called once, and then on record."""
     kind = type(model)
 
@@ -402,7 +402,7 @@ def _recorded(model: BaseChatModel, name: str, session: Session) -> BaseChatMode
             return plain
 
         raw = messages
-        fields = ask([_plain(each) for each in messages], _given(kwargs, stop))
+        fields = ask([_plain(each) for each in messages], _model_inputs(kwargs, stop))
         return ChatResult(generations=[ChatGeneration(message=AIMessage.model_validate(fields))])
 
     made = type(kind.__name__, (kind,), {"_generate": generate, "__module__": kind.__module__})
@@ -416,7 +416,7 @@ def _plain(message: BaseMessage) -> dict[str, Any]:
     return {name: value for name, value in plain.items() if value not in (None, [], "")}
 
 
-def _given(kwargs: Mapping[str, Any], stop: list[str] | None) -> dict[str, Any]:
+def _model_inputs(kwargs: Mapping[str, Any], stop: list[str] | None) -> dict[str, Any]:
     """Return the other inputs of a model call: its tools and settings."""
     given = {name: value for name, value in kwargs.items() if value is not None}
     plain: dict[str, Any] = msgspec.to_builtins({**given, "stop": stop or []}, enc_hook=str)

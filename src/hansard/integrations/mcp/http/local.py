@@ -304,7 +304,7 @@ class LocalServers(httpx2.AsyncBaseTransport):
         if request.method == "POST":
             is_stateless = request.headers.get(VERSION, "") >= STATELESS_FROM
             frame = frames.read(await request.aread())
-            return await self._posted(process, frame, is_stateless=is_stateless)
+            return await self._post(process, frame, is_stateless=is_stateless)
         if process is None:
             return _refused(NOT_ALLOWED, "only a session has a stream, and can be ended")
         if request.method == "DELETE":
@@ -313,11 +313,11 @@ class LocalServers(httpx2.AsyncBaseTransport):
             return httpx2.Response(200)
         return process.listen() or _refused(CONFLICT, "this session's stream is open already")
 
-    async def _posted(
+    async def _post(
         self, process: _Process | None, frame: Frame, *, is_stateless: bool
     ) -> httpx2.Response:
         if process is None and isinstance(frame, Request) and frame.method == INITIALIZE:
-            return await self._greeted(frame)
+            return await self._handshake(frame)
         if process is None and not is_stateless:
             return _refused(400, "it names no session: begin one with initialize")
         if process is None:
@@ -327,7 +327,7 @@ class LocalServers(httpx2.AsyncBaseTransport):
         await process.send(frame)
         return httpx2.Response(ACCEPTED)
 
-    async def _greeted(self, frame: Request) -> httpx2.Response:
+    async def _handshake(self, frame: Request) -> httpx2.Response:
         if not await self._has_room():
             message = f"{SESSIONS_MAX} sessions are open, the limit: end one"
             return _refused(BUSY, message)

@@ -172,7 +172,7 @@ class Reply:
             leaving.cancel()
         if self._ready.done():
             return self._ready.result()
-        self._gone()
+        self._mark_left()
         return Response(status_code=CLIENT_LEFT)
 
     async def _events(self) -> AsyncGenerator[Event]:
@@ -180,9 +180,9 @@ class Reply:
             async for event in self._taken:
                 yield event
         finally:
-            self._gone()
+            self._mark_left()
 
-    def _gone(self) -> None:
+    def _mark_left(self) -> None:
         """Note that the client has left."""
         self.left.set()
         self._taken.close()
@@ -320,7 +320,7 @@ class HttpProxy:
             id_ = frame.id if isinstance(frame, Request) else None
             self._begin(reply, self._refuse(id_, frames.INVALID_PARAMS, str(bad), source))
             return reply
-        if isinstance(frame, Answer) and self._answered_back(frame, source):
+        if isinstance(frame, Answer) and self._is_reverse_answer(frame, source):
             return reply  # its waiter passes it on
         if not isinstance(frame, Request) or step is None:
             reply.calls_off = isinstance(frame, Request)
@@ -365,14 +365,14 @@ class HttpProxy:
         if self._server is not None:
             await self._pass(self._server, "POST", frame.raw, source)
             if isinstance(frame, Notification) and frame.method == "notifications/cancelled":
-                self._called_off((source.session, frame.calls_off))
+                self._cancel((source.session, frame.calls_off))
         elif isinstance(frame, Request):
             raw = unanswerable(frame)
             await source.reply.finish(raw, _status(raw, source))
         else:
             await source.reply.finish(b"", ACCEPTED)
 
-    def _called_off(self, key: Key) -> None:
+    def _cancel(self, key: Key) -> None:
         call = self._calls.get(key)
         if call is not None:
             gone = ServerGone("its client cancelled it, and the server did not answer")
@@ -575,7 +575,7 @@ class HttpProxy:
             async with asyncio.timeout(REFUSE_S):
                 await self._answer_back(frames.error(frame.id, error), _aside(source))
 
-    def _answered_back(self, frame: Answer, source: _Source) -> bool:
+    def _is_reverse_answer(self, frame: Answer, source: _Source) -> bool:
         """Return whether a frame answers a request of the server that a step waits for."""
         waiting = None if frame.id is None else self._asked_back.get((source.session, frame.id))
         if waiting is None or waiting.done():
@@ -701,10 +701,10 @@ def _endpoint(
         Route(WELL_KNOWN + PATH, describe),
         *(Route(path, legacy, methods=["GET", "POST"]) for path in LEGACY_PATHS),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(_Door, hosts=hosts, token=token)])
+    return Starlette(routes=routes, middleware=[Middleware(_AccessCheck, hosts=hosts, token=token)])
 
 
-class _Door:
+class _AccessCheck:
     """Middleware that refuses requests for other host names, from foreign pages, and without the
     token.
     """

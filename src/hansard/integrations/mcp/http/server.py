@@ -408,7 +408,7 @@ class HttpServer:
         """
         own = {name for name, _ in self._own}
         passed = [each for each in passed_on(headers) if each[0].lower() not in own]
-        with _lost(self.shown):
+        with _convert_errors(self.shown):
             asking = self._http.stream(
                 method, self._url, headers=[*passed, *self._own], content=raw
             )
@@ -423,7 +423,7 @@ class HttpServer:
         A body is posted. Raises ServerGone, NotDone.
         """
         method = "GET" if raw is None else "POST"
-        with _lost(url):
+        with _convert_errors(url):
             asking = self._http.stream(method, url, headers=headers, content=raw, auth=None)
             async with asking as answer:
                 return answer.status_code, await self.body(answer)
@@ -475,7 +475,7 @@ class HttpServer:
 
 
 @contextmanager
-def _lost(shown: str) -> Generator[None]:
+def _convert_errors(shown: str) -> Generator[None]:
     """Convert errors of HTTP to NotDone or ServerGone."""
     try:
         yield
@@ -553,7 +553,7 @@ RESUME_S, RESUME_S_MAX = 1.0, 30.0
 _PLAIN = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
-class _Reached(msgspec.Struct):
+class _StreamProgress(msgspec.Struct):
     """Progress of a stream: the id of its newest event, if any, and the server's pause before a
     resume, in seconds.
     """
@@ -607,7 +607,7 @@ class HttpUpstream:
             raise NotDone(f"a request with id {id_!r:.40} is still open: give each its own")
         frame = frames.read(raw)
         if isinstance(frame, Request) and frame.method == CALL and _version_of(frame):
-            await self._know_headers(frame)
+            await self._list_tools(frame)
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[id_] = waiting
         post = self._posts[id_] = asyncio.create_task(self._post(frame))
@@ -659,7 +659,7 @@ class HttpUpstream:
             return {}
         return inbound.mcp_param_headers(inbound.x_mcp_header_map(schema), arguments)
 
-    async def _know_headers(self, frame: Request) -> None:
+    async def _list_tools(self, frame: Request) -> None:
         """List the server's tools if no list of them has passed.
 
         A client answered from the record has the list from there. Unknown arguments go in no
@@ -725,28 +725,28 @@ class HttpUpstream:
 
         Raises NotDone, ServerGone.
         """
-        reached = _Reached()
+        reached = _StreamProgress()
         try:
-            await self._posted(frame, reached)
+            await self._post_response(frame, reached)
         except ServerGone:
             if not reached.last:
                 raise
         if reached.last and isinstance(frame, Request):
             await self._resume(reached, frame.id)
 
-    async def _posted(self, frame: Frame, reached: _Reached) -> None:
+    async def _post_response(self, frame: Frame, reached: _StreamProgress) -> None:
         async with self._server.request("POST", self._headers(frame), frame.raw) as answer:
             if isinstance(frame, Request) and frame.method == INITIALIZE:
                 self._session = answer.headers.get(SESSION)
             if is_stream(answer):
-                await self._streamed(answer, reached)
+                await self._follow_answer(answer, reached)
             elif isinstance(frame, Request):
                 found = await self._server.answer(answer, frame)
                 await self._take(found if found.id is not None else found.under(frame.id))
             elif answer.status_code >= REFUSED_MIN:
                 raise NotDone(f"{self._server.shown} answered HTTP {answer.status_code}")
 
-    async def _streamed(self, answer: httpx2.Response, reached: _Reached) -> None:
+    async def _follow_answer(self, answer: httpx2.Response, reached: _StreamProgress) -> None:
         async for event, frame in events(answer):
             if not self._is_new():  # the newer era resumes no stream
                 reached.last = event.id or reached.last
@@ -755,7 +755,7 @@ class HttpUpstream:
             if frame is not None:
                 await self._take(frame)
 
-    async def _resume(self, reached: _Reached, id_: Id) -> None:
+    async def _resume(self, reached: _StreamProgress, id_: Id) -> None:
         """Resume a request's stream until the answer arrives. Raises ServerGone."""
         why, tries = "it ended", 0
         while (waiting := self._waiting.get(id_)) is not None and not waiting.done():
@@ -765,12 +765,12 @@ class HttpUpstream:
             await asyncio.sleep(reached.wait_s)
             before = reached.last
             try:
-                why = await self._listened(reached)
+                why = await self._follow_stream(reached)
             except (NotDone, ServerGone) as error:
                 why = str(error)
             tries = tries + 1 if reached.last == before else 0
 
-    async def _listened(self, reached: _Reached) -> str:
+    async def _follow_stream(self, reached: _StreamProgress) -> str:
         """Open a stream from its last known event, and handle its events; return why it ended."""
         headers = dict(self._headers()) | {"accept": EVENTS}
         if reached.last:
@@ -778,7 +778,7 @@ class HttpUpstream:
         async with self._server.request("GET", [*headers.items()]) as answer:
             if not is_stream(answer):
                 return f"HTTP {answer.status_code}"
-            await self._streamed(answer, reached)
+            await self._follow_answer(answer, reached)
             return "it ended"
 
     async def _take(self, frame: Frame) -> None:
@@ -793,11 +793,11 @@ class HttpUpstream:
 
     async def _listen(self) -> None:
         """Handle the server's own messages; a broken stream is resumed."""
-        reached, why, tries = _Reached(), "", 0
+        reached, why, tries = _StreamProgress(), "", 0
         while tries < RESUMES_MAX:
             before = reached.last
             try:
-                why = await self._listened(reached)
+                why = await self._follow_stream(reached)
             except (NotDone, ServerGone) as error:
                 why = str(error)
             if why == NO_METHOD:
