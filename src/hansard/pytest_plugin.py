@@ -134,9 +134,9 @@ class Recording:
         if replays or extends:
             self._memory.load(path)
             with self._memory.record() as record:
-                found = list(reversed(record.runs()))
-            self._runs = [(run, state.workflow) for run, state in found]
-            self._unbegun = {(run, agent) for run, state in found for agent in state.roster}
+                recorded = list(reversed(record.runs()))
+            self._runs = [(run, state.workflow) for run, state in recorded]
+            self._unbegun = {(run, agent) for run, state in recorded for agent in state.roster}
 
     def record(self) -> Any:
         """Open a record for the sync client."""

@@ -195,11 +195,11 @@ def _of_file(folder: Path) -> dict[str, Any]:
     return {name: str(folder / text) if name in PATHS else text for name, text in set_.items()}
 
 
-def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
+def load(environment: Mapping[str, str] | None = None, **arguments: Any) -> Settings:
     """Load the settings; an argument that is not None overrides the environment and the file.
     Raises SettingsError.
     """
-    fields = _set(environment, given)
+    fields = _set(environment, arguments)
     try:
         return msgspec.convert(
             fields, Settings, strict=False, dec_hook=lambda kind, value: kind(value)
@@ -214,17 +214,17 @@ def of_this_program(environment: MutableMapping[str, str]) -> dict[str, str]:
 
     HANSARD_SETTLE is removed with a run to resume, since `hansard run resume` sets both.
     """
-    found = [name for name in _OF_ONE_PROGRAM if name in environment]
-    if _variable("run") in found and _variable("settle") in environment:
-        found.append(_variable("settle"))
-    for name in found:
+    names = [name for name in _OF_ONE_PROGRAM if name in environment]
+    if _variable("run") in names and _variable("settle") in environment:
+        names.append(_variable("settle"))
+    for name in names:
         _removed[name] = environment.pop(name)
     return {**_removed, **environment}
 
 
 def secrets(settings: Settings) -> dict[str, str]:
     """Return the secrets of HANSARD_REDACT, by name. Raises SettingsError if one is not set."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for pair in (settings.redact or "").split(","):
         name, _, variable = (part.strip() for part in pair.partition("="))
         if not name and not variable:
@@ -236,8 +236,8 @@ def secrets(settings: Settings) -> dict[str, str]:
                 "set: give NAME=VARIABLE, comma-separated, and set each variable"
             )
             raise SettingsError(message)
-        found[name] = text
-    return found
+        values[name] = text
+    return values
 
 
 _OF_ONE_PROGRAM = tuple(map(_variable, ("run", "mode", "report")))
@@ -245,9 +245,9 @@ _removed: dict[str, str] = {}
 """Variables removed from this process's environment; records opened later use them, too."""
 
 
-def names_workspace(environment: Mapping[str, str] | None = None, **given: Any) -> bool:
+def names_workspace(environment: Mapping[str, str] | None = None, **arguments: Any) -> bool:
     """Return whether a workspace is set anywhere. Raises SettingsError."""
-    return _variable("workspace") in _set(environment, given)
+    return _variable("workspace") in _set(environment, arguments)
 
 
 @functools.cache
@@ -256,12 +256,12 @@ def _known() -> Mapping[str, str]:
     return {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
 
 
-def _set(environment: Mapping[str, str] | None, given: dict[str, Any]) -> dict[str, Any]:
+def _set(environment: Mapping[str, str] | None, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the values that are set, by environment variable. Raises SettingsError."""
     source = os.environ if environment is None else environment
     known = _known()
     fields: dict[str, Any] = {name: source[name] for name in known if source.get(name)}
-    fields |= {_variable(name): value for name, value in given.items() if value is not None}
+    fields |= {_variable(name): value for name, value in arguments.items() if value is not None}
     unknown = [name for name in fields if name not in known]
     if unknown:
         name, names = unknown[0].removeprefix(PREFIX).lower(), sorted(known.values())
@@ -281,10 +281,10 @@ def _set(environment: Mapping[str, str] | None, given: dict[str, Any]) -> dict[s
     return fields
 
 
-def _replicas(given: object) -> int:
+def _replicas(value: object) -> int:
     """Parse a number of replicas. Raises SettingsError."""
-    text = str(given).strip()
+    text = str(value).strip()
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= REPLICAS_MAX):
-        message = f"HANSARD_NATS_REPLICAS is {given!r}: give a number from 1 to {REPLICAS_MAX}"
+        message = f"HANSARD_NATS_REPLICAS is {value!r}: give a number from 1 to {REPLICAS_MAX}"
         raise SettingsError(message)
     return int(text)

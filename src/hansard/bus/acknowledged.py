@@ -53,16 +53,16 @@ def named(tag: str) -> str:
 
 
 def _where(workspace: str, stream: StreamId, commit: Commit) -> dict[str, Any]:
-    found: dict[str, Any] = {"workspace": workspace, "stream": str(stream)}
+    fields: dict[str, Any] = {"workspace": workspace, "stream": str(stream)}
     run = getattr(stream, "run", None)
     if run is not None:
-        found["run"] = run
-    found["agent"] = getattr(stream, "agent", None) or commit.actor.agent
+        fields["run"] = run
+    fields["agent"] = getattr(stream, "agent", None) or commit.actor.agent
     if commit.actor.on_behalf_of:
-        found["principal"] = commit.actor.on_behalf_of[0]
+        fields["principal"] = commit.actor.on_behalf_of[0]
     if commit.epoch:
-        found["epoch"] = commit.epoch
-    return found
+        fields["epoch"] = commit.epoch
+    return fields
 
 
 def _of_event(recorded: Recorded) -> dict[str, Any]:
@@ -70,8 +70,8 @@ def _of_event(recorded: Recorded) -> dict[str, Any]:
         event = revive(recorded)
     except HansardError:  # an event of a newer version: not logged
         return {}
-    found = {name: getattr(event, name, None) for name in FIELDS}
+    fields = {name: getattr(event, name, None) for name in FIELDS}
     error = getattr(event, "error", None)
     if error is not None:
-        found["error"] = getattr(error, "type", None)
-    return {name: value for name, value in found.items() if value is not None and value != ""}
+        fields["error"] = getattr(error, "type", None)
+    return {name: value for name, value in fields.items() if value is not None and value != ""}

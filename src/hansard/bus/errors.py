@@ -94,9 +94,9 @@ def _free(path: Path | str) -> str:
     place = Path(path)
     for folder in (place, *place.parents):
         with contextlib.suppress(OSError):
-            found = os.statvfs(folder)
-            files = f" and {found.f_favail:,} files" if found.f_files else ""
-            return f" ({found.f_bavail * found.f_frsize:,} bytes{files} free)"
+            disk = os.statvfs(folder)
+            files = f" and {disk.f_favail:,} files" if disk.f_files else ""
+            return f" ({disk.f_bavail * disk.f_frsize:,} bytes{files} free)"
     return ""
 
 
@@ -104,9 +104,9 @@ def look(folder: Path) -> None:
     """Raise OSError if the disk reports that it is full (less than ROOM_BYTES_MIN, or no inode) or
     read-only. Costs a microsecond; does not detect a quota.
     """
-    found = os.statvfs(folder)
-    code = errno.EROFS if found.f_flag & os.ST_RDONLY else 0
-    if found.f_bavail * found.f_frsize < ROOM_BYTES_MIN or (found.f_files and not found.f_favail):
+    disk = os.statvfs(folder)
+    code = errno.EROFS if disk.f_flag & os.ST_RDONLY else 0
+    if disk.f_bavail * disk.f_frsize < ROOM_BYTES_MIN or (disk.f_files and not disk.f_favail):
         code = errno.ENOSPC
     if code:
         raise OSError(code, os.strerror(code), str(folder))
@@ -141,8 +141,8 @@ class Anchors:
         path = os.fspath(folder)
         if path not in self._held:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            found = os.fstat(fd)
-            self._held[path] = fd, (found.st_dev, found.st_ino)
+            stat = os.fstat(fd)
+            self._held[path] = fd, (stat.st_dev, stat.st_ino)
 
     def lost(self, folder: Path | str | None = None) -> str | None:
         """Describe how the folder, or any held one, was lost; None if it is in place.
@@ -154,10 +154,10 @@ class Anchors:
             if held is None:
                 continue
             try:
-                found = os.stat(path)  # noqa: PTH116 -- after each write: half as dear as a Path's
+                stat = os.stat(path)  # noqa: PTH116 -- after each write: half as dear as a Path's
             except (FileNotFoundError, NotADirectoryError):
                 return f"{path!r} was deleted or moved"
-            if (found.st_dev, found.st_ino) != held[1]:
+            if (stat.st_dev, stat.st_ino) != held[1]:
                 return f"another folder is now at {path!r}"
         return None
 

@@ -193,8 +193,8 @@ def path_of(data_dir: Path, workspace: str) -> Path:
 def workspaces(data_dir: Path) -> set[str]:
     """Return the workspaces that have a mark. Raises OSError."""
     try:
-        with os.scandir(data_dir / "marks") as found:
-            names = [entry.name for entry in found]
+        with os.scandir(data_dir / "marks") as entries:
+            names = [entry.name for entry in entries]
     except FileNotFoundError:
         return set()
     return {name.removesuffix(".json") for name in names if name.endswith(".json")}
@@ -248,9 +248,9 @@ def files_of(store: Path, stream: str) -> Path | None:
 
 def workspace_of(stream: str) -> str | None:
     """Return the workspace whose log a stream is; None for any other stream."""
-    found = _LOG.fullmatch(stream)
+    match = _LOG.fullmatch(stream)
     with contextlib.suppress(BadName):
-        return workspace_name(found["workspace"]) if found is not None else None
+        return workspace_name(match["workspace"]) if match is not None else None
     return None
 
 
@@ -339,14 +339,14 @@ def loss(
     mark = kept.mark
     if not mark.position and kept.late is not None:
         return kept.lost  # it was begun just now, and accepts the log as found
-    found = (
+    fact = (
         _shorter(kept, log)
         or _fewer(log, max(mark.missing, log.accepted), gaps)
         or _other(kept, newest)
         or blobs_short_of(kept, blobs)
     )
-    if found is not None or kept.lost is None:
-        return found
+    if fact is not None or kept.lost is None:
+        return fact
     # Blobs that were restored cannot be detected, nor the log of an older version's mark.
     return None if mark.checkable and not kept.lost.startswith(_BLOBS) else kept.lost
 

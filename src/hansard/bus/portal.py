@@ -197,11 +197,11 @@ class Portal:
         self._accept(work)
         arrival = arriving(work, self.loop)
         try:
-            found: T = arrival.result()
+            result: T = arrival.result()
         finally:
             if not arrival.done():
                 self.loop.call_soon_threadsafe(arrival.cancel)
-        return found
+        return result
 
     def _accept(self, work: Coroutine[Any, Any, Any]) -> None:
         try:

@@ -32,7 +32,7 @@ def token(name: str) -> str:
     if _PLAIN.fullmatch(name):
         return name
     raw = name.encode()
-    escaped = _ESCAPED.sub(lambda found: b"=%02X" % found.group()[0], raw).decode()
+    escaped = _ESCAPED.sub(lambda match: b"=%02X" % match.group()[0], raw).decode()
     if len(escaped) <= TOKEN_LENGTH_MAX:
         return escaped
     return "==" + hashlib.sha256(raw).hexdigest()
@@ -47,7 +47,7 @@ def untoken(text: str) -> str:
         raise ValueError(message)
     if text.startswith("=="):
         return text
-    raw = _HEX.sub(lambda found: chr(int(found.group(1), 16)), text)
+    raw = _HEX.sub(lambda match: chr(int(match.group(1), 16)), text)
     return raw.encode("latin-1").decode()
 
 

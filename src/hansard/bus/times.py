@@ -47,8 +47,8 @@ class EventTime(msgspec.Struct, frozen=True):
     def moment(self) -> datetime | None:
         """The datetime, in UTC if it has a zone; None if the source's text is no time."""
         try:
-            found = datetime.fromisoformat(self.at)
-            return found.astimezone(UTC) if found.tzinfo else found
+            moment = datetime.fromisoformat(self.at)
+            return moment.astimezone(UTC) if moment.tzinfo else moment
         except (ValueError, OverflowError):
             return None
 
@@ -71,17 +71,17 @@ class EventTime(msgspec.Struct, frozen=True):
         return None if moment is None else (self.clock is Clock.OCCURRED_AT, moment.tzinfo is None)
 
 
-def earlier(found: EventTime, ms: float) -> EventTime:
+def earlier(time: EventTime, ms: float) -> EventTime:
     """Return the time `ms` milliseconds before a log's time; a source's or an import's time is
     unchanged.
     """
-    moment = found.moment
-    if found.clock not in {Clock.LOG, Clock.ORIGIN} or moment is None or not ms:
-        return found
+    moment = time.moment
+    if time.clock not in {Clock.LOG, Clock.ORIGIN} or moment is None or not ms:
+        return time
     try:
-        return EventTime((moment - timedelta(milliseconds=ms)).isoformat(), found.clock)
+        return EventTime((moment - timedelta(milliseconds=ms)).isoformat(), time.clock)
     except OverflowError:
-        return found
+        return time
 
 
 def time_of(stored: Stored, recorded: Recorded) -> EventTime:
@@ -124,10 +124,10 @@ def last(history: Sequence[Stored]) -> EventTime:
     return _first(list(times(history))[::-1])
 
 
-def _first(found: list[EventTime]) -> EventTime:
-    if found[0].is_known:
-        return found[0]
-    return next((each for each in found if each.clock is Clock.OCCURRED_AT), found[0])
+def _first(moments: list[EventTime]) -> EventTime:
+    if moments[0].is_known:
+        return moments[0]
+    return next((each for each in moments if each.clock is Clock.OCCURRED_AT), moments[0])
 
 
 def times(history: Iterable[Stored]) -> Iterator[EventTime]:
@@ -137,9 +137,9 @@ def times(history: Iterable[Stored]) -> Iterator[EventTime]:
             yield time_of(stored, recorded)
 
 
-def imported(found: Iterable[EventTime]) -> EventTime | None:
+def imported(moments: Iterable[EventTime]) -> EventTime | None:
     """Return the import time of events whose own times are unknown; None if all are known."""
-    return next((each for each in found if not each.is_known), None)
+    return next((each for each in moments if not each.is_known), None)
 
 
 class Beginning:
@@ -151,13 +151,13 @@ class Beginning:
 
     def __init__(self, history: Iterable[Stored]) -> None:
         self.first: dict[tuple[bool, bool], EventTime] = {}
-        for found in times(history):
-            if found.kind is not None:
-                self.first.setdefault(found.kind, found)
+        for time in times(history):
+            if time.kind is not None:
+                self.first.setdefault(time.kind, time)
 
-    def offset_ms(self, found: EventTime) -> float | None:
+    def offset_ms(self, time: EventTime) -> float | None:
         """Return the offset from the beginning, in ms; None if the times cannot be compared."""
-        key, moment = found.kind, found.moment
+        key, moment = time.kind, time.moment
         first = self.first[key].moment if key in self.first else None
         if first is None or moment is None:
             return None

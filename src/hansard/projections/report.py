@@ -302,16 +302,16 @@ _HIDING = """
 
 
 def _plan(reader: Reader, question: Question) -> dict[str, Any]:
-    found = reader.rows("FROM experiment_plans WHERE experiment = $1", [question.experiment])
-    if not found:
+    plans = reader.rows("FROM experiment_plans WHERE experiment = $1", [question.experiment])
+    if not plans:
         known = reader.rows("SELECT experiment FROM experiment_plans ORDER BY 1")
         raise Unknown("experiment", question.experiment, [row["experiment"] for row in known])
-    if not found[0]["runs"]:
+    if not plans[0]["runs"]:
         raise CallerError(
             f"experiment {question.experiment!r} has no runs yet: give them with "
             f"record.run(..., experiment={question.experiment!r}), or 'hansard import'"
         )
-    return found[0]
+    return plans[0]
 
 
 def _check(reader: Reader, question: Question) -> None:

@@ -412,11 +412,11 @@ class Rows:
         of the commit, as states skip it whole, too.
         """
         before = len(self._problems)
-        found = [
+        known = [
             self._known_as(message, stream, index, recorded)
             for index, recorded in enumerate(commit.events)
         ]
-        return found if len(self._problems) == before else [(None, None)] * len(found)
+        return known if len(self._problems) == before else [(None, None)] * len(known)
 
     def _known_as(
         self, message: RawMessage, stream: StreamId, index: int, recorded: Recorded

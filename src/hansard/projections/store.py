@@ -83,15 +83,15 @@ class Loader(msgspec.Struct, frozen=True):
 @cache
 def fillers() -> tuple[Loader, ...]:
     """Load the statements that fill the tables from a batch, in order."""
-    found: list[Loader] = []
+    loaders: list[Loader] = []
     for path in sorted((_HERE / "tables").glob("*.sql")):
         text = path.read_text(encoding="utf-8")
         first, second, _ = text.split("\n", 2)
         patterns = first.removeprefix("-- On: ").split()
         statements = tuple(duckdb.extract_statements(text))
         _, _, where = second.partition("-- Where: ")
-        found.append(Loader(tuple(patterns), where, statements))
-    return tuple(found)
+        loaders.append(Loader(tuple(patterns), where, statements))
+    return tuple(loaders)
 
 
 atexit.register(fillers.cache_clear)  # otherwise DuckDB reports its statements as leaked at exit
@@ -130,10 +130,10 @@ def _name(of: tuple[object, ...]) -> str:
 
 def _read(path: Path) -> bytes | None:
     try:
-        found = path.read_bytes()
+        content = path.read_bytes()
     except OSError:
         return None
-    data, digest = found[:-_DIGEST_BYTES], found[-_DIGEST_BYTES:]
+    data, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     return data if hashlib.sha256(data).digest() == digest else None
 
 
@@ -413,8 +413,8 @@ class Store:
         self, rows: Sequence[Row], problems: Sequence[Problem], chunks: Sequence[Any]
     ) -> None:
         if problems:
-            found = [msgspec.structs.astuple(each) for each in problems]
-            self._con.register("problems_found", _PROBLEMS.table([_PROBLEMS.chunk(found)]))
+            values = [msgspec.structs.astuple(each) for each in problems]
+            self._con.register("problems_found", _PROBLEMS.table([_PROBLEMS.chunk(values)]))
             self._run("INSERT INTO problems SELECT * FROM problems_found")
         if rows:
             # Into a table first: the planner does not know the size of Arrow data, and assumes one.
@@ -512,8 +512,8 @@ class Store:
 
     def tables(self) -> list[str]:
         """Return the names of the tables that are derived from the log alone."""
-        found = self.all("SELECT table_name FROM duckdb_tables() WHERE NOT temporary ORDER BY 1")
-        return [name for (name,) in found if name not in {"progress", "schema_version"}]
+        names = self.all("SELECT table_name FROM duckdb_tables() WHERE NOT temporary ORDER BY 1")
+        return [name for (name,) in names if name not in {"progress", "schema_version"}]
 
     def digests(self) -> dict[str, Digest]:
         """Return a summary of each table: equal rows, however written, give equal digests. For
@@ -522,8 +522,8 @@ class Store:
         known = self.progress
         current = Digest(1, f"{known.position:x}-{known.digest}-{known.chain or ''}")
         columns = dict(self.all(_COLUMNS))
-        found = {name: self._digest(name, columns[name]) for name in self.tables()}
-        return {**found, "progress": current}
+        digests = {name: self._digest(name, columns[name]) for name in self.tables()}
+        return {**digests, "progress": current}
 
     def read_all(self) -> None:
         """Read every row of every table, to verify that they are readable. Raises Unusable."""
@@ -543,12 +543,12 @@ class Store:
 
     def _progress(self) -> Progress:
         try:
-            found = self.all("SELECT position, digest, coalesce(messages, 0), chain FROM progress")
+            rows = self.all("SELECT position, digest, coalesce(messages, 0), chain FROM progress")
         except duckdb.Error as error:
             raise Unusable(self.path, str(error)) from error
-        if len(found) != 1:
-            raise Unusable(self.path, f"its table progress has {len(found)} rows")
-        position, digest_, messages, chain = found[0]
+        if len(rows) != 1:
+            raise Unusable(self.path, f"its table progress has {len(rows)} rows")
+        position, digest_, messages, chain = rows[0]
         if not position and not self._partial:
             chain = ""
         return Progress(position, digest_, messages, chain)

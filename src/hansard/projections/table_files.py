@@ -49,11 +49,11 @@ def schema_digest() -> str:
     """Return the SHA-256 of everything that determines which tables, views and rows follow from a
     log: the schema, its column comments, and the statements that fill the tables.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in (*_files("schema/*"), *_files("tables/*.sql")):
         text = path.read_bytes()
-        found.update(f"{path.name} {len(text)}\n".encode() + text)
-    return found.hexdigest()
+        digest.update(f"{path.name} {len(text)}\n".encode() + text)
+    return digest.hexdigest()
 
 
 def _files(pattern: str) -> list[Path]:

@@ -47,29 +47,29 @@ class Row(msgspec.Struct, frozen=True):
 
 def rows(
     expected: Sequence[Any],
-    found: Sequence[Any],
+    actual: Sequence[Any],
     fits: Callable[[Any, Any], bool],
     text: Callable[[Any], str],
 ) -> list[Row]:
     """Align the two sides in order, with the largest possible number of matching pairs."""
-    longest = [[0] * (len(found) + 1) for _ in range(len(expected) + 1)]
+    longest = [[0] * (len(actual) + 1) for _ in range(len(expected) + 1)]
     for i in reversed(range(len(expected))):
-        for j in reversed(range(len(found))):
+        for j in reversed(range(len(actual))):
             beside = max(longest[i + 1][j], longest[i][j + 1])
-            pair = fits(expected[i], found[j])
+            pair = fits(expected[i], actual[j])
             longest[i][j] = max(beside, longest[i + 1][j + 1] + 1) if pair else beside
     made: list[Row] = []
     i = j = 0
-    while i < len(expected) or j < len(found):
-        both = i < len(expected) and j < len(found)
-        if both and fits(expected[i], found[j]):
-            made.append(Row(" ", text(found[j])))
+    while i < len(expected) or j < len(actual):
+        both = i < len(expected) and j < len(actual)
+        if both and fits(expected[i], actual[j]):
+            made.append(Row(" ", text(actual[j])))
             i, j = i + 1, j + 1
         elif i < len(expected) and (not both or longest[i + 1][j] >= longest[i][j + 1]):
             made.append(Row("-", text(expected[i])))
             i += 1
         else:
-            made.append(Row("+", text(found[j])))
+            made.append(Row("+", text(actual[j])))
             j += 1
     return made
 
@@ -77,14 +77,14 @@ def rows(
 def check(
     what: str,
     expected: Sequence[Any],
-    found: Sequence[Any],
+    actual: Sequence[Any],
     *,
     fits: Callable[[Any, Any], bool],
     text: Callable[[Any], str] = str,
 ) -> None:
     """Raise AssertionError, showing both sides, unless each item fits its counterpart, in order."""
     __tracebackhide__ = True
-    lines = rows(expected, found, fits, text)
+    lines = rows(expected, actual, fits, text)
     if any(row.mark != " " for row in lines):
         words = "\n".join(f"  {row.mark} {row.text}" for row in lines)
         message = f"{what} are not as expected (- expected, + found):\n{words}"
@@ -304,11 +304,11 @@ class Decided:
         """Check fields of the state after the command's events are folded."""
         __tracebackhide__ = True
         self._not_refused()
-        found = {name: getattr(self.state, name, UNSET) for name in fields}
+        values = {name: getattr(self.state, name, UNSET) for name in fields}
         check(
             "the state's fields",
             list(fields.items()),
-            list(found.items()),
+            list(values.items()),
             fits=lambda a, b: a == b,
             text=lambda field: f"{field[0]} = {brief(field[1])}",
         )
@@ -329,8 +329,8 @@ def raised(
     if isinstance(error, kind) and saying in str(error):
         return
     target = kind.__name__ + (f": ... {saying} ..." if saying else "")
-    found = f"{type(error).__name__}: {error}" if error is not None else f"no error: {instead}"
-    message = f"the error is not as expected (- expected, + found):\n  - {target}\n  + {found}"
+    actual = f"{type(error).__name__}: {error}" if error is not None else f"no error: {instead}"
+    message = f"the error is not as expected (- expected, + found):\n  - {target}\n  + {actual}"
     raise AssertionError(message) from error
 
 
@@ -534,14 +534,14 @@ def _view(memory: Memory, run: str | None) -> RunView:
 def _cut(memory: Memory, step: str, run: str | None) -> int:
     """Return the last position on record while a step was in progress."""
     view = _view(memory, run)
-    agent, found = find_step(view, step)
+    agent, cut_step = find_step(view, step)
     stream = view.stream_of(agent)
     for stored in memory.log.after(0):
         if stored.stream == stream:
             first, last = stored.commit.version, stored.commit.last_version
-            if found.outcome_version is not None and first <= found.outcome_version <= last:
+            if cut_step.outcome_version is not None and first <= cut_step.outcome_version <= last:
                 return stored.position - 1
-            if found.outcome_version is None and first <= found.version <= last:
+            if cut_step.outcome_version is None and first <= cut_step.version <= last:
                 return stored.position
     raise NotFound(f"step {step} of run {view.run}", "it belongs to the parent of the fork")
 
@@ -599,18 +599,18 @@ class Then:
             check("the decisions", decisions, self.decisions, fits=Decision.fits)
         if kinds:
             named = {tag for kind in kinds for tag in _tags(kind)}
-            found = [tag for tag in self.kinds if tag in named]
-            check("the events", kinds, found, fits=lambda kind, tag: tag in _tags(kind))
+            tags = [tag for tag in self.kinds if tag in named]
+            check("the events", kinds, tags, fits=lambda kind, tag: tag in _tags(kind))
         return self
 
     def _check_calls(self, calls: list[Call]) -> None:
         """Compare the calls; the order between agents is free if each call names its agent."""
         __tracebackhide__ = True
-        found = self.calls
+        made = self.calls
         if all(call.agent for call in calls):
             calls = sorted(calls, key=lambda call: call.agent or "")
-            found = sorted(found, key=lambda call: call.agent or "")
-        check("the calls", calls, found, fits=Call.fits)
+            made = sorted(made, key=lambda call: call.agent or "")
+        check("the calls", calls, made, fits=Call.fits)
 
     def then_no(self, *kinds: str) -> Then:
         """Check that no event of these kinds was recorded.
@@ -621,8 +621,8 @@ class Then:
         """
         __tracebackhide__ = True
         named = {tag for kind in kinds for tag in _tags(kind)}
-        found = [tag for tag in self.kinds if tag in named]
-        check("the events", [], found, fits=str.__eq__)
+        tags = [tag for tag in self.kinds if tag in named]
+        check("the events", [], tags, fits=str.__eq__)
         return self
 
     def then_raises(
@@ -668,10 +668,10 @@ class Then:
 def _tags(kind: str) -> list[str]:
     """Return the tags of a kind of event, named with its version or without. Raises BadName."""
     names = {tag: tag.rpartition(".v")[0] for tag in REGISTRY}
-    found = [tag for tag, name in names.items() if kind in (tag, name)]
-    if not found:
+    tags = [tag for tag, name in names.items() if kind in (tag, name)]
+    if not tags:
         raise BadName("kind of event", kind, nearest(kind, sorted(set(names.values()))))
-    return found
+    return tags
 
 
 def _decisions(stored: Stored) -> list[Decision]:

@@ -504,7 +504,7 @@ class Appender:
     async def _judge(
         self, entries: list[_Entry], error: _Refusal, *, unknown: bool
     ) -> list[Stored] | None:
-        """Return the same commits of an earlier attempt; None if nothing explains the rejection
+        """Return the same stored of an earlier attempt; None if nothing explains the rejection
         (yet). `unknown`: an earlier attempt may have stored them.
 
         Raises Conflict for the first that lost, or BrokerError for a final rejection.
@@ -512,17 +512,17 @@ class Appender:
         final = not (isinstance(error, Rejected) and error.passing)
         if final and not unknown:
             raise _refused(entries[0], error) from error
-        found = await self._existing(entries)
+        stored = await self._existing(entries)
         own = [
-            found[entry.subject]
+            stored[entry.subject]
             for entry in entries
-            if entry.subject in found and found[entry.subject].commit.id == entry.append.commit.id
+            if entry.subject in stored and stored[entry.subject].commit.id == entry.append.commit.id
         ]
         if len(own) == len(entries):
             return own
         for entry in entries:
-            if entry.subject in found:
-                raise _conflict(entry.append, found[entry.subject]) from error
+            if entry.subject in stored:
+                raise _conflict(entry.append, stored[entry.subject]) from error
             if not final:
                 await self._check(entry, error)
         if final:
@@ -582,10 +582,10 @@ class Appender:
         final = not (isinstance(error, Rejected) and error.passing)
         if final and not unknown:
             raise _refused(entries[0], error) from error
-        found = await self._existing(entries)
+        commits = await self._existing(entries)
         missing: list[_Entry] = []
         for entry in entries:
-            existing = found.get(entry.subject)
+            existing = commits.get(entry.subject)
             if existing is None:
                 if final:
                     raise _refused(entries[0], error) from error

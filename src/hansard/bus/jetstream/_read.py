@@ -194,20 +194,20 @@ class Reader:
 
     async def names(self, pattern: str) -> tuple[list[str], int]:
         """Return all subjects that match, and a position up to which they are complete."""
-        found, head = await self._direct.names(self._stream, pattern)
-        return await self._of_streams(found) if self._screened else found, head
+        matches, head = await self._direct.names(self._stream, pattern)
+        return await self._of_streams(matches) if self._screened else matches, head
 
     @staticmethod
     async def _of_streams(names: list[str]) -> list[str]:
         """Return the names that a stream's commit may have."""
-        found: list[str] = []
+        matches: list[str] = []
         async with Slices() as slices:
             for name in names:
                 if is_stream(name):
-                    found.append(name)
+                    matches.append(name)
                 if slices.over:
                     await slices.pause()
-        return found
+        return matches
 
     async def _required(self, cut: int | None) -> int:
         """Return the position that a read must reach."""
@@ -228,8 +228,8 @@ class Reader:
         if newest is None or not self._screened or is_stream(newest.subject):
             return newest
         names, head = await self.names(pattern)
-        found = await self._direct.named(self._stream, names, head)
-        return max(found, key=lambda message: message.position, default=None)
+        messages = await self._direct.named(self._stream, names, head)
+        return max(messages, key=lambda message: message.position, default=None)
 
     async def _commits(
         self, stream: StreamId, after: int, to: int | None, target: int

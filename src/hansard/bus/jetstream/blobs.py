@@ -143,19 +143,19 @@ class JetStreamBlobs:
             for sha256, size in blobs
         }
         names = list(itertools.chain.from_iterable(chunks.values()))
-        found = {m.subject: m.data for m in await self._direct.named(self._stream, names, 0)}
-        missing = [name for name in names if name not in found]
+        bodies = {m.subject: m.data for m in await self._direct.named(self._stream, names, 0)}
+        missing = [name for name in names if name not in bodies]
         if missing:  # a lagging replica may not have it yet
             more = await self._direct.named(self._stream, missing)
-            found |= {message.subject: message.data for message in more}
+            bodies |= {message.subject: message.data for message in more}
         made: dict[str, bytes] = {}
         for sha256, size in blobs:
-            lost = [name for name in chunks[sha256] if name not in found]
+            lost = [name for name in chunks[sha256] if name not in bodies]
             if lost:
                 what = f"blob {sha256} ({len(lost)} of {len(chunks[sha256])} chunks)"
                 remedy = "it was erased, or its writer was killed before it was complete"
                 raise NotFound(what, remedy)
-            data = b"".join(found[name] for name in chunks[sha256])
+            data = b"".join(bodies[name] for name in chunks[sha256])
             made[sha256] = verified(sha256, size, data)
         return made
 

@@ -158,23 +158,23 @@ class Blocking:
             self._opening = own_task(self._connect())
 
     async def _connect(self) -> None:
-        found: tuple[socket.socket, str] | None = None
+        opened: tuple[socket.socket, str] | None = None
         self._retry_s = time.monotonic() + RETRY_S
         try:
             await self._broker.ready(RETRY_S)
-            found = await self._broker.plain_socket()
-            self._closed = self._closed or found is None  # no later attempt can succeed
+            opened = await self._broker.plain_socket()
+            self._closed = self._closed or opened is None  # no later attempt can succeed
         except BusError as error:
             _log.debug("no connection of a thread's own", error=str(error))
         finally:
             self._pending = False
-        if found is None:
+        if opened is None:
             return
         if self._closed:
-            found[0].close()
+            opened[0].close()
             return
         with self._lock:  # unused while there is no connection
-            self._socket, self._inbox = found
+            self._socket, self._inbox = opened
             self._used_s = time.monotonic()
         self._again()
 

@@ -130,8 +130,8 @@ class _OwnTask:
         self._name = f"own{name}"
 
     def __get__(self, client: _Client, _: type) -> asyncio.Task[None] | None:
-        found: asyncio.Task[None] | None = client.__dict__.get(self._name)
-        return found
+        task: asyncio.Task[None] | None = client.__dict__.get(self._name)
+        return task
 
     def __set__(self, client: _Client, task: asyncio.Task[None] | None) -> None:
         disown(task)
@@ -224,8 +224,8 @@ class _Client(Client):
 
     @property
     def _tasks(self) -> list[asyncio.Task[Any]]:
-        found = (self._reading_task, self._ping_interval_task, self._flusher_task)
-        return [task for task in found if task is not None]
+        tasks = (self._reading_task, self._ping_interval_task, self._flusher_task)
+        return [task for task in tasks if task is not None]
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:

@@ -169,17 +169,17 @@ class Direct:
 
     async def names(self, stream: str, pattern: str) -> tuple[list[str], int]:
         """Return all subjects that match, and the position up to which they are complete."""
-        found: list[str] = []
+        subjects: list[str] = []
         head: int | None = None
         for _ in range(SUBJECT_PAGES_MAX):
-            info = await self.info(stream, {"subjects_filter": pattern, "offset": len(found)})
+            info = await self.info(stream, {"subjects_filter": pattern, "offset": len(subjects)})
             if head is None:
                 head = int(info["state"]["last_seq"])
             page = info["state"].get("subjects") or {}
-            found += page
-            if not page or len(found) >= info.get("total", 0):
+            subjects += page
+            if not page or len(subjects) >= info.get("total", 0):
                 break
-        return found, head or 0
+        return subjects, head or 0
 
     # ------------------------------------------------------------ messages
 
@@ -274,9 +274,9 @@ class Direct:
             info = await self.info(stream)
             if position > int(info["state"]["last_seq"]) or self.known.of(stream).alone:
                 break
-            found, _ = await self._page(stream, {"seq": position, "batch": 1})
-            if found:  # the first one from that position on
-                return found[0] if found[0].position == position else None
+            messages, _ = await self._page(stream, {"seq": position, "batch": 1})
+            if messages:  # the first one from that position on
+                return messages[0] if messages[0].position == position else None
             await self._pause(stream, position, 0, began, info)
         if message is not None:
             known.note(position, message.subject, len(message.data))
@@ -339,12 +339,12 @@ class Direct:
     async def _find_marker(self, stream: str, position: int) -> None:
         """Use the stream's first message as its marker, as read from its leader."""
         try:
-            found = await api(self.broker, f"STREAM.MSG.GET.{stream}", {"seq": position})
+            answer = await api(self.broker, f"STREAM.MSG.GET.{stream}", {"seq": position})
         except (BrokerError, NoAnswer, Unreachable):
             return  # retried when it is needed again
         known = self.known.of(stream)
-        known.marker = str(found["message"]["subject"])
-        known.marker_bytes = len(found["message"].get("data", ""))
+        known.marker = str(answer["message"]["subject"])
+        known.marker_bytes = len(answer["message"].get("data", ""))
 
     async def _pause(
         self, stream: str, target: int, reached: int, began: float, info: dict[str, Any]

@@ -249,12 +249,12 @@ class Push:
         """Return the next position that the stream holds for this reader; None if there is none."""
         question = {"seq": self.position + 1, "next_by_subj": self._filter}
         try:
-            found = await api(self._broker, f"STREAM.MSG.GET.{self._stream}", question)
+            answer = await api(self._broker, f"STREAM.MSG.GET.{self._stream}", question)
         except BrokerError as error:
             if error.code == NO_MESSAGE:
                 return None
             raise
-        return int(found["message"]["seq"])
+        return int(answer["message"]["seq"])
 
     async def _create(self, inbox: str) -> None:
         if self.position > 0:

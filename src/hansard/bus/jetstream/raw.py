@@ -118,13 +118,13 @@ async def _gaps(direct: Direct, name: str, extent: Extent) -> str:
 
 def _runs(positions: Iterable[int]) -> list[tuple[int, int]]:
     """Format positions in order as ranges of consecutive ones."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for position in positions:
-        if found and position == found[-1][1] + 1:
-            found[-1] = (found[-1][0], position)
+        if ranges and position == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], position)
         else:
-            found.append((position, position))
-    return found
+            ranges.append((position, position))
+    return ranges
 
 
 PAGES_MAX = 1_000
@@ -199,7 +199,7 @@ class RawWorkspace:
 
     async def figures(self) -> list[Figures]:
         """Return the log, blob and snapshot streams that exist."""
-        found: list[Figures] = []
+        streams: list[Figures] = []
         for name in (
             subjects.log_stream(self.workspace),
             subjects.blob_stream(self.workspace),
@@ -208,7 +208,7 @@ class RawWorkspace:
             info = await self._info(name)
             if info is not None:
                 state = info["state"]
-                found.append(
+                streams.append(
                     Figures(
                         name,
                         state["messages"],
@@ -221,7 +221,7 @@ class RawWorkspace:
                         late_of(info),
                     )
                 )
-        return found
+        return streams
 
     async def workspaces(self) -> list[str]:
         """Return the names of all workspaces on the broker that this login sees."""
@@ -258,14 +258,14 @@ class RawWorkspace:
                 if chunk[-1].position != at + len(chunk) and not self._damaged:
                     await self.refuse_loss()
                 at = chunk[-1].position
-                found = [
+                decoded = [
                     RawMessage(m.position, m.stamp, m.subject, m.data, m.origin, m.fault)
                     for m in chunk
                     if until is None or m.position <= until
                 ]
                 last = chunk[-1].position
-                if found:
-                    yield Chunk(found, max(push.position + push.pending, last))
+                if decoded:
+                    yield Chunk(decoded, max(push.position + push.pending, last))
                 if until is not None and last >= until:
                     return
         finally:
@@ -286,9 +286,9 @@ class RawWorkspace:
         """Return the next messages of the log after a position, at most so many and 8 MB,
         undecoded; unreadable ones are left out. Nothing is sent in advance.
         """
-        found = await self._direct.following(subjects.log_stream(self.workspace), after + 1, count)
+        batch = await self._direct.following(subjects.log_stream(self.workspace), after + 1, count)
         return [
-            RawMessage(m.position, m.stamp, m.subject, m.data, m.origin, m.fault) for m in found
+            RawMessage(m.position, m.stamp, m.subject, m.data, m.origin, m.fault) for m in batch
         ]
 
     async def past(self, stream: StreamId) -> list[Stored]:
@@ -300,10 +300,10 @@ class RawWorkspace:
 
     async def blob_chunks(self) -> dict[str, set[int]]:
         """Return the existing chunks of each blob, by the hash of the whole."""
-        found: dict[str, set[int]] = {}
+        chunks: dict[str, set[int]] = {}
         name, offset = subjects.blob_stream(self.workspace), 0
         if await self._state(name) is None:
-            return found
+            return chunks
         for _ in range(PAGES_MAX):
             question = {"subjects_filter": ">", "offset": offset}
             info = await api(self._broker, f"STREAM.INFO.{name}", question)
@@ -311,11 +311,11 @@ class RawWorkspace:
             for subject in page:
                 parts = _BLOB.fullmatch(subject)
                 if parts is not None:
-                    found.setdefault(parts["sha256"], set()).add(int(parts["chunk"]))
+                    chunks.setdefault(parts["sha256"], set()).add(int(parts["chunk"]))
             offset += len(page)
             if not page or offset >= info.get("total", 0):
                 break
-        return found
+        return chunks
 
     async def blobs(self, named: Sequence[tuple[str, int]]) -> dict[str, bytes]:
         """Fetch some blobs by hash with one request, and verify each. Raises NotFound, Corrupt."""

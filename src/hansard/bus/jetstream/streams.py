@@ -185,8 +185,8 @@ async def present(broker: Broker, workspace: str, replicas: int | None = None) -
             {"max_payload": (broker.max_payload, f"at least {PAYLOAD_BYTES_MIN}")},
         )
     configs = _configs(workspace)
-    found = await asyncio.gather(*(config_of(broker, item["name"]) for item in configs))
-    for item, existing in zip(configs, found, strict=True):
+    settings = await asyncio.gather(*(config_of(broker, item["name"]) for item in configs))
+    for item, existing in zip(configs, settings, strict=True):
         if existing is None:
             return False
         compare(item, existing)

@@ -207,10 +207,10 @@ def status(headers: bytes) -> tuple[int, str]:
     """Parse the status code and text of a status message; (0, "") for a message with content."""
     if headers[8:9] != b" ":
         return 0, ""
-    found = _STATUS.match(headers)
-    if found is None:
+    match = _STATUS.match(headers)
+    if match is None:
         return 0, ""
-    return int(found.group(1)), (found.group(2) or b"").decode("utf-8", "replace")
+    return int(match.group(1)), (match.group(2) or b"").decode("utf-8", "replace")
 
 
 def header(headers: bytes, name: bytes) -> bytes:
@@ -245,10 +245,10 @@ def stored(headers: bytes, data: bytes) -> Message:
 
     A writer's own headers come first, so the server's are searched from the last `Nats-Stream` on.
     """
-    found = _STORED.search(headers, headers.rfind(b"\r\nNats-Stream: "))
-    if found is None:
+    match = _STORED.search(headers, headers.rfind(b"\r\nNats-Stream: "))
+    if match is None:
         raise Corrupt("a Direct Get answer", f"its headers are {headers[:200]!r}")
-    subject, position, stamp = found.groups()
+    subject, position, stamp = match.groups()
     return Message(subject.decode(), int(position), stamp_ns(stamp), data, origin(headers))
 
 

@@ -118,12 +118,12 @@ class Compared:
 
 def _together(known: Iterable[Known]) -> list[Known]:
     """Group marks with equal contents, so that a difference is reported once."""
-    found: dict[Mark, list[Known]] = {}
+    groups: dict[Mark, list[Known]] = {}
     for each in known:
-        found.setdefault(replace(each.mark, before=""), []).append(each)
+        groups.setdefault(replace(each.mark, before=""), []).append(each)
     return [
         Known(" and ".join(each.who for each in same), mark, same[-1].aside)
-        for mark, same in found.items()
+        for mark, same in groups.items()
     ]
 
 
@@ -153,15 +153,15 @@ class Memory:
         if state is None:
             return []
         state.version, known = commit.version - 1, len(state.unfit)
-        found: list[tuple[int, str]] = []
+        faults: list[tuple[int, str]] = []
         try:
             for recorded in commit.events:
                 by = By(commit.actor.agent, 0, recorded.id, commit.label)
-                found += await self._folded(state, revive(recorded), by)
+                faults += await self._folded(state, revive(recorded), by)
         except (NotFound, Corrupt, UnknownEvent, Refused, msgspec.DecodeError):
             self._states[stream.id] = None
             return []
-        return [*state.unfit[known:], *found]
+        return [*state.unfit[known:], *faults]
 
     async def _folded(
         self, state: space.MemoryState, event: Event, by: By
@@ -174,15 +174,15 @@ class Memory:
         if not isinstance(event, MemoryChanged) or len(state.unfit) > unfit:
             return []
         texts = [state.files[each.path].body for each in event.files if each.after]
-        found: list[tuple[int, str]] = []
+        faults: list[tuple[int, str]] = []
         for part, named in in_parts((text, list(text.blobs())) for text in texts):
             held = await self._source.blobs(named) if named else {}
             for text in part:
                 try:
                     text.text(held)
                 except Corrupt as error:
-                    found.append((state.version, str(error)))
-        return found
+                    faults.append((state.version, str(error)))
+        return faults
 
     async def _with_links(self, event: Event) -> Event:
         if not isinstance(event, MemoryChanged):

@@ -97,14 +97,14 @@ def under(
     """Return an agent's commits after a state of some epoch, with stand-ins for those of another
     epoch.
     """
-    found: list[Stored] = []
+    screened: list[Stored] = []
     for stored in commits:
         commit = stored.commit
         why = "" if isinstance(commit, StandIn) else authorship.of_epoch(stream, commit, epoch)
         if not why and any(recorded.type == SessionBegan.tag for recorded in commit.events):
             epoch = commit.epoch
-        found.append(replaced(workspace, stored, why) if why else stored)
-    return found
+        screened.append(replaced(workspace, stored, why) if why else stored)
+    return screened
 
 
 def read(subject: str, body: bytes, stamp: int) -> tuple[StreamId, Commit]:

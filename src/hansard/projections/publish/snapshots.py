@@ -137,9 +137,9 @@ class _Generation(msgspec.Struct, frozen=True, omit_defaults=True):
 def newest(place: TableFiles) -> PublishedSnapshot | None:
     """Return the newest complete generation that this version can read; None if there is none."""
     for _, folder in sorted(_folders(place), reverse=True):
-        found = _read(folder)
-        if found is not None and found.schema == schema_digest():
-            return found
+        snapshot = _read(folder)
+        if snapshot is not None and snapshot.schema == schema_digest():
+            return snapshot
     return None
 
 
@@ -152,10 +152,10 @@ def damage(generation: PublishedSnapshot) -> str | None:
         path = generation.folder / name
         try:
             with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                actual = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             return f"'{path}' cannot be read ({error.strerror})"
-        if found != digest:
+        if actual != digest:
             return f"'{path}' is not what was published: its bytes changed on the disk"
     return None
 
@@ -170,14 +170,14 @@ def unreadable(place: TableFiles) -> list[Path]:
 def holding(place: TableFiles) -> Generator[PublishedSnapshot | None]:
     """Hold the newest generation, so that it is not removed meanwhile."""
     for _ in range(TRIES_MAX):
-        found = newest(place)
-        if found is None:
+        snapshot = newest(place)
+        if snapshot is None:
             yield None
             return
-        fd = _held(found.folder, shared=True)
+        fd = _held(snapshot.folder, shared=True)
         if fd is not None:
             try:
-                yield found
+                yield snapshot
             finally:
                 os.close(fd)
             return
@@ -191,12 +191,12 @@ def restore(place: TableFiles) -> int:
     beginning. The caller holds the tables. If killed before the end, the damaged tables are kept.
     """
     position = 0
-    with holding(place) as found:
+    with holding(place) as snapshot:
         place.remove(place.fresh)
-        if found is not None and damage(found) is None:
-            copied(found.path, place.fresh)
+        if snapshot is not None and damage(snapshot) is None:
+            copied(snapshot.path, place.fresh)
             with contextlib.suppress(FileNotFoundError):
-                copied(wal(found.path), wal(place.fresh))
+                copied(wal(snapshot.path), wal(place.fresh))
             try:
                 from hansard.projections.store import Store  # noqa: PLC0415 -- DuckDB takes long
 
@@ -217,11 +217,11 @@ async def wait_for(place: TableFiles, position: int, timeout_s: float) -> Publis
     """Wait for a generation at or after a position, published by any process. Raises Behind."""
     until_s = time.monotonic() + timeout_s
     while True:
-        found = newest(place)
-        if found is not None and found.position >= position:
-            return found
+        snapshot = newest(place)
+        if snapshot is not None and snapshot.position >= position:
+            return snapshot
         if time.monotonic() >= until_s:
-            raise Behind(position, found.position if found is not None else 0, timeout_s)
+            raise Behind(position, snapshot.position if snapshot is not None else 0, timeout_s)
         await asyncio.sleep(POLL_S)
 
 
@@ -304,8 +304,8 @@ class Publisher:
         return size > LOG_BYTES_LIMIT or (soon and size > LOG_BYTES_MAX)
 
     def _state(self) -> tuple[int, int]:
-        found = os.fstat(self._tables)
-        return found.st_mtime_ns, found.st_size
+        stat = os.fstat(self._tables)
+        return stat.st_mtime_ns, stat.st_size
 
     def _begin_base(self) -> None:
         """Checkpoint, and begin to copy the file."""

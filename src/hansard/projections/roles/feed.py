@@ -121,12 +121,12 @@ class Ids:
         self._new.add(event)
         self._new.add(commit)
 
-    def __contains__(self, found: object) -> bool:
-        if found in self._new:
+    def __contains__(self, item: object) -> bool:
+        if item in self._new:
             return True
         if self._old is None:
             self._old = frozenset(self._load())
-        return found in self._old
+        return item in self._old
 
 
 class Feed:

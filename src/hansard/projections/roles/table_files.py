@@ -78,9 +78,9 @@ def key_of(place: TableFiles, rules: RoleDefined) -> bytes | None:
         return None
     path = place.path.with_suffix(".key")
     with contextlib.suppress(FileNotFoundError):
-        found = path.read_bytes()
-        if len(found) >= KEY_BYTES_MIN:
-            return found
+        key = path.read_bytes()
+        if len(key) >= KEY_BYTES_MIN:
+            return key
     made = secrets.token_bytes(KEY_BYTES_MIN)
     _write(path, made)
     return made

@@ -135,11 +135,11 @@ class Index:
         """Return whether the file holds an index."""
         if read_only:
             self._con.execute("BEGIN")
-        [[found]] = self._con.execute("PRAGMA user_version").fetchall()
-        if found not in {0, VERSION}:
-            raise IndexUnusable(self.path, f"it has schema {found}, this version has {VERSION}")
+        [[version]] = self._con.execute("PRAGMA user_version").fetchall()
+        if version not in {0, VERSION}:
+            raise IndexUnusable(self.path, f"it has schema {version}, this version has {VERSION}")
         if read_only:
-            return bool(found)
+            return bool(version)
         for pragma in (
             "journal_mode = WAL",
             "synchronous = NORMAL",
@@ -147,7 +147,7 @@ class Index:
             f"journal_size_limit = {WAL_BYTES}",
         ):
             self._con.execute(f"PRAGMA {pragma}").fetchall()
-        if not found:
+        if not version:
             self._con.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
         return True
 
@@ -199,13 +199,13 @@ class Index:
         run, agent, tag = question.run, question.agent, question.type
         where = [run, run, agent, agent, tag, tag, tag, tag]
         try:
-            found = self._con.execute(_FIND, [BEGIN, END, match, *where, question.limit]).fetchall()
+            rows = self._con.execute(_FIND, [BEGIN, END, match, *where, question.limit]).fetchall()
         except sqlite3.Error as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # not caused by the query
                 raise IndexUnusable(self.path, str(error)) from error
             remedy = "see FTS5's query syntax, or leave out --query to search for words as they are"
             raise BadQuery(f"the query {request[:60]!r} is malformed ({error})", remedy) from error
-        return [_hit(row) for row in found]
+        return [_hit(row) for row in rows]
 
 
 def _private(path: Path) -> None:

@@ -77,12 +77,12 @@ def text_of(data: str) -> str:
 
 
 def _parts(data: str) -> Iterator[str]:
-    for found in _STRING.finditer(data):
-        text = found[1]
+    for match in _STRING.finditer(data):
+        text = match[1]
         if "\\" in text:
             text = _unescaped(text)
         yield text
-        yield ": " if found[2] else "; "
+        yield ": " if match[2] else "; "
 
 
 def _unescaped(text: str) -> str:
@@ -107,14 +107,14 @@ def quoted(words: str) -> str:
     No operator has a meaning in it. Raises BadQuery.
     """
     _bound(words)
-    found = [
+    phrases = [
         phrase or word for phrase, word in _WORD.findall(cleaned(words).replace("\ufffd", " "))
     ]
-    if len(found) > WORDS_MAX:
-        raise BadQuery(f"the question has {len(found):,} words", f"give at most {WORDS_MAX}")
-    if not any(char.isalnum() for word in found for char in word):
+    if len(phrases) > WORDS_MAX:
+        raise BadQuery(f"the question has {len(phrases):,} words", f"give at most {WORDS_MAX}")
+    if not any(char.isalnum() for word in phrases for char in word):
         raise BadQuery(f"there is no word in {words[:60]!r}", "give letters or digits")
-    return " ".join('"' + word.replace('"', '""') + '"' for word in found)
+    return " ".join('"' + word.replace('"', '""') + '"' for word in phrases)
 
 
 def any_of(words: str) -> str:
@@ -123,10 +123,10 @@ def any_of(words: str) -> str:
     Only the first words of a long text count. No operator has a meaning in it. Raises BadQuery.
     """
     _bound(words)
-    found = dict.fromkeys(_LETTERS.findall(cleaned(words).replace("\ufffd", " ").lower()))
-    if not found:
+    distinct = dict.fromkeys(_LETTERS.findall(cleaned(words).replace("\ufffd", " ").lower()))
+    if not distinct:
         raise BadQuery(f"there is no word in {words[:60]!r}", "give letters or digits")
-    telling = [word for word in found if word not in COMMON] or list(found)
+    telling = [word for word in distinct if word not in COMMON] or list(distinct)
     return " OR ".join(f'"{word}"' for word in telling[:WORDS_MAX])
 
 

@@ -90,8 +90,8 @@ class FileWords:
         match = any_of(question)
         with self._lock:
             self._take_in(tree)
-            found = self._con.execute(_FIND, [BEGIN, END, match, limit]).fetchall()
-        return [(path, score, snippet(marked).text) for path, score, marked in found]
+            rows = self._con.execute(_FIND, [BEGIN, END, match, limit]).fetchall()
+        return [(path, score, snippet(marked).text) for path, score, marked in rows]
 
     def _take_in(self, tree: Mapping[str, str]) -> None:
         gone, come = _changes(self._held, tree)
@@ -226,16 +226,16 @@ def _unfit(embedder: Any, fact: str) -> BadValue:
 
 def pieces(text: str) -> list[str]:
     """Split a text into pieces of whole paragraphs; an overlong paragraph is cut."""
-    found: list[str] = []
+    parts: list[str] = []
     now = ""
     for paragraph in _paragraphs(text):
         if now and len(now) + 2 + len(paragraph) > PIECE_CHARACTERS:
-            found.append(now)
+            parts.append(now)
             now = ""
-            if len(found) == PIECES_MAX:
-                return found
+            if len(parts) == PIECES_MAX:
+                return parts
         now = f"{now}\n\n{paragraph}" if now else paragraph
-    return [*found, now] if now else found
+    return [*parts, now] if now else parts
 
 
 def _paragraphs(text: str) -> Iterator[str]:

@@ -189,9 +189,9 @@ def ask(place: IndexPlace, question: Question) -> Answer | None:
         try:
             if not index.made:
                 return None
-            found = index.find(msgspec.structs.replace(question, limit=more))
-            cut = question.limit if question.limit >= 0 else len(found)
-            return Answer(index.progress.position, found[:cut], len(found) > cut)
+            hits = index.find(msgspec.structs.replace(question, limit=more))
+            cut = question.limit if question.limit >= 0 else len(hits)
+            return Answer(index.progress.position, hits[:cut], len(hits) > cut)
         finally:
             index.close()
 

@@ -125,13 +125,13 @@ class Answer(msgspec.Struct, frozen=True):
         from pyarrow import ipc  # noqa: PLC0415 -- on request only
 
         try:
-            found = ipc.open_stream(self.body).read_all()
-            found.validate(full=True)  # from a process that ran untrusted SQL
+            arrow = ipc.open_stream(self.body).read_all()
+            arrow.validate(full=True)  # from a process that ran untrusted SQL
         except pa.ArrowInvalid as error:
             raise QueryFailed(f"the answer does not fit into Arrow ({error}): cast it") from error
         fields = {POSITION_KEY: str(self.position).encode(), CUT_KEY: (self.cut or "no").encode()}
-        names = _distinct(found.column_names)
-        return found.rename_columns(names).replace_schema_metadata(fields)
+        names = _distinct(arrow.column_names)
+        return arrow.rename_columns(names).replace_schema_metadata(fields)
 
     @property
     def columns(self) -> list[str]:
@@ -192,18 +192,18 @@ def tuples(table: Any) -> Iterator[tuple[Any, ...]]:
 
 def _distinct(names: list[str]) -> list[str]:
     """Return unique names, with a number added to repeated ones: a, a_1, a_2."""
-    found: list[str] = []
+    unique: list[str] = []
     taken = set(names)
     for name in names:
         new, number = name, 0
-        while new in found:
+        while new in unique:
             number += 1
             new = f"{name}_{number}"
             while new in taken:
                 number += 1
                 new = f"{name}_{number}"
-        found.append(new)
-    return found
+        unique.append(new)
+    return unique
 
 
 def _storage(column: Any) -> Any:

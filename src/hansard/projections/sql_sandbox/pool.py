@@ -284,14 +284,14 @@ class Pool:
         finally:
             self._waiting -= 1
         try:
-            found = await self._take()
+            worker = await self._take()
         except BaseException:
             self._free.release()
             raise
         try:
-            yield found
+            yield worker
         finally:
-            self._back(found)
+            self._back(worker)
 
     async def _take(self) -> Worker:
         if self._closed:
@@ -299,10 +299,10 @@ class Pool:
         if not self._idle and self._starting:
             await asyncio.wait(set(self._starting), return_when=asyncio.FIRST_COMPLETED)
         while self._idle:
-            found = self._idle.pop()
-            if found.alive:
+            worker = self._idle.pop()
+            if worker.alive:
                 self.warm()
-                return found
+                return worker
         self.warm()
         return await self._started()
 

@@ -272,9 +272,9 @@ class _Arrow:
         """Import the modules that answers need."""
         with duckdb.connect(":memory:", config={"threads": 1}) as con:
             con.execute("SET TimeZone = 'UTC'")
-            found = self.answer(con, con.extract_statements(_TRIED)[0], [])
-            if found is not None:
-                found.written(list(found.batches()))
+            result = self.answer(con, con.extract_statements(_TRIED)[0], [])
+            if result is not None:
+                result.written(list(result.batches()))
 
     def table(self, data: bytes) -> Any:
         """Decode and validate a table of the caller's, whose content is untrusted."""
@@ -404,9 +404,9 @@ class _Engine:
     def _take(self, con: Any, tables: dict[str, bytes]) -> None:
         """Register the caller's tables beside those of the record, for this query."""
         for name, data in tables.items():
-            found = con.execute(_NAME_CONFLICT, [name]).fetchone()
-            if found is not None:
-                raise _TableRefused(f"{name!r} is {found[0]}")
+            conflict = con.execute(_NAME_CONFLICT, [name]).fetchone()
+            if conflict is not None:
+                raise _TableRefused(f"{name!r} is {conflict[0]}")
             if self._arrow is None:
                 raise _TableRefused(f"{name!r} comes as Arrow, and pyarrow is not installed here")
             try:
@@ -424,12 +424,12 @@ class _Engine:
             return AnswerHead(wrong="not allowed", text=f"{_REFUSED}this is {len(kinds)}"), b""
         if kinds[0] not in READING:
             return AnswerHead(wrong="not allowed", text=f"{_REFUSED}and no {kinds[0]}"), b""
-        found = self._run(con, statements[0], query)
-        if found is None:
+        result = self._run(con, statements[0], query)
+        if result is None:
             return AnswerHead(wrong="not allowed", text=f"{_REFUSED}this one has no rows"), b""
         batches: list[Any] = []
         rows, size, held, cut = 0, 0, 0, None
-        for batch in found.batches():
+        for batch in result.batches():
             kept, left = batch, query.limits.rows_max - rows
             if batch.num_rows > left:
                 kept, cut = batch.slice(0, left), "rows"
@@ -443,9 +443,9 @@ class _Engine:
             if cut is not None:
                 break
             if sends is not None and held >= CHUNK_BYTES:
-                sends(found.written(batches))
+                sends(result.written(batches))
                 batches, held = [], 0
-        last = found.written(batches)
+        last = result.written(batches)
         if sends is not None:
             sends(last)
             last = b""
@@ -455,8 +455,8 @@ class _Engine:
         """Run a statement; return None if it has no rows."""
         if query.arrow and self._arrow is not None:
             return self._arrow.answer(con, statement, query.parameters)
-        found = _Rows(con, statement, query.parameters)
-        return found if found.columns else None
+        result = _Rows(con, statement, query.parameters)
+        return result if result.columns else None
 
     @staticmethod
     def _error_text(error: BaseException, path: Path) -> str:
