@@ -354,12 +354,12 @@ def test_every_move_is_told_once_in_the_order_of_both(a: list[str], b: list[str]
     assert [pair.a for pair in pairs if pair.a] == sides[0]
     told_b = [pair.b for pair in pairs if pair.b]
     assert sorted(told_b, key=lambda each: each.version) == sides[1]
-    in_line = [pair.b for pair in pairs if pair.b and pair.what is not alignment.What.MOVED]
+    in_line = [pair.b for pair in pairs if pair.b and pair.what is not alignment.Match.MOVED]
     assert in_line == sorted(in_line, key=lambda each: each.version)
     left = Counter(a) - Counter(b)
     assert Counter(pair.a.call for pair in pairs if pair.what == "only_a" and pair.a) <= left
     if a == b:
-        assert {pair.what for pair in pairs} <= {alignment.What.SAME}
+        assert {pair.what for pair in pairs} <= {alignment.Match.SAME}
 
 
 def move(call: str, version: int) -> alignment.Move:

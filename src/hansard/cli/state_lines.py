@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hansard.cli import output
 from hansard.inspect.answer import plain_text
-from hansard.inspect.state import Change, Data, What
+from hansard.inspect.state import Change, Data, Edit
 
 ENTRIES_MAX = 200
 """Most entries shown of one kind and agent; the rest are counted. `--json` has all."""
@@ -21,7 +21,7 @@ FIELDS_SHOWN_MAX = 4
 _DERIVED = {"digest", "outcome_version", "key", "fingerprint"}
 """Fields of a step that are not shown to people."""
 
-_SIGNS = {What.ADDED: ("+", "green"), What.REMOVED: ("-", "red"), What.CHANGED: ("~", "yellow")}
+_SIGNS = {Edit.ADDED: ("+", "green"), Edit.REMOVED: ("-", "red"), Edit.CHANGED: ("~", "yellow")}
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -138,7 +138,7 @@ def _kind(kind: str, found: list[Change]) -> Iterator[Text]:
     things = [list(group) for _, group in itertools.groupby(found, key=lambda c: c.path[1])]
     counts = ", ".join(
         f"{count:,} {what.value}"
-        for what in What
+        for what in Edit
         if (count := sum(_what(thing) is what for thing in things))
     )
     yield _line(1, f"{kind}: {counts}")
@@ -146,17 +146,17 @@ def _kind(kind: str, found: list[Change]) -> Iterator[Text]:
     yield from _entries(entries, len(things))
 
 
-def _what(thing: list[Change]) -> What:
+def _what(thing: list[Change]) -> Edit:
     """Return whether a thing was added, removed or changed; changed if only parts of it differ."""
-    return thing[0].change if len(thing[0].path) == 2 else What.CHANGED  # noqa: PLR2004 -- kind and key
+    return thing[0].change if len(thing[0].path) == 2 else Edit.CHANGED  # noqa: PLR2004 -- kind and key
 
 
 def _thing(kind: str, thing: list[Change]) -> str:
     """Render a thing that was added or removed, else its changes, in one line."""
     change, what = thing[0], _what(thing)
     head = f"{_SIGNS[what][0]} {change.path[1]}  "
-    if what is not What.CHANGED:
-        return head + KINDS[kind](change.after if what is What.ADDED else change.before)
+    if what is not Edit.CHANGED:
+        return head + KINDS[kind](change.after if what is Edit.ADDED else change.before)
     items = [each for each in thing if each.path[2] not in _DERIVED] or thing
     parts = [f"{_path(each.path[2:])}: {_sides(each)}" for each in items[:FIELDS_SHOWN_MAX]]
     more = len(thing) - len(parts)
@@ -181,9 +181,9 @@ def _path(path: Iterable[str | int]) -> str:
 
 def _sides(change: Change) -> str:
     match change.change:
-        case What.ADDED:
+        case Edit.ADDED:
             return output.preview(change.after)
-        case What.REMOVED:
+        case Edit.REMOVED:
             return output.preview(change.before)
-        case What.CHANGED:
+        case Edit.CHANGED:
             return f"{output.preview(change.before)} → {output.preview(change.after)}"

@@ -38,7 +38,7 @@ Matched = list[tuple[int, int]]
 """Pairs of matching indices in two sequences, both ascending."""
 
 
-class What(StrEnum):
+class Match(StrEnum):
     """Result of comparing the two sides of a pair."""
 
     SAME = "same"
@@ -78,14 +78,14 @@ class Move(msgspec.Struct, frozen=True):
 class Pair(msgspec.Struct, frozen=True):
     """Move of one side, of the other, or of both; `shared` if both are one recorded event."""
 
-    what: What
+    what: Match
     a: Move | None
     b: Move | None
 
     @property
     def shared(self) -> bool:
         """True if both are the same event: a fork shares the events of its parent."""
-        if self.a is None or self.b is None or self.what is not What.SAME:
+        if self.a is None or self.b is None or self.what is not Match.SAME:
             return False
         return (self.a.run, self.a.agent, self.a.version) == (
             self.b.run,
@@ -239,8 +239,8 @@ def aligned(a: Sequence[Move], b: Sequence[Move]) -> list[Pair]:
 
 
 def _both(a: Move, b: Move, *, ordered: bool) -> Pair:
-    same = What.SAME if a.result == b.result else What.RESULT
-    return Pair(same if ordered else What.MOVED, a, b)
+    same = Match.SAME if a.result == b.result else Match.RESULT
+    return Pair(same if ordered else Match.MOVED, a, b)
 
 
 def _moved_pairs(
@@ -278,11 +278,11 @@ def _between(
         while named and named[0] < at:
             named.popleft()
         if not named:
-            yield Pair(What.ONLY_A, a[i], None)
+            yield Pair(Match.ONLY_A, a[i], None)
             continue
         found = named.popleft()
         yield from _pairs_of_b(b, at, found, taken)
-        what = What.ARGUMENTS if a[i].message is None else What.TEXT
+        what = Match.ARGUMENTS if a[i].message is None else Match.TEXT
         yield Pair(what, a[i], b[found])
         at = found + 1
     yield from _pairs_of_b(b, at, end[1], taken)
@@ -291,7 +291,7 @@ def _between(
 def _pairs_of_b(b: Sequence[Move], since: int, end: int, taken: set[int]) -> Iterator[Pair]:
     for j in range(since, end):
         if j not in taken:
-            yield Pair(What.ONLY_B, None, b[j])
+            yield Pair(Match.ONLY_B, None, b[j])
 
 
 def matched(a: Sequence[str], b: Sequence[str]) -> Matched:

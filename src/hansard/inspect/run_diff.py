@@ -20,7 +20,7 @@ from hansard.domain.ids import RunStream, run_of
 from hansard.domain.run import RunState
 from hansard.domain.steps import Failure, Step, ToolDeclared, Withheld
 from hansard.inspect import alignment
-from hansard.inspect.alignment import Move, Pair, What
+from hansard.inspect.alignment import Match, Move, Pair
 from hansard.inspect.answer import Answer, plain_text
 from hansard.inspect.messages import summed
 from hansard.inspect.payloads import recorded
@@ -114,7 +114,7 @@ class Moves(msgspec.Struct, kw_only=True):
 
     agent_a: str | None
     agent_b: str | None
-    what: What
+    what: Match
     shared: bool
     a: At | None
     b: At | None
@@ -166,7 +166,7 @@ class Couple(msgspec.Struct, frozen=True):
     @property
     def parts(self) -> Pair | None:
         """First difference."""
-        return next((pair for pair in self.pairs if pair.what is not What.SAME), None)
+        return next((pair for pair in self.pairs if pair.what is not Match.SAME), None)
 
     @property
     def differs(self) -> bool:
@@ -221,7 +221,7 @@ class RunDiff(Answer):
             ended_alike=self.ended_alike,
             agents=[AgentNames(_name(couple.a), _name(couple.b)) for couple in self.couples],
             shared=self.shared,
-            counts={what.value: counts[what] for what in What},
+            counts={what.value: counts[what] for what in Match},
             parts=Moves(**_moves(*first)) if first is not None else None,
             position=max(side.history[-1].position for side in self.sides),
         )

@@ -56,7 +56,7 @@ SUMMARIES = "summaries"
 """Field of a compacted window; absent if the window never was."""
 
 
-class What(StrEnum):
+class Edit(StrEnum):
     """Kind of a difference between two points."""
 
     ADDED = "added"
@@ -73,7 +73,7 @@ class Change(msgspec.Struct, frozen=True):
     run: str
     agent: str | None
     path: Path
-    change: What
+    change: Edit
     before: Any
     after: Any
 
@@ -261,13 +261,13 @@ def _pairs(old: Any, new: Any) -> list[tuple[str | int, Any, Any]] | None:
             return None
 
 
-def _change(old: Any, new: Any) -> tuple[What, Any, Any]:
+def _change(old: Any, new: Any) -> tuple[Edit, Any, Any]:
     """Return the kind of a value's difference, and the value before and after."""
     if old is _ABSENT:
-        return What.ADDED, None, new
+        return Edit.ADDED, None, new
     if new is _ABSENT:
-        return What.REMOVED, old, None
-    return What.CHANGED, old, new
+        return Edit.REMOVED, old, None
+    return Edit.CHANGED, old, new
 
 
 class _Fold:

@@ -13,7 +13,7 @@ from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted, listed
-from hansard.inspect.alignment import Move, Pair, What
+from hansard.inspect.alignment import Match, Move, Pair
 from hansard.inspect.answer import plain_text, withheld_text
 from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
@@ -25,21 +25,21 @@ SHOWN_MAX = 100
 """Most differences of an agent shown; --json has all."""
 
 _SIGNS = {
-    What.SAME: ("=", ""),
-    What.RESULT: ("≠", "yellow"),
-    What.ARGUMENTS: ("~", "yellow"),
-    What.TEXT: ("~", "yellow"),
-    What.MOVED: ("↕", "yellow"),
-    What.ONLY_A: ("-", "red"),
-    What.ONLY_B: ("+", "green"),
+    Match.SAME: ("=", ""),
+    Match.RESULT: ("≠", "yellow"),
+    Match.ARGUMENTS: ("~", "yellow"),
+    Match.TEXT: ("~", "yellow"),
+    Match.MOVED: ("↕", "yellow"),
+    Match.ONLY_A: ("-", "red"),
+    Match.ONLY_B: ("+", "green"),
 }
 _LABELS = {
-    What.RESULT: "different result",
-    What.ARGUMENTS: "different arguments",
-    What.TEXT: "different text",
-    What.MOVED: "in a different place",
-    What.ONLY_A: "only in A",
-    What.ONLY_B: "only in B",
+    Match.RESULT: "different result",
+    Match.ARGUMENTS: "different arguments",
+    Match.TEXT: "different text",
+    Match.MOVED: "in a different place",
+    Match.ONLY_A: "only in A",
+    Match.ONLY_B: "only in B",
 }
 
 
@@ -139,12 +139,12 @@ def _agent(couple: Couple) -> Iterator[Text]:
     """Yield an agent's differences, with the number of equal entries before, between and after."""
     names = [agent.name for agent in (couple.a, couple.b) if agent is not None]
     role = next(agent.state.role for agent in (couple.a, couple.b) if agent is not None)
-    side = "" if len(names) > 1 else f", {_LABELS[What.ONLY_A if couple.a else What.ONLY_B]}"
+    side = "" if len(names) > 1 else f", {_LABELS[Match.ONLY_A if couple.a else Match.ONLY_B]}"
     named = " and ".join(dict.fromkeys(names))
     yield output.cell(f"agent {named} ({role}){side}", "bold")
     same = shown = 0
     for pair in couple.pairs:
-        if pair.what is What.SAME:
+        if pair.what is Match.SAME:
             same += 1
             continue
         if same:
@@ -154,7 +154,7 @@ def _agent(couple: Couple) -> Iterator[Text]:
             break
         yield from _difference(pair)
     if shown > SHOWN_MAX:
-        more = sum(pair.what is not What.SAME for pair in couple.pairs) - SHOWN_MAX
+        more = sum(pair.what is not Match.SAME for pair in couple.pairs) - SHOWN_MAX
         yield Text(f"  … and {more:,} more differences: --json has them")
     elif same or not couple.pairs:
         yield Text(f"  = {_count(same)} the same", style="dim")
