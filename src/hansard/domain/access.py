@@ -50,16 +50,16 @@ def key_of(role: str) -> str:
 
 def ranges(places: Iterable[tuple[str, int]]) -> dict[str, str]:
     """Return versions by stream as ranges; within a stream they must ascend. Raises BadValue."""
-    found: dict[str, list[list[int]]] = {}
+    by_stream: dict[str, list[list[int]]] = {}
     for stream, version in places:
-        parts = found.setdefault(stream, [])
+        parts = by_stream.setdefault(stream, [])
         if parts and parts[-1][1] == version - 1:
             parts[-1][1] = version
         else:
             parts.append([version, version])
     fields = {
         stream: ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in parts)
-        for stream, parts in found.items()
+        for stream, parts in by_stream.items()
     }
     size = sum(len(stream) + len(text) for stream, text in fields.items())
     if size > SEEN_BYTES_MAX:

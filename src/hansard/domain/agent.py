@@ -334,8 +334,8 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     @property
     def checkpoints(self) -> dict[str, CheckpointSaved]:
         """The newest checkpoint of each name."""
-        found = (noted.fact for noted in self.facts)
-        return {fact.name: fact for fact in found if isinstance(fact, CheckpointSaved)}
+        facts = (noted.fact for noted in self.facts)
+        return {fact.name: fact for fact in facts if isinstance(fact, CheckpointSaved)}
 
     @property
     def decisions(self) -> list[DecisionMade]:
@@ -358,20 +358,20 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
 
         A failed call after which the agent continued is not in doubt: its error was its result.
         """
-        found = [step for step in self.steps.values() if step.is_in_doubt]
-        if all(step.is_open for step in found):
-            return found
+        doubtful = [step for step in self.steps.values() if step.is_in_doubt]
+        if all(step.is_open for step in doubtful):
+            return doubtful
         followed = self._followed()
-        return [step for step in found if step.is_open or step.number not in followed]
+        return [step for step in doubtful if step.is_open or step.number not in followed]
 
     def _followed(self) -> set[int]:
         """Return the numbers of the steps after which the agent continued."""
-        found = {number for step in self.steps.values() for number in step.after}
+        numbers = {number for step in self.steps.values() for number in step.after}
         for noted in self.facts:
-            found.update(getattr(noted.fact, "after", ()))
+            numbers.update(getattr(noted.fact, "after", ()))
             if isinstance(noted.fact, MessageAdded) and noted.fact.step is not None:
-                found.add(noted.fact.step)
-        return found
+                numbers.add(noted.fact.step)
+        return numbers
 
     def check_correction(self, step: Step) -> None:
         """Check that the agent did not continue from a settled result. Raises Refused."""
@@ -626,10 +626,10 @@ def _fields(command: Begin | Leave) -> dict[str, Any]:
 KEYS = "give id, score, reason, rejected_because"
 
 
-def alternatives(given: Iterable[object]) -> tuple[Alternative, ...]:
+def alternatives(items: Iterable[object]) -> tuple[Alternative, ...]:
     """Return alternatives from dicts, texts or Alternatives. Raises BadValue."""
     out: list[Alternative] = []
-    for item in given:
+    for item in items:
         try:
             shaped = {"id": item} if isinstance(item, str) else item
             unknown = (

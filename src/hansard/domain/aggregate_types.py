@@ -170,14 +170,14 @@ class AggregateType(msgspec.Struct, frozen=True, kw_only=True):
     events: Mapping[str, type]
     older: Mapping[str, tuple[str, Upcast]] = {}
 
-    def id_of(self, given: object) -> UUID | str:
+    def id_of(self, value: object) -> UUID | str:
         """Return an id in the library's type for this class: a UUID, or a text. Raises BadName."""
         if any(getattr(cls, "originator_id_type", None) is UUID for cls in self.events.values()):
             try:
-                return given if isinstance(given, UUID) else UUID(str(given))
+                return value if isinstance(value, UUID) else UUID(str(value))
             except ValueError:
-                raise BadName("aggregate id", given, "give a UUID") from None
-        return checked_name("aggregate id", str(given) if isinstance(given, UUID) else given)
+                raise BadName("aggregate id", value, "give a UUID") from None
+        return checked_name("aggregate id", str(value) if isinstance(value, UUID) else value)
 
     def class_of(self, tag: str) -> type:
         """Return the class that reads a tag, or reads its newer tag. Raises KeyError."""
@@ -211,9 +211,9 @@ def register(made: AggregateType) -> None:
     checked_name("aggregate", made.name)
     if not _NAME.fullmatch(made.name):
         raise BadValue(where, "it is no name of a class", "give letters, digits, '.', '_' and '-'")
-    taken = _BY_NAME.get(made.name)
-    if taken is not None and taken.cls is not made.cls:
-        raise BadValue(where, f"it is the name of {_path(taken.cls)}", "give another one")
+    owner = _BY_NAME.get(made.name)
+    if owner is not None and owner.cls is not made.cls:
+        raise BadValue(where, f"it is the name of {_path(owner.cls)}", "give another one")
     before = _BY_CLASS.get(made.cls)
     if before is not None and before.name != made.name:
         raise BadValue(where, f"{_path(made.cls)} is {before.name!r} already", "declare it once")
@@ -240,15 +240,15 @@ def declared(cls: object) -> AggregateType:
     """Return the recording of a class of aggregates. Raises BadValue for one that is not
     declared.
     """
-    found = _BY_CLASS.get(cls) if isinstance(cls, type) else None
-    if found is None:
+    recording = _BY_CLASS.get(cls) if isinstance(cls, type) else None
+    if recording is None:
         value = cls.__qualname__ if isinstance(cls, type) else repr(cls)
         raise BadValue(
             "aggregate",
             f"{value:.80} is no class of aggregates that is declared",
             "declare it before: hansard.aggregate_type(cls, name=..., events={'tag.v1': ...})",
         )
-    return found
+    return recording
 
 
 def is_declared(cls: type) -> bool:

@@ -179,10 +179,10 @@ def evolve(state: ApprovalsState, event: Event, by: By) -> None:
         case ApprovalDenied():
             _answered(state, event, ApprovalStatus.DENIED, by)
         case ApprovalExpired():
-            found = state.requests.get(event.approval)
-            if found is not None and found.standing(by.stamp) is ApprovalStatus.EXPIRED:
+            request = state.requests.get(event.approval)
+            if request is not None and request.standing(by.stamp) is ApprovalStatus.EXPIRED:
                 over = msgspec.structs.replace(
-                    found, given=ApprovalStatus.EXPIRED, answered_at=by.stamp
+                    request, given=ApprovalStatus.EXPIRED, answered_at=by.stamp
                 )
                 state.requests[event.approval] = over
         case Quarantined():
@@ -192,17 +192,17 @@ def evolve(state: ApprovalsState, event: Event, by: By) -> None:
             raise Refused(message)
 
 
-def _answered(state: ApprovalsState, event: Answer, given: ApprovalStatus, by: By) -> None:
+def _answered(state: ApprovalsState, event: Answer, status: ApprovalStatus, by: By) -> None:
     """Apply an answer that was stored while the request was pending, by another than the requesting
     agent; all others are ignored.
     """
-    found = state.requests.get(event.approval)
-    if found is None or found.asked.agent in (event.by, by.author):
+    request = state.requests.get(event.approval)
+    if request is None or request.asked.agent in (event.by, by.author):
         return
-    if found.standing(by.stamp) is ApprovalStatus.PENDING:
+    if request.standing(by.stamp) is ApprovalStatus.PENDING:
         state.requests[event.approval] = msgspec.structs.replace(
-            found,
-            given=given,
+            request,
+            given=status,
             answered_at=by.stamp,
             by=event.by,
             because=event.because,
@@ -254,23 +254,23 @@ def _request(
 def _answer(state: ApprovalsState, command: Answer, now: int) -> Sequence[ApprovalEvent]:
     ids.name("by", command.by)
     values.demand_text(command.because, "because")
-    found = find(state, command.approval)
-    if command.by == found.asked.agent:
+    request = find(state, command.approval)
+    if command.by == request.asked.agent:
         message = (
-            f"approval {found.id} was requested by agent {command.by!r}, who may not answer it: "
+            f"approval {request.id} was requested by agent {command.by!r}, who may not answer it: "
             "let another person answer"
         )
         raise Refused(message)
-    given = (
+    status = (
         ApprovalStatus.GRANTED if isinstance(command, ApprovalGranted) else ApprovalStatus.DENIED
     )
-    current = found.standing(now)
+    current = request.standing(now)
     if current is ApprovalStatus.PENDING:
         return (command,)
-    if current is given and (found.by, found.because) == (command.by, command.because):
+    if current is status and (request.by, request.because) == (command.by, command.because):
         return ()
-    by = f" by {found.by!r}" if found.by else ""
-    message = f"approval {found.id} is {current.value}{by} already: it is answered once"
+    by = f" by {request.by!r}" if request.by else ""
+    message = f"approval {request.id} is {current.value}{by} already: it is answered once"
     raise Refused(message)
 
 

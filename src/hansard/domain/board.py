@@ -556,9 +556,9 @@ def _merges(key: str, kind: KeyKind | None, state: BoardState, command: ValueMer
 
 
 def _expect(key: str, state: BoardState, expected: int | None, now: int, mine: str) -> None:
-    found = state.version_at(now)
-    if expected is not None and expected != found:
-        raise BoardConflict(key, expected, found, mine, state)
+    version = state.version_at(now)
+    if expected is not None and expected != version:
+        raise BoardConflict(key, expected, version, mine, state)
 
 
 def _fits(key: str, kind: KeyKind | None, expected: KeyKind) -> None:

@@ -143,16 +143,16 @@ def _cell(value: Any) -> str:
     total = 0
     match value:
         case First():
-            found, total = [_item(each) for each in value.items], value.total
+            items, total = [_item(each) for each in value.items], value.total
         case Mapping():
-            found = [f"{_escaped(str(key))}: {_item(each)}" for key, each in _first(value.items())]
+            items = [f"{_escaped(str(key))}: {_item(each)}" for key, each in _first(value.items())]
             total = len(value)
         case list() | tuple() | AbstractSet():
-            found, total = [_item(each) for each in _first(value)], len(value)
+            items, total = [_item(each) for each in _first(value)], len(value)
         case _:
             return _item(value)
-    more = total - len(found)
-    return "<br>".join([*found, f"and {more:,} more"] if more else found)
+    more = total - len(items)
+    return "<br>".join([*items, f"and {more:,} more"] if more else items)
 
 
 def _first(values: Iterable[Any]) -> Iterable[Any]:
@@ -193,10 +193,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {like[0]!r}? " if like else ""
 
 
-def check_options(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_options(where: str, options: Iterable[str], known: Iterable[str]) -> None:
     """Check that every option is known. Raises BadOption for the first that is not."""
     there = list(known)
-    for name in given:
+    for name in options:
         if name not in there:
             raise BadOption(where, name, f"{nearest(name, there)}It has: {', '.join(there)}")
 
@@ -219,8 +219,8 @@ def chosen(kind: type[E], value: object, where: str, besides: Iterable[str] = ()
         raise BadValue(where, fact, f"{like}give one of {', '.join(known)}") from None
 
 
-def by_name(where: str, given: Mapping[str, V]) -> dict[str, V]:
+def by_name(where: str, data: Mapping[str, V]) -> dict[str, V]:
     """Return data by name as a dict. Raises BadValue for a value that is no mapping."""
-    if not isinstance(given, Mapping):
-        raise BadValue(where, f"{given!r:.80}", "give a mapping, by name")
-    return dict(given)
+    if not isinstance(data, Mapping):
+        raise BadValue(where, f"{data!r:.80}", "give a mapping, by name")
+    return dict(data)

@@ -59,13 +59,13 @@ class ContextCompacted(Event, frozen=True, kw_only=True):
 
 def ranges(versions: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """Return versions as ranges, first and last."""
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for version in sorted(versions):
-        if found and found[-1][1] == version - 1:
-            found[-1] = (found[-1][0], version)
+        if joined and joined[-1][1] == version - 1:
+            joined[-1] = (joined[-1][0], version)
         else:
-            found.append((version, version))
-    return tuple(found)
+            joined.append((version, version))
+    return tuple(joined)
 
 
 def replaced(window: Sequence[T], gone: Callable[[T], bool], summary: T) -> list[T]:
@@ -73,9 +73,9 @@ def replaced(window: Sequence[T], gone: Callable[[T], bool], summary: T) -> list
     start where all of them are in earlier runs.
     """
     places = [index for index, each in enumerate(window) if gone(each)]
-    found = [each for each in window if not gone(each)]
-    found.insert(places[0] if places else 0, summary)
-    return found
+    kept = [each for each in window if not gone(each)]
+    kept.insert(places[0] if places else 0, summary)
+    return kept
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -156,14 +156,14 @@ def _too_long(window: Sequence[Line], bound: Bound) -> bool:
 
 def total(tokens: Iterable[int | None]) -> int | None:
     """Return the sum; None where the tokens of one message are unknown."""
-    found = list(tokens)
-    known = [each for each in found if each is not None]
-    return sum(known) if len(known) == len(found) else None
+    counts = list(tokens)
+    known = [each for each in counts if each is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
-def check_free(stands_for: Iterable[str], taken: Iterable[str], by: str) -> None:
+def check_free(stands_for: Iterable[str], replaced_ids: Iterable[str], by: str) -> None:
     """Check that no other agent's summary replaces some of these messages. Raises Refused."""
-    both = set(stands_for) & set(taken)
+    both = set(stands_for) & set(replaced_ids)
     if both:
         message = (
             f"agent {by!r} compacted {len(both)} of these messages in this run: one agent of a run "

@@ -269,19 +269,19 @@ def arm_of(name: str, plan: ExperimentRegistered, unit: str) -> PlannedArm:
     return [arm for arm in plan.arms if arm.weight > 0][-1]
 
 
-def unit_of(plan: ExperimentRegistered, run: str, has: dict[str, str], given: str | None) -> str:
+def unit_of(plan: ExperimentRegistered, run: str, has: dict[str, str], stated: str | None) -> str:
     """Return the unit for which a run's arm is chosen.
 
     `has` is its task and its conversation, as far as it has them, `given` the caller's name of the
     unit. Raises BadValue.
     """
-    unit = {**has, RUN: run}.get(plan.unit) if plan.unit in (TASK, RUN, CONVERSATION) else given
+    unit = {**has, RUN: run}.get(plan.unit) if plan.unit in (TASK, RUN, CONVERSATION) else stated
     if not unit:
         option = plan.unit if plan.unit in (TASK, CONVERSATION) else "unit"
-        fact = f"none is given, and an arm is chosen for each {plan.unit}"
+        fact = f"none is stated, and an arm is chosen for each {plan.unit}"
         raise BadValue(option, fact, f"give {option}=, or choose the arm with arm=")
-    if given is not None and given != unit:
-        fact = f"it is {given!r:.80}, but an arm is chosen for each {plan.unit}, here {unit!r:.80}"
+    if stated is not None and stated != unit:
+        fact = f"it is {stated!r:.80}, but an arm is chosen for each {plan.unit}, here {unit!r:.80}"
         raise BadValue("unit", fact, "leave out unit=")
     return unit
 

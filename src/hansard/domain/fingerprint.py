@@ -32,8 +32,8 @@ def digest(*parts: bytes) -> str:
     return _kept(state.digest())
 
 
-def _kept(found: bytes) -> str:
-    return b2a_base64(found[:DIGEST_BYTES], newline=False).translate(_URL_SAFE).decode()
+def _kept(hashed: bytes) -> str:
+    return b2a_base64(hashed[:DIGEST_BYTES], newline=False).translate(_URL_SAFE).decode()
 
 
 def canonical(value: Any) -> bytes:

@@ -83,10 +83,10 @@ def join(*labels: Label | None) -> Label:
     """Return the lowest label at least as high as all the given ones; of none, public and
     trusted.
     """
-    found = LOWEST
+    joined = LOWEST
     for each in labels:
-        found = found.join(each)
-    return found
+        joined = joined.join(each)
+    return joined
 
 
 def parse(text: str, where: str = "label") -> Label:
@@ -95,16 +95,16 @@ def parse(text: str, where: str = "label") -> Label:
     """
     if not isinstance(text, str):
         raise BadValue(where, f"{text!r:.80}", _remedy())
-    found: list[Confidentiality] = []
+    levels: list[Confidentiality] = []
     untrusted = False
     for word in text.split():
         if word == UNTRUSTED and not untrusted:
             untrusted = True
-        elif word in _RANKS and not found:
-            found.append(Confidentiality(word))
+        elif word in _RANKS and not levels:
+            levels.append(Confidentiality(word))
         else:
             raise BadValue(where, f"{text!r:.80}", _remedy())
-    return Label(found[0] if found else Confidentiality.PUBLIC, untrusted)
+    return Label(levels[0] if levels else Confidentiality.PUBLIC, untrusted)
 
 
 def text(label: Label) -> str:

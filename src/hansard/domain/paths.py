@@ -31,7 +31,7 @@ def replaced(plain: Plain, within: Sequence[str], value: Plain) -> Plain:
     if type(plain) is dict and first in plain:
         return {**plain, first: replaced(plain[first], rest, value)}
     if type(plain) is list and first.isascii() and first.isdigit() and int(first) < len(plain):
-        found = list(plain)
-        found[int(first)] = replaced(plain[int(first)], rest, value)
-        return found
+        items = list(plain)
+        items[int(first)] = replaced(plain[int(first)], rest, value)
+        return items
     raise KeyError(first)

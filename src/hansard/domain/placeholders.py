@@ -83,8 +83,8 @@ def emails(text: str) -> Iterator[Span]:
         begin = at
         while begin > done and _LOCAL.match(text[begin - 1]):
             begin -= 1
-        found = _DOMAIN.match(text, at + 1)
-        end = found.end() if found is not None else at + 1
+        domain = _DOMAIN.match(text, at + 1)
+        end = domain.end() if domain is not None else at + 1
         while end > at + 1 and not text[end - 1].isalnum():
             end -= 1
         if begin < at and "." in text[at + 1 : end]:
@@ -98,17 +98,17 @@ def emails(text: str) -> Iterator[Span]:
 def phones(text: str) -> Iterator[Span]:
     """Find phone numbers."""
     for pattern in (_PHONE, _NORTH_AMERICAN):
-        for found in pattern.finditer(text):
-            if sum(map(str.isdigit, found[0])) in PHONE_DIGITS:
-                yield (*found.span(), "PHONE")
+        for match in pattern.finditer(text):
+            if sum(map(str.isdigit, match[0])) in PHONE_DIGITS:
+                yield (*match.span(), "PHONE")
 
 
 def cards(text: str) -> Iterator[Span]:
     """Find card numbers with a valid check digit."""
-    for found in _CARD.finditer(text):
-        digits = [int(each) for each in found[0] if each.isdigit()]
+    for match in _CARD.finditer(text):
+        digits = [int(each) for each in match[0] if each.isdigit()]
         if len(digits) in CARD_DIGITS and is_luhn(digits):
-            yield (*found.span(), "CARD")
+            yield (*match.span(), "CARD")
 
 
 def is_luhn(digits: list[int]) -> bool:
@@ -119,11 +119,11 @@ def is_luhn(digits: list[int]) -> bool:
 
 def ibans(text: str) -> Iterator[Span]:
     """Find IBANs with valid check digits: the longest at each start."""
-    for found in _IBAN.finditer(text):
-        end = found.end()
-        while end - found.start() >= 15:  # noqa: PLR2004 -- the shortest one, Norway's
-            if text[end - 1] != " " and is_iban(text[found.start() : end]):
-                yield found.start(), end, "IBAN"
+    for match in _IBAN.finditer(text):
+        end = match.end()
+        while end - match.start() >= 15:  # noqa: PLR2004 -- the shortest one, Norway's
+            if text[end - 1] != " " and is_iban(text[match.start() : end]):
+                yield match.start(), end, "IBAN"
                 break
             end -= 1
 
@@ -159,16 +159,16 @@ def spans(text: str, detectors: Iterable[Detector]) -> list[Span]:
     Overlapping values are merged into one, of the kind of the first, or of the longest of those
     that begin together. Raises BadValue for a span of a detector that is outside the text.
     """
-    found = [(*each.span(), TEXT) for each in PLACEHOLDER.finditer(text)]
+    spans = [(*each.span(), TEXT) for each in PLACEHOLDER.finditer(text)]
     for detector in detectors:
         for begin, end, kind in detector(text):
             if not (0 <= begin < end <= len(text) and KIND.fullmatch(kind)):
                 fact = f"a detector gave {(begin, end, kind)!r:.80} of {len(text):,} characters"
                 remedy = "give begin, end and a kind such as 'NAME': capital letters and digits"
                 raise BadValue("placeholders", fact, remedy)
-            found.append((begin, end, kind))
+            spans.append((begin, end, kind))
     merged: list[Span] = []
-    for begin, end, kind in sorted(found, key=lambda each: (each[0], -each[1], each[2])):
+    for begin, end, kind in sorted(spans, key=lambda each: (each[0], -each[1], each[2])):
         if merged and begin < merged[-1][1]:
             first = merged[-1]
             merged[-1] = (first[0], max(first[1], end), first[2])

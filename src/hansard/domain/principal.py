@@ -149,11 +149,11 @@ def fold(state: PrincipalState, events: Iterable[Event]) -> PrincipalState:
             case TokenIssued():
                 state.tokens[each.token] = Token(each)
             case TokenRevoked():
-                found = state.tokens.get(each.token)
-                if found is None:
+                token = state.tokens.get(each.token)
+                if token is None:
                     message = f"token {each.token!r:.80} is revoked, but was never issued"
                     raise Refused(message)
-                state.tokens[each.token] = Token(found.issued, revoked=True, because=each.because)
+                state.tokens[each.token] = Token(token.issued, revoked=True, because=each.because)
             case PrincipalShown():
                 state.label = raised(state.label, parse(each.label))
             case LabelDeclassified():
@@ -188,11 +188,11 @@ def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEv
             return _issue(state, event)
         case TokenRevoked():
             values.demand_text(event.because, "because")
-            found = state.tokens.get(event.token)
-            if found is None:
+            token = state.tokens.get(event.token)
+            if token is None:
                 message = f"it has no token {event.token!r:.80}: see 'hansard principals'"
                 raise Refused(message)
-            return () if found.revoked else (event,)
+            return () if token.revoked else (event,)
         case PrincipalShown():
             return _show(state, event)
         case LabelDeclassified():
@@ -234,9 +234,9 @@ def _issue(state: PrincipalState, event: TokenIssued) -> Sequence[PrincipalEvent
     expiry(event)
     chain(event.on_behalf_of)
     _demand_registered(state, "register it before it is issued a token")
-    found = state.tokens.get(event.token)
-    if found is not None:
-        if found.issued == event:
+    token = state.tokens.get(event.token)
+    if token is not None:
+        if token.issued == event:
             return ()
         message = f"token {event.token} is issued already, with other terms: take another id"
         raise Refused(message)

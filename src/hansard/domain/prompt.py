@@ -255,13 +255,13 @@ def _added(state: PromptState, event: PromptVersionAdded) -> Sequence[PromptEven
 def _aliased(state: PromptState, event: PromptAliased) -> Sequence[PromptEvent]:
     check_alias(event.alias)
     values.demand_text(event.because, "because")
-    found = state.aliases.get(event.alias)
+    current = state.aliases.get(event.alias)
     if event.version is not None:
         demand_usable(state, event.version)
-    if found == event.version:
+    if current == event.version:
         return ()
-    if found != event.before:
-        raise PromptConflict(event.alias, event.before, found, event.version)
+    if current != event.before:
+        raise PromptConflict(event.alias, event.before, current, event.version)
     return (event,)
 
 
@@ -294,10 +294,10 @@ def check_name(name: object) -> str:
     """Return a prompt's name, checked: it may not hold `@`, which separates a version. Raises
     BadName.
     """
-    found = ids.name(KIND, name)
-    if "@" in found or found != found.strip():
-        raise BadName(KIND, found[:80], "leave out '@' and spaces at its ends")
-    return found
+    checked = ids.name(KIND, name)
+    if "@" in checked or checked != checked.strip():
+        raise BadName(KIND, checked[:80], "leave out '@' and spaces at its ends")
+    return checked
 
 
 PROMPTS = ArtifactKind(
@@ -313,10 +313,10 @@ PROMPTS = ArtifactKind(
 
 def check_alias(alias: object) -> str:
     """Return an alias, checked: a number is not allowed, since it is a version. Raises BadName."""
-    found = ids.name("alias", alias)
-    if "@" in found or found != found.strip() or found.isdecimal():
-        raise BadName("alias", found[:80], "leave out '@' and spaces, and give no number alone")
-    return found
+    checked = ids.name("alias", alias)
+    if "@" in checked or checked != checked.strip() or checked.isdecimal():
+        raise BadName("alias", checked[:80], "leave out '@' and spaces, and give no number alone")
+    return checked
 
 
 def split(reference: object) -> tuple[str, str]:
@@ -371,12 +371,12 @@ def _is_number(which: str) -> bool:
 
 def demand_usable(state: PromptState, version: int) -> PromptVersionAdded:
     """Return a version that is not retired. Raises Refused."""
-    found = state.demand(version)
+    usable = state.demand(version)
     if version in state.retired:
         why = f" ({state.retired[version]})" if state.retired[version] else ""
         message = f"version {version} is retired{why}: take another one"
         raise Refused(message)
-    return found
+    return usable
 
 
 def _named(version: int | None) -> str:
@@ -390,17 +390,17 @@ def digest_of(text: str, model: str, parameters: msgspec.Raw) -> str:
     """Return the digest of a version: of its text, its model and its parameters in RFC 8785
     form.
     """
-    given = canonical(msgspec.json.decode(bytes(parameters)) or {})
-    return digest(b"prompt", text.encode(), model.encode(), given)
+    canonical_parameters = canonical(msgspec.json.decode(bytes(parameters)) or {})
+    return digest(b"prompt", text.encode(), model.encode(), canonical_parameters)
 
 
 def variables(text: str) -> tuple[str, ...]:
     """Return the variables of a text, in order of first occurrence."""
-    found = (each["name"] for each in _VARIABLE.finditer(text))
-    return tuple(dict.fromkeys(name for name in found if name))
+    names = (each["name"] for each in _VARIABLE.finditer(text))
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
-def filled_in(text: str, given: Mapping[str, Any]) -> str:
+def filled_in(text: str, values: Mapping[str, Any]) -> str:
     """Return a text with the values of its variables inserted.
 
     Values are texts and numbers. Raises BadValue for one that is missing, unknown, or of another
@@ -409,9 +409,9 @@ def filled_in(text: str, given: Mapping[str, Any]) -> str:
     target = variables(text)
     has = f"its variables are {shortened(target)}" if target else "it has no variables"
     for name in target:
-        if name not in given:
+        if name not in values:
             raise BadValue(f"variable {name!r}", "it is not given", f"give {name}=: {has}")
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in target:
             remedy = f"{nearest(name, target)}leave it out: {has}"
             raise BadValue(f"variable {name!r:.80}", "the prompt does not have it", remedy)
@@ -421,7 +421,7 @@ def filled_in(text: str, given: Mapping[str, Any]) -> str:
 
     def put_in(found: re.Match[str]) -> str:
         name = found["name"]
-        return str(given[name]) if name else found[0][1:-1]
+        return str(values[name]) if name else found[0][1:-1]
 
     return _VARIABLE.sub(put_in, text)
 
@@ -468,7 +468,7 @@ def texts_in(value: object) -> list[PromptText]:
     """Return the prompts' texts among a call's arguments, which are recordable."""
     if type(value) is dict and _TEXTLESS.issuperset(map(type, value.values())):
         return []
-    found: list[PromptText] = []
+    texts: list[PromptText] = []
     waiting: list[Any] = [value]
     while waiting:
         each = waiting.pop()
@@ -476,7 +476,7 @@ def texts_in(value: object) -> list[PromptText]:
             continue
         match each:
             case PromptText():
-                found.append(each)
+                texts.append(each)
             case str() | bytes() | int() | float():
                 continue
             case dict():
@@ -485,16 +485,16 @@ def texts_in(value: object) -> list[PromptText]:
                 waiting.extend(reversed(each))
             case _:
                 waiting.extend((values.fields_of_record(each) or {}).values())
-    return found
+    return texts
 
 
-def uses(given: Sequence[PromptText], besides: Sequence[PromptUse] = ()) -> tuple[PromptUse, ...]:
+def uses(texts: Sequence[PromptText], besides: Sequence[PromptUse] = ()) -> tuple[PromptUse, ...]:
     """Return the versions of some texts, each once."""
-    if not (given or besides):
+    if not (texts or besides):
         return ()
-    found = dict.fromkeys(besides)
-    found.update((each.use, None) for each in given if each.use is not None)
-    return tuple(found)[:USES_MAX]
+    versions = dict.fromkeys(besides)
+    versions.update((each.use, None) for each in texts if each.use is not None)
+    return tuple(versions)[:USES_MAX]
 
 
 def checked(items: Sequence[PromptUse]) -> tuple[PromptUse, ...]:

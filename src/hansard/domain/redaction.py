@@ -201,12 +201,12 @@ class Redaction:
                 if any(new is not old for new, old in zip(items, value, strict=True)):
                     made = type(value)(items)
             case dict():
-                found = {
+                entries = {
                     self._key(key, field): self.fields(each, key if type(key) is str else field)
                     for key, each in value.items()
                 }
-                if any(key not in value or value[key] is not each for key, each in found.items()):
-                    made = found
+                if any(key not in value or value[key] is not each for key, each in entries.items()):
+                    made = entries
             case _:
                 pass
         return made
@@ -221,8 +221,8 @@ class Redaction:
 
     def _plain(self, value: Plain, field: str) -> Plain:
         if type(value) is str:
-            found = self._in(field, value)
-            return found if isinstance(found, str) else {"$secret": found.name}
+            text = self._in(field, value)
+            return text if isinstance(text, str) else {"$secret": text.name}
         if type(value) is list:
             return [self._plain(each, field) for each in value]
         if type(value) is not dict:
@@ -255,12 +255,12 @@ class Redaction:
             text = base64.b64decode(inner).decode(errors="surrogateescape")
         except (TypeError, ValueError, binascii.Error):
             return {tag: self._scalar(inner)}
-        found = self(text)
-        if isinstance(found, Secret):
-            return {"$secret": found.name}
-        if found == text:
+        clean = self(text)
+        if isinstance(clean, Secret):
+            return {"$secret": clean.name}
+        if clean == text:
             return {tag: inner}
-        return {tag: base64.b64encode(found.encode(errors="surrogateescape")).decode()}
+        return {tag: base64.b64encode(clean.encode(errors="surrogateescape")).decode()}
 
     def holds(self, data: bytes) -> bool:
         """Return whether a blob or a message, JSON or not, holds a secret."""
@@ -312,8 +312,8 @@ def _difference(plain: Plain, clean: Plain) -> str | None:
     return ""
 
 
-def _as_text(found: str | Secret) -> str:
-    return found if isinstance(found, str) else f"(secret {found.name})"
+def _as_text(text: str | Secret) -> str:
+    return text if isinstance(text, str) else f"(secret {text.name})"
 
 
 def _longest_first(item: tuple[str, str | re.Pattern[str]]) -> tuple[int, str, str]:
@@ -333,9 +333,9 @@ def _needles(secrets: Iterable[str | re.Pattern[str]]) -> list[bytes] | None:
     """Return bytes of which each JSON text with a secret has at least one; None where none are
     known.
     """
-    found: list[bytes] = [b'"$bytes', b"\\u"]
+    needles: list[bytes] = [b'"$bytes', b"\\u"]
     for secret in secrets:
         if not isinstance(secret, str) or json.dumps(secret)[1:-1] != secret or "/" in secret:
             return None
-        found.append(secret.encode())
-    return found
+        needles.append(secret.encode())
+    return needles

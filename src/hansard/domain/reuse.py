@@ -191,10 +191,10 @@ def decide(event: AnswersInvalidated) -> Sequence[AnswersInvalidated]:
     earlier declaration become stale, too. Raises BadValue, BadName.
     """
     named = [(kind, getattr(event, kind)) for kind in ("tool", "run", "key")]
-    given = [(kind, name) for kind, name in named if name]
-    if len(given) != 1:
-        fact = "none is named" if not given else " and ".join(kind for kind, _ in given)
+    named_one = [(kind, name) for kind, name in named if name]
+    if len(named_one) != 1:
+        fact = "none is named" if not named_one else " and ".join(kind for kind, _ in named_one)
         raise BadValue("what is invalidated", fact, "name one tool, one run or one key")
-    [(kind, name)] = given
+    [(kind, name)] = named_one
     ids.name(kind, name)
     return (event,)

@@ -70,13 +70,13 @@ class _Session(msgspec.Struct):
 
 def ranges(numbers: Iterable[int]) -> Ranges:
     """Return numbers as ranges."""
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
+        if joined and joined[-1][1] == number - 1:
+            joined[-1] = (joined[-1][0], number)
         else:
-            found.append((number, number))
-    return tuple(found)
+            joined.append((number, number))
+    return tuple(joined)
 
 
 def within(ranges: Ranges, steps: Mapping[int, Step]) -> Iterator[int]:
@@ -88,11 +88,11 @@ def with_bodies(numbers: Iterable[int], steps: Mapping[int, Step]) -> set[int]:
     """Return the numbers of steps and of the calls in their bodies, which are replayed with a
     composite step. The steps of a body follow it.
     """
-    found = set(numbers)
+    all_numbers = set(numbers)
     for number in sorted(steps):
-        if steps[number].parent in found:
-            found.add(number)
-    return found
+        if steps[number].parent in all_numbers:
+            all_numbers.add(number)
+    return all_numbers
 
 
 def newest(events: Iterable[Event], steps: Mapping[int, Step]) -> SessionPath:
@@ -106,33 +106,33 @@ def newest(events: Iterable[Event], steps: Mapping[int, Step]) -> SessionPath:
         if session.began:
             return SessionPath(tuple(sorted(_path_steps(session.settled, session.ran, steps))))
         if session.left is not None and session.left.answered is not None:
-            given = {*within(session.left.answered, steps)} | session.settled
-            return SessionPath(tuple(sorted(_path_steps(given, session.ran, steps))))
+            replayed = {*within(session.left.answered, steps)} | session.settled
+            return SessionPath(tuple(sorted(_path_steps(replayed, session.ran, steps))))
         ran = session.ran | session.settled
         if ran:
             return SessionPath(tuple(sorted(_with_predecessors(ran, steps))), exact=False)
     return SessionPath(exact=False)
 
 
-def _path_steps(given: set[int], ran: set[int], steps: Mapping[int, Step]) -> set[int]:
+def _path_steps(replayed: set[int], ran: set[int], steps: Mapping[int, Step]) -> set[int]:
     """Return the steps that a session ran or replayed; for an outcome that it moved to the call's
     current place, the new step.
     """
     calls = {steps[number].call for number in ran if number in steps}
-    return ran | {number for number in given if steps[number].call not in calls}
+    return ran | {number for number in replayed if steps[number].call not in calls}
 
 
 def _sessions(events: Iterable[Event]) -> list[_Session]:
-    found: list[_Session] = []
+    sessions: list[_Session] = []
     runs = False
     for each in events:
         if isinstance(each, SessionBegan):
             runs = each.purpose == PURPOSE
             if runs:
-                found.append(_Session(began=not found))
+                sessions.append(_Session(began=not sessions))
         elif runs:
-            _apply(found[-1], each)
-    return found
+            _apply(sessions[-1], each)
+    return sessions
 
 
 def _apply(session: _Session, event: Event) -> None:
@@ -156,18 +156,18 @@ def _apply(session: _Session, event: Event) -> None:
 
 def _with_predecessors(ran: set[int], steps: Mapping[int, Step]) -> set[int]:
     """Return steps and their predecessors in their chains."""
-    found: set[int] = set()
+    all_numbers: set[int] = set()
     ahead = list(ran)
     while ahead:
         number = ahead.pop()
         step = steps.get(number)
-        if step is None or number in found:
+        if step is None or number in all_numbers:
             continue
-        found.add(number)
+        all_numbers.add(number)
         ahead += step.after
         if step.parent is not None:
             ahead.append(step.parent)
-    return found
+    return all_numbers
 
 
 FORK_DEPTH_MAX = 100

@@ -42,13 +42,13 @@ def _of_number(text: str) -> datetime | None:
 
 def moment(where: str, value: object) -> datetime:
     """Return a time with its zone, from a `datetime` or from ISO 8601. Raises BadValue."""
-    found = value
+    result = value
     if isinstance(value, str):
         try:
-            found = datetime.fromisoformat(value)
+            result = datetime.fromisoformat(value)
         except ValueError:
-            found = None
-    if not isinstance(found, datetime) or found.utcoffset() is None:
+            result = None
+    if not isinstance(result, datetime) or result.utcoffset() is None:
         remedy = "give a time with a zone: 2024-10-01T00:00:00Z"
         raise BadValue(where, f"{value!r:.80}", remedy)
-    return found
+    return result

@@ -104,9 +104,9 @@ def register(made: ValueType) -> None:
         if not TAG_PATTERN.fullmatch(tag) or len(tag) > TAG_LENGTH_MAX:
             remedy = "give words with dots and a version, such as 'acme.order.v1'"
             raise BadValue("value_type", f"tag={tag!r:.80}", remedy)
-        taken = BY_TAG.get(tag)
-        if taken is not None and _name(taken[0].cls) != _name(made.cls):
-            fact = f"tag {tag!r} is that of {_name(taken[0].cls)}"
+        owner = BY_TAG.get(tag)
+        if owner is not None and _name(owner[0].cls) != _name(made.cls):
+            fact = f"tag {tag!r} is that of {_name(owner[0].cls)}"
             raise BadValue("value_type", fact, "give another one")
     before = BY_CLASS.get(made.cls)
     if before is not None and before.tag != made.tag and before.tag not in made.older:
@@ -124,16 +124,16 @@ def _name(cls: type) -> str:
 
 def of_class(cls: type) -> ValueType | None:
     """Return the recording of values of exactly this class; None if it is unknown."""
-    found = BY_CLASS.get(cls)
-    if found is not None:
-        return found
+    known = BY_CLASS.get(cls)
+    if known is not None:
+        return known
     return next((made for find in find_class if (made := find(cls)) is not None), None)
 
 
 def recorded_by(cls: type) -> ValueType | None:
     """Return the recording of a value now; None: it is recorded as the plain value it also is."""
-    found = of_class(cls)
-    return None if found is not None and found.plainly and not _exact.get() else found
+    recording = of_class(cls)
+    return None if recording is not None and recording.plainly and not _exact.get() else recording
 
 
 def rebuild(tag: Any, data: Any, more: dict[str, Any]) -> Any:
@@ -145,18 +145,18 @@ def rebuild(tag: Any, data: Any, more: dict[str, Any]) -> Any:
     if tag == RECORD_TAG:
         for make in make_record:
             return make(Tagged(tag, data, more))
-    found = BY_TAG.get(tag)
-    if found is None:
+    reader = BY_TAG.get(tag)
+    if reader is None:
         made = next((made for find in find_tag if (made := find(tag)) is not None), None)
-        found = (made, made.decode) if made is not None else None
-    if found is None:
+        reader = (made, made.decode) if made is not None else None
+    if reader is None:
         raise BadValue(
             "recorded value",
             f"it is a {tag!r:.80}, a type that is not registered in this process",
             f"call hansard.value_type(cls, tag={tag!r:.80}, ...) before",
         )
     try:
-        return found[1](data)
+        return reader[1](data)
     except BadValue:
         raise
     except Exception as error:

@@ -341,9 +341,9 @@ def _items(values: Iterable[Any], where: str, walk: _Walk, depth: int) -> list[P
 def _tagged(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
     """Write a value that JSON cannot hold; the cases are ordered from frequent to rare."""
     if type(value) not in _OWN:
-        found = recorded_by(type(value))
-        if found is not None:
-            return _typed(found, value, where, walk, depth)
+        recording = recorded_by(type(value))
+        if recording is not None:
+            return _typed(recording, value, where, walk, depth)
     match value:
         case Secret():
             return {"$secret": value.name}
@@ -382,32 +382,32 @@ def _tagged(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
             return _record_like(value, where, walk, depth)
 
 
-def _typed(found: ValueType, value: Any, where: str, walk: _Walk, depth: int) -> Plain:
+def _typed(recording: ValueType, value: Any, where: str, walk: _Walk, depth: int) -> Plain:
     """Write a value of a registered type, after checking that an equal one can be read back."""
     try:
         with exactly():
-            encoded = found.encode(value)
+            encoded = recording.encode(value)
             data = _plain(encoded, where, _Walk(left=walk.left), depth + 1)
-            back = found.decode(revive(data))
-        survives = type(back) is type(value) and found.compares(back, value)
+            back = recording.decode(revive(data))
+        survives = type(back) is type(value) and recording.compares(back, value)
     except BadValue:
         raise
     except Exception as error:
-        fact = f"recording it as {found.tag!r} raised {type(error).__name__}: {error}"
+        fact = f"recording it as {recording.tag!r} raised {type(error).__name__}: {error}"
         raise BadValue(where, fact[:500], "give it in another form") from error
     if not survives:
         fact = f"a {_name(value)} that would come back as {back!r:.80}"
         raise BadValue(
-            where, fact, f"give it in another form, or correct the encoder of {found.tag!r}"
+            where, fact, f"give it in another form, or correct the encoder of {recording.tag!r}"
         )
     if walk.scrub is not None:
         clean = data
         with exactly():
             data = _plain(encoded, where, _Walk(walk.scrub, left=walk.left), depth + 1)
-        if found.opaque and data != clean:
+        if recording.opaque and data != clean:
             fact = f"a {_name(value)} holds a secret, which cannot be replaced in it"
             raise BadValue(where, fact, "take it out of the value")
-    return {"$value": {"tag": found.tag, "data": data}}
+    return {"$value": {"tag": recording.tag, "data": data}}
 
 
 def _is_ambiguous(value: datetime | time) -> bool:
@@ -480,8 +480,8 @@ def fields_of_record(value: Any) -> dict[str, Any] | None:
             return None
         names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
         fields = {entry: getattr(value, name) for entry, name in names}
-        given = {entry: item for entry, item in fields.items() if item is not msgspec.UNSET}
-        return given if config.tag_field is None else {config.tag_field: config.tag, **given}
+        known = {entry: item for entry, item in fields.items() if item is not msgspec.UNSET}
+        return known if config.tag_field is None else {config.tag_field: config.tag, **known}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return fields_of(value)
@@ -496,9 +496,9 @@ def same(back: Any, value: Any, *, exactly: bool = True) -> bool:
         if isinstance(value, RecordedText):
             return type(back) is str and back == value
         return isinstance(back, PurePath) and isinstance(value, PurePath) and back == value
-    found = of_class(type(value))
-    if found is not None:
-        return found.compares(back, value)
+    recording = of_class(type(value))
+    if recording is not None:
+        return recording.compares(back, value)
     if isinstance(value, datetime | time):  # two zones' times in a repeated hour are never equal
         return _same_time(back, value)
     if type(value) is dict:

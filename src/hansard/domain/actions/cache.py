@@ -262,9 +262,9 @@ def loaded(raw: bytes, where: str, bytes_max: int, remedy: str) -> Any:
 
 def formed(read: Any, kind: type[T], form: str, where: str) -> T:
     """Return the content of a file that names its format. Raises BadValue."""
-    found = read.get("format") if isinstance(read, dict) else type(read).__name__
-    if found != form:
-        fact = f"its format is {found!r:.80}, not {form!r}" if found else f"it is no {form!r}"
+    name = read.get("format") if isinstance(read, dict) else type(read).__name__
+    if name != form:
+        fact = f"its format is {name!r:.80}, not {form!r}" if name else f"it is no {form!r}"
         raise BadValue(where, fact, "write it again with this version")
     try:
         return msgspec.convert(read, kind)

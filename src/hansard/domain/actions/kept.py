@@ -126,16 +126,16 @@ def chain(state: ActionsState, version: int) -> tuple[ActionsSaved, list[Actions
     heals: list[ActionsHealed] = []
     at = version
     while True:
-        found = state.demand(at)
-        match found:
+        part = state.demand(at)
+        match part:
             case ActionsSaved():
-                return found, heals[::-1]
+                return part, heals[::-1]
             case ActionsHealed(before=earlier):
-                heals.append(found)
+                heals.append(part)
             case ActionsReverted(to=earlier):
                 pass
             case _:
-                assert_never(found)
+                assert_never(part)
         if earlier >= at:
             message = f"version {at} is made of version {earlier}, which is no earlier one"
             raise Refused(message)

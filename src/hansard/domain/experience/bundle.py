@@ -353,8 +353,8 @@ def _found(path: str, text: str) -> Iterator[str]:
 
 def _kinds(text: str, names: Iterable[str]) -> list[str]:
     detectors = [placeholders.DETECTORS[name] for name in names]
-    found = placeholders.spans(text, detectors)
-    return [kind for _, _, kind in found if kind != placeholders.TEXT]
+    spans = placeholders.spans(text, detectors)
+    return [kind for _, _, kind in spans if kind != placeholders.TEXT]
 
 
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:

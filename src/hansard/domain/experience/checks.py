@@ -53,10 +53,10 @@ def forms_of(name: str, value: str) -> dict[str, str]:
     """Return a value in its other date formats, by the names of their slots; empty where it is no
     date.
     """
-    found = _date(value)
-    if found is None:
+    day = _date(value)
+    if day is None:
         return {}
-    fields = {f"{name}_{form}": found.strftime(as_it_is) for form, as_it_is in FORMS.items()}
+    fields = {f"{name}_{form}": day.strftime(as_it_is) for form, as_it_is in FORMS.items()}
     return {slot: text for slot, text in fields.items() if text != value}
 
 
@@ -73,9 +73,9 @@ def with_forms(slots: Iterable[str], params: Mapping[str, str | Secret]) -> dict
     for slot in slots:
         base = base_of(slot, params)
         value = params.get(base)
-        found = _date(value) if isinstance(value, str) else None
-        if slot not in made and found is not None:
-            made[slot] = found.strftime(FORMS[slot.removeprefix(f"{base}_")])
+        day = _date(value) if isinstance(value, str) else None
+        if slot not in made and day is not None:
+            made[slot] = day.strftime(FORMS[slot.removeprefix(f"{base}_")])
     return made
 
 
@@ -423,15 +423,15 @@ def decode(raw: bytes, procedure: Procedure, where: str = "checks.json") -> tupl
     return checked(caches.formed(read, _File, FORMAT, where).checks, procedure, where)
 
 
-def _texts_in(given: object) -> Iterator[str]:
+def _texts_in(value: object) -> Iterator[str]:
     """Yield the texts in a tool's arguments, at any depth."""
-    if isinstance(given, str):
-        yield given
-    elif isinstance(given, dict):
-        for each in given.values():
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
             yield from _texts_in(each)
-    elif isinstance(given, list):
-        for each in given:
+    elif isinstance(value, list):
+        for each in value:
             yield from _texts_in(each)
 
 
@@ -482,12 +482,12 @@ def _hidden(action: CachedAction, secrets: Mapping[str, Secret]) -> CachedAction
         return action
     slots = {_slot(name): {"$secret": secret.name} for name, secret in secrets.items()}
     arguments = [slots.get(e, e) if isinstance(e, str) else e for e in action.arguments]
-    given = {
+    params = {
         name: slots.get(e, e) if isinstance(e, str) else e
         for name, e in (action.action_params or {}).items()
     }
     changed = msgspec.structs.replace(
-        action, arguments=arguments, action_params=given or action.action_params
+        action, arguments=arguments, action_params=params or action.action_params
     )
     text = msgspec.json.encode(msgspec.structs.replace(changed, instruction=None)).decode()
     for slot in slots:
@@ -647,7 +647,7 @@ def named_functions(
     """Return functions whose names differ from each other and from checks that are data. Raises
     BadValue.
     """
-    taken = {each.name for each in checks}
+    names = {each.name for each in checks}
     kept: list[CheckFunction] = []
     for each in functions:
         if not isinstance(each, CheckFunction):
@@ -655,9 +655,9 @@ def named_functions(
             raise BadValue("checks", fact, "make one with @hansard.actions.check_function(kind)")
         if any(each is other for other in kept):
             continue
-        if each.name in taken:
+        if each.name in names:
             fact = f"two checks are called {each.name!r:.80}"
             raise BadValue("checks", fact, "give each its name: check_function(kind, name=...)")
-        taken.add(each.name)
+        names.add(each.name)
         kept.append(each)
     return tuple(kept)

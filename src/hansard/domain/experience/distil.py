@@ -236,13 +236,13 @@ def demand_single_values(demonstrations: Sequence[Demonstration], common: Wordin
 
 def _texts_of(of: Demonstration) -> set[str]:
     """Return the arguments of actions, and the texts of their elements."""
-    found: set[Any] = set()
+    texts: set[Any] = set()
     for action in (each.action for each in of.actions):
-        given = (action.action_params or {}).values()
-        found.update(each for each in (*action.arguments, *given) if isinstance(each, str))
+        params = (action.action_params or {}).values()
+        texts.update(each for each in (*action.arguments, *params) if isinstance(each, str))
         if action.targets is not None:
-            found.update(getattr(action.targets, field) for field in _FIELDS[1:5])
-    return found
+            texts.update(getattr(action.targets, field) for field in _FIELDS[1:5])
+    return texts
 
 
 def _is_several(value: str, texts: Iterable[str]) -> bool:
@@ -339,17 +339,17 @@ class _Names:
 
 def names_of(targets: ElementTargets) -> list[Key]:
     """Return all names of an element, the better first."""
-    found: list[Key] = []
+    names: list[Key] = []
     for field in _FIELDS:
         value = getattr(targets, field)
         if value:
             role = (targets.role or targets.tag,) if field in ("name", "text") else ()
-            found.append((field, *role, value))
-    return found
+            names.append((field, *role, value))
+    return names
 
 
 def _procedure(
-    shown: Sequence[_Example], names: _Names, given: Sequence[str], support_min: float
+    shown: Sequence[_Example], names: _Names, task_slots: Sequence[str], support_min: float
 ) -> tuple[Procedure | None, tuple[LeftOut, ...], list[str]]:
     """Return the graph, the demonstrations it does not include, and the path that was taken most
     often.
@@ -360,7 +360,7 @@ def _procedure(
         return None, left_out, []
     order = list(dict.fromkeys(key for _, keys in kept for key in keys))
     named = {key: f"n{number}" for number, key in enumerate(order, 1)}
-    slots = _Slots(given)
+    slots = _Slots(task_slots)
     nodes = [_node(named[key], key, kept, slots) for key in order]
     edges = [edge for key in (None, *order) for edge in _edges(key, named, names, kept)]
     slots.add_used({slot for each, _ in kept for slot in each.forms}, nodes)
@@ -445,8 +445,8 @@ def _arguments(members: Sequence[CachedAction], slots: _Slots) -> dict[str, Any]
     """
     every = [each.action_params or {} for each in members]
     made: dict[str, Any] = {}
-    for name in dict.fromkeys(name for given in every for name in given):
-        values = [given.get(name) for given in every]
+    for name in dict.fromkeys(name for params in every for name in params):
+        values = [params.get(name) for params in every]
         if all(each == values[0] for each in values):
             made[name] = values[0]
             continue
@@ -485,8 +485,8 @@ def _merged(members: Sequence[CachedAction], slots: _Slots) -> CachedAction:
     """Merge one action of several demonstrations into their common fields."""
     [first, *others] = members
     if first.action_type == caches.TOOL:
-        given = _arguments(members, slots)
-        first = msgspec.structs.replace(first, arguments=[], action_params=given)
+        params = _arguments(members, slots)
+        first = msgspec.structs.replace(first, arguments=[], action_params=params)
     targets = first.targets
     for other in others:
         if targets is not None:

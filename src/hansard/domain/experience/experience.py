@@ -224,12 +224,12 @@ def parameters_schema(experience: Experience) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of an execution's parameters."""
     text = {"type": "string", "minLength": 1, "maxLength": VALUE_CHARACTERS_MAX}
     slots = experience.procedure.slots
-    given = [each for each in slots if not base_of(each, slots)]
+    required = [each for each in slots if not base_of(each, slots)]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "properties": dict.fromkeys(slots, text),
-        "required": given,
+        "required": required,
         "additionalProperties": False,
     }
 

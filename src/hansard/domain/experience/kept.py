@@ -321,11 +321,11 @@ def at_digest(state: ExperienceState, digest: str) -> int:
     if len(digest) < DIGEST_CHARACTERS_MIN:
         fact = f"{digest!r:.80} has fewer than {DIGEST_CHARACTERS_MIN} characters"
         raise BadValue("digest", fact, "give it whole, or its beginning")
-    found = [each for each, item in state.versions.items() if item.digest.startswith(digest)]
-    if not found:
+    numbers = [each for each, item in state.versions.items() if item.digest.startswith(digest)]
+    if not numbers:
         message = f"no version has the digest {digest!r:.80}"
         raise Refused(message)
-    return max(found)
+    return max(numbers)
 
 
 def demand_usable(state: ExperienceState, name: str, version: int) -> None:

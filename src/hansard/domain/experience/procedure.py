@@ -92,10 +92,10 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=
 
     @cached_property
     def _after(self) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, list[str]] = {}
+        successors: dict[str, list[str]] = {}
         for each in self.edges:
-            found.setdefault(each.before, []).append(each.after)
-        return {name: tuple(every) for name, every in found.items()}
+            successors.setdefault(each.before, []).append(each.after)
+        return {name: tuple(every) for name, every in successors.items()}
 
 
 class Walk(msgspec.Struct, frozen=True, kw_only=True):

@@ -78,20 +78,20 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """
         line = " ".join(text[:TEXT_CHARACTERS_MAX].split())
         first, *rest = self._constants
-        found = first.match(line)
+        match = first.match(line)
         values = list[str]()
         count = 0
         for constant in rest:
             count += 1
-            if found is None:
+            if match is None:
                 return None
             if not constant.pattern:  # the next slot is adjacent
                 continue
-            begin = found.end() + line.startswith(" ", found.end())
-            found = constant.search(line, begin + 1) if begin < len(line) else None
-            values += _words(line[begin : found.start()].strip(), count) if found else ()
+            begin = match.end() + line.startswith(" ", match.end())
+            match = constant.search(line, begin + 1) if begin < len(line) else None
+            values += _words(line[begin : match.start()].strip(), count) if match else ()
             count = 0
-        if found is None or len(values) != len(rest):
+        if match is None or len(values) != len(rest):
             return None
         pairs = list(zip(self.parts[1::2], values, strict=True))
         read = dict(pairs)
@@ -135,14 +135,14 @@ def wording(texts: Sequence[str], names: Collection[str] = ()) -> Wording:
     common = _skeleton(split, keeps_quoted=len(split) > 1 or bool(names))
     gaps = [_gaps(each, common) for each in split]
     parts: list[str] = [""]
-    taken = list(names)
+    used = list(names)
     for at in range(len(common) + 1):
         values = [each[at] for each in gaps]
         if all(values):
             quotes = {each[0][0] + each[0][-1] if len(each) == 1 else "" for each in values}
             pair = quotes.pop() if len(quotes) == 1 and quotes <= _PAIRS else ""
-            name = _name(common[:at], taken)
-            taken.append(name)
+            name = _name(common[:at], used)
+            used.append(name)
             parts[-1] = _joined(parts[-1], pair[0]) if pair else parts[-1]
             parts += [name, pair[1:]]
         if at < len(common):
@@ -154,17 +154,17 @@ def kinds(texts: Iterable[str]) -> list[list[int]]:
     """Group texts by kind of task: the indexes of texts with a similar wording, in order of their
     first.
     """
-    found: list[tuple[list[str], list[int]]] = []
+    groups: list[tuple[list[str], list[int]]] = []
     for index, text in enumerate(texts):
         mine = [each for each in tokens(text) if not each.startswith(_QUOTES)]
-        for at, (common, members) in enumerate(found):
+        for at, (common, members) in enumerate(groups):
             both = _common(common, mine)
             if len(both) >= ALIKE_MIN * max(1, len(mine)):
-                found[at] = (both, [*members, index])
+                groups[at] = (both, [*members, index])
                 break
         else:
-            found.append((mine, [index]))
-    return [members for _, members in found]
+            groups.append((mine, [index]))
+    return [members for _, members in groups]
 
 
 def _unquoted(word: str) -> list[str]:
@@ -178,8 +178,8 @@ def _words(text: str, count: int) -> list[str]:
     """Return a text as `count` values, each a word; empty where it has another number of words."""
     if count == 1:
         return [text]
-    found = (text.split(), _TOKEN.findall(text))
-    return next((words for words in found if len(words) == count), [])
+    splits = (text.split(), _TOKEN.findall(text))
+    return next((words for words in splits if len(words) == count), [])
 
 
 def _tokens_of(part: str) -> list[str]:
@@ -229,7 +229,7 @@ def _gaps(words: Sequence[str], common: Sequence[str]) -> list[list[str]]:
     return made
 
 
-def _name(before: Sequence[str], taken: Sequence[str]) -> str:
+def _name(before: Sequence[str], used: Sequence[str]) -> str:
     """Return a slot's name: the nearest significant word before it."""
     words = (each.lower() for each in reversed(before))
     base = next(
@@ -238,6 +238,6 @@ def _name(before: Sequence[str], taken: Sequence[str]) -> str:
     )
     number = 2
     name = base
-    while name in taken:
+    while name in used:
         name, number = f"{base}{number}", number + 1
     return name

@@ -357,8 +357,8 @@ class Fold:
 
     def members(self, run: str) -> Members:
         """Return the members of a run, as far as it was read."""
-        found = self._known.get(run)
-        return self._begun(run) if found is None else found
+        members = self._known.get(run)
+        return self._begun(run) if members is None else members
 
     def _begun(self, run: str, *, new: bool = False, depth: int = 0) -> Members:
         members = self._known[run] = Members()

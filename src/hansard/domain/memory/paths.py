@@ -84,11 +84,11 @@ def normal(path: object) -> str:
         _check_segment(path, segment)
     if len(segments) > SEGMENTS_MAX:
         raise _bad(path, f"it has {len(segments)} segments", f"use at most {SEGMENTS_MAX}")
-    found = "/".join(segments)
-    size = len(found.encode())
+    joined = "/".join(segments)
+    size = len(joined.encode())
     if size > PATH_BYTES_MAX:
         raise _bad(path, f"it has {size:,} bytes", f"use at most {PATH_BYTES_MAX}")
-    return found
+    return joined
 
 
 def _check_segment(path: str, segment: str) -> None:
@@ -131,16 +131,16 @@ def followed(path: str, links: Mapping[str, str]) -> str:
 
     Links of folders are followed, too. Raises BadValue for a circle, or more than LINKS_MAX.
     """
-    found = path
+    target_path = path
     for _ in range(LINKS_MAX + 1):
-        segments = found.split("/")
+        segments = target_path.split("/")
         for count in range(1, len(segments) + 1):
             head = "/".join(segments[:count])
             if head in links:
-                found = "/".join([target(head, links[head]), *segments[count:]])
+                target_path = "/".join([target(head, links[head]), *segments[count:]])
                 break
         else:
-            return found
+            return target_path
     fact = f"more than {LINKS_MAX} links follow on one another, or they lead in a circle"
     raise BadValue(f"path {path!r:.120}", fact, "have a link lead to a file")
 
@@ -163,9 +163,9 @@ class Names:
         """Number of files at or under each file or folder."""
         self._spellings: dict[str, tuple[str, ...]] = {}
         """Existing spellings of each casefolded file or folder."""
-        found = list(paths)
-        self._counts |= Counter(found)
-        folders = Counter(path.rpartition("/")[0] for path in found)  # each folder's names once
+        files = list(paths)
+        self._counts |= Counter(files)
+        folders = Counter(path.rpartition("/")[0] for path in files)  # each folder's names once
         for folder, count in folders.items():
             for head in _heads(folder) if folder else ():
                 self._counts[head] = self._counts.get(head, 0) + count

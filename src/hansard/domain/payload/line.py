@@ -90,12 +90,12 @@ class PartsLine:
             (fields.step, name): raw for name, raw in (fields.arguments or {}).items()
         }
         values[fields.step, None] = fields.result
-        found: list[tuple[Parts, Fetch]] = []
+        values_by_parts: list[tuple[Parts, Fetch]] = []
         for key, raw in values.items():
             parts = parts_of(bytes(raw), named(key))
             if parts is not None:
-                found.append((parts, self._texts.text(key, Text(version, bytes(raw)))))
-        return found
+                values_by_parts.append((parts, self._texts.text(key, Text(version, bytes(raw)))))
+        return values_by_parts
 
     def whole(self, tag: str, version: int, data: bytes) -> bytes:
         """Return an event's data with its values resolved, up to 64 KiB each; unchanged where a
@@ -109,8 +109,8 @@ class PartsLine:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
             raise Corrupt("a step's event", f"it is not as Hansard writes it ({error})") from error
         if "arguments" in fields:
-            given = arguments_of(fields["arguments"], f"step {step}")
-            values = {name: self._value((step, name), version, raw) for name, raw in given.items()}
+            raws = arguments_of(fields["arguments"], f"step {step}")
+            values = {name: self._value((step, name), version, raw) for name, raw in raws.items()}
             fields["arguments"] = msgspec.Raw(msgspec.json.encode(values))
         if "result" in fields:
             fields["result"] = self._value((step, None), version, fields["result"])
@@ -118,8 +118,8 @@ class PartsLine:
 
     def _value(self, key: Key, version: int, raw: msgspec.Raw) -> msgspec.Raw:
         """Return a resolved value; unchanged where that needs a blob or is too large."""
-        found = Text(version, bytes(raw))
+        text = Text(version, bytes(raw))
         try:
-            return msgspec.Raw(without_blobs(whole_value(self._texts, key, found, SHOWN_BYTES_MAX)))
+            return msgspec.Raw(without_blobs(whole_value(self._texts, key, text, SHOWN_BYTES_MAX)))
         except BlobsNeeded:
             return raw

@@ -100,12 +100,12 @@ def parts_of(raw: bytes, where: str) -> Parts | None:
         plain = _plain.decode(raw)
         if type(plain) is not dict or plain.keys() != {TAG}:
             return None
-        found = msgspec.convert(plain[TAG], Parts)
+        parts = msgspec.convert(plain[TAG], Parts)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _not_ours(where, str(error)) from error
-    if not 0 <= found.size <= SIZE_MAX:
-        raise Corrupt(where, f"its size is {found.size:,} bytes; the limit is {SIZE_MAX:,}")
-    return found
+    if not 0 <= parts.size <= SIZE_MAX:
+        raise Corrupt(where, f"its size is {parts.size:,} bytes; the limit is {SIZE_MAX:,}")
+    return parts
 
 
 def pieces_of(parts: Parts, where: str) -> list[Piece]:
@@ -181,19 +181,19 @@ class Texts:
         self._kept: OrderedDict[Key, str] = OrderedDict()
         self._characters = 0
 
-    def text(self, key: Key, found: Text, most: int = SIZE_MAX) -> Fetch:
+    def text(self, key: Key, recorded: Text, most: int = SIZE_MAX) -> Fetch:
         """Return the whole JSON text of the value at a key; None where it is stored as parts and
         has more bytes than `most`. Raises Corrupt.
         """
         where = named(key)
-        parts = parts_of(found.raw, where)
+        parts = parts_of(recorded.raw, where)
         if parts is None:
-            return (yield from _in_full(found.raw, where))
+            return (yield from _in_full(recorded.raw, where))
         if parts.size > most:
             return None
         kept = self._kept.get(key)
         if kept is None:
-            kept = yield from self._assembled(key, found, parts)
+            kept = yield from self._assembled(key, recorded, parts)
             self.keep(key, kept)
         return kept
 
@@ -206,8 +206,8 @@ class Texts:
         while self._characters > self._kept_max and len(self._kept) > 1:
             self._characters -= len(self._kept.popitem(last=False)[1])
 
-    def _assembled(self, key: Key, found: Text, parts: Parts) -> Fetch:
-        walk = _Walk(self._source, key, found, parts)
+    def _assembled(self, key: Key, recorded: Text, parts: Parts) -> Fetch:
+        walk = _Walk(self._source, key, recorded, parts)
         while (step := walk.next()) is not None:
             at, standing, value = step
             kept = self._kept.get(at)
@@ -259,12 +259,12 @@ def _of_blob(blob: Blob, where: str) -> Fetch:
 class _Walk:
     """The assembly of one text: the ranges of values that are still needed."""
 
-    def __init__(self, source: Source, key: Key, found: Text, parts: Parts) -> None:
+    def __init__(self, source: Source, key: Key, recorded: Text, parts: Parts) -> None:
         self._source = source
         self._where = named(key)
         self._needed: dict[Key, list[tuple[int, int, int]]] = {key: []}
-        self._found: dict[Key, tuple[Text, Parts | None]] = {key: (found, parts)}
-        self._next: list[tuple[int, int, Key]] = [(-found.version, 0, key)]
+        self._found: dict[Key, tuple[Text, Parts | None]] = {key: (recorded, parts)}
+        self._next: list[tuple[int, int, Key]] = [(-recorded.version, 0, key)]
         self._copied: list[tuple[int, str]] = []
         self._ranges = 0
         self._root: Key | None = key
@@ -284,7 +284,7 @@ class _Walk:
                 raise self._beyond(key, end, len(text))
             self._copied.append((at, text[begin:end]))
 
-    def split(self, key: Key, found: Text, pieces: list[str | Copy]) -> None:
+    def split(self, key: Key, recorded: Text, pieces: list[str | Copy]) -> None:
         """Translate the needed ranges of this value into ranges of others."""
         lengths = [
             len(piece) if isinstance(piece, str) else piece.end - piece.begin for piece in pieces
@@ -312,7 +312,7 @@ class _Walk:
                     self._copied.append((place, piece[offset : offset + count]))
                 else:
                     start = piece.begin + offset
-                    self._need(piece.key, found.version, (start, start + count, place))
+                    self._need(piece.key, recorded.version, (start, start + count, place))
                 here += count
 
     def _need(self, key: Key, before: int, target: tuple[int, int, int]) -> None:
@@ -321,11 +321,11 @@ class _Walk:
             raise Corrupt(self._where, f"its parts lead to more than {RANGES_MAX:,} others")
         known = self._found.get(key)
         if known is None:
-            found = self._source(key)
-            if found is None:
+            recorded = self._source(key)
+            if recorded is None:
                 raise Corrupt(self._where, f"it refers to {named(key)}, which is not on record")
-            known = self._found[key] = found, parts_of(found.raw, named(key))
-            heapq.heappush(self._next, (-found.version, len(self._found), key))
+            known = self._found[key] = recorded, parts_of(recorded.raw, named(key))
+            heapq.heappush(self._next, (-recorded.version, len(self._found), key))
         if known[0].version >= before:
             raise Corrupt(self._where, f"it refers to {named(key)}, which is not before it")
         self._needed.setdefault(key, []).append(target)
@@ -352,14 +352,14 @@ class _Walk:
 # ---------------------------------------------------------------- a step's values in full
 
 
-def whole_value(texts: Texts, key: Key, found: Text, most: int = SIZE_MAX) -> Fetch:
+def whole_value(texts: Texts, key: Key, recorded: Text, most: int = SIZE_MAX) -> Fetch:
     """Return a recorded value's JSON with its parts assembled; unchanged where it has none, or more
     bytes than `most`. Blobs are requested only where they are parts. Raises Corrupt.
     """
-    if MARK not in found.raw[:64] or parts_of(found.raw, named(key)) is None:
-        return found.raw
-    text = yield from texts.text(key, found, most)
-    return found.raw if text is None else text.encode("utf-8", "surrogatepass")
+    if MARK not in recorded.raw[:64] or parts_of(recorded.raw, named(key)) is None:
+        return recorded.raw
+    text = yield from texts.text(key, recorded, most)
+    return recorded.raw if text is None else text.encode("utf-8", "surrogatepass")
 
 
 def whole_arguments(
@@ -368,11 +368,11 @@ def whole_arguments(
     """Return a step's arguments as JSON, each as by `whole_value`. Raises Corrupt."""
     if MARK not in raw:
         return raw
-    given = arguments_of(raw, f"step {step}")
-    for name, value in given.items():
-        found = Text(version, bytes(value))
-        given[name] = msgspec.Raw((yield from whole_value(texts, (step, name), found, most)))
-    return msgspec.json.encode(given)
+    arguments = arguments_of(raw, f"step {step}")
+    for name, value in arguments.items():
+        recorded = Text(version, bytes(value))
+        arguments[name] = msgspec.Raw((yield from whole_value(texts, (step, name), recorded, most)))
+    return msgspec.json.encode(arguments)
 
 
 class BlobsNeeded(Exception):

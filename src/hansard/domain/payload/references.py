@@ -93,8 +93,8 @@ def resolve(plain: Plain) -> Fetch:
     if type(plain) is dict:
         if len(plain) == 1 and "$blob" in plain:
             try:
-                found = msgspec.convert(plain["$blob"], Blob)
-                data = yield found.sha256, found.size
+                blob = msgspec.convert(plain["$blob"], Blob)
+                data = yield blob.sha256, blob.size
                 return msgspec.json.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise Corrupt(
@@ -152,10 +152,10 @@ def unpack_lists(step: Step, steps: Mapping[int, Step], known: dict[int, Any]) -
     """
     chain = [step]
     while True:
-        found = _appended_to(chain[-1], steps)
-        if found is None or found.number in known:
+        earlier = _appended_to(chain[-1], steps)
+        if earlier is None or earlier.number in known:
             break
-        chain.append(found)
+        chain.append(earlier)
     for link in reversed(chain):
         arguments = by_name((yield from unpack(link.arguments)), link)
         for name, value in arguments.items():
@@ -177,22 +177,22 @@ def _appended_to(step: Step, steps: Mapping[int, Step]) -> Step | None:
     if APPEND not in bytes(step.arguments):
         return None
     for value in by_name(msgspec.json.decode(step.arguments), step).values():
-        found = _appended(value, step)
-        if found is not None:
-            return steps.get(found.to)
+        extension = _appended(value, step)
+        if extension is not None:
+            return steps.get(extension.to)
     return None
 
 
 def _appended(value: Any, step: Step) -> Appended | None:
     try:
-        found = appended(value)
+        extension = appended(value)
     except msgspec.ValidationError as error:
         fact = f"a list of its arguments is not as Hansard writes it ({error})"
         raise Corrupt(f"step {step.number}", fact) from error
-    if found is not None and found.to >= step.number:  # else a chain might have no end
-        fact = f"a list of its arguments extends one of step {found.to}, which is not before it"
+    if extension is not None and extension.to >= step.number:  # else a chain might have no end
+        fact = f"a list of its arguments extends one of step {extension.to}, which is not before it"
         raise Corrupt(f"step {step.number}", fact)
-    return found
+    return extension
 
 
 def _grown(more: Appended, name: str, known: dict[int, Any], step: Step) -> list[Any]:

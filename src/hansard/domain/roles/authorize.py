@@ -80,9 +80,9 @@ class Permission(msgspec.Struct, frozen=True):
 
 def may_call(rules: RoleDefined | None, tool: str) -> Permission:
     """Decide whether a role may call a tool of any kind (also a model, a resource)."""
-    given = rules.may.tools if rules is not None else ()
-    found = next((text for text in given if tool and tool_matches(text, tool)), None)
-    return _grant(rules, found, f"none of its tools is {tool!r}", f"tools = [{choices.text(tool)}]")
+    tools = rules.may.tools if rules is not None else ()
+    rule = next((text for text in tools if tool and tool_matches(text, tool)), None)
+    return _grant(rules, rule, f"none of its tools is {tool!r}", f"tools = [{choices.text(tool)}]")
 
 
 def may_state(rules: RoleDefined | None, tag: str) -> Permission:
@@ -91,9 +91,9 @@ def may_state(rules: RoleDefined | None, tag: str) -> Permission:
         return Permission(allowed=True, rule="every role")
     kinds = rules.may.kinds if rules is not None else ()
     target = (tag, _CLAIM) if tag in _WITH_CLAIM else (tag,)
-    found = next((each for each in kinds for kind in target if kind_matches(each, kind)), None)
+    rule = next((each for each in kinds for kind in target if kind_matches(each, kind)), None)
     name = unversioned(tag)
-    return _grant(rules, found, f"none of its kinds is {name!r}", f"kinds = [{choices.text(name)}]")
+    return _grant(rules, rule, f"none of its kinds is {name!r}", f"kinds = [{choices.text(name)}]")
 
 
 def unversioned(tag: str) -> str:
@@ -104,9 +104,9 @@ def unversioned(tag: str) -> str:
 
 def may_write(rules: RoleDefined | None, key: str) -> Permission:
     """Decide whether a role may write a key of shared state: one of its keys, and fully visible."""
-    found = _matching(rules.may.keys if rules is not None else (), SLASH, key)
+    rule = _matching(rules.may.keys if rules is not None else (), SLASH, key)
     line = f"keys = [{choices.text(_exactly(key))}]"
-    named = _grant(rules, found, f"none of its keys is {key!r:.200}", line)
+    named = _grant(rules, rule, f"none of its keys is {key!r:.200}", line)
     return named if not named.allowed else sees_whole_key(rules, key)
 
 
@@ -136,9 +136,9 @@ def sees_whole_key(
             rules, None, fact, f"keys in mask {hiding!r} that leave it out, or other kinds"
         )
     sees = rules.sees if rules is not None else ()
-    found = next((rule.name for rule in sees if _shows_whole(rule, key, kinds)), None)
+    showing = next((rule.name for rule in sees if _shows_whole(rule, key, kinds)), None)
     fact = f"no rule of what it sees shows all of key {key!r:.200}"
-    return _grant(rules, found, fact, lines, "sees")
+    return _grant(rules, showing, fact, lines, "sees")
 
 
 def may_save(rules: RoleDefined | None, name: str) -> Permission:
@@ -165,11 +165,11 @@ def sees_whole_aggregate(rules: RoleDefined | None, name: str) -> Permission:
         ask_for = f"aggregates in mask {hiding!r} that leave them out, or other kinds"
         return _grant(rules, None, fact, ask_for)
     sees = rules.sees if rules is not None else ()
-    found = next((rule.name for rule in sees if _shows_aggregate(rule, name)), None)
+    showing = next((rule.name for rule in sees if _shows_aggregate(rule, name)), None)
     fact = f"no rule of what it sees shows all of aggregates {name!r:.200}"
     all_of = choices.text(f"{_exactly(name)}/*")
     lines = f"kinds = [{choices.text(AGGREGATE_KINDS[0])}], aggregates = [{all_of}]"
-    return _grant(rules, found, fact, lines, "sees")
+    return _grant(rules, showing, fact, lines, "sees")
 
 
 def may_change(rules: RoleDefined | None, file: str) -> Permission:
@@ -178,9 +178,9 @@ def may_change(rules: RoleDefined | None, file: str) -> Permission:
     The file must match one of its paths, and be fully visible, since a lost race reveals the writes
     of others.
     """
-    found = _matching(rules.may.paths if rules is not None else (), SLASH, file)
+    rule = _matching(rules.may.paths if rules is not None else (), SLASH, file)
     line = f"paths = [{choices.text(_exactly(file))}]"
-    named = _grant(rules, found, f"none of its paths is {file!r:.200}", line)
+    named = _grant(rules, rule, f"none of its paths is {file!r:.200}", line)
     return named if not named.allowed else sees_whole_file(rules, file)
 
 
@@ -201,10 +201,10 @@ def sees_whole_file(rules: RoleDefined | None, file: str) -> Permission:
         fact = f"mask {hiding!r} may hide some of file {file!r:.200}"
         return _grant(rules, None, fact, f"paths in mask {hiding!r} that leave it out")
     sees = rules.sees if rules is not None else ()
-    found = next((rule.name for rule in sees if _shows_file(rule, file)), None)
+    showing = next((rule.name for rule in sees if _shows_file(rule, file)), None)
     fact = f"no rule of what it sees shows all of file {file!r:.200}"
     lines = f"kinds = [{choices.text(MEMORY_KINDS[0])}], paths = [{choices.text(_exactly(file))}]"
-    return _grant(rules, found, fact, lines, "sees")
+    return _grant(rules, showing, fact, lines, "sees")
 
 
 def _shows_file(rule: RoleRule, file: str) -> bool:
@@ -229,9 +229,9 @@ def may_be_trusted(rules: RoleDefined | None, trust: Trust) -> Permission:
 
 def may_view(rules: RoleDefined | None, role: str) -> Permission:
     """Decide whether a role may be shown another role's view."""
-    found = _matching(rules.may.view if rules is not None else (), NONE, role)
+    rule = _matching(rules.may.view if rules is not None else (), NONE, role)
     line = f"view = [{choices.text(_exactly(role))}]"
-    return _grant(rules, found, f"it views no role {role!r:.80}", line)
+    return _grant(rules, rule, f"it views no role {role!r:.80}", line)
 
 
 def is_cleared_for(rules: RoleDefined | None, clearance: str) -> bool:
@@ -278,16 +278,16 @@ def lacking_keys(rules: RoleDefined) -> list[str]:
 
 def may_claim(rules: RoleDefined | None, role: str, target: str) -> Permission:
     """Decide whether a role's agent may claim tasks of a role: its own only."""
-    found = role if role == target else None
+    rule = role if role == target else None
     fact = f"it claims tasks of its own role, not of {target!r}"
-    return _grant(rules, found, fact, f"an agent of role {target!r}", "")
+    return _grant(rules, rule, fact, f"an agent of role {target!r}", "")
 
 
 def _grant(
-    rules: RoleDefined | None, found: str | None, because: str, ask_for: str, where: str = "may"
+    rules: RoleDefined | None, rule: str | None, because: str, ask_for: str, where: str = "may"
 ) -> Permission:
-    if rules is not None and found is not None:
-        return Permission(allowed=True, rule=found)
+    if rules is not None and rule is not None:
+        return Permission(allowed=True, rule=rule)
     because = because if rules is not None else "it has no rules"
     return Permission(allowed=False, because=because, ask_for=ask_for, where=where)
 
@@ -324,13 +324,13 @@ def _shows_aggregate(rule: RoleRule, name: str) -> bool:
 
 def _is_all_of(pattern: str, name: str) -> bool:
     """Return whether a pattern matches every event of aggregates of a name."""
-    found = read(pattern, SLASH)
+    parsed = read(pattern, SLASH)
     anything = ("", "")
-    if found.rest:
-        return not found.segments or (
-            len(found.segments) == 1 and segment_matches(found.segments[0], name)
+    if parsed.rest:
+        return not parsed.segments or (
+            len(parsed.segments) == 1 and segment_matches(parsed.segments[0], name)
         )
-    first, *rest = found.segments
+    first, *rest = parsed.segments
     return segment_matches(first, name) and rest == [anything]
 
 
@@ -356,8 +356,8 @@ def _may_touch(mask: Mask, key: str, kinds: tuple[str, ...]) -> bool:
 
 
 def _is_literal(text: str) -> bool:
-    found = read(text, SLASH)
-    return not found.rest and all(len(parts) == 1 for parts in found.segments)
+    parsed = read(text, SLASH)
+    return not parsed.rest and all(len(parts) == 1 for parts in parsed.segments)
 
 
 def _literal(text: str) -> str:

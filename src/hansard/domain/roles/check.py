@@ -104,16 +104,16 @@ def _check_rule(rule: RoleRule) -> None:
 
 def _check_matchers(where: str, rule: RoleRule | Mask) -> int:
     """Check the matchers of a rule or mask, and return their number."""
-    given = 0
+    count = 0
     for name, separator in SEPARATORS.items():
         patterns = getattr(rule, name)
         if patterns is not None:
-            given += 1
+            count += 1
             _check_patterns(f"{name} of {where}", patterns, separator)
     if rule.labels is not None:
-        given += 1
+        count += 1
         _check_labels(f"labels of {where}", rule.labels)
-    return given
+    return count
 
 
 def _check_patterns(where: str, patterns: tuple[str, ...], separator: str) -> None:
@@ -243,15 +243,15 @@ def parse(text: str, where: str = "roles") -> dict[str, RoleDefined]:
     `where`.
     """
     try:
-        found = tomllib.loads(text)
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         remedy = 'quote names with characters other than A-Z a-z 0-9 _ -, as in [roles."研究员"]'
         raise BadValue(where, f"it is no TOML: {error}", remedy) from error
-    for name in found:
+    for name in tables:
         if name != _ROLES:
             remedy = "it has tables [roles.NAME] alone"
             raise BadValue(where, f"it has a field {name!r:.80}", remedy)
-    named = found.get(_ROLES)
+    named = tables.get(_ROLES)
     if not isinstance(named, Mapping) or not named:
         raise BadValue(where, "it has no roles", "begin one with [roles.NAME]")
     return {

@@ -127,8 +127,8 @@ def is_whole(paths: tuple[str, ...] | None, field: str) -> bool:
     """Return whether paths show all of a field."""
     if paths is None:
         return True
-    found = (read(path, DOT) for path in paths)
-    return any(len(path.segments) == 1 and top_matches(path, field) for path in found)
+    patterns = (read(path, DOT) for path in paths)
+    return any(len(path.segments) == 1 and top_matches(path, field) for path in patterns)
 
 
 def touches(paths: tuple[str, ...], field: str) -> bool:
@@ -146,23 +146,23 @@ def reached(tag: str, path: str) -> tuple[inspect.Type, ...]:
     return tuple(_reached(inspect.type_info(known()[tag]), read(path, DOT).segments))
 
 
-def _reached(found: inspect.Type, segments: tuple[tuple[str, ...], ...]) -> Iterator[inspect.Type]:
-    match found:
+def _reached(kind: inspect.Type, segments: tuple[tuple[str, ...], ...]) -> Iterator[inspect.Type]:
+    match kind:
         case inspect.UnionType():
-            for each in found.types:
+            for each in kind.types:
                 yield from _reached(each, segments)
         case inspect.RawType() | inspect.AnyType():
-            yield found
+            yield kind
         case _ if not segments:
-            yield found
+            yield kind
         case inspect.StructType():
-            for field in found.fields:
+            for field in kind.fields:
                 if segment_matches(segments[0], field.encode_name):
                     yield from _reached(field.type, segments[1:])
         case inspect.DictType():
-            yield from _reached(found.value_type, segments[1:])
+            yield from _reached(kind.value_type, segments[1:])
         case inspect.ListType() | inspect.VarTupleType() | inspect.SetType():
-            yield from _reached(found.item_type, segments)
+            yield from _reached(kind.item_type, segments)
         case _:
             return
 

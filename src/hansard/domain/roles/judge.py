@@ -193,17 +193,17 @@ def judge(rules: RoleDefined | None, facts: Facts) -> Verdict:
     """
     if rules is None or not cleared(rules, facts.label):
         return UNSEEN
-    found = [rule for rule in rules.sees if not unmet_conditions(rule, facts)]
-    names = tuple(rule.name for rule in found)
-    if found and sees_all(rules):
+    matching = [rule for rule in rules.sees if not unmet_conditions(rule, facts)]
+    names = tuple(rule.name for rule in matching)
+    if matching and sees_all(rules):
         return Verdict(visible=True, rule=names[0], rules=names, fields=None, whole=True)
-    if not found or facts.tag not in known():
+    if not matching or facts.tag not in known():
         return UNSEEN
     fields: tuple[str, ...] | None = None
-    if all(rule.fields is not None for rule in found):
-        fields = tuple(dict.fromkeys(path for rule in found for path in rule.fields or ()))
+    if all(rule.fields is not None for rule in matching):
+        fields = tuple(dict.fromkeys(path for rule in matching for path in rule.fields or ()))
     masks = tuple(mask for mask in rules.masks if not unmet_conditions(mask, facts))
-    shown = _names(facts.tag, found, fields, masks)
+    shown = _names(facts.tag, matching, fields, masks)
     return Verdict(True, names[0], names, fields, masks, shown)  # noqa: FBT003 -- that it is visible
 
 
@@ -244,7 +244,7 @@ def sees_all(rules: RoleDefined) -> bool:
 
 
 def _names(
-    tag: str, found: list[RoleRule], fields: tuple[str, ...] | None, masks: tuple[Mask, ...]
+    tag: str, matching: list[RoleRule], fields: tuple[str, ...] | None, masks: tuple[Mask, ...]
 ) -> frozenset[str]:
     """Return the known fields of a kind without those that reveal other events or hidden fields."""
     hidden = set(elsewhere(tag))
@@ -252,7 +252,7 @@ def _names(
         if not _is_clear(source, fields, masks):
             hidden.add(field)
     for field, source in SIZES.get(tag, {}).items():
-        named = any(touches(rule.fields, field) for rule in found if rule.fields is not None)
+        named = any(touches(rule.fields, field) for rule in matching if rule.fields is not None)
         if not named and not _is_clear(source, fields, masks):
             hidden.add(field)
     return frozenset(known()[tag].__struct_encode_fields__) - hidden

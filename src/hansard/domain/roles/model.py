@@ -94,11 +94,11 @@ def read(text: str, separator: str, where: str = "pattern") -> Pattern:
 
 def matches(pattern: Pattern, name: str) -> bool:
     """Return whether a pattern matches a whole name. Linear in the name's length for each star."""
-    given = name.split(pattern.separator) if pattern.separator else [name]
+    parts = name.split(pattern.separator) if pattern.separator else [name]
     target = pattern.segments
-    if len(given) <= len(target) if pattern.rest else len(given) != len(target):
+    if len(parts) <= len(target) if pattern.rest else len(parts) != len(target):
         return False
-    return all(map(segment_matches, target, given))
+    return all(map(segment_matches, target, parts))
 
 
 def segment_matches(parts: tuple[str, ...], segment: str) -> bool:
@@ -114,10 +114,10 @@ def segment_matches(parts: tuple[str, ...], segment: str) -> bool:
         return False
     at, end = len(first), len(segment) - len(last)
     for part in middle:
-        found = segment.find(part, at, end)
-        if found < 0:
+        index = segment.find(part, at, end)
+        if index < 0:
             return False
-        at = found + len(part)
+        at = index + len(part)
     return True
 
 

@@ -123,8 +123,8 @@ def walk(value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
             shown = {"$parts": {"size": tail.get("size"), "of": own}}
             out = _leaf(shown, shows, deeper, apply)
         case {"$map": list() as pairs} if len(value) == 1:
-            found = [_pair(pair, shows, deeper, apply) for pair in pairs]
-            out = _or_missing({"$map": _there(found)}, shows, empty=not _there(found))
+            pairs_shown = [_pair(pair, shows, deeper, apply) for pair in pairs]
+            out = _or_missing({"$map": _there(pairs_shown)}, shows, empty=not _there(pairs_shown))
         case dict() if len(value) == 1 and next(iter(value))[:1] == "$":
             [(tag, inner)] = value.items()
             if tag in _LISTS and isinstance(inner, list):
@@ -283,9 +283,9 @@ def check_key(rules: RoleDefined | None, key: bytes | None) -> None:
     if rules is None or all(mask.how is not Masking.HASH for mask in rules.masks):
         return
     if key is None or len(key) < KEY_BYTES_MIN:
-        given = "none is given" if key is None else f"it has {len(key)} bytes"
+        fact = "none is given" if key is None else f"it has {len(key)} bytes"
         remedy = f"give {KEY_BYTES_MIN} secret bytes or more, or drop what is hashed"
-        raise BadValue("key of hashed values", given, remedy)
+        raise BadValue("key of hashed values", fact, remedy)
 
 
 def _view(
@@ -295,11 +295,11 @@ def _view(
     known: dict[tuple[object, ...], tuple[Verdict, FieldPlan]] = {}
     count = 0
     for event in events:
-        found = event.facts
-        who = (found.tag, found.role, found.agent, found.key, found.paths)
-        mark = (*who, found.label, *found.labels.items())
+        facts = event.facts
+        who = (facts.tag, facts.role, facts.agent, facts.key, facts.paths)
+        mark = (*who, facts.label, *facts.labels.items())
         if mark not in known:  # most events have equal deciding facts
-            made = judge(rules, found)
+            made = judge(rules, facts)
             known[mark] = made, ways(made)
         verdict, so = known[mark]
         if not verdict.visible or (event.sealed and not verdict.whole):
@@ -373,7 +373,7 @@ FieldPlan = dict[str, tuple[list[Remaining], Masks]]
 
 def ways(verdict: Verdict) -> FieldPlan:
     """Return the plan by which a verdict shows each field: for many events with one verdict."""
-    found: FieldPlan = {}
+    plan: FieldPlan = {}
     for name in verdict.names:
         shows: list[Remaining] = [()]
         if verdict.fields is not None:
@@ -381,15 +381,15 @@ def ways(verdict: Verdict) -> FieldPlan:
         masks = [(rest, mask) for mask in verdict.masks for rest in _under(mask.fields, name)]
         is_dropped = any(not rest and mask.how is Masking.DROP for rest, mask in masks)
         if shows and not is_dropped:
-            found[name] = (shows, masks)
-    return found
+            plan[name] = (shows, masks)
+    return plan
 
 
-def shown_by_plan(found: FieldPlan, fields: Mapping[str, msgspec.Raw], key: bytes | None) -> bytes:
+def shown_by_plan(plan: FieldPlan, fields: Mapping[str, msgspec.Raw], key: bytes | None) -> bytes:
     """Return as `shown_fields`, by a prepared plan and a checked key."""
     out: dict[str, Any] = {}
     for name, raw in fields.items():
-        way = found.get(name)
+        way = plan.get(name)
         if way is None:
             continue
         value = _field(*way, raw, key)
@@ -420,8 +420,8 @@ def _field(shows: list[Remaining], masks: Masks, raw: msgspec.Raw, key: bytes | 
 
 def _under(paths: tuple[str, ...], name: str) -> list[Remaining]:
     """Return the rest of each path that begins with a field."""
-    found = (read(path, DOT).segments for path in paths)
-    return [segments[1:] for segments in found if segment_matches(segments[0], name)]
+    patterns = (read(path, DOT).segments for path in paths)
+    return [segments[1:] for segments in patterns if segment_matches(segments[0], name)]
 
 
 def _masked(it: Masked, key: bytes | None) -> Any:
@@ -577,16 +577,16 @@ class Folding:
 
 
 def _of_agent(facts: ShownState, line: ShownEvent, kind: str, data: dict[str, Any]) -> None:
-    found = facts.agents.setdefault(line.agent, ShownAgent(role=line.role))
-    found.events += 1
+    agent = facts.agents.setdefault(line.agent, ShownAgent(role=line.role))
+    agent.events += 1
     step = data.get("step")
     if kind.startswith("step.") and type(step) is int:
-        found.steps = max(found.steps, step)  # numbered for the role alone, from 1
-    found.decisions += kind == "decision.made"
+        agent.steps = max(agent.steps, step)  # numbered for the role alone, from 1
+    agent.decisions += kind == "decision.made"
     if kind == "agent.session_began":
-        found.outcome = None
+        agent.outcome = None
     if kind == "agent.left":
-        found.outcome = data.get("outcome")
+        agent.outcome = data.get("outcome")
     if kind == "message.added":
         fields = data.get("fields")
         message: dict[str, Any] = {name: data[name] for name in ("role", "content") if name in data}
@@ -598,10 +598,10 @@ def _fold(line: ShownEvent, keys: dict[str, BoardState], broken: set[str]) -> No
     """Fold an event of a key. A failure means that part of it, or an earlier event, is hidden from
     the role: the log accepted the event.
     """
-    found = keys.setdefault(line.key, BoardState())
+    state = keys.setdefault(line.key, BoardState())
     try:
         happened = msgspec.json.decode(line.data, type=REGISTRY[line.type])
-        evolve(found, happened, By(line.agent, 0, line.id))
+        evolve(state, happened, By(line.agent, 0, line.id))
         if isinstance(happened, ValuePut | KeyRemoved):  # earlier events have no effect any more
             broken.discard(line.key)
     except (msgspec.MsgspecError, HansardError, KeyError, TypeError, ValueError):

@@ -95,24 +95,24 @@ class Unmet:
 
         Costs O(those tasks); O(tasks) where a task that had failed or was blocked changed.
         """
-        found = {task.id}
+        affected = {task.id}
         if before is None:
             self._index(task)
         roles = {task.role, before.role if before is not None else task.role}
-        stood = {role: self._is_open(role) for role in roles}
+        before_open = {role: self._is_open(role) for role in roles}
         if before is not None:
             self._count(before, -1)
         self._count(task, 1)
         if before is None or before.is_over != task.is_over:
-            found.update(self._waiting.get(("task", task.id), ()))
+            affected.update(self._waiting.get(("task", task.id), ()))
         for role in roles:
-            if len(roles) > 1 or self._is_open(role) != stood[role]:
-                found.update(self._waiting.get(("role", role), ()))
+            if len(roles) > 1 or self._is_open(role) != before_open[role]:
+                affected.update(self._waiting.get(("role", role), ()))
         for dead in self._dead_changes(before, task):
-            found.add(dead)
-            found.update(self._waiting.get(("task", dead), ()))
-            found.update(self._waiting.get(("role", self._tasks[dead].role), ()))
-        return found
+            affected.add(dead)
+            affected.update(self._waiting.get(("task", dead), ()))
+            affected.update(self._waiting.get(("role", self._tasks[dead].role), ()))
+        return affected
 
     def _index(self, task: TaskState) -> None:
         self._place[task.id] = len(self._place)
@@ -134,9 +134,9 @@ class Unmet:
         if task.id in self._dead:
             if before is None or (before.status is task.status and before.role == task.role):
                 return set()
-            stood = self._dead
+            earlier = self._dead
             self._find_dead()
-            return stood ^ self._dead
+            return earlier ^ self._dead
         if task.status is TaskStatus.FAILED or (before is None and self.of(task).failed):
             return self._spread([task.id])
         return set()
@@ -148,7 +148,7 @@ class Unmet:
 
     def _spread(self, begin: Iterable[str]) -> set[str]:
         """Mark tasks dead, and return them with all tasks that are dead because of them."""
-        found: set[str] = set()
+        dead: set[str] = set()
         spread = list(begin)
         while spread:
             name = spread.pop()
@@ -156,13 +156,13 @@ class Unmet:
                 continue
             role = self._tasks[name].role
             self._dead.add(name)
-            found.add(name)
+            dead.add(name)
             if role:
                 self._dead_by_role.setdefault(role, set()).add(name)
             for node in (("task", name), ("role", role)):
                 waiting = self._waiting.get(node, ())
                 spread += [each for each in waiting if not self._tasks[each].is_over]
-        return found
+        return dead
 
 
 TASKS_MAX = 10_000
