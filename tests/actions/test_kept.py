@@ -106,7 +106,7 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
     assert (listed["cache"], count["count"]) == ("big", 2)
     unseen = "SELECT fact FROM odd_actions ORDER BY address"
     assert len(record.sql(unseen).rows) == 2
-    assert record.look_at_actions("login", 2, by="eve") == 2
+    assert record.review_actions("login", 2, by="eve") == 2
     assert ["version 3" in fact for (fact,) in record.sql(unseen).rows] == [True]
     assert call("actions", "revert", "login", "--to", 1, "--because", "wrong").code == 0
     assert record.sql(unseen).rows == []
@@ -115,7 +115,7 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
     assert [(each["change"], each["reviewed"]) for each in lines[:-1]] == [
         ("saved", True), ("healed", True), ("healed", False), ("reverted", False),
     ]  # fmt: skip
-    assert call("actions", "look-at", "login", "--by", "eve").code == 0
+    assert call("actions", "review", "login", "--by", "eve").code == 0
     out = tmp_path / "out.json"
     assert call("actions", "export", "login", "-o", out).code == 0
     assert decode(out.read_bytes()).actions == found.actions

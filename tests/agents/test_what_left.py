@@ -12,13 +12,13 @@ def test_a_call_that_is_under_way_may_have_left(record: hansard.Record):
 
         @session.tool(effects="once")
         def send(to: str) -> str:
-            seen.extend(record.what_left(session.run))
+            seen.extend(record.egress(session.run))
             return to
 
         send("ann")
     [sent] = seen
     assert (sent.tool, sent.status, sent.arguments) == ("send", "requested", {"to": "ann"})
-    [sent] = record.what_left(session.run)
+    [sent] = record.egress(session.run)
     assert (sent.tool, sent.status) == ("send", "completed")
 
 
@@ -33,5 +33,5 @@ def test_an_address_that_is_none_is_told_as_that(record: hansard.Record, url: st
 
         goto("https://example.org/x")
         goto(url)
-    told = [each.destination for each in record.what_left(session.run)]
+    told = [each.destination for each in record.egress(session.run)]
     assert told == ["example.org", "an address that is none"]

@@ -292,7 +292,7 @@ def test_what_left_a_run_is_told_in_order(record: Record, call: Call):
         session.message("user", "Post it.")
         ask("may I?")
         post("hello")
-    told = [(each.kind, each.destination) for each in record.what_left("r1")]
+    told = [(each.kind, each.destination) for each in record.egress("r1")]
     assert told == [("model", "ask"), ("tool", "post")]
     shown = call("run", "left", "r1").out
     assert shown.index("may I?") < shown.index("hello")

@@ -104,7 +104,7 @@ async def test_no_value_of_a_form_is_in_any_request_log_line_entry_or_script(
         assert await page.inner_text("#said") == " | ".join(values.values())
         assert read == " | ".join(f"<secret:{name}>" for name in values)
         cache = await record.actions(run)
-        left = await record.what_left(run)
+        left = await record.egress(run)
     assert len(asked) == 1
     assert 0 < asked[0].count("<secret:") < fields  # a line is cut, after they are taken out
     script = tmp_path / "script.json"

@@ -177,25 +177,25 @@ def test_what_left_a_run_is_told_by_what_the_role_sees(read_only):
     house, runs = read_only
     [public, _], [secret, _] = runs["journey"], runs["plan"]
     with house.trusted() as record:
-        told = {run: record.what_left(run) for run in (public, secret)}
+        told = {run: record.egress(run) for run in (public, secret)}
         assert [each.tool for each in told[secret]] == ["search", "book"]
     with house.connect("bob", "reader") as reader:
-        assert {run: reader.what_left(run) for run in (public, secret)} == told
+        assert {run: reader.egress(run) for run in (public, secret)} == told
     with house.connect("ada", "clerk") as clerk:
-        assert clerk.what_left(public) == told[public]
-        assert clerk.what_left(secret) == []
-        assert "was not found" in _why(lambda: clerk.what_left("none"))
+        assert clerk.egress(public) == told[public]
+        assert clerk.egress(secret) == []
+        assert "was not found" in _why(lambda: clerk.egress("none"))
         assert [each.experience for each in clerk.experiences().experiences] == ["journey"]
         assert clerk.find_experience("plan").hits == []
         for asked in (clerk.kept_experience, clerk.confirm_experience, clerk.retire_experience):
             unknown = _why(partial(asked, "none"))
             assert _why(partial(asked, "plan")) == unknown.replace("none", "plan")
     with house.connect("mia", "masked") as masked:
-        found = masked.what_left(public)
+        found = masked.egress(public)
         assert [each.tool for each in found] == ["search", "book"]
         assert "Ulm" not in str(found)
     with (
         house.connect("eve", "few") as few,
         pytest.raises(hansard.errors.RoleRefused, match="query"),
     ):
-        few.what_left(public)
+        few.egress(public)

@@ -46,7 +46,7 @@ VOLATILE = frozenset(
 """Counted, measured, or derived from what the reader may see: different by design."""
 
 QUESTIONS = ("1" * 32, "2" * 32)
-WITHHELD = frozenset({"view", "what_left", "settle", "reopen", "deny", "finish", "cancel"})
+WITHHELD = frozenset({"view", "egress", "settle", "reopen", "deny", "finish", "cancel"})
 """Their refusals say less to a restricted agent: what it is not shown is not there."""
 
 PLAN = hansard.experiments.plan(arms=["plain", "bold"], metrics=["solved"])
@@ -217,8 +217,8 @@ async def everything(  # noqa: PLR0915 -- a step each
     await step("kept_actions", "form", 9)
     await step("kept_actions", "none")
     await step("revert_actions", "form", 1, because="the other is wrong")
-    await step("look_at_actions", "form", because="good")
-    await step("look_at_actions", "none")
+    await step("review_actions", "form", because="good")
+    await step("review_actions", "none")
     await step("action_caches")
     await step("actions_log", "form")
     await step("actions_log", "none")
@@ -235,8 +235,8 @@ async def everything(  # noqa: PLR0915 -- a step each
     await step("confirm_experience", "journey", ["no such check"])
     await step("experience_log", "journey")
     await step("experience_log", "none")
-    await step("what_left", ids["run"])
-    await step("what_left", "none")
+    await step("egress", ids["run"])
+    await step("egress", "none")
 
     await step("view", "plain", role="writer")
     await step("view", "none", role="writer")

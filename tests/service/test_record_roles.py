@@ -82,7 +82,7 @@ def test_action_caches_are_read_whole_and_changed_by_kind(served: Serve) -> None
         for refused, needs in (
             (lambda: record.keep_actions("form", steps), r"actions\.saved"),
             (lambda: record.revert_actions("form", 2), r"actions\.reverted"),
-            (lambda: record.look_at_actions("form"), r"actions\.looked_at"),
+            (lambda: record.review_actions("form"), r"actions\.looked_at"),
             (record.action_caches, "query"),
         ):
             with pytest.raises(hansard.errors.RoleRefused, match=needs):

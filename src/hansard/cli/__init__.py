@@ -115,7 +115,7 @@ COMMANDS = {
     "actions list": "List saved action caches, and heals not yet reviewed.",
     "actions log": "List versions of a saved action cache: who, when and why.",
     "actions export": "Print a saved action cache as a file.",
-    "actions look-at": "Mark a saved cache's versions as reviewed, up to one.",
+    "actions review": "Mark a saved cache's versions as reviewed, up to one.",
     "search": "Search the text of events, best match first.",
     "schema": "Print a JSON Schema of snapshots, events or exports.",
     "credentials": "Create a login that reaches the service in one role.",

@@ -272,9 +272,9 @@ async def export(
         shown.show(cache, lambda found: [Bytes(encode(found))], json=json)
 
 
-@app.command("look-at")
+@app.command("review")
 @work
-async def look_at(
+async def review(
     name: Name,
     version: Annotated[int | None, typer.Option(help="Last reviewed version [newest].")] = None,
     because: Because = "",
@@ -285,7 +285,7 @@ async def look_at(
     from hansard.agents.artifacts import caches
 
     async with reading() as workspace:
-        done = await caches.look_at(workspace, name, version, because=because, by=by)
+        done = await caches.review(workspace, name, version, because=because, by=by)
     shown.show(done, f"{name} is reviewed up to version {done.version}", json=json)
 
 

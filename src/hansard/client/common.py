@@ -186,14 +186,14 @@ class CommonRecord(Brief, Generic[S_co]):
     action_caches = waits(AsyncCommonRecord.action_caches)
     actions_log = waits(AsyncCommonRecord.actions_log)
     revert_actions = waits(AsyncCommonRecord.revert_actions)
-    look_at_actions = waits(AsyncCommonRecord.look_at_actions)
+    review_actions = waits(AsyncCommonRecord.review_actions)
     kept_experience = waits(AsyncCommonRecord.kept_experience)
     experiences = waits(AsyncCommonRecord.experiences)
     experience_log = waits(AsyncCommonRecord.experience_log)
     find_experience = waits(AsyncCommonRecord.find_experience)
     confirm_experience = waits(AsyncCommonRecord.confirm_experience)
     retire_experience = waits(AsyncCommonRecord.retire_experience)
-    what_left = waits(AsyncCommonRecord.what_left)
+    egress = waits(AsyncCommonRecord.egress)
 
     def evolve(
         self,

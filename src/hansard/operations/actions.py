@@ -132,7 +132,7 @@ class ActionCaches(Noun):
         return found.version
 
     @operation(needs=_states(ActionsLookedAt.tag), shows=ACTIONS)
-    async def look_at_actions(
+    async def review_actions(
         self, name: Name, version: int | None = None, *, because: Prose = "", by: By = OS_USER
     ) -> int:
         """Record that a person reviewed the versions of an action cache up to one; return it.
@@ -149,7 +149,7 @@ class ActionCaches(Noun):
             NotFound: There is no such cache.
             Refused: There is no such version.
         """
-        found = await kept_caches.look_at(self._workspace, name, version, because=because, by=by)
+        found = await kept_caches.review(self._workspace, name, version, because=because, by=by)
         return found.version
 
 
@@ -286,8 +286,8 @@ class Experiences(Noun):
         found = await kept_experiences.retire(self._workspace, name, because=because, by=by)
         return found.is_new
 
-    @operation(needs=lambda _: (trusts(Trust.QUERY, "what_left"),), takes=Takes.LONG)
-    async def what_left(self, run: Name) -> list[SentOut]:
+    @operation(needs=lambda _: (trusts(Trust.QUERY, "egress"),), takes=Takes.LONG)
+    async def egress(self, run: Name) -> list[SentOut]:
         """Return all egress of a run, in order: each executed call of a model, a page or a tool.
 
         Calls have their recorded arguments; a secret is replaced by its name. In SQL `model_inputs`

@@ -369,9 +369,9 @@ class RoleRecord(RecordOperations, Spaces):
             await self._shown(label)
         return found
 
-    async def what_left(self, run: str) -> list[SentOut]:
+    async def egress(self, run: str) -> list[SentOut]:
         """Return the egress of a run, from the role's own database."""
-        return (await self._read(partial(left.by_tables, run=run), "what_left", run)).sent
+        return (await self._read(partial(left.by_tables, run=run), "egress", run)).sent
 
     async def approve(
         self, approval: str, *, by: Any = "", because: str = "", role: str | None = None

@@ -765,7 +765,7 @@ async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
         more = made | {"actions": made["actions"][:1]}
         assert await ada.get("keep_actions", name="form", cache=more) == {"version": 2}
         assert await ada.get("revert_actions", name="form", to=1) == {"version": 3}
-        assert await ada.get("look_at_actions", name="form", because="right") == {"version": 3}
+        assert await ada.get("review_actions", name="form", because="right") == {"version": 3}
         found = await ada.get("action_cache", name="form")
         assert (found["version"], found["actions"]) == (3, made["actions"])
         [listed, _] = await ada.get("list_action_caches")
@@ -795,10 +795,10 @@ async def test_a_client_finds_and_reads_experiences_and_what_left_a_run(setup: S
         assert "After `search`: `book`" in found["files"]["SKILL.md"]
         assert "no version 9" in await ada.refused("experience", name="journey", version=9)
         assert "was not found" in await ada.refused("experience", name="none")
-        left = await ada.get("what_left", run_id=runs[0])
+        left = await ada.get("egress", run_id=runs[0])
         told = [(each["tool"], each["arguments"]) for each in left]
         assert told == [("search", {"city": "Ulm"}), ("book", {"city": "Ulm"})]
-        assert "was not found" in await ada.refused("what_left", run_id="none")
+        assert "was not found" in await ada.refused("egress", run_id="none")
 
 
 async def in_a_run(client: Team) -> dict[str, Any]:

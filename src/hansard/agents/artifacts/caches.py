@@ -116,7 +116,7 @@ async def revert(
     return await versions.change(workspace, ACTIONS, name, event, by=by, label=label)
 
 
-async def look_at(
+async def review(
     workspace: Workspace,
     name: str,
     version: int | None = None,

@@ -669,7 +669,7 @@ class ReadExperience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int | None = None
 
 
-class LookAtCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReviewCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Record that the versions of an action cache up to one were reviewed."""
 
     name: str
@@ -852,14 +852,14 @@ async def _revert(sessions: Sessions, request: RevertCache) -> Answer:
     return await _state(sessions, ActionsReverted.tag, *ways, *arguments, because=request.because)
 
 
-async def _look_at(sessions: Sessions, request: LookAtCache) -> Answer:
-    ways = (sessions.record.look_at_actions, kept_caches.look_at)
+async def _review(sessions: Sessions, request: ReviewCache) -> Answer:
+    ways = (sessions.record.review_actions, kept_caches.review)
     arguments = (request.name, request.version)
     return await _state(sessions, ActionsLookedAt.tag, *ways, *arguments, because=request.because)
 
 
 async def _egress(sessions: Sessions, request: Egress) -> Answer:
-    found = await sessions.record.what_left(request.run_id)
+    found = await sessions.record.egress(request.run_id)
     return Answer([_json(each) for each in found], replayable=False)
 
 
@@ -932,8 +932,8 @@ OWN: dict[str, _Own] = {
     "action_cache": _Own(Cache, _cache, OBJECT, reads=True, in_run=False),
     "keep_actions": _Own(KeepCache, _keep, VERSION, in_run=False),
     "revert_actions": _Own(RevertCache, _revert, VERSION, in_run=False),
-    "look_at_actions": _Own(LookAtCache, _look_at, VERSION, in_run=False),
-    "what_left": _Own(Egress, _egress, ARRAY, reads=True, in_run=False),
+    "review_actions": _Own(ReviewCache, _review, VERSION, in_run=False),
+    "egress": _Own(Egress, _egress, ARRAY, reads=True, in_run=False),
     "list_experiences": _Own(ListExperiences, _experiences, ARRAY, reads=True, in_run=False),
     "find_experience": _Own(FindExperience, _find_experience, ARRAY, reads=True, in_run=False),
     "experience": _Own(ReadExperience, _experience, OBJECT, reads=True, in_run=False),

@@ -29,10 +29,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("fork_run", "view_run", "list_runs", "record_step", "message", "context", "decide"),
         *("checkpoint", "checkpoint_data", "latest_checkpoint", "resource", "hand_off"),
     ),
-    "ask": ("list_runs", "view_run", "sql", "why", "compare", "what_left"),
+    "ask": ("list_runs", "view_run", "sql", "why", "compare", "egress"),
     "actions": (
         *("list_action_caches", "action_cache_log", "action_cache"),
-        *("keep_actions", "revert_actions", "look_at_actions"),
+        *("keep_actions", "revert_actions", "review_actions"),
     ),
     "experiences": ("list_experiences", "find_experience", "experience"),
     "harness": ("fetch_context", "update_context"),
