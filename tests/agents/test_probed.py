@@ -11,7 +11,7 @@ from hansard.domain.errors import Refused
 from hansard.domain.ids import uuid8
 from hansard.domain.run import Swap
 from hansard.domain.steps import StepStatus
-from hansard.inspect.probes import Swapping, search
+from hansard.inspect.probes import Replacement, search
 from tests.agents.twins import Lab
 
 CUSTOMERS: dict[int, dict[str, str | int]] = {1: {"name": "Ada", "gender": "female", "income": 30}}
@@ -243,11 +243,11 @@ async def test_a_path_names_a_value_that_a_call_returned(alone: Lab):
 )
 def test_values_are_of_the_type_that_they_stand_in_for(text, recorded, values):
     """Texts for a text; else as JSON, where they are that."""
-    assert Swapping.of(text).typed(recorded) == values
+    assert Replacement.of(text).typed(recorded) == values
 
 
 @pytest.mark.parametrize("text", ["a.b", "=x,y", "a.b=", "a.b=x", "a.b=x,x", 'a.b=["x"', "a=[1]"])
 def test_a_swap_needs_a_path_and_two_values(text):
     """All else is refused, with what to give."""
     with pytest.raises(hansard.BadValue, match="give"):
-        Swapping.of(text)
+        Replacement.of(text)

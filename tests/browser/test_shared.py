@@ -14,7 +14,7 @@ from hansard.domain.board import BoardState
 from hansard.domain.team.task import TeamState
 from hansard.inspect import page as page_data
 from hansard.inspect import state as states
-from hansard.inspect.page import WAITS_SHOWN, Lapses
+from hansard.inspect.page import WAITS_SHOWN, Expiries
 from hansard.state.replay import RunView, fold_boards, fold_team
 from hansard.web.pages import asset, data_of
 from tests.browser.shared_runs import random_team, small_team
@@ -240,7 +240,7 @@ async def test_the_file_is_bounded_by_the_run(pages: Pages, growing: list[str]):
 
 async def test_where_the_time_moves_back_what_was_over_is_there_again():
     """What lapses at a time turns at it, whichever way the log's time moves."""
-    lapses = Lapses()
+    lapses = Expiries()
     lapses.set("a", 10)
     lapses.set("b", 20)
     assert lapses.move(9) == []

@@ -14,7 +14,7 @@ from tenacity import wait_none
 import hansard
 from hansard.bus.log import Stored, UpTo
 from hansard.inspect import alignment
-from hansard.inspect.run_diff import Compared, run_diff
+from hansard.inspect.run_diff import RunComparison, run_diff
 from tests.cli.support import Call, Ran, Runs
 
 pytestmark = pytest.mark.later
@@ -251,7 +251,7 @@ async def test_both_sides_are_as_of_one_position(data_dir, workspace, monkeypatc
         head = await record.workspace.log.head()
         monkeypatch.setattr(states, "history", history)
         *_, told = (await run_diff(record.workspace, one.run, other.run)).lines()
-    assert isinstance(told, Compared)
+    assert isinstance(told, RunComparison)
     assert (told.equal, told.position) == (True, head)
 
 

@@ -34,13 +34,13 @@ from hansard.inspect.find import find_run
 from hansard.inspect.probes import (
     FailedFork,
     Fairness,
-    LeftOut,
-    Probed,
     ProbeQuestion,
+    ProbeReport,
+    Replacement,
     Row,
-    Searched,
+    SearchResult,
     Site,
-    Swapping,
+    SkippedRun,
     fairness,
 )
 
@@ -147,7 +147,7 @@ async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the func
     """
     if not command:
         raise NoProgram
-    target = _ProbePlan(Swapping.of(swap), command, workflow, decision, live, again, jobs, by)
+    target = _ProbePlan(Replacement.of(swap), command, workflow, decision, live, again, jobs, by)
     request = ProbeQuestion(
         question=decision, alpha=alpha, margin=margin, score_margin=score_margin
     )
@@ -162,7 +162,7 @@ async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the func
 class _ProbePlan(msgspec.Struct, frozen=True):
     """Arguments of a probe: the runs to fork and the program to run."""
 
-    swapping: Swapping
+    swapping: Replacement
     command: list[str]
     workflow: str | None
     question: str | None
@@ -172,7 +172,7 @@ class _ProbePlan(msgspec.Struct, frozen=True):
     by: str
 
 
-async def _probed(workspace: Workspace, runs: str, request: _ProbePlan) -> Probed:
+async def _probed(workspace: Workspace, runs: str, request: _ProbePlan) -> ProbeReport:
     """Fork the runs, and run the program in the forks that are not done."""
     path = request.swapping.path
     lives = await _select_runs(workspace, runs, request.workflow)
@@ -225,7 +225,7 @@ async def _select_runs(workspace: Workspace, text: str, workflow: str | None) ->
     return found
 
 
-def _none(path: str, searched: list[Searched]) -> CallerError:
+def _none(path: str, searched: list[SearchResult]) -> CallerError:
     """Return why no run has a value to swap."""
     known = {name for each in searched for name in each.paths}
     if not known:
@@ -245,8 +245,8 @@ def _none(path: str, searched: list[Searched]) -> CallerError:
 
 
 def _plan_forks(
-    request: _ProbePlan, searched: list[Searched], lives: dict[str, RunLife], salt: str
-) -> tuple[list[_Fork], list[LeftOut]]:
+    request: _ProbePlan, searched: list[SearchResult], lives: dict[str, RunLife], salt: str
+) -> tuple[list[_Fork], list[SkippedRun]]:
     """Plan the forks, and list the runs that cannot be forked.
 
     Equal runs, values, command, files named by it and --live give equal forks.
@@ -256,10 +256,10 @@ def _plan_forks(
     same = (*command, "", *marks, "", str(live), salt)
     probe_id = uuid8("probe", swapping.path, *swapping.values, "", *same)
     forks: list[_Fork] = []
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedRun] = []
     for each in searched:
         if each.site is None:
-            left_out.append(LeftOut(each.run, each.why))
+            left_out.append(SkippedRun(each.run, each.why))
             continue
         life, site = lives[each.run], each.site
         mine: list[_Fork] = []
@@ -271,7 +271,7 @@ def _plan_forks(
                 swap = _swap(swapping, site, probe_id, raw, live=live)
                 mine.append(_Fork(site, life, child, raw.decode(), swap, items))
         except _Lacks as lacks:
-            left_out.append(LeftOut(each.run, str(lacks)))
+            left_out.append(SkippedRun(each.run, str(lacks)))
             continue
         forks += mine
     if not forks:
@@ -280,7 +280,7 @@ def _plan_forks(
     return forks, left_out
 
 
-def _swap(swapping: Swapping, site: Site, probe_id: str, raw: bytes, *, live: bool) -> Swap:
+def _swap(swapping: Replacement, site: Site, probe_id: str, raw: bytes, *, live: bool) -> Swap:
     return Swap(
         probe=probe_id,
         path=swapping.path,
@@ -364,14 +364,14 @@ async def _run_all(forks: list[_Fork], jobs: int) -> list[FailedFork]:
 def _probe_summary(
     request: _ProbePlan,
     forks: list[_Fork],
-    searched: list[Searched],
-    left_out: list[LeftOut],
+    searched: list[SearchResult],
+    left_out: list[SkippedRun],
     before: int,
     failures: list[FailedFork],
-) -> Probed:
+) -> ProbeReport:
     runs = list(dict.fromkeys(fork.site.run for fork in forks))
     sites = [each.site for each in searched if each.site is not None and each.run in set(runs)]
-    return Probed(
+    return ProbeReport(
         probe=forks[0].swap.probe,
         path=request.swapping.path,
         values=list(request.swapping.values),
@@ -402,7 +402,7 @@ def _render(made: Fairness) -> Iterator[Part]:
     )
 
 
-def _render_forks(probed: Probed) -> Iterator[Part]:
+def _render_forks(probed: ProbeReport) -> Iterator[Part]:
     yield output.styled(f"Probe of {probed.path}: {' against '.join(probed.values)}", "bold")
     gave = listed(f"{tool} in {counted(runs, 'run')}" for tool, runs in probed.tools.items())
     models = (

@@ -22,7 +22,7 @@ from hansard.domain.ids import run_of
 from hansard.domain.roles import check as role_file
 from hansard.inspect import roles as reads
 from hansard.inspect.find import role_names
-from hansard.inspect.roles import Explained, Roles
+from hansard.inspect.roles import RoleExplanation, Roles
 
 app = noun()
 
@@ -145,7 +145,7 @@ async def explain(
     output.show(found, _render_explanation, json=json)
 
 
-def _render_explanation(found: Explained) -> list[Part]:
+def _render_explanation(found: RoleExplanation) -> list[Part]:
     facts, run = found.explanation, run_of(found.stream)
     where = f"{found.stream} of run {run}" if run is not None else f"{found.stream}"
     return [f"role {facts.role}, event {facts.address}: {facts.type} in {where}", *facts.why]

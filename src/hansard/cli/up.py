@@ -31,7 +31,7 @@ from hansard.client.opening import Broker, data_dir_of, find_broker, open_worksp
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, HansardError
 from hansard.inspect.answer import masked
-from hansard.inspect.evidence import CorruptLine, Logged, logged
+from hansard.inspect.evidence import CorruptLine, LogEntry, logged
 from hansard.inspect.status import BrokerStatus
 from hansard.service.projecting import projecting, workspaces
 from hansard.service.running import broker_status, reflecting, served
@@ -402,7 +402,7 @@ def _of_broker(status: BrokerStatus) -> list[str]:
     return lines
 
 
-def _line(report: Logged, prefix: str) -> Hint:
+def _line(report: LogEntry, prefix: str) -> Hint:
     at, line = f"{prefix}{report.position:>8}  {report.time:%H:%M:%S.%f}", report.line
     if isinstance(line, CorruptLine):
         return Hint(f"{at}  corrupt: {report.error}")

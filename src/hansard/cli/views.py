@@ -24,7 +24,7 @@ from hansard.domain.errors import BadValue
 from hansard.inspect import roles as role_views
 from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
-from hansard.inspect.roles import Knew, Moment, RoleView
+from hansard.inspect.roles import Knowledge, Moment, RoleView
 
 app = noun()
 
@@ -162,7 +162,7 @@ async def _moment(workspace: Workspace, text: str, role: str | None) -> Moment:
     return await role_views.before_event(workspace, text, await address_of(text), role)
 
 
-def _render_knowledge(found: Knew) -> Iterator[Part]:
+def _render_knowledge(found: Knowledge) -> Iterator[Part]:
     where, view = found.where, found.made.view
     what = f"{where.event.type} at {where.address}" if where.event is not None else "that point"
     shown = found.made.rules and f"{counted(len(view.events), 'event')} of the run"

@@ -15,7 +15,7 @@ from hansard.cli.opening import answering
 from hansard.cli.output import Column, Hint, Part
 from hansard.inspect import why as reads
 from hansard.inspect.comparison_parts import Heading, Paragraph, Table
-from hansard.inspect.why import Decisions, Explained
+from hansard.inspect.why import DecisionFacts, Decisions
 from hansard.web.pages import decision_page
 
 app = noun()
@@ -98,7 +98,7 @@ def _list(found: Decisions) -> Iterator[Part]:
                 yield block.text
 
 
-def _render(found: Explained, *, whole: bool) -> Iterator[Part]:
+def _render(found: DecisionFacts, *, whole: bool) -> Iterator[Part]:
     after_table = False
     for block in reads.blocks(found, whole=whole):
         match block:

@@ -51,7 +51,7 @@ class CorruptLine(msgspec.Struct, tag_field="kind", tag="corrupt", kw_only=True)
     fact: str
 
 
-class Logged(Answer):
+class LogEntry(Answer):
     """Message of the log: its commit, or the error that prevents decoding."""
 
     position: int
@@ -64,7 +64,7 @@ class Logged(Answer):
         return (self.line,)
 
 
-def logged(workspace: str, message: RawMessage) -> Logged:
+def logged(workspace: str, message: RawMessage) -> LogEntry:
     """Return a message in short."""
     seconds, ns = divmod(message.stamp, 1_000_000_000)
     time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=ns // 1_000)
@@ -75,7 +75,7 @@ def logged(workspace: str, message: RawMessage) -> Logged:
         corrupt = CorruptLine(
             workspace=workspace, position=position, subject=message.subject, fact=error.fact
         )
-        return Logged(position, time, corrupt, error)
+        return LogEntry(position, time, corrupt, error)
     line = LoggedCommit(
         workspace=workspace,
         position=position,
@@ -88,7 +88,7 @@ def logged(workspace: str, message: RawMessage) -> Logged:
         epoch=commit.epoch,
         events=[event.type for event in commit.events],
     )
-    return Logged(position, time, line)
+    return LogEntry(position, time, line)
 
 
 KEEP = (

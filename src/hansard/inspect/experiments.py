@@ -164,7 +164,7 @@ class Experiment(Answer):
         return (self.plan, *self.arms, *self.metrics)
 
 
-class Assigned(msgspec.Struct, kw_only=True):
+class Assignment(msgspec.Struct, kw_only=True):
     """Arm of a unit, which is a task or another unit of the plan."""
 
     experiment: str
@@ -207,7 +207,7 @@ def experiment(reader: Reader, name: str) -> Experiment:
     )
 
 
-async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assigned, bool]:
+async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assignment, bool]:
     """Return a unit's arm, and whether the experiment is stopped and assigns no more.
 
     Nothing is recorded. Raises NotFound, BadName.
@@ -216,7 +216,7 @@ async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assigned
     if found.plan is None:
         raise NotFound(f"a plan of experiment {name!r}", REMEDY)
     arm = rules.arm_of(name, found.plan, unit)
-    report = Assigned(experiment=name, unit=unit, unit_is=found.plan.unit, arm=arm.name)
+    report = Assignment(experiment=name, unit=unit, unit_is=found.plan.unit, arm=arm.name)
     return report, found.stopped is not None
 
 

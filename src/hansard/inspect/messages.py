@@ -376,7 +376,7 @@ LocatedMessage = tuple[AgentStream, int, StoredEvent, MessageAdded]
 """Message with its agent and version."""
 
 
-class InFigures(msgspec.Struct, tag_field="kind", tag="conversation", kw_only=True):
+class ConversationFigures(msgspec.Struct, tag_field="kind", tag="conversation", kw_only=True):
     """Conversation in figures; `turns` are messages of the user."""
 
     conversation: str
@@ -418,12 +418,12 @@ class Conversation(Answer, kw_only=True):
     `imported` if their times are unknown; `left_out` are the reasons why runs are missing.
     """
 
-    figures: InFigures
+    figures: ConversationFigures
     parts: list[RunPart]
     imported: EventTime | None
     left_out: list[str]
 
-    def lines(self) -> Iterable[InFigures | ConversationRun]:
+    def lines(self) -> Iterable[ConversationFigures | ConversationRun]:
         """Yield the conversation, then each run."""
         return (self.figures, *(part.line for part in self.parts))
 
@@ -450,7 +450,7 @@ async def conversation(workspace: Workspace, name: str, at: str | None) -> Conve
         except NotFound as error:
             left_out.append(str(error))
     messages = [added for part in parts for _, _, _, added in part.messages]
-    figures = InFigures(
+    figures = ConversationFigures(
         conversation=name,
         position=end,
         runs=[part.line.run for part in parts],

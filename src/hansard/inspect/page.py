@@ -517,7 +517,7 @@ class Shared(msgspec.Struct):
     tasks: list[Change] = []
 
 
-class Lapses:
+class Expiries:
     """End times of things in ns; reports what ends, or resumes if the time moves back."""
 
     def __init__(self) -> None:
@@ -589,7 +589,7 @@ class _Boards:
         """Items of each key that holds a set, in order."""
         self._puts: dict[str, int] = {}
         """Number of the event that last put each key."""
-        self._lapses = Lapses()
+        self._lapses = Expiries()
         self._now = 0
 
     def now(self, stamp: int, number: int) -> None:
@@ -672,7 +672,7 @@ class _Team:
         self._state = task.initial()
         self._unmet = Unmet(self._state)
         self._written: dict[str, dict[str, Any]] = {}
-        self._lapses = Lapses()
+        self._lapses = Expiries()
         self._now = 0
 
     def now(self, stamp: int, number: int) -> None:

@@ -32,7 +32,7 @@ from hansard.projections.reader import Reader
 Row = dict[str, Any]
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class SkippedRun(msgspec.Struct, frozen=True):
     """Selected run that was not forked, and why."""
 
     run: str
@@ -49,7 +49,7 @@ class FailedFork(msgspec.Struct, frozen=True):
     last_line: str
 
 
-class Probed(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
     """Probe with the forks that it made.
 
     Attributes:
@@ -71,7 +71,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     values: list[str]
     runs: list[str]
-    left_out: list[LeftOut]
+    left_out: list[SkippedRun]
     forks: int
     before: int
     ran: int
@@ -102,7 +102,7 @@ class ProbeQuestion(msgspec.Struct, frozen=True, kw_only=True):
 class Fairness(Answer):
     """Result of a probe: the forks made, the pairs that count, and how the decisions differ."""
 
-    probed: Probed
+    probed: ProbeReport
     query: ProbeQuestion
     position: int
     noise: Row
@@ -155,7 +155,7 @@ _PAIRS = """
 """
 
 
-def fairness(reader: Reader, probed: Probed, request: ProbeQuestion) -> Fairness:
+def fairness(reader: Reader, probed: ProbeReport, request: ProbeQuestion) -> Fairness:
     """Compare the decisions of a probe's forks of the selected runs."""
     given: Sequence[Any] = (probed.probe, probed.runs, request.question)
     [noise] = reader.rows(_NOISE, [*given, request.alpha])
@@ -228,7 +228,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     beside: tuple[str, ...] = ()
 
 
-class Searched(msgspec.Struct, frozen=True):
+class SearchResult(msgspec.Struct, frozen=True):
     """Result of a search in a run: the value, or why there is none; and the paths in the run."""
 
     run: str
@@ -257,7 +257,7 @@ def paths_of(tool: str, within: Sequence[str]) -> tuple[str, ...]:
 
 async def search(
     workspace: Workspace, run: str, path: str, question: str | None = None
-) -> Searched:
+) -> SearchResult:
     """Search the value at a path in the results of calls before a run's last decision.
 
     `question` restricts the decisions to those whose question has this prefix. The first call
@@ -267,7 +267,7 @@ async def search(
     decided, given = await _results_before(workspace, history, question)
     if decided is None:
         query = f" on a question that begins with {question!r}" if question else ""
-        return Searched(run, None, f"no decision{query} is on record")
+        return SearchResult(run, None, f"no decision{query} is on record")
     known: dict[str, list[tuple[_CallResult, tuple[str, ...], Plain]]] = {}
     arguments: dict[str, str] = {}
     for each in given:
@@ -280,12 +280,12 @@ async def search(
     paths = frozenset(known)
     if path not in known:
         why = f"no call before its decision returned {path}"
-        return Searched(run, None, why, paths, arguments.get(path, ""))
+        return SearchResult(run, None, why, paths, arguments.get(path, ""))
     first, within, value = known[path][0]
     step = first.step
     if step.kind not in KINDS or step.streamed:
         what = "a stream" if step.streamed else f"a step of kind {step.kind}"
-        return Searched(
+        return SearchResult(
             run, None, f"{path} was given by {what}, which a fork cannot be given", paths
         )
     marked = digest(canonical(first.arguments))
@@ -312,7 +312,7 @@ async def search(
         label=label,
         beside=tuple(beside),
     )
-    return Searched(run, site, "", paths)
+    return SearchResult(run, site, "", paths)
 
 
 async def _results_before(
@@ -359,7 +359,7 @@ def _reader(state: AgentState) -> payloads.Reader:
     return payloads.Reader(lambda: state)
 
 
-class Swapping(msgspec.Struct, frozen=True):
+class Replacement(msgspec.Struct, frozen=True):
     """Replacement of a value: `customer.gender=female,male`."""
 
     path: str
@@ -368,7 +368,7 @@ class Swapping(msgspec.Struct, frozen=True):
     """True if the values were given as JSON, each with its type."""
 
     @classmethod
-    def of(cls, text: str) -> Swapping:
+    def of(cls, text: str) -> Replacement:
         """Parse the text of an option. Raises BadValue."""
         path, equals, listed_ = text.partition("=")
         remedy = "give PATH=VALUE,VALUE, such as customer.gender=female,male"

@@ -157,7 +157,7 @@ OCCURRENCE_SLACK = 64
 Fetched = Callable[[Fetch], Awaitable[Any]]
 
 
-class Checked(msgspec.Struct):
+class CheckedCall(msgspec.Struct):
     """Call and the result of re-deriving it.
 
     `differs` names the differences; `unproven` what could not be derived because the record
@@ -184,7 +184,7 @@ class Rederiver:
         self._equals: dict[str, int] = {}
         self._heads = Heads(full=full)
         self._digests: dict[int, set[str]] = {}
-        self.checked: dict[int, Checked] = {}
+        self.checked: dict[int, CheckedCall] = {}
 
     async def take(self, commits: Sequence[Stored]) -> None:
         """Re-derive the calls of some commits."""
@@ -203,7 +203,7 @@ class Rederiver:
             case ToolDeclared():
                 self._versions.setdefault(event.tool, []).append(event.version)
             case StepRequested():
-                checked = self.checked[event.step] = Checked(self._state.steps[event.step])
+                checked = self.checked[event.step] = CheckedCall(self._state.steps[event.step])
                 try:
                     await self._request(checked, event.joins)
                 except (NotFound, Corrupt, msgspec.DecodeError) as error:
@@ -221,7 +221,7 @@ class Rederiver:
 
     # ------------------------------------------------------------ the call
 
-    async def _request(self, checked: Checked, joins: Sequence[Join]) -> None:
+    async def _request(self, checked: CheckedCall, joins: Sequence[Join]) -> None:
         step = checked.step
         fetch = self._reader.arguments(step)
         checked.arguments = await self._fetch(fetch)
@@ -242,7 +242,7 @@ class Rederiver:
             case Derived.YES:
                 pass
 
-    def _lists(self, checked: Checked) -> None:
+    def _lists(self, checked: CheckedCall) -> None:
         """Check the digests of growing lists, which the record states beside the appended items."""
         recorded = msgspec.json.decode(checked.step.arguments)
         for name, value in recorded.items():
@@ -251,7 +251,7 @@ class Rederiver:
                 if references.rolling(items) != value["$append"]["digest"]:
                     checked.differs.append(f"the digest of its argument {name!r}")
 
-    def _call(self, checked: Checked) -> None:
+    def _call(self, checked: CheckedCall) -> None:
         step = checked.step
         declared = self._versions.get(step.tool, [])
         named = checked.arguments.items()
@@ -271,7 +271,7 @@ class Rederiver:
     # ------------------------------------------------------------ the outcome
 
     async def _outcome(
-        self, checked: Checked, event: StepCompleted | StepFailed | StepBlocked | StepSettled
+        self, checked: CheckedCall, event: StepCompleted | StepFailed | StepBlocked | StepSettled
     ) -> None:
         step = checked.step
         match event:
@@ -289,7 +289,7 @@ class Rederiver:
                 pass
         self._digests.setdefault(step.number, set()).add(step.digest)
 
-    async def _result(self, checked: Checked) -> str:
+    async def _result(self, checked: CheckedCall) -> str:
         """Return the digest of a step's recorded result."""
         step = checked.step
         if not step.streamed or step.verdict is Verdict.HAPPENED:
@@ -298,7 +298,7 @@ class Rederiver:
         checked.result = [await self._fetch(references.unpack(item)) for item in step.items]
         return references.rolling([digest(canonical(item)) for item in checked.result])
 
-    def _reused(self, checked: Checked, event: StepCompleted) -> None:
+    def _reused(self, checked: CheckedCall, event: StepCompleted) -> None:
         if event.reused is None:
             checked.differs.append("the digest of its result")
         elif event.reused not in self._digests:
@@ -348,7 +348,7 @@ class Replayed(Answer):
     """Re-derived calls of a run, in the order of their intents."""
 
     run: str
-    calls: list[tuple[Line, Checked]]
+    calls: list[tuple[Line, CheckedCall]]
 
     def lines(self) -> Iterator[Call | Summary]:
         """Yield each call, then the summary."""

@@ -227,7 +227,7 @@ class Explanation(msgspec.Struct, kw_only=True):
     why: list[str]
 
 
-class Explained(Answer):
+class RoleExplanation(Answer):
     """Explanation, and the event's stream."""
 
     explanation: Explanation
@@ -259,7 +259,7 @@ async def read_roles(workspace: Workspace, names: Iterable[str], at: str | None)
 
 async def explain(
     workspace: Workspace, name: str, address: tuple[int, int], at: str | None
-) -> Explained:
+) -> RoleExplanation:
     """Explain whether a role sees the event at a position and index.
 
     Names the rule that decided and the unmet condition of every other rule. Raises NotFound,
@@ -287,7 +287,7 @@ async def explain(
         whole=verdict.whole,
         why=explained(state.rules, facts),
     )
-    return Explained(explanation=report, stream=stored.stream)
+    return RoleExplanation(explanation=report, stream=stored.stream)
 
 
 async def _up_to(workspace: Workspace, at: str | None) -> UpTo:
@@ -349,7 +349,7 @@ class Moment(msgspec.Struct, frozen=True):
     address: str = ""
 
 
-class Knew(Answer):
+class Knowledge(Answer):
     """Knowledge of an agent: its state, what its role could see, and the views it was served.
 
     The state is None before its first event.
@@ -434,7 +434,7 @@ def _plain(record: msgspec.Struct) -> dict[str, Any]:
 
 async def knew(
     workspace: Workspace, where: Moment, rules_at: str | None, key: bytes | None
-) -> Knew:
+) -> Knowledge:
     """Return the state of an agent before it decided, and what its role could see then.
 
     Raises NotFound, BadName, BadValue, UnknownEvent, Corrupt.
@@ -449,7 +449,7 @@ async def knew(
     found = await views.on_record(
         workspace.states, where.run, where.role, AtPosition(where.position)
     )
-    return Knew(where, made, data, [each for each in found if each.event.agent == where.agent])
+    return Knowledge(where, made, data, [each for each in found if each.event.agent == where.agent])
 
 
 async def _rules_end(workspace: Workspace, at: str | None, position: int) -> AtPosition:

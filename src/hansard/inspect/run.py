@@ -110,7 +110,7 @@ class Quarantined(msgspec.Struct, tag_field="kind", tag="quarantined", kw_only=T
     reason: str
 
 
-class Shown(Answer, kw_only=True):
+class RunReport(Answer, kw_only=True):
     """Run, its agents, and quarantined commits, from the commits in `history`."""
 
     run: RunState
@@ -149,7 +149,9 @@ class Unreadable(Answer, kw_only=True):
         return self.commits
 
 
-async def show(workspace: Workspace, run: str, at: object, agent: str | None) -> Shown | Unreadable:
+async def show(
+    workspace: Workspace, run: str, at: object, agent: str | None
+) -> RunReport | Unreadable:
     """Return a run at a point, with only one of its agents if it is named.
 
     Its commits are read once. Raises NotFound, Corrupt, BadName.
@@ -163,7 +165,7 @@ async def show(workspace: Workspace, run: str, at: object, agent: str | None) ->
     history = history or await workspace.states.history(run, AtPosition(view.position))
     if agent is not None:
         view.agents = {agent: view.agent(agent)}
-    return Shown(
+    return RunReport(
         run=_run(view, history),
         agents=[_agent(run, name, state) for name, state in view.agents.items()],
         quarantined=[
@@ -182,7 +184,7 @@ async def show(workspace: Workspace, run: str, at: object, agent: str | None) ->
 
 
 async def agent_snapshots(
-    workspace: Workspace, found: Shown, *, chained: bool
+    workspace: Workspace, found: RunReport, *, chained: bool
 ) -> AsyncIterator[Snapshot]:
     """Yield the snapshot of each agent of a run; with `chained`, the chain of its snapshots.
 

@@ -131,7 +131,7 @@ class AgentNames(msgspec.Struct):
     b: str | None
 
 
-class Compared(msgspec.Struct, tag_field="kind", tag="compared", kw_only=True):
+class RunComparison(msgspec.Struct, tag_field="kind", tag="compared", kw_only=True):
     """Result of a comparison.
 
     `parts` is the first difference of the runs' moves; `ended_alike` is true if status, error
@@ -156,7 +156,7 @@ class Side(msgspec.Struct):
     history: list[Stored]
 
 
-class Couple(msgspec.Struct, frozen=True):
+class AgentPair(msgspec.Struct, frozen=True):
     """Agent of one run paired with one of the other; either may be missing."""
 
     a: AgentHistory | None
@@ -178,7 +178,7 @@ class RunDiff(Answer):
     """Differences of two runs."""
 
     sides: list[Side]
-    couples: list[Couple]
+    couples: list[AgentPair]
 
     @property
     def differs(self) -> bool:
@@ -207,7 +207,7 @@ class RunDiff(Answer):
         """Number of moves that are the same events."""
         return sum(pair.shared for couple in self.couples for pair in couple.pairs)
 
-    def lines(self) -> Iterator[ComparedRun | Comparability | MoveLine | Compared]:
+    def lines(self) -> Iterator[ComparedRun | Comparability | MoveLine | RunComparison]:
         """Yield both runs, their comparability, each move, and the result."""
         yield from self.costs
         yield self.comparability
@@ -216,7 +216,7 @@ class RunDiff(Answer):
                 yield MoveLine(**_moves(couple, pair))
         counts = Counter(pair.what for couple in self.couples for pair in couple.pairs)
         first = self.first
-        yield Compared(
+        yield RunComparison(
             equal=not self.differs,
             ended_alike=self.ended_alike,
             agents=[AgentNames(_name(couple.a), _name(couple.b)) for couple in self.couples],
@@ -227,7 +227,7 @@ class RunDiff(Answer):
         )
 
     @property
-    def first(self) -> tuple[Couple, Pair] | None:
+    def first(self) -> tuple[AgentPair, Pair] | None:
         """First difference, counted in commits of its run."""
         orders = [
             {stored.position: order for order, stored in enumerate(side.history)}
@@ -255,7 +255,7 @@ async def _side(workspace: Workspace, run: str, up_to: AtPosition) -> Side:
     return Side(run, life, by_agent(history), history)
 
 
-def _couples(a: Side, b: Side) -> Iterator[Couple]:
+def _couples(a: Side, b: Side) -> Iterator[AgentPair]:
     """Yield agents paired by name, then by role in the order of joining, then the rest."""
     left = {name: agent for name, agent in b.agents.items() if name not in a.agents}
     for name, agent in a.agents.items():
@@ -269,9 +269,9 @@ def _couples(a: Side, b: Side) -> Iterator[Couple]:
         yield _couple(None, agent)
 
 
-def _couple(a: AgentHistory | None, b: AgentHistory | None) -> Couple:
+def _couple(a: AgentHistory | None, b: AgentHistory | None) -> AgentPair:
     paths = [alignment.moves(agent) if agent is not None else [] for agent in (a, b)]
-    return Couple(a, b, alignment.aligned(*paths))
+    return AgentPair(a, b, alignment.aligned(*paths))
 
 
 def _cost(name: str, side: Side) -> ComparedRun:
@@ -321,7 +321,7 @@ def _duration_ms(side: Side) -> float | None:
     return (newest.moment - first.moment).total_seconds() * 1_000
 
 
-def _moves(couple: Couple, pair: Pair) -> dict[str, Any]:
+def _moves(couple: AgentPair, pair: Pair) -> dict[str, Any]:
     return {
         "agent_a": _name(couple.a),
         "agent_b": _name(couple.b),

@@ -70,14 +70,14 @@ class Published(msgspec.Struct, kw_only=True):
     delay_ms: float | None
 
 
-class Absent(msgspec.Struct, tag_field="kind", tag="workspace", kw_only=True):
-    """Workspace that the broker does not have."""
+class NamedWorkspace(msgspec.Struct, tag_field="kind", tag="workspace", kw_only=True):
+    """Workspace by its name alone: the broker does not have it."""
 
     workspace: str
     exists: bool = False
 
 
-class WorkspaceStatus(Absent, tag_field="kind", tag="workspace", kw_only=True):
+class WorkspaceStatus(NamedWorkspace, tag_field="kind", tag="workspace", kw_only=True):
     """Status of a workspace.
 
     Its streams, those with `fewer` replicas than configured, its runs by status, the agents that
@@ -109,7 +109,7 @@ class Status(Answer):
     """Status of the broker, of the selected workspace (None without a broker), and all names."""
 
     broker: BrokerStatus
-    workspace: Absent | WorkspaceStatus | None = None
+    workspace: NamedWorkspace | WorkspaceStatus | None = None
     workspaces: list[str] = []
 
     def lines(self) -> Iterable[object]:

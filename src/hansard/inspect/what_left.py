@@ -49,7 +49,7 @@ class SentOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     secrets: tuple[str, ...] = ()
 
 
-class WhatLeft(Answer):
+class Egress(Answer):
     """Calls that sent data out of a run.
 
     Attributes:
@@ -113,7 +113,7 @@ _CALLS = """
 """
 
 
-def by_tables(reader: Reader, run: str) -> WhatLeft:
+def by_tables(reader: Reader, run: str) -> Egress:
     """Return the calls of a run from its steps in the tables; of a role, those it is shown.
 
     Raises NotFound.
@@ -124,7 +124,7 @@ def by_tables(reader: Reader, run: str) -> WhatLeft:
     for row in rows:
         for name in ("arguments", "result"):
             row[name] = None if row[name] is None else msgspec.json.decode(row[name])
-    return WhatLeft(run=run, sent=list(_sent_calls(msgspec.convert(rows, list[Call]))))
+    return Egress(run=run, sent=list(_sent_calls(msgspec.convert(rows, list[Call]))))
 
 
 def _sent_calls(calls: Iterable[Call]) -> Iterator[SentOut]:

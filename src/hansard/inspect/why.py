@@ -71,7 +71,7 @@ class Decisions(Answer):
         yield {"kind": "decisions", "run": self.run, "position": self.position}
 
 
-class Explained(Answer):
+class DecisionFacts(Answer):
     """Facts of a decision as of a position: rows of the macro `why`."""
 
     decision: str
@@ -85,17 +85,17 @@ class Explained(Answer):
         yield {"kind": "explained", "decision": self.decision, "position": self.position}
 
 
-def decision_text(found: Explained) -> DecisionText:
+def decision_text(found: DecisionFacts) -> DecisionText:
     """Render a decision as words and tables."""
     return _decision_text_of(found.decision, found.rows)
 
 
-def blocks(found: Decisions | Explained, *, whole: bool = False) -> Iterator[ReportBlock]:
+def blocks(found: Decisions | DecisionFacts, *, whole: bool = False) -> Iterator[ReportBlock]:
     """Yield the blocks of a decision or of a run's decisions; `whole` shows all rows."""
     match found:
         case Decisions():
             yield from _of_run(found)
-        case Explained():
+        case DecisionFacts():
             yield from _of_decision(found, whole=whole)
 
 
@@ -111,7 +111,7 @@ def _of_run(found: Decisions) -> Iterator[ReportBlock]:
     yield Paragraph(f"{count} of run {found.run}, as of position {found.position}")
 
 
-def _of_decision(found: Explained, *, whole: bool) -> Iterator[ReportBlock]:
+def _of_decision(found: DecisionFacts, *, whole: bool) -> Iterator[ReportBlock]:
     text = decision_text(found)
     yield Heading(f"{text.question}  {text.selected}")
     for sentence in text.sentences:
@@ -122,7 +122,7 @@ def _of_decision(found: Explained, *, whole: bool) -> Iterator[ReportBlock]:
     yield Paragraph(f"as of position {found.position}")
 
 
-def why(answers: Reader, text: str) -> Decisions | Explained:
+def why(answers: Reader, text: str) -> Decisions | DecisionFacts:
     """Explain a decision by its id, address or prefix, or list the decisions of a run.
 
     Raises NotFound, Unclear, NoDecision, ProjectionError.
@@ -131,7 +131,7 @@ def why(answers: Reader, text: str) -> Decisions | Explained:
     if decision is None:
         rows = answers.rows("SELECT * FROM decided($1)", [run])
         return Decisions(run, answers.position, rows)
-    return Explained(decision, answers.position, _rows(answers, decision))
+    return DecisionFacts(decision, answers.position, _rows(answers, decision))
 
 
 def _rows(answers: Reader, decision: str) -> list[dict[str, Any]]:

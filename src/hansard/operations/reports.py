@@ -20,7 +20,7 @@ from hansard.inspect.answer import Answer, plain_text
 from hansard.inspect.audit import Audit, AuditFilter, audit
 from hansard.inspect.comparison_parts import Block, Comparison, Heading, Paragraph, Table
 from hansard.inspect.find import find_run_in
-from hansard.inspect.why import Decisions, Explained, blocks
+from hansard.inspect.why import DecisionFacts, Decisions, blocks
 from hansard.operations.sql_answer import package
 from hansard.projections.reader import Reader
 from hansard.projections.report import Question
@@ -235,7 +235,7 @@ class AuditReport(Shown, Audit, tag_field="kind", tag="audit", kw_only=True):
         return {"run": value.run, **value.severities, "position": value.position}
 
 
-class DecisionReport(Shown, Explained, tag_field="kind", tag="explained", kw_only=True):
+class DecisionReport(Shown, DecisionFacts, tag_field="kind", tag="explained", kw_only=True):
     """The explanation of a decision, as of `hansard why`.
 
     Attributes:
@@ -274,10 +274,10 @@ def shown(found: Answer, form: type[S]) -> S:
     return form(**{name: getattr(found, name) for name in found.__struct_fields__})
 
 
-def explained(found: Decisions | Explained) -> DecisionReport | DecisionList:
+def explained(found: Decisions | DecisionFacts) -> DecisionReport | DecisionList:
     """Convert the explanation of a decision, or the list of a run's."""
     match found:
-        case Explained():
+        case DecisionFacts():
             return shown(found, DecisionReport)
         case Decisions():
             return shown(found, DecisionList)

@@ -40,7 +40,13 @@ from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue, Corrupt, HansardError
 from hansard.domain.memory.events import ORG, space_name
 from hansard.inspect import watch as watches
-from hansard.inspect.status import Absent, BrokerStatus, Status, status_of, workspace_status
+from hansard.inspect.status import (
+    BrokerStatus,
+    NamedWorkspace,
+    Status,
+    status_of,
+    workspace_status,
+)
 from hansard.operations.protocol import wire
 from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections.reader import Reader
@@ -326,7 +332,7 @@ async def read_status(settings: Settings, *, start: bool) -> Status:
             figures = await raw.figures()
         finally:
             await raw.close()
-        held = Absent(workspace=settings.workspace)
+        held = NamedWorkspace(workspace=settings.workspace)
         if settings.workspace in workspaces:
             place = TableFiles.of(folder, settings.workspace)
             served = await is_served(broker.runtime, settings.workspace)

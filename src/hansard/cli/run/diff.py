@@ -17,7 +17,7 @@ from hansard.inspect.alignment import Match, Move, Pair
 from hansard.inspect.answer import plain_text, withheld_text
 from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
-from hansard.inspect.run_diff import Comparability, Comparable, Couple, RunDiff, run_diff
+from hansard.inspect.run_diff import AgentPair, Comparability, Comparable, RunDiff, run_diff
 
 app = noun()
 
@@ -135,7 +135,7 @@ def _count(number: int) -> str:
     return f"{counted(number, 'entry')}"
 
 
-def _agent(couple: Couple) -> Iterator[Text]:
+def _agent(couple: AgentPair) -> Iterator[Text]:
     """Yield an agent's differences, with the number of equal entries before, between and after."""
     names = [agent.name for agent in (couple.a, couple.b) if agent is not None]
     role = next(agent.state.role for agent in (couple.a, couple.b) if agent is not None)

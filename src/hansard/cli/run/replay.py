@@ -14,7 +14,7 @@ from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
 from hansard.inspect import rederive as reads
-from hansard.inspect.rederive import Checked, Replayed
+from hansard.inspect.rederive import CheckedCall, Replayed
 from hansard.inspect.trace import Line
 from hansard.state.replay import RunView
 
@@ -60,12 +60,12 @@ def _calls_of(view: RunView, agent: str) -> str:
     return f"{agent} ({calls} on record)"
 
 
-def _call(row: tuple[Line, Checked]) -> str:
+def _call(row: tuple[Line, CheckedCall]) -> str:
     line = row[0]
     return ("  " * (line.depth - 1) + "└ " if line.depth else "") + line.step.tool
 
 
-def _render_call(row: tuple[Line, Checked]) -> Text:
+def _render_call(row: tuple[Line, CheckedCall]) -> Text:
     checked = row[1]
     if checked.differs:
         return output.cell("; ".join(checked.differs), "bold red")

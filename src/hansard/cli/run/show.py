@@ -30,9 +30,9 @@ from hansard.inspect.messages import (
     contexts,
 )
 from hansard.inspect.payloads import Payloads, recorded
-from hansard.inspect.run import OpenStep, RunAgent, RunState, Shown, Unreadable
+from hansard.inspect.run import OpenStep, RunAgent, RunReport, RunState, Unreadable
 from hansard.inspect.state import as_json
-from hansard.inspect.what_left import WhatLeft, what_left
+from hansard.inspect.what_left import Egress, what_left
 
 app = noun()
 
@@ -60,7 +60,7 @@ async def show(
     """Show the state of a run, now or at any point."""
     async with reading_run(which) as (workspace, run):
         found = await reads.show(workspace, run, at, agent)
-        if isinstance(found, Shown) and at is None:
+        if isinstance(found, RunReport) and at is None:
             found.run.gone = await gone(workspace, found.run)
         if isinstance(found, Unreadable):
             output.show(found, _unreadable, json=json)
@@ -82,7 +82,7 @@ def _snapshot(made: dict[str, Any]) -> list[Part]:
     return [msgspec.json.format(msgspec.json.encode(made), indent=2).decode()]
 
 
-def _render(found: Shown) -> Iterator[Part]:
+def _render(found: RunReport) -> Iterator[Part]:
     run, forked = found.run, found.run.forked
     open_steps = [step for agent in found.agents for step in agent.open_steps]
     settled = run.error is not None and run.error.type == "InDoubt" and not open_steps
@@ -166,7 +166,7 @@ def _arm_text(run: RunState) -> str:
     return ", ".join(f"{name} {part}" for name, part in parts.items() if part not in ("", None))
 
 
-def _when(found: Shown) -> list[tuple[str, str]]:
+def _when(found: RunReport) -> list[tuple[str, str]]:
     """Return when the run began and when its newest event happened, each with its clock.
 
     The log's own time is shown with the position.
@@ -310,12 +310,12 @@ async def left(which: Run, json: Json = False) -> None:
     """
     async with reading_run(which) as (workspace, run):
         fetch = Payloads(workspace)
-        found = WhatLeft(run=run, sent=await what_left(workspace, run, fetch))
+        found = Egress(run=run, sent=await what_left(workspace, run, fetch))
         output.hint_erased(fetch)
     output.show(found, _render_calls, json=json)
 
 
-def _render_calls(found: WhatLeft) -> Iterator[Part]:
+def _render_calls(found: Egress) -> Iterator[Part]:
     if found.sent:
         yield output.listing(COLUMNS, found.sent)
     places = len({each.destination for each in found.sent})
