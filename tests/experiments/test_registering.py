@@ -65,7 +65,7 @@ async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
         await record.register("greeting", plan(planned=6), by="ada")
         with pytest.raises(hansard.errors.Refused, match=r"planned 6, not 60.*replace it"):
             await record.register("greeting", plan(planned=60))
-        with pytest.raises(hansard.BadValue, match="nothing is replaced"):
+        with pytest.raises(hansard.BadValue, match="without replace=True"):
             await record.register("greeting", plan(), because="why not")
         async with record.run("w", experiment="other", arm="bold"):
             pass

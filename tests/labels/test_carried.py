@@ -192,7 +192,7 @@ async def test_what_has_a_condition_of_its_own_leaves_none_for_ours(desk: Desk) 
     one = await desk.carried()
     append = desk.append(MINE)
     held = Append(append.stream, append.commit, NothingUnder("b", "ada"))
-    with pytest.raises(TypeError, match="none is left"):
+    with pytest.raises(TypeError, match="fits none"):
         await one.log.append(held)
     assert await desk.log.read(MINE) == []
 
