@@ -9,7 +9,7 @@ import pytest
 
 import hansard
 from hansard.agents.steps import scope
-from hansard.agents.steps.scope import JOINED_MAX, OpenCalls, Scope, untold
+from hansard.agents.steps.scope import JOIN_ENDS_MAX, OpenCalls, Scope, unrecorded_joins
 from hansard.domain.fingerprint import joined
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import JOIN_TIMES_MAX, Join
@@ -254,7 +254,7 @@ def _root() -> Scope:
 
 
 def _told(scope: Scope) -> list[Join]:
-    return [join for _, join in untold(scope.junction)]
+    return [join for _, join in unrecorded_joins(scope.junction)]
 
 
 def test_a_scope_tells_of_the_joins_that_its_head_came_of():
@@ -270,8 +270,8 @@ def test_a_scope_tells_of_the_joins_that_its_head_came_of():
     assert _told(root)[-1].result() == root.head
     [child] = root.spawn(1)
     assert _told(child) == _told(root)
-    for junction, _ in untold(child.junction):
-        junction.tell()
+    for junction, _ in unrecorded_joins(child.junction):
+        junction.mark_recorded()
     assert (_told(root), _told(child)) == ([], [])
     before = root.head
     root.join([child])
@@ -301,11 +301,11 @@ def test_idle_children_one_after_the_other_are_told_together(monkeypatch: pytest
 def test_of_too_many_joins_only_the_head_is_told():
     """So that a step stays small; what comes after it goes on from there."""
     root = _root()
-    children = root.spawn(JOINED_MAX + 1)
+    children = root.spawn(JOIN_ENDS_MAX + 1)
     root.join(children)
     assert _told(root) == [Join(root.head)]
-    for junction, _ in untold(root.junction):
-        junction.tell()
+    for junction, _ in unrecorded_joins(root.junction):
+        junction.mark_recorded()
     head = root.head
     [child] = root.spawn(1)
     child.go_on("result", (1,))

@@ -50,7 +50,7 @@ class Program:
     async def decide(self, question: str) -> None:
         """Decide, and take down what had been given by then."""
         engine = self.session.engine
-        given = engine.ledger.given(engine.scope("decide"))
+        given = engine.ledger.received_in(engine.scope("decide"))
         await self.session.decide(question, selected="x")
         self.known[question] = given
 

@@ -6,7 +6,7 @@ recorded. Any other input is rejected before anything is recorded.
 
 Values are matched by content: the digest of each result is recorded. So the same program states the
 same inputs in every mode. The search covers first the results that the agent had received in the
-decision's scope (see `Ledger.given`), then all other results of this session.
+decision's scope (see `Ledger.received_in`), then all other results of this session.
 """
 
 from __future__ import annotations
@@ -125,16 +125,16 @@ def _aggregate(aggregate: Any, number: int) -> Any:
 
 
 class _AvailableInputs:
-    """Results available to an agent at a decision: `near` in its scope, `handed` anywhere."""
+    """Results available to an agent at a decision: `near` in its scope, `received` anywhere."""
 
     def __init__(
-        self, agent: str, steps: Mapping[int, Step], near: list[int], handed: list[int]
+        self, agent: str, steps: Mapping[int, Step], near: list[int], received: list[int]
     ) -> None:
         self._agent = agent
         self._steps = steps
         self._near = near
         scoped = set(near)
-        self._all = (near, [number for number in handed if number not in scoped])
+        self._all = (near, [number for number in received if number not in scoped])
         self._whole: tuple[dict[str, list[int]], ...] = tuple(map(self._by_digest, self._all))
 
     def _by_digest(self, numbers: Iterable[int]) -> dict[str, list[int]]:
@@ -299,9 +299,9 @@ class Inputs:
         `demand`. Raises BadValue.
         """
         with self._ledger.lock:  # results received while this waits do not count
-            near = self._ledger.given(scope)
-            handed = sorted(self._ledger.handed)
-            known = _AvailableInputs(self._agent, WholeSteps(dict(self._steps)), near, handed)
+            near = self._ledger.received_in(scope)
+            received = sorted(self._ledger.received)
+            known = _AvailableInputs(self._agent, WholeSteps(dict(self._steps)), near, received)
         events: list[str] = []
         for number, each in enumerate(inputs, 1):
             one = _One(known, _where(number))

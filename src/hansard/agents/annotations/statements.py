@@ -18,7 +18,7 @@ from hansard.agents.policy.permits import states
 from hansard.agents.steps import payloads
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import demand_hand_off
-from hansard.agents.steps.scope import Scope, around, back, current, enter, untold
+from hansard.agents.steps.scope import Scope, around, back, current, enter, unrecorded_joins
 from hansard.bus.commits import record
 from hansard.domain import ids, values
 from hansard.domain.agent import (
@@ -133,7 +133,7 @@ class Annotations:
         mark, known = self._mark(scope, "checkpoint", [name, plain])
         if not known:
             packed = payloads.pack(plain, f"checkpoint {name!r}")
-            joins = untold(scope.junction)
+            joins = unrecorded_joins(scope.junction)
             fact = CheckpointSaved(
                 name=name,
                 data=packed.raw,
@@ -145,7 +145,7 @@ class Annotations:
             )
             yield from self._note(scope, fact, packed.blobs)
             for junction, _ in joins:
-                junction.tell()
+                junction.mark_recorded()
 
     def _checkpoint_name(self, name: str) -> str:
         return _text(self._plain(name, "checkpoint name"), "checkpoint name")

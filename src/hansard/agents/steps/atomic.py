@@ -24,7 +24,7 @@ from hansard.agents.steps import payloads
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.failures import failure, failure_digest
 from hansard.agents.steps.gating import STOPPED
-from hansard.agents.steps.ledger import Joined
+from hansard.agents.steps.ledger import PendingOutcome
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.transact import retry
@@ -113,20 +113,20 @@ class JointWrite(ABC):
     def _sent(self) -> None:  # noqa: B027 -- most writes keep no state of what they sent
         """Handle that the last decision is stored."""
 
-    async def __call__(self, joined: Joined) -> Stored:
-        """Run the joint decision; see `Ledger.tell_jointly`."""
-        attempt = functools.partial(self._sent_once, joined)
+    async def __call__(self, pending: PendingOutcome) -> Stored:
+        """Run the joint decision; see `Ledger.record_jointly`."""
+        attempt = functools.partial(self._sent_once, pending)
         try:
             return await retry(attempt, RACES_MAX, ours=self._is_shared)
         except Conflict as lost:
             if not self._is_shared(lost):
                 raise
             outcome = self._failed(lost)
-        mine = await joined.writer.append(joined.events(outcome), joined.shown(self.used))
-        joined.outcome(outcome)
+        mine = await pending.writer.append(pending.events(outcome), pending.shown(self.used))
+        pending.outcome(outcome)
         return mine
 
-    async def _sent_once(self, joined: Joined) -> Stored:
+    async def _sent_once(self, pending: PendingOutcome) -> Stored:
         """Decide, send, and release the turn as early as possible. Raises Conflict."""
         streams = self._streams()
         async with self._boards.turn(streams) as give_back:
@@ -135,27 +135,27 @@ class JointWrite(ABC):
                 outcome, drafts = await self._outcome()
             except Exception as error:  # noqa: BLE001 -- the step's outcome
                 outcome, drafts = self._failed(error), []
-            label = joined.shown(join(self.used, self.shown))
-            events = joined.events(outcome)
+            label = pending.shown(join(self.used, self.shown))
+            events = pending.events(outcome)
             news = [each for each in drafts if each.events]
-            others = [Append(each.stream, self._commit(each, joined)) for each in news]
-            if len(news) == 1 and joined.intent and self._goes_alone(news[0].stream):
-                mine = await self._sent_alone(joined, events, others[0], label, give_back)
-                joined.outcome(outcome)
+            others = [Append(each.stream, self._commit(each, pending)) for each in news]
+            if len(news) == 1 and pending.intent and self._goes_alone(news[0].stream):
+                mine = await self._sent_alone(pending, events, others[0], label, give_back)
+                pending.outcome(outcome)
                 return mine
             if others:
-                mine = await self._sent_together(joined, events, others, label, give_back)
+                mine = await self._sent_together(pending, events, others, label, give_back)
             else:
-                mine = await joined.writer.append(events, label)
+                mine = await pending.writer.append(events, label)
             for stream in streams:
                 self._boards.won(stream)
             self._sent()
-            joined.outcome(outcome)
+            pending.outcome(outcome)
             return mine
 
     async def _sent_together(
         self,
-        joined: Joined,
+        pending: PendingOutcome,
         events: Sequence[Recorded],
         others: Sequence[Append],
         label: Label | None,
@@ -164,7 +164,7 @@ class JointWrite(ABC):
         """Send the decision and the step in one transaction, batched with those of other writers of
         this process. Raises Conflict.
         """
-        boards, writer = self._boards, joined.writer
+        boards, writer = self._boards, pending.writer
         appends = [writer.next_commit(events, label), *others]
         ticket: Ticket | None = None
         try:
@@ -194,7 +194,7 @@ class JointWrite(ABC):
 
     async def _sent_alone(
         self,
-        joined: Joined,
+        pending: PendingOutcome,
         events: Sequence[Recorded],
         other: Append,
         label: Label | None,
@@ -209,19 +209,19 @@ class JointWrite(ABC):
         """
         *opening, outcome = events
         if opening:
-            await joined.writer.append(opening, label)
-            joined.opened()
+            await pending.writer.append(opening, label)
+            pending.opened()
         began_s = time.perf_counter()
-        commit = msgspec.structs.replace(other.commit, causation=joined.intent)
+        commit = msgspec.structs.replace(other.commit, causation=pending.intent)
         try:
-            await joined.writer.append_beside(msgspec.structs.replace(other, commit=commit))
+            await pending.writer.append_beside(msgspec.structs.replace(other, commit=commit))
         except Conflict as conflict:
             self._race_lost(conflict, ALONE_PATIENCE * (time.perf_counter() - began_s))
             raise
         self._boards.won(other.stream)
         self._sent()
         give_back()
-        return await joined.writer.append([outcome], label)
+        return await pending.writer.append([outcome], label)
 
     async def _completed(self, result: Plain) -> StepCompleted:
         """Return the step's outcome, after storing large parts as blobs."""
@@ -257,14 +257,14 @@ class JointWrite(ABC):
         """Return whether a lost race was for one of the shared streams."""
         return lost.stream in self._streams()
 
-    def _commit(self, draft: Draft, joined: Joined) -> Commit:
-        identity = joined.writer.identity
+    def _commit(self, draft: Draft, pending: PendingOutcome) -> Commit:
+        identity = pending.writer.identity
         return Commit(
             id=self._clock.new_id(),
             version=draft.after + 1,
             at=self._clock.now(),
             actor=identity.actor,
-            causation=joined.id if self.is_caused else None,
+            causation=pending.id if self.is_caused else None,
             correlation=identity.correlation,
             traceparent=identity.traceparent,
             label=self.label,
@@ -286,7 +286,7 @@ class JointSteps:
         name = engine.budget_call(call)
         begin = time.perf_counter()
         try:
-            if call.told:
+            if call.is_recorded:
                 yield from engine.outcomes.again(call)
             value = yield from read()
             plain = value
@@ -304,7 +304,7 @@ class JointSteps:
 
     def _log_time(self, call: Call) -> Flow[int]:
         """Return the log's current time, no earlier than a commit of this session."""
-        if not call.told:
+        if not call.is_recorded:
             yield from self.engine.outcomes.intend(call)
         now: int = yield Io(self.engine.boards.log_time)
         return now
@@ -327,20 +327,20 @@ class JointSteps:
         work = make(scope)
         try:
             yield from engine.outcomes.put(blobs)
-            if call.told:
+            if call.is_recorded:
                 yield from engine.outcomes.again(call)
             if timed is True or (timed and (yield Io(timed))):
                 work.now = yield from self._log_time(call)
             commands: list[Any] = []
-            if not call.told:
+            if not call.is_recorded:
                 more, commands = yield from engine.outcomes.opening(call)
                 yield from engine.outcomes.put(more)
-                call.told = True
+                call.is_recorded = True
         except STOPPED as error:
             yield from engine.called_off(call, held, error)
             raise
         try:
-            done = engine.ledger.tell_jointly(commands, call.number, work)
+            done = engine.ledger.record_jointly(commands, call.number, work)
             engine.outcomes.learn(call)
             yield Wait(done)
         finally:

@@ -202,7 +202,7 @@ class EarlierCalls:
                 return False
         if (at.scope, at.after) not in self._overlapped:
             return True
-        if any(number not in self._ledger.handed for number in at.after):
+        if any(number not in self._ledger.received for number in at.after):
             return True
         # Concurrent calls have no fixed order: an equal call may still follow.
         names = _names(effect)
@@ -364,7 +364,7 @@ class DoubtSettler:
 
     def adopt(self, call: Call, old: Step) -> Flow[None]:
         """Record here an outcome that is recorded elsewhere."""
-        blobs, opening = ([], []) if call.told else (yield from self.outcomes.opening(call))
+        blobs, opening = ([], []) if call.is_recorded else (yield from self.outcomes.opening(call))
         yield from self.outcomes.put(blobs)
         commands: list[Any] = []
         result = old.result
@@ -419,7 +419,7 @@ class DoubtSettler:
         call.withheld = Withheld.SHADOW
         scope = Scope(self.ledger, call.place.call, call.place.fingerprint, (), None)
         scope.nests = False
-        if call.told:
+        if call.is_recorded:
             yield from self.outcomes.again(call)
         body = Body(call.spec.shadow, (), dict(call.arguments), scope)
         call.spec = msgspec.structs.replace(call.spec, kind="shadow")
@@ -447,7 +447,7 @@ class DoubtSettler:
         if step is not None and step.withheld is Withheld.REFUSED:
             return
         call.withheld = Withheld.REFUSED
-        if call.told:
+        if call.is_recorded:
             yield from self.outcomes.again(call)
         reason = str(ShadowedEffect(call.spec.name))
         yield from self.outcomes.ended_as(

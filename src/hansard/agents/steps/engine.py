@@ -32,7 +32,7 @@ from hansard.agents.steps.ledger import Ledger, Mode, is_final
 from hansard.agents.steps.placeholders import Masker, key_of, reveal
 from hansard.agents.steps.probed import Probed, before
 from hansard.agents.steps.recorder import Call, Settings, StepRecorder, comes_from_outside
-from hansard.agents.steps.reused import Answer, Looked, Reuser
+from hansard.agents.steps.reused import Answer, Lookup, Reuser
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import ToolSpec
 from hansard.agents.workspace import Workspace
@@ -172,7 +172,7 @@ class StepEngine(Gated):
             and _edited(then, spec)
             and (
                 step.status is StepStatus.COMPLETED
-                or (step.status is StepStatus.FAILED and self.ledger.went_on(step))
+                or (step.status is StepStatus.FAILED and self.ledger.has_continued(step))
             )
             for step in state.steps.values()
         )
@@ -208,12 +208,12 @@ class StepEngine(Gated):
             and step.verdict is not Verdict.HAPPENED
         )
         try:
-            value = plain if is_as_it_was else self._made_again(call.spec, step, plain)
+            value = plain if is_as_it_was else self._restored(call.spec, step, plain)
         except ResultMismatch:
-            self._take_back(call)
+            self._uncount(call)
             raise
         self.ledger.advance(call.place.scope, step)
-        return True, self._given(call.spec, value)
+        return True, self._labelled(call.spec, value)
 
     def raises_again(self, step: Step) -> bool:
         """Return whether a recorded refusal or failure is raised again, and nothing runs."""
@@ -221,11 +221,11 @@ class StepEngine(Gated):
             return self.settings.mode.reads_only
         return step.status is StepStatus.FAILED and (
             self.settings.mode.reads_only
-            or self.ledger.went_on(step)
+            or self.ledger.has_continued(step)
             or (step.error is not None and step.error.is_answer)
         )
 
-    def _made_again(self, spec: ToolSpec, step: Step, plain: values.Plain) -> Any:
+    def _restored(self, spec: ToolSpec, step: Step, plain: values.Plain) -> Any:
         value = self.result_of(spec, step, plain)
         self.outcomes.warn_inexact(step.number, step.tool, step.inexact)
         return value
@@ -244,7 +244,7 @@ class StepEngine(Gated):
             raise ResultMismatch(self.outcomes.address, step, error) from error
         return value
 
-    def _given(self, spec: ToolSpec, value: Any) -> Any:
+    def _labelled(self, spec: ToolSpec, value: Any) -> Any:
         if spec.gives:
             declared = self.ledger.state.tools.get(spec.name)
             if declared is None or declared.gives != spec.gives:  # changed since this was recorded
@@ -275,7 +275,7 @@ class StepEngine(Gated):
                 given = not isinstance(error, NeedsSettling)
                 self.ledger.advance(call.place.scope, done, given=given)
             elif done is not None or isinstance(error, NeedsSettling) or comes_from_outside(error):
-                self._take_back(call)
+                self._uncount(call)
             raise
         else:
             return result
@@ -283,12 +283,12 @@ class StepEngine(Gated):
             self.ledger.stop(call.number)
             self.ledger.leave_call(call.place.scope)
 
-    def _take_back(self, call: Call) -> None:
+    def _uncount(self, call: Call) -> None:
         """Uncount a call whose outcome is not recorded, so that an equal later call is the same
         one: if it is in doubt, that call stops; if nothing is known of it, that call runs instead.
         """
         with self.ledger.lock:
-            call.place.scope.take_back(call.place.base, call.place.occurrence)
+            call.place.scope.uncount(call.place.base, call.place.occurrence)
 
     def reraise(self, call: Call, step: Step) -> None:
         """Raise a recorded failure; do nothing for a success."""
@@ -300,7 +300,7 @@ class StepEngine(Gated):
         self.ledger.advance(call.place.scope, step)
         self.reraise(call, step)
         plain = yield from self.outcomes.fetch(self.outcomes.reader.result(step))
-        return self._given(call.spec, self._made_again(call.spec, step, plain))
+        return self._labelled(call.spec, self._restored(call.spec, step, plain))
 
     # Plan a call: a returned step is the answer, None means run.
 
@@ -407,11 +407,11 @@ class StepEngine(Gated):
 
     def _run(self, call: Call) -> Flow[Any]:
         spec = call.spec
-        again = call.told
+        again = call.is_recorded
         held = yield from self.gate(call)
-        looked = yield from self._looked(call, held)
-        if looked is not None and looked.answer is not None:
-            return (yield from self._taken(call, looked.answer, held))
+        lookup = yield from self._look_up(call, held)
+        if lookup is not None and lookup.answer is not None:
+            return (yield from self._reuse(call, lookup.answer, held))
         arguments = yield from self.revealed(call, held)
         if not call.number:
             call.number = self.ledger.next_step()
@@ -448,15 +448,15 @@ class StepEngine(Gated):
                 yield from self.outcomes.completed(call, result, took, scope.usage)
             finally:
                 yield from self.spend(held, name, scope)
-            if looked is not None and not self.ledger.state.steps[call.number].inexact:
-                yield from self._reuser.offer(call, looked)
+            if lookup is not None and not self.ledger.state.steps[call.number].inexact:
+                yield from self._reuser.offer(call, lookup)
             return result
 
-    def _looked(self, call: Call, held: list[gates.Budget]) -> Flow[Looked | None]:
+    def _look_up(self, call: Call, held: list[gates.Budget]) -> Flow[Lookup | None]:
         """Look up a reusable answer of earlier runs. A call whose intent is recorded, or that ran
-        here before, concerns an effect of this run and is not looked up.
+        here before, concerns an effect of this run and is not lookup up.
         """
-        if call.spec.reuse is None or call.told or call.key is not None:
+        if call.spec.reuse is None or call.is_recorded or call.key is not None:
             return None
         try:
             return (yield from self._reuser.look(call, call.spec.reuse))
@@ -464,7 +464,7 @@ class StepEngine(Gated):
             yield from self.release(call, held)
             raise
 
-    def _taken(self, call: Call, answer: Answer, held: list[gates.Budget]) -> Flow[Any]:
+    def _reuse(self, call: Call, answer: Answer, held: list[gates.Budget]) -> Flow[Any]:
         """Record an earlier run's answer as the call's outcome, without running it. On a budget it
         counts as a call without usage.
         """
@@ -480,7 +480,7 @@ class StepEngine(Gated):
             for budget in held:
                 amount = budget.used({}) if budget.unit == "calls" else 0.0
                 yield Io(functools.partial(self._budgets.spend, budget, name, amount))
-        return self._given(call.spec, answer.value)
+        return self._labelled(call.spec, answer.value)
 
     def start(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
         """Mark a body as started; if the session has ended meanwhile, record that the attempt never
@@ -490,7 +490,7 @@ class StepEngine(Gated):
             self.ledger.start(call.number)
         except SessionEnded as error:
             try:
-                if call.told and call.has_effects:
+                if call.is_recorded and call.has_effects:
                     yield from self.outcomes.never_began(call, error)
             finally:
                 yield from self.release(call, held)

@@ -268,9 +268,9 @@ class Gated:
     ) -> Flow[NoReturn]:
         """Record that a call is refused, and raise the error."""
         step = self.ledger.state.steps.get(call.number)
-        untouched = call.step is not None and not call.told
+        untouched = call.step is not None and not call.is_recorded
         if not untouched and (step is None or not is_final(step)):
-            items = [] if call.told else [Tell((yield from self.outcomes.requested(call)))]
+            items = [] if call.is_recorded else [Tell((yield from self.outcomes.requested(call)))]
             reason = recordable(reason, self.settings.scrub)
             named = recordable(rule, self.settings.scrub)
             event = StepBlocked(step=call.number, rule=named, reason=reason)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.steps.scope import Junction, OpenCalls, Scope, untold
+from hansard.agents.steps.scope import Junction, OpenCalls, Scope, unrecorded_joins
 from hansard.bus.log import Stored
 from hansard.bus.portal import Arrival, own_task
 from hansard.bus.writer import HandOver, StreamWriter
@@ -43,11 +43,11 @@ from hansard.domain.steps import (
     StepYielded,
 )
 
-TELLING = (StepAttempted, StepYielded, StepCompleted, StepFailed, StepInDoubt, StepSettled)
+LABELLED = (StepAttempted, StepYielded, StepCompleted, StepFailed, StepInDoubt, StepSettled)
 """Events that hold data returned by a tool: they get the label that the tool gives."""
 
 
-ENDING = (StepCompleted, StepFailed, StepBlocked, StepSettled)
+FINAL_EVENTS = (StepCompleted, StepFailed, StepBlocked, StepSettled)
 """Events that may hold a step's outcome."""
 
 OUTCOMES = (StepCompleted, StepFailed, StepInDoubt)
@@ -163,11 +163,11 @@ class Ledger(OpenCalls):
         self._by_call: dict[str, int] = {}
         self._followed: set[int] = set()
         self._next = state.last_step
-        self.handed: dict[int, None] = {}
+        self.received: dict[int, None] = {}
         """Steps whose outcomes this session received, in that order."""
         self.ids: dict[int, str] = {}
         """Event ids of the step outcomes that this session has recorded."""
-        self._telling: dict[int, list[Junction]] = {}
+        self._pending_joins: dict[int, list[Junction]] = {}
         """Joins to mark as recorded with a step, by its number."""
         self._running: set[int] = set()
         """Steps whose bodies are running."""
@@ -351,14 +351,14 @@ class Ledger(OpenCalls):
                 fingerprint.fingerprint(call, head) in self._by_fingerprint for head in heads
             ):
                 return False
-            return any(before not in self.handed for before in self.state.steps[number].after)
+            return any(before not in self.received for before in self.state.steps[number].after)
 
     def joins(self, place: CallPosition, step: int) -> tuple[Join, ...]:
         """Return the joins to record with a new step, and mark them once the step is recorded."""
         with self.lock:
-            found = untold(place.junction)
+            found = unrecorded_joins(place.junction)
             if found:
-                self._telling[step] = [junction for junction, _ in found]
+                self._pending_joins[step] = [junction for junction, _ in found]
             return tuple(join for _, join in found)
 
     def recorded_call(self, call: str) -> Step | None:
@@ -379,7 +379,7 @@ class Ledger(OpenCalls):
             return True
         around: Step | None = step
         while around is not None:
-            if around.number in self.handed or around.number in self.skipped:
+            if around.number in self.received or around.number in self.skipped:
                 return True
             around = self.state.steps.get(around.parent) if around.parent is not None else None
         return False
@@ -404,7 +404,7 @@ class Ledger(OpenCalls):
             step = self.state.steps.get(step.parent) if step.parent is not None else None
         return False
 
-    def went_on(self, step: Step) -> bool:
+    def has_continued(self, step: Step) -> bool:
         """Return whether the agent continued after a step, in its scope or after joining it."""
         with self.lock:
             return step.number in self._followed
@@ -413,7 +413,7 @@ class Ledger(OpenCalls):
         """Advance a scope past a step's outcome; `given`: the caller received the outcome."""
         with self.lock:
             if given:
-                self.handed[step.number] = None
+                self.received[step.number] = None
             if step.unordered:
                 scope.beside.append(step.number)
             else:
@@ -429,7 +429,7 @@ class Ledger(OpenCalls):
             steps = self.state.steps
             given = (
                 number
-                for number in self.handed
+                for number in self.received
                 if (steps[number].outcome_version or self.opened + 1) <= self.opened
             )
             return with_bodies(self.skipped.union(given), steps)
@@ -457,7 +457,7 @@ class Ledger(OpenCalls):
                     self.skipped.add(step.number)
                     ahead += step.after
 
-    def given(self, scope: Scope) -> list[int]:
+    def received_in(self, scope: Scope) -> list[int]:
         """Return the steps whose results the agent has received in a scope: those that its chain
         leads back to, through joined and enclosing scopes, and those that overlapped others there.
         """
@@ -554,17 +554,17 @@ class Ledger(OpenCalls):
         self._writer.demand_free()
         return self._writer
 
-    def tell_jointly(
+    def record_jointly(
         self,
         commands: Sequence[Command],
         step: int,
-        work: Callable[[Joined], Coroutine[Any, Any, Stored]],
+        work: Callable[[PendingOutcome], Coroutine[Any, Any, Stored]],
     ) -> Any:
         """Record like `record`, but with an outcome that `work` determines while it writes to other
         streams.
 
         The outcome's version is reserved now, so that later events follow it; the step stays open
-        until `work` has called `Joined.outcome`, exactly once.
+        until `work` has called `PendingOutcome.outcome`, exactly once.
         """
         with self.lock, self._hand_over.alone():
             self.demand_open()
@@ -576,9 +576,9 @@ class Ledger(OpenCalls):
             try:
                 self._decide(writer, commands, events)
                 version = self.state.version + 1
-                joined = Joined(self, writer, step, version, events)
+                pending = PendingOutcome(self, writer, step, version, events)
                 done = self._pending()
-                begin = self._turn(writer, functools.partial(work, joined), done)
+                begin = self._turn(writer, functools.partial(work, pending), done)
                 agent.reserve_version(self.state, step)
                 writer.post(begin)
             except HansardError:
@@ -621,15 +621,15 @@ class Ledger(OpenCalls):
 
     def _evolve(self, event: AgentEvent, recorded: Recorded) -> None:
         agent.evolve(self.state, event)
-        if isinstance(event, ENDING):
+        if isinstance(event, FINAL_EVENTS):
             self.ids[event.step] = recorded.id
         if isinstance(event, StepRequested):
             self._index(self.state.steps[event.step])
-            for junction in self._telling.get(event.step, ()):
-                junction.tell()
-            self._telling.pop(event.step, None)
-        self._took_over(event)
-        if isinstance(event, TELLING):
+            for junction in self._pending_joins.get(event.step, ()):
+                junction.mark_recorded()
+            self._pending_joins.pop(event.step, None)
+        self._note_adopted(event)
+        if isinstance(event, LABELLED):
             declared = self.state.tools.get(self.state.steps[event.step].tool)
             if declared is not None and declared.gives:
                 self.shown(parse(declared.gives))
@@ -644,7 +644,7 @@ class Ledger(OpenCalls):
             self.met.discard(outcome.step)
             return step
 
-    def _took_over(self, event: AgentEvent) -> None:
+    def _note_adopted(self, event: AgentEvent) -> None:
         """Note an earlier step of this stream whose outcome a call adopted. The number may also be
         a step of a fork's parent, which is another call here.
         """
@@ -677,7 +677,7 @@ Ended = StepCompleted | StepFailed | StepBlocked
 """Outcomes of a step that are determined while it is written."""
 
 
-class Joined:
+class PendingOutcome:
     """A step whose outcome is being determined, with the events to write before it."""
 
     def __init__(

@@ -43,9 +43,9 @@ def before(ledger: Ledger) -> str:
     """Return the last calls of a replay, as recorded; empty if there are none."""
     with ledger.lock:
         steps = WholeSteps(ledger.state.steps)
-        handed = list(ledger.handed)
-        last = [EQUAL + describe(steps[number]) for number in handed[-EQUAL_LINES_MAX:]]
-    more = len(handed) - len(last)
+        received = list(ledger.received)
+        last = [EQUAL + describe(steps[number]) for number in received[-EQUAL_LINES_MAX:]]
+    more = len(received) - len(last)
     return "\n".join([f"  ... {more:,} as recorded", *last] if more else last)
 
 
@@ -55,7 +55,7 @@ def difference(ledger: Ledger) -> ReplayDiffers | None:
         path, steps = ledger.path, ledger.state.steps
         if path is None:
             return None
-        request = ledger.met.union(ledger.handed)
+        request = ledger.met.union(ledger.received)
         made = with_bodies(request, steps)
         tops = set(path.steps)
         tops = {number for number in tops if steps[number].parent not in tops}

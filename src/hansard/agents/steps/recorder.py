@@ -120,11 +120,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Call(msgspec.Struct):
-    """A call in progress. `told` is true once its intent is recorded; `needs` are the permissions
-    of a session's own operation, None for a tool's call; `approval` is its grant; `withheld` is the
-    substitute for its effect in a fork; `prompts` are the prompt versions it uses; `veil` holds its
-    placeholders; `instead_of` is the recorded effect that it replaces, as decided by a person or
-    policy.
+    """A call in progress. `is_recorded` is true once its intent is recorded; `needs` are the
+    permissions of a session's own operation, None for a tool's call; `approval` is its grant;
+    `withheld` is the substitute for its effect in a fork; `prompts` are the prompt versions it
+    uses; `veil` holds its placeholders; `instead_of` is the recorded effect that it replaces, as
+    decided by a person or policy.
     """
 
     spec: ToolSpec
@@ -138,7 +138,7 @@ class Call(msgspec.Struct):
     number: int = 0
     key: str | None = None
     attempt: int = 1
-    told: bool = False
+    is_recorded: bool = False
     needs: tuple[Need, ...] | None = None
     approval: str | None = None
     learned: list[Learned] = []
@@ -161,7 +161,7 @@ class Call(msgspec.Struct):
 
     def take_up(self, step: Step) -> None:
         """Continue a recorded step: this is its next attempt."""
-        self.number, self.key, self.told = step.number, step.key, True
+        self.number, self.key, self.is_recorded = step.number, step.key, True
         self.attempt = step.attempt + 1
 
 
@@ -216,7 +216,7 @@ class StepRecorder:
             self.ledger.record([declare, Tell(request)], wait=False)
         else:
             yield from self._before(call, declare, Tell(request))
-        call.told = True
+        call.is_recorded = True
         self.learn(call)
 
     def again(self, call: Call) -> Flow[None]:
@@ -382,7 +382,7 @@ class StepRecorder:
             packed = yield from self.packed_result(call, found.plain)
         blobs = packed.blobs
         items: list[Any] = []
-        if not call.told:
+        if not call.is_recorded:
             more, items = yield from self.opening(call)
             blobs = blobs + more
         yield from self.put(blobs)
@@ -409,12 +409,12 @@ class StepRecorder:
         step's number.
         """
         opening: list[Any] = []
-        if not call.told:
+        if not call.is_recorded:
             blobs, opening = yield from self.opening(call)
             yield from self.put(blobs)
         yield from self.record(*opening, *self.withheld(call), Tell(outcome(call.number)))
         if opening:
-            call.told = True
+            call.is_recorded = True
             self.learn(call)
 
     def withheld(self, call: Call) -> list[Any]:
@@ -446,10 +446,10 @@ class StepRecorder:
         if not isinstance(error, Exception) and not spec.is_safe(error):
             raise error
         request: list[Any] = []
-        if not call.told:
+        if not call.is_recorded:
             event = yield from self.requested(call)
             request = [Declare(self._declaration(spec)), Tell(event)]
-            call.told = True
+            call.is_recorded = True
         if again:
             wait_s = spec.wait_s(call.attempt)
             tried = StepAttempted(

@@ -54,7 +54,7 @@ class Answer(msgspec.Struct):
     label: Label | None
 
 
-class Looked(msgspec.Struct):
+class Lookup(msgspec.Struct):
     """Lookup result of a key: the version of its newest offer, and of the stale marks."""
 
     key: str
@@ -83,7 +83,7 @@ class Reuser:
         self._workflow: str | None = None
         self._stale = reuse.initial()
 
-    def look(self, call: Call, request: Reuse) -> Flow[Looked | None]:
+    def look(self, call: Call, request: Reuse) -> Flow[Lookup | None]:
         """Look up a call, with its answer if it may be used. Return None if no run may use one: the
         call has a secret argument, which the key does not distinguish.
 
@@ -91,14 +91,14 @@ class Reuser:
         """
         if SECRET in call.canonical:
             return None
-        looked: Looked
+        lookup: Lookup
         newest: Stored | None
-        looked, newest = yield Io(functools.partial(self._look, call, request))
+        lookup, newest = yield Io(functools.partial(self._look, call, request))
         if newest is not None:
-            looked.answer = yield from self._answer(call, request, looked, newest)
-        return looked
+            lookup.answer = yield from self._answer(call, request, lookup, newest)
+        return lookup
 
-    async def _look(self, call: Call, request: Reuse) -> tuple[Looked, Stored | None]:
+    async def _look(self, call: Call, request: Reuse) -> tuple[Lookup, Stored | None]:
         workflow = await self._of_workflow() if request.scope is ReuseScope.WORKFLOW else ""
         key = reuse.key_of(call.spec.name, call.spec.version, workflow, call.canonical)
         log = self._workspace.log
@@ -113,9 +113,9 @@ class Reuser:
             if known.version > self._stale.version:
                 self._stale = known
         version = newest.commit.last_version if newest is not None else 0
-        looked = Looked(key, workflow, version, known.version)
+        lookup = Lookup(key, workflow, version, known.version)
         whole = stale is None or stale.commit.last_version <= known.version
-        return looked, newest if whole else None
+        return lookup, newest if whole else None
 
     async def _of_workflow(self) -> str:
         if self._workflow is None:
@@ -124,14 +124,14 @@ class Reuser:
         return self._workflow
 
     def _answer(
-        self, call: Call, request: Reuse, looked: Looked, newest: Stored
+        self, call: Call, request: Reuse, lookup: Lookup, newest: Stored
     ) -> Flow[Answer | None]:
         """Return the newest offered answer, if it may be used."""
         try:
             offered = revive(newest.commit.events[-1])
         except RecordError:  # from a newer version
             return None
-        if not isinstance(offered, AnswerOffered) or not self._is_of(call, looked, offered):
+        if not isinstance(offered, AnswerOffered) or not self._is_of(call, lookup, offered):
             return None
         if not self._is_fresh(newest, request):
             return None
@@ -161,17 +161,17 @@ class Reuser:
             agent=offered.agent,
             step=offered.step,
             event=step_source.event,
-            key=looked.key,
+            key=lookup.key,
         )
         return Answer(plain, value, source, label)
 
-    def _is_of(self, call: Call, looked: Looked, offered: AnswerOffered) -> bool:
+    def _is_of(self, call: Call, lookup: Lookup, offered: AnswerOffered) -> bool:
         """Return whether an offer is for this call: from an earlier run, not stale, and by the same
         source if both are known.
         """
         sources = {offered.source, call.spec.source} - {""}
         return (
-            (offered.key, offered.tool) == (looked.key, call.spec.name)
+            (offered.key, offered.tool) == (lookup.key, call.spec.name)
             and offered.run != self._gated.stream.run
             and self._stale.holds(offered)
             and len(sources) <= 1
@@ -223,7 +223,7 @@ class Reuser:
         )
         return shows_whole(judge(permit.rules, judged), "result")
 
-    def offer(self, call: Call, looked: Looked) -> Flow[None]:
+    def offer(self, call: Call, lookup: Lookup) -> Flow[None]:
         """Offer the answer of a call that ran to later runs, if the role may. If another run has
         offered one since the lookup, this one is not needed.
         """
@@ -235,10 +235,10 @@ class Reuser:
             return
         stream = self._gated.stream
         event = AnswerOffered(
-            key=looked.key,
+            key=lookup.key,
             tool=call.spec.name,
             version=call.spec.version,
-            workflow=looked.workflow,
+            workflow=lookup.workflow,
             run=stream.run,
             role=stream.role,
             agent=stream.agent,
@@ -246,9 +246,9 @@ class Reuser:
             outcome=version,
             digest=step.digest,
             source=call.spec.source,
-            stale=looked.stale,
+            stale=lookup.stale,
         )
-        yield Io(functools.partial(self._offer, event, looked.version + 1))
+        yield Io(functools.partial(self._offer, event, lookup.version + 1))
 
     async def _offer(self, event: AnswerOffered, version: int) -> None:
         ledger = self._gated.ledger

@@ -115,42 +115,42 @@ def _check(
 _log = logger(__name__)
 
 
-JOINED_MAX = 2_000
+JOIN_ENDS_MAX = 2_000
 """Ends of child scopes that one step records, about 54 KB; beyond it, only the head."""
 
 
 class Junction:
-    """A join and its resulting `head`; `told` is true once a recorded step holds it. `parts` are
-    the joins behind its own heads that are not recorded yet.
+    """A join and its resulting `head`; `is_recorded` is true once a recorded step holds it. `parts`
+    are the joins behind its own heads that are not recorded yet.
     """
 
-    __slots__ = ("head", "join", "parts", "told")
+    __slots__ = ("head", "is_recorded", "join", "parts")
 
     def __init__(self, head: str, join: Join, parts: tuple[Junction, ...]) -> None:
         self.head = head
         self.join = join
         self.parts = parts
-        self.told = False
+        self.is_recorded = False
 
-    def tell(self) -> None:
+    def mark_recorded(self) -> None:
         """Mark the join as recorded with a step."""
-        self.told, self.parts = True, ()
+        self.is_recorded, self.parts = True, ()
 
 
-def untold(junction: Junction | None) -> list[tuple[Junction, Join]]:
+def unrecorded_joins(junction: Junction | None) -> list[tuple[Junction, Join]]:
     """Return the unrecorded joins behind a head, each after those that it depends on."""
     joins: dict[str, tuple[Junction, Join]] = {}
     waiting = [] if junction is None else [(junction, False)]
     ends = 0
     while waiting:
         each, ready = waiting.pop()
-        if each.told or each.head in joins:
+        if each.is_recorded or each.head in joins:
             continue
         if ready:
             joins[each.head] = each, each.join
             continue
         ends += len(each.join.ends)
-        if ends > JOINED_MAX and junction is not None:
+        if ends > JOIN_ENDS_MAX and junction is not None:
             return [(junction, Join(junction.head))]
         waiting.append((each, True))
         waiting += [(part, False) for part in each.parts]
@@ -288,21 +288,21 @@ class Scope:
     def _joined(self, head: str, heads: tuple[str, ...], children: list[Scope]) -> Junction:
         """Return the join of children that results in a head; consecutive idle ones are merged."""
         last = self.junction
-        if last is not None and not last.told and last.join.times < JOIN_TIMES_MAX:
+        if last is not None and not last.is_recorded and last.join.times < JOIN_TIMES_MAX:
             before = last.join
             idle = before.ends == (before.head,) * len(heads)
             if idle and heads == (self.head,) * len(heads):
                 join = Join(before.head, before.ends, before.times + 1)
                 return Junction(head, join, last.parts)
         parts = [last, *(child.junction for child in children)]
-        kept = tuple(part for part in parts if part is not None and not part.told)
+        kept = tuple(part for part in parts if part is not None and not part.is_recorded)
         return Junction(head, Join(self.head, heads), kept)
 
     def go_on(self, head: str, after: tuple[int, ...], other: str | None = None) -> None:
         """Continue after a call, by its contribution to the chain, or from a checkpoint."""
         self.head, self.after, self.junction, self.other = head, after, None, other
 
-    def take_back(self, base: str, occurrence: int) -> None:
+    def uncount(self, base: str, occurrence: int) -> None:
         """Uncount a call, if it is the last of its equals."""
         if self.occurrences.get(base) == occurrence + 1:
             self.occurrences[base] = occurrence

@@ -57,7 +57,7 @@ class StreamCall:
         self._budget_call = self.engine.budget_call(call) if self._held else ""
         self._arguments = yield from self.engine.revealed(call, self._held)
         try:
-            if call.told:
+            if call.is_recorded:
                 yield from self.engine.outcomes.again(call)
             else:
                 yield from self.engine.outcomes.intend(call)
@@ -200,7 +200,12 @@ class StreamCall:
             self.engine.ledger.missed.append(f"{step.tool}: {now}")
             raise Miss(mode, now, f"{counted(len(step.items), 'item')} of {step.tool}")
         call = self.call
-        call.number, call.key, call.attempt, call.told = step.number, step.key, step.attempt, True
+        call.number, call.key, call.attempt, call.is_recorded = (
+            step.number,
+            step.key,
+            step.attempt,
+            True,
+        )
         may = call.effects in (Effects.PURE, Effects.IDEMPOTENT)
         if not may and step.verdict is not Verdict.RUN_AGAIN:
             raise self._diverged(now)
