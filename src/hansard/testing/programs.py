@@ -692,16 +692,16 @@ def _calls(memory: Memory, opened: _Opened) -> list[Call]:
     """
     session = opened.session
     known = session.state.steps
-    handed = [number for number in session.engine.ledger.handed if number in known]
+    received = [number for number in session.engine.ledger.received if number in known]
     begun = [
         number
         for number, step in known.items()
-        if number not in handed and max(step.version, step.outcome_version or 0) > opened.version
+        if number not in received and max(step.version, step.outcome_version or 0) > opened.version
     ]
     whole = _view(memory, session.run).agent(session.agent).steps
     return [
         _call(memory, session.agent, whole.get(number, known[number]), opened.version)
-        for number in (*handed, *begun)
+        for number in (*received, *begun)
     ]
 
 

@@ -200,12 +200,8 @@ class StreamCall:
             self.engine.ledger.missed.append(f"{step.tool}: {now}")
             raise Miss(mode, now, f"{counted(len(step.items), 'item')} of {step.tool}")
         call = self.call
-        call.number, call.key, call.attempt, call.is_recorded = (
-            step.number,
-            step.key,
-            step.attempt,
-            True,
-        )
+        call.number, call.key, call.attempt = step.number, step.key, step.attempt
+        call.is_recorded = True
         may = call.effects in (Effects.PURE, Effects.IDEMPOTENT)
         if not may and step.verdict is not Verdict.RUN_AGAIN:
             raise self._diverged(now)
