@@ -14,7 +14,7 @@ import typer
 
 from hansard.bus.clock import OS_USER
 from hansard.cli import output as shown
-from hansard.cli.common import Because, By, Json, Run, noun, work
+from hansard.cli.common import Because, By, Json, Run, new_app, work
 from hansard.cli.opening import answering, beginning, reading, settings
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.browser.replay import Replayed
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # a command that replays nothing loads no client
     from hansard.client.record import AsyncRecord
     from hansard.client.session import AsyncSession
 
-app = noun()
+app = new_app()
 
 Which = Annotated[
     str,

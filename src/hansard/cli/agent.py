@@ -12,7 +12,7 @@ from hansard.agents.memory.search import import_extra
 from hansard.agents.steps.gating import watching_questions
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Json, noun, work
+from hansard.cli.common import By, Json, new_app, work
 from hansard.cli.opening import connecting
 from hansard.cli.output import Hint, Part
 from hansard.client.connect import connect
@@ -21,7 +21,7 @@ from hansard.domain.choices import counted
 from hansard.integrations.mcp import recording as rule_files
 from hansard.integrations.memory.agent_runs import AgentRun, run_folder
 
-app = noun(name="agent", help="Run agents defined by folders, with every action recorded.")
+app = new_app(name="agent", help="Run agents defined by folders, with every action recorded.")
 
 
 @app.command()

@@ -11,14 +11,14 @@ from hansard.agents.policy import approvals as requests
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import Json, do, noun, work
+from hansard.cli.common import Json, do, new_app, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.approval import ApprovalStatus
 from hansard.inspect.payloads import recorded
 from hansard.inspect.roles import Approvals, Question, find_approval, list_approvals, question
 
-app = noun(
+app = new_app(
     name="approvals",
     help="List calls that wait for approval; grant or deny them.",
     invoke_without_command=True,

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from hansard.cli import output
-from hansard.cli.common import Json, Run, noun, work
+from hansard.cli.common import Json, Run, new_app, work
 from hansard.cli.opening import answering
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted, listed
@@ -19,7 +19,7 @@ from hansard.inspect.answer import plain_text
 from hansard.inspect.audit import Audit, AuditFilter, CheckedTopic, Group, Trail
 from hansard.inspect.find import find_run_in
 
-app = noun()
+app = new_app()
 
 SHOWN_MAX = 3
 """Most findings of one kind and experiment shown; --all and --json give all."""

@@ -17,7 +17,7 @@ from hansard.broker.repair import RestoredStream
 from hansard.bus.validation import check as rechecking
 from hansard.bus.validation.check import Finding, Summary
 from hansard.cli import output
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, new_app, work
 from hansard.cli.opening import place_of, reading_raw, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client import opening
@@ -31,7 +31,7 @@ from hansard.projections import rebuild as rebuilding
 from hansard.projections.table_files import TableFiles
 from hansard.settings import SettingsError
 
-app = noun()
+app = new_app()
 
 PROGRESS_EVERY = 500
 """Commits between two updates of the progress bar."""

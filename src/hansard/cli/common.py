@@ -46,7 +46,7 @@ class GlobalOptions:
     debug = False
 
 
-def noun(**value: Any) -> typer.Typer:
+def new_app(**value: Any) -> typer.Typer:
     """Create the typer application of a module's commands."""
     return typer.Typer(add_completion=False, rich_markup_mode=None, **value)
 

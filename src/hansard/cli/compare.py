@@ -11,7 +11,7 @@ import typer
 
 from hansard.bus.file_lock import write_whole
 from hansard.cli import output as _show
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, new_app, work
 from hansard.cli.opening import answering
 from hansard.cli.output import Bytes, Column, Hint, Lines, Part
 from hansard.inspect import comparison_parts as reads
@@ -27,7 +27,7 @@ from hansard.inspect.comparison_parts import (
 )
 from hansard.projections.report import Question, Report, task_labels
 
-app = noun()
+app = new_app()
 
 NO_PICTURES = (
     "the page has no pictures: matplotlib, which draws them, is not installed: "

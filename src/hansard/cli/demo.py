@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from hansard.cli.common import GlobalOptions, Json, noun
+from hansard.cli.common import GlobalOptions, Json, new_app
 from hansard.demo import main
 
-app = noun()
+app = new_app()
 
 
 @app.command()

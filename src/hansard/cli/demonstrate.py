@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 
 from hansard.cli import output as shown
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, new_app, work
 from hansard.cli.opening import settings
 from hansard.cli.output import Part
 from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
 from hansard.domain.choices import counted
 
-app = noun()
+app = new_app()
 
 
 @app.command()

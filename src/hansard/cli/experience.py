@@ -19,7 +19,7 @@ from hansard.agents.artifacts.experiences import is_name
 from hansard.bus.clock import OS_USER
 from hansard.cli import output as shown
 from hansard.cli.actions import Once, Param, allowed_once, pairs, replaying
-from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.common import Because, By, Json, new_app, work
 from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Part
 from hansard.client.browser.experienced import Experienced
@@ -36,7 +36,7 @@ from hansard.inspect.kept_experiences import (
     ShownExperience,
 )
 
-app = noun()
+app = new_app()
 
 WHICH = "Name of a saved experience, or a folder: a path with a slash."
 VERSION = "NAME, NAME@VERSION or NAME@DIGEST of a saved experience, or a folder's path."

@@ -13,7 +13,7 @@ from hansard.agents.experiments import plans as experiments
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import read_text
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.common import Because, By, Json, new_app, work
 from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
@@ -28,7 +28,7 @@ from hansard.inspect.experiments import (
     list_experiments,
 )
 
-app = noun()
+app = new_app()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The experiment's name.")]
 

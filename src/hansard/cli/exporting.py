@@ -16,7 +16,7 @@ from hansard.agents.exchange.writer import export_view
 from hansard.agents.workspace import Workspace
 from hansard.bus.file_lock import whole
 from hansard.cli import output as _show
-from hansard.cli.common import noun, work
+from hansard.cli.common import new_app, work
 from hansard.cli.opening import reading
 from hansard.domain.choices import counted
 from hansard.inspect.find import find_run
@@ -27,7 +27,7 @@ NAMED_MAX = 5
 Write = Callable[[bytes], object]
 
 
-app = noun()
+app = new_app()
 
 
 @app.command()

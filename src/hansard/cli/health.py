@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hansard.cli import output
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, new_app, work
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint, Part
 from hansard.client.opening import data_dir_of
 from hansard.domain.choices import counted
 from hansard.inspect.watch import Health, health
 
-app = noun()
+app = new_app()
 
 
 @app.command(name="health")

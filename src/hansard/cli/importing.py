@@ -39,14 +39,14 @@ from hansard.agents.importers.sources import (
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.cli import output
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, new_app, work
 from hansard.cli.opening import beginning
 from hansard.cli.output import Hint, Part
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.inspect.answer import plain_text
 
-app = noun()
+app = new_app()
 
 BAD_SHOWN_MAX = 100
 """Most bad records shown to people; the rest are counted. `--json` shows all."""

@@ -19,7 +19,7 @@ import typer
 
 from hansard.broker import access
 from hansard.cli import output
-from hansard.cli.common import Command, GlobalOptions, Json, noun, service, work
+from hansard.cli.common import Command, GlobalOptions, Json, new_app, service, work
 from hansard.cli.opening import settings
 from hansard.cli.output import Bytes, Hint, Part
 from hansard.cli.processes import termination_event, until
@@ -46,7 +46,7 @@ from hansard.settings import Settings
 if TYPE_CHECKING:
     from hansard.service.mcp.sessions import Sessions
 
-app = noun()
+app = new_app()
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """Name of a header (RFC 9110, token)."""

@@ -26,7 +26,7 @@ from hansard.agents.memory.store import MemoryStore
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.common import Because, By, Json, new_app, work
 from hansard.cli.opening import answering, beginning, connecting, interruptible, named, reading
 from hansard.cli.output import Bytes, Column, Hint, Part
 from hansard.client import reflection
@@ -55,7 +55,7 @@ from hansard.inspect.memory import (
     MemoryProposals,
 )
 
-app = noun(name="memory", help="Read, change and restore files that outlive runs.")
+app = new_app(name="memory", help="Read, change and restore files that outlive runs.")
 
 Space = Annotated[
     str, typer.Argument(metavar="SPACE", help="agent/NAME, user/PRINCIPAL, or org (shared by all).")

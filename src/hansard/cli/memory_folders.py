@@ -16,7 +16,7 @@ from hansard.agents.memory.validation import tree
 from hansard.agents.memory.validation.texts import of_space
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.common import Because, By, Json, new_app, work
 from hansard.cli.opening import beginning, reading
 from hansard.cli.output import Hint, Part
 from hansard.domain.choices import counted
@@ -25,7 +25,7 @@ from hansard.domain.memory.events import ORG, space_name
 from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import MemoryConflict
 
-app = noun()
+app = new_app()
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder.")]
 Space = Annotated[

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hansard.bus.times import Time
 from hansard.cli import output
-from hansard.cli.common import At, Json, noun, work
+from hansard.cli.common import At, Json, new_app, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
@@ -21,7 +21,7 @@ from hansard.inspect.answer import plain_text
 from hansard.inspect.messages import Compacted, Conversation, Message, RunPart, Summary
 from hansard.inspect.payloads import Payloads
 
-app = noun()
+app = new_app()
 
 FOLD_LINES = 8
 """Most lines shown of a message's content; `--json` has all of it."""

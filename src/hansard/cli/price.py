@@ -9,7 +9,7 @@ import typer
 from hansard.agents.experiments import scoring
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Json, noun, work
+from hansard.cli.common import By, Json, new_app, work
 from hansard.cli.opening import answering, beginning
 from hansard.cli.output import Column, Part
 from hansard.domain.errors import BadValue
@@ -17,7 +17,7 @@ from hansard.domain.times import moment
 from hansard.inspect import experiments
 from hansard.inspect.experiments import Price
 
-app = noun()
+app = new_app()
 
 COLUMNS = (
     Column("model", whole=True),

@@ -9,14 +9,14 @@ import typer
 from hansard.agents.access import principals as recorded
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, do, noun, work
+from hansard.cli.common import Because, By, Json, do, new_app, work
 from hansard.cli.opening import reading, settings
 from hansard.cli.output import Column
 from hansard.client.credentials import sync_broker
 from hansard.domain.principal import PrincipalKind
 from hansard.inspect.roles import Standing, list_logins
 
-app = noun(
+app = new_app(
     name="principals",
     help="List principals and their tokens; revoke access.",
     invoke_without_command=True,

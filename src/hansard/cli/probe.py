@@ -21,7 +21,7 @@ from hansard.agents.runs import fork_swapped
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output, processes
-from hansard.cli.common import By, Command, Json, noun, work
+from hansard.cli.common import By, Command, Json, new_app, work
 from hansard.cli.opening import answering, reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
@@ -44,7 +44,7 @@ from hansard.inspect.probes import (
     fairness,
 )
 
-app = noun()
+app = new_app()
 
 JOBS_MAX = 64
 """Most programs run at a time."""

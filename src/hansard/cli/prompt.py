@@ -24,7 +24,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.file_lock import read_text
 from hansard.cli import compare as compared
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.common import Because, By, Json, new_app, work
 from hansard.cli.opening import answering, beginning, named, reading, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.connect import opened
@@ -47,7 +47,7 @@ from hansard.inspect.prompts import (
 from hansard.operations.prompts import PRODUCTION, Promotion, promoted
 from hansard.projections.reader import Reader
 
-app = noun()
+app = new_app()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The prompt's name.")]
 Reference = Annotated[

@@ -9,7 +9,7 @@ import typer
 
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, noun, within, work
+from hansard.cli.common import Because, By, Json, new_app, within, work
 from hansard.cli.opening import answering, reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
@@ -26,7 +26,7 @@ from hansard.inspect.savings import (
     savings_of,
 )
 
-app = noun()
+app = new_app()
 
 Tool = Annotated[str | None, typer.Option(metavar="NAME", help="Only of this tool.")]
 Run = Annotated[str | None, typer.Option(metavar="RUN", help="Only of this run; 'last' works.")]

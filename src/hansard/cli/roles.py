@@ -13,7 +13,7 @@ from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.cli import output
 from hansard.cli import output as _show
-from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.common import Because, By, Json, new_app, work
 from hansard.cli.opening import address_of, answering, beginning, reading, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.credentials import CreatedCredentials, CredentialsRequest, acting_for, make
@@ -24,7 +24,7 @@ from hansard.inspect import roles as reads
 from hansard.inspect.find import role_names
 from hansard.inspect.roles import RoleExplanation, Roles
 
-app = noun()
+app = new_app()
 
 Role = Annotated[str, typer.Argument(metavar="ROLE", help="The role.")]
 RoleAt = Annotated[

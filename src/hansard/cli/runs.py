@@ -9,13 +9,13 @@ import typer
 from hansard.agents.run_index import RunFilter
 from hansard.bus.times import Time
 from hansard.cli import output
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, new_app, work
 from hansard.cli.opening import gone, reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted
 from hansard.inspect.run import Run, Runs, list_runs
 
-app = noun()
+app = new_app()
 
 
 @app.command()

@@ -8,10 +8,10 @@ import msgspec
 import typer
 
 from hansard.cli import output
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, new_app, work
 from hansard.inspect.schemas import Schema, schema
 
-app = noun()
+app = new_app()
 
 
 @app.command("schema")

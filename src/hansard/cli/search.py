@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from hansard.cli import output
-from hansard.cli.common import Agent, Json, noun, within, work
+from hansard.cli.common import Agent, Json, new_app, within, work
 from hansard.cli.opening import reading_raw, reading_run, settings
 from hansard.cli.output import Part
 from hansard.client.opening import data_dir_of
@@ -21,7 +21,7 @@ from hansard.projections.errors import Held
 from hansard.projections.search import search as index
 from hansard.projections.search.search import Answer, Hit, IndexPlace, Question
 
-app = noun()
+app = new_app()
 
 _INDENT = "    "
 

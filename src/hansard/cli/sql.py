@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import whole, write_whole
 from hansard.cli import output
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, new_app, work
 from hansard.cli.opening import place_of, published, settings
 from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
@@ -26,7 +26,7 @@ from hansard.projections.sql_sandbox.files import ARROW_FORMS, Form, answer_file
 from hansard.projections.sql_sandbox.limits import ONE_QUESTION, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 
-app = noun()
+app = new_app()
 
 Format = Literal["table", "ndjson", "csv", "parquet", "arrow"]
 

@@ -9,13 +9,13 @@ import typer
 
 from hansard.bus.jetstream.raw import Figures
 from hansard.cli import output
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, new_app, work
 from hansard.cli.opening import settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.inspect.status import Projection, Published, Status, WorkspaceStatus
 from hansard.service.running import read_status
 
-app = noun()
+app = new_app()
 
 MEANING = {
     "strict": "an acknowledged commit is on disk",

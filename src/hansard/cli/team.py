@@ -13,7 +13,7 @@ import typer
 
 from hansard.agents.workspace import Workspace
 from hansard.cli import output
-from hansard.cli.common import At, Json, Run, noun, work
+from hansard.cli.common import At, Json, Run, new_app, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.cli.processes import termination_event, until
@@ -35,7 +35,7 @@ from hansard.inspect.team import (
     keys,
 )
 
-app = noun()
+app = new_app()
 
 _STYLES = {
     "done": "green",

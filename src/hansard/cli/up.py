@@ -22,7 +22,7 @@ from hansard.bus.redacted_log import ForwardingLog
 from hansard.bus.validation.check import RawMessage
 from hansard.cli import output
 from hansard.cli.background_printer import BackgroundPrinter
-from hansard.cli.common import GlobalOptions, Json, noun, service
+from hansard.cli.common import GlobalOptions, Json, new_app, service
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint, Part
 from hansard.cli.processes import termination_event, until
@@ -40,7 +40,7 @@ from hansard.settings import Settings
 
 T = TypeVar("T")
 
-app = noun()
+app = new_app()
 
 NONE_YET = (
     "no workspace is there yet: the first program that connects makes one (hansard.connect(NAME), "

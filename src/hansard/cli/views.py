@@ -16,7 +16,7 @@ from hansard.agents.access.views import View
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output, state_lines
-from hansard.cli.common import At, Json, Run, noun, work
+from hansard.cli.common import At, Json, Run, new_app, work
 from hansard.cli.opening import address_of, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted
@@ -26,7 +26,7 @@ from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
 from hansard.inspect.roles import Knowledge, Moment, RoleView
 
-app = noun()
+app = new_app()
 
 HashKey = Annotated[
     Path | None,

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from hansard.cli import output
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, new_app, work
 from hansard.cli.opening import answering
 from hansard.cli.output import Column, Hint, Part
 from hansard.inspect import why as reads
@@ -18,7 +18,7 @@ from hansard.inspect.comparison_parts import Heading, Paragraph, Table
 from hansard.inspect.why import DecisionFacts, Decisions
 from hansard.web.pages import decision_page
 
-app = noun()
+app = new_app()
 
 CUT_CHARACTERS = 120
 """Most characters of a text in a decision's tables."""

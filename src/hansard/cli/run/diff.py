@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from hansard.cli import output
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, new_app, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted, listed
@@ -19,7 +19,7 @@ from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
 from hansard.inspect.run_diff import AgentPair, Comparability, Comparable, RunDiff, run_diff
 
-app = noun()
+app = new_app()
 
 SHOWN_MAX = 100
 """Most differences of an agent shown; --json has all."""

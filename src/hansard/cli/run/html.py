@@ -9,13 +9,13 @@ import msgspec
 import typer
 
 from hansard.cli import output as _show
-from hansard.cli.common import Json, Run, noun, work
+from hansard.cli.common import Json, Run, new_app, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Hint
 from hansard.inspect import page as reads
 from hansard.web.pages import page_name, run_page
 
-app = noun()
+app = new_app()
 
 
 class Written(msgspec.Struct, kw_only=True):

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from hansard.cli import output, processes
-from hansard.cli.common import Command, Json, Run, noun, work
+from hansard.cli.common import Command, Json, Run, new_app, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
@@ -18,7 +18,7 @@ from hansard.inspect.rederive import CheckedCall, Replayed
 from hansard.inspect.trace import Line
 from hansard.state.replay import RunView
 
-app = noun()
+app = new_app()
 
 
 @app.command()

@@ -12,7 +12,7 @@ from hansard.agents import runs as actions
 from hansard.agents.experiments import scoring
 from hansard.bus.clock import OS_USER
 from hansard.cli import output, processes
-from hansard.cli.common import At, Because, By, Command, Json, Run, noun, work
+from hansard.cli.common import At, Because, By, Command, Json, Run, new_app, work
 from hansard.cli.opening import reading_run
 from hansard.cli.price import numbers
 from hansard.client.person import result_from
@@ -21,7 +21,7 @@ from hansard.domain.run import ForkEffects, RunState, RunStatus
 from hansard.domain.steps import Effects, Step, Verdict
 from hansard.state.replay import RunView
 
-app = noun()
+app = new_app()
 
 
 class OneVerdict(CallerError):

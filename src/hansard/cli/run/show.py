@@ -13,7 +13,7 @@ from rich.text import Text
 
 from hansard.bus.times import Clock
 from hansard.cli import messages, output
-from hansard.cli.common import Agent, At, Json, Run, noun, work
+from hansard.cli.common import Agent, At, Json, Run, new_app, work
 from hansard.cli.opening import gone, reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
@@ -34,7 +34,7 @@ from hansard.inspect.run import OpenStep, RunAgent, RunReport, RunState, Unreada
 from hansard.inspect.state import as_json
 from hansard.inspect.what_left import Egress, what_left
 
-app = noun()
+app = new_app()
 
 KEYS_SHOWN_MAX = 200
 """Most characters of shared keys' names; `hansard board` has all."""

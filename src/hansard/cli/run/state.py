@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from hansard.cli import output, state_lines
-from hansard.cli.common import Agent, At, Json, Run, noun, work
+from hansard.cli.common import Agent, At, Json, Run, new_app, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Part
 from hansard.domain.choices import counted
@@ -17,7 +17,7 @@ from hansard.domain.errors import CallerError
 from hansard.inspect import state as reads
 from hansard.inspect.state import Data, Difference
 
-app = noun()
+app = new_app()
 
 
 class TwoPoints(CallerError):

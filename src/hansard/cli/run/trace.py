@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hansard.bus.times import Clock, EventTime, imported
 from hansard.cli import output
-from hansard.cli.common import At, Json, Run, noun, work
+from hansard.cli.common import At, Json, Run, new_app, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Hint, Part
 from hansard.domain.ids import run_of
@@ -21,7 +21,7 @@ from hansard.inspect.answer import plain_text, withheld_text
 from hansard.inspect.payloads import Payloads, recorded
 from hansard.inspect.trace import AgentHistory, Trace, WholeStep
 
-app = noun()
+app = new_app()
 
 
 @app.command()
