@@ -549,7 +549,7 @@ def test_two_durabilities_do_not_share_a_server(data_dir):
             OtherDurability, match=r"'relaxed', not 'strict'.*another data dir"
         ) as e:
             join(data_dir, Durability.STRICT)
-        assert (e.value.running, e.value.asked) == (Durability.RELAXED, Durability.STRICT)
+        assert (e.value.running, e.value.requested) == (Durability.RELAXED, Durability.STRICT)
         assert isinstance(e.value, BusError)
         with join(data_dir) as second:
             assert second.info == lease.info

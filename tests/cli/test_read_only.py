@@ -166,7 +166,7 @@ def test_nothing_is_written_that_goes_away(original, copied, temporary):
     ]
     for command, done in zip(asked, commands(copied, temporary, asked), strict=True):
         assert done.code == 2, (command, done)
-        assert f"nothing can be recorded: {str(copied)!r} cannot be written" in done.err, command
+        assert f"nothing can be recorded: {str(copied)!r} is not writable" in done.err, command
         assert "copy it to a folder of your own" in done.err
     until(lambda: not left(temporary))
 

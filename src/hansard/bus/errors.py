@@ -203,9 +203,9 @@ class ReadOnly(BusError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"nothing can be recorded: {path!r} cannot be written, and what is read is a private "
-            "copy that goes away; give back the rights to write, or copy it to a folder of your "
-            "own and name that (--data-dir, HANSARD_DATA_DIR)"
+            f"nothing can be recorded: {path!r} is not writable, and a temporary private copy is "
+            "read; restore the write permission, or copy it to a folder of your own and name that "
+            "(--data-dir, HANSARD_DATA_DIR)"
         )
         self.path = path
 
@@ -361,8 +361,8 @@ class NotWritable(Unreachable):
     def __init__(self, path: Path, cause: OSError | str) -> None:
         BusError.__init__(
             self,
-            f"nothing can be recorded: {explained(path, cause)}; what waits then goes on by "
-            f"itself [{cause}]",
+            f"nothing can be recorded: {explained(path, cause)}; waiting writes then "
+            f"continue [{cause}]",
         )
         self.__cause__ = cause if isinstance(cause, OSError) else None
         self.url = ""

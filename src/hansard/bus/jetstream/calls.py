@@ -163,7 +163,7 @@ def is_authoritative(info: dict[str, Any]) -> bool:
 def described(info: dict[str, Any]) -> str:
     """Describe a stream's replicas for people: leader, lags, and when each was last heard from."""
     leader = leader_of(info)
-    items = [f"{leader} leads" if leader else "nobody leads"]
+    items = [f"{leader} leads" if leader else "no leader"]
     for peer in _peers(info):
         state = "offline" if peer.get("offline") else "current" if peer.get("current") else "late"
         lag = f", {peer['lag']:,} behind" if peer.get("lag") else ""

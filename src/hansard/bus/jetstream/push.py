@@ -211,7 +211,7 @@ class Push:
         try:
             info = await api(self._broker, f"STREAM.INFO.{self._stream}")
             if not is_authoritative(info):
-                raise NoAnswer(f"nobody leads {self._stream!r}: {described(info)}")
+                raise NoAnswer(f"{self._stream!r} has no leader: {described(info)}")
             if info["state"]["last_seq"] < until:
                 self._note_answer()
                 return False

@@ -108,7 +108,7 @@ class NoResponders(NotSent):
 
     def __init__(self, subject: str) -> None:
         super().__init__(
-            f"nobody answers on {subject!r}: JetStream is not enabled for this account, "
+            f"there is no responder on {subject!r}: JetStream is not enabled for this account, "
             "or the workspace's streams were not created; start the server with JetStream"
         )
         self.subject = subject

@@ -172,7 +172,7 @@ class Recheck:
         where = {"position": position, "run": run_of(stream), "stream": str(stream)}
         why = self.integrity.misfit(stream, commit) or foreign(stream, commit)
         if why:
-            self._count("quarantine", f"nobody is shown it: {why}", where)
+            self._count("quarantine", f"readers get a stand-in for it: {why}", where)
         odd = "" if copied else self._carried.lacks(stream, commit)
         if odd:
             self._count("label", odd, where, wrong=False)

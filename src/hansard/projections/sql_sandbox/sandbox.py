@@ -112,7 +112,7 @@ class Door:
             if answer.wrong != "gone":
                 return _answer(answer, body, question)
             gone = answer.text
-        raise SqlClosed(f"what is published cannot be opened ({gone}): run 'hansard rebuild'")
+        raise SqlClosed(f"the published tables cannot be opened ({gone}): run 'hansard rebuild'")
 
 
 def _taking(question: Query, take: Callable[[Answer], None] | None) -> Take | None:
