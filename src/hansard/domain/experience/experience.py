@@ -258,7 +258,7 @@ def _skill(experience: Experience) -> str:
     lines = [f"name: {experience.name}", f"description: {json.dumps(experience.description)}"]
     lines += ["metadata:", *(f"  {name}: {json.dumps(value)}" for name, value in metadata.items())]
     head = "".join(f"{line}\n" for line in lines)
-    body = [f"# {experience.name}", "", "The task is said like this:", ""]
+    body = [f"# {experience.name}", "", "The task is worded like this:", ""]
     body += [f"> {experience.wording.template}", "", "What was done:", ""]
     body += [f"* {line}" for line in plan(experience)]
     for title, sentences in (("Plan:", experience.plan), ("Lessons:", experience.lessons)):

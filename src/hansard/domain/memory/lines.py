@@ -40,9 +40,9 @@ class Block(msgspec.Struct, frozen=True):
 
 def split(text: str) -> list[str]:
     """Split a text into lines, each with its newline; a rest without one is a line, too."""
-    found = [line + "\n" for line in text.split("\n")]
-    last = found.pop()[:-1]
-    return [*found, last] if last else found
+    lines = [line + "\n" for line in text.split("\n")]
+    last = lines.pop()[:-1]
+    return [*lines, last] if last else lines
 
 
 def diff(before: Sequence[str], after: Sequence[str]) -> list[Block]:
@@ -69,13 +69,13 @@ def blame(versions: Iterable[tuple[Mark, str]]) -> list[tuple[Mark, str]]:
     before: list[str] = []
     for mark, text in versions:
         after = split(text)
-        found: list[Mark] = []
+        new_marks: list[Mark] = []
         done = 0
         for block in diff(before, after):
-            found += marks[done : block.start]
-            found += [mark] * (block.new_end - block.new_start)
+            new_marks += marks[done : block.start]
+            new_marks += [mark] * (block.new_end - block.new_start)
             done = block.end
-        marks, before = [*found, *marks[done:]], after
+        marks, before = [*new_marks, *marks[done:]], after
     return list(zip(marks, before, strict=True))
 
 
@@ -83,32 +83,32 @@ def merged(base: str, one: str, other: str) -> str | None:
     """Return a text with the changes from `base` to `one` and to `other`, by lines; None where both
     changed the same lines, or inserted at the same place, differently.
     """
-    stood, mine, theirs = split(base), split(one), split(other)
+    old, mine, theirs = split(base), split(one), split(other)
     blocks = sorted(
         [
             *(
                 (block.start, block.end, mine[block.new_start : block.new_end])
-                for block in diff(stood, mine)
+                for block in diff(old, mine)
             ),
             *(
                 (block.start, block.end, theirs[block.new_start : block.new_end])
-                for block in diff(stood, theirs)
+                for block in diff(old, theirs)
             ),
         ],
         key=lambda block: (block[0], block[1]),
     )
-    found: list[str] = []
+    result: list[str] = []
     at = 0
     before: tuple[int, int, list[str]] | None = None
     for block in blocks:
-        start, end, news = block
+        start, end, new = block
         if block == before:  # both did the same
             continue
         if start < at or (before is not None and start == end == before[0] == before[1]):
             return None
-        found += [*stood[at:start], *news]
+        result += [*old[at:start], *new]
         at, before = end, block
-    return "".join([*found, *stood[at:]])
+    return "".join([*result, *old[at:]])
 
 
 CONTEXT = 3
@@ -200,12 +200,12 @@ def between(before: str, after: str) -> Edit:
     starts = [head]
     for line in old:
         starts.append(starts[-1] + len(line))
-    found: Edit = []
+    edit: Edit = []
     for block in diff(old, new):
         gone = "".join(old[block.start : block.end])
         outcome = "".join(new[block.new_start : block.new_end])
-        found.append(_narrowed(starts[block.start], gone, outcome))
-    return found
+        edit.append(_narrowed(starts[block.start], gone, outcome))
+    return edit
 
 
 def _ends(before: str, after: str) -> tuple[int, int]:
@@ -270,9 +270,9 @@ def occurrences(text: str, old: str) -> list[tuple[int, int]]:
     Where the part does not occur as given, it is searched for with other line ends: models write a
     part of a `\r\n` file with `\n`.
     """
-    found = [(each.start(), each.end()) for each in re.finditer(re.escape(old), text)]
-    if found or "\n" not in old:
-        return found
+    places = [(each.start(), each.end()) for each in re.finditer(re.escape(old), text)]
+    if places or "\n" not in old:
+        return places
     pieces = [re.escape(piece) for piece in re.split("\r?\n", old)]
     return [(each.start(), each.end()) for each in re.finditer("\r?\n".join(pieces), text)]
 
@@ -296,7 +296,7 @@ class Unfetched(Exception):
 
 
 Trail = tuple[int, "Trail"] | None
-"""Versions, each with those before it: a change adds one in constant time."""
+"""A linked list of versions, newest first: a change adds one in constant time."""
 
 
 class FileText(msgspec.Struct, eq=False):
@@ -307,8 +307,8 @@ class FileText(msgspec.Struct, eq=False):
         change: The latest change; None for a text that is not folded.
         before: The text that the change edits; None where the change has the whole text.
         depth: The number of changes since the last known text.
-        trail: The versions that led to it since it was created, newest first.
-        unread: The space and the path of a text whose changes are still to be read.
+        trail: The versions that changed it since it was created, newest first.
+        unread: The space and path of a text whose changes are not read yet; None if they are.
     """
 
     known: str | None = None
@@ -336,7 +336,7 @@ class FileText(msgspec.Struct, eq=False):
 
     @property
     def versions(self) -> Iterator[int]:
-        """The versions that led to it since it was created, the newest first."""
+        """The versions that changed it since it was created, the newest first."""
         at = self.trail
         while at is not None:
             version, at = at
@@ -344,22 +344,20 @@ class FileText(msgspec.Struct, eq=False):
 
     @property
     def to_read(self) -> FileText | None:
-        """The text that it is derived from whose changes are still to be read, if any."""
+        """The text it is derived from whose changes are not read yet; None for none."""
         chain = self._underived()
         return chain[-1] if chain and chain[-1].unread is not None else None
 
     def read(self, path: str, changes: Mapping[tuple[int, str], FileChange]) -> None:
-        """Take in the changes that led to it, by version and path. Raises Corrupt where one is not
-        among them.
-        """
-        found: list[FileChange] = []
+        """Set its changes, from those by version and path. Raises Corrupt where one is missing."""
+        own: list[FileChange] = []
         for version in self.versions:
             if (version, path) not in changes:
                 raise Corrupt(f"file {path!r:.80}", f"version {version} does not change it")
-            found.append(changes[version, path])
-            path = found[-1].was or path
+            own.append(changes[version, path])
+            path = own[-1].was or path
         made = FileText()
-        for change in reversed(found):
+        for change in reversed(own):
             made = FileText.after(change, made)
         self.change, self.before, self.depth = made.change, made.before, made.depth
         self.unread = None

@@ -153,18 +153,18 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Files(MutableMapping[str, MemoryFile]):
-    """The files of a space by path. Those of a snapshot are decoded when they are used, and a copy
-    costs what was changed since it.
+    """The files of a space by path. Those of a snapshot are decoded on use, and a copy costs
+    O(changes since the snapshot).
     """
 
     def __init__(
         self, stored: Collection[str] = (), stored_at: Callable[[str], MemoryFile] | None = None
     ) -> None:
-        """Without arguments there are none. stored_at: the file at a path of the stored ones."""
+        """Start from the paths of a snapshot, if given. stored_at: returns the file at a path."""
         self._stored, self._stored_at = stored, stored_at
         self._count = len(stored)
         self.changed: dict[str, MemoryFile | None] = {}
-        """What is not as the snapshot has it; None where there is no file any more."""
+        """The files changed since the snapshot; None for a deleted one."""
 
     def __getitem__(self, path: str) -> MemoryFile:
         found = self.changed.get(path)
@@ -446,18 +446,18 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
     made: list[MemoryFile] = []
     renamed = _renamed(event)
     for change in event.files:
-        stood = _stood(state, renamed, change)
-        if (stood.digest if stood is not None else "") != change.before:
+        current = _before(state, renamed, change)
+        if (current.digest if current is not None else "") != change.before:
             return f"{change.path!r:.80} is not what it was changed from"
         if change.op is FileOp.DELETED:
             continue
-        body = lines.FileText.after(change, stood.body if stood else None, state.version)
+        body = lines.FileText.after(change, current.body if current else None, state.version)
         if change.link:  # its target decides which file a path names: needed by every reader
             try:
                 body.text()
             except (Corrupt, msgspec.DecodeError) as error:
                 return str(error)
-        label = join(by.label, stood.label if stood is not None else None).stored
+        label = join(by.label, current.label if current is not None else None).stored
         made.append(
             MemoryFile(
                 path=change.path,
@@ -471,9 +471,9 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
                 link=change.link,
                 binary=change.binary,
                 executable=change.executable,
-                created=stood.created if stood is not None else by.stamp,
+                created=current.created if current is not None else by.stamp,
                 changed=by.stamp,
-                size=lines.size_after(change, stood.size if stood is not None else 0),
+                size=lines.size_after(change, current.size if current is not None else 0),
             )
         )
     return made
@@ -484,47 +484,47 @@ def _renamed(event: MemoryChanged) -> set[str]:
     return {each.was for each in event.files if each.was}
 
 
-def _stood(state: MemoryState, renamed: Container[str], change: FileChange) -> MemoryFile | None:
+def _before(state: MemoryState, renamed: Container[str], change: FileChange) -> MemoryFile | None:
     """Return the file that a change modifies: none, where the file at its path is renamed by it."""
     if not change.was and change.path in renamed:
         return None
     return state.files.get(change.was or change.path)
 
 
-def text_after(change: FileChange, stood: MemoryFile | None) -> str:
+def text_after(change: FileChange, current: MemoryFile | None) -> str:
     """Return the text of a file after a change of it. Raises Corrupt where the change does not
     fit.
     """
-    return lines.FileText.after(change, stood.body if stood is not None else None).text()
+    return lines.FileText.after(change, current.body if current is not None else None).text()
 
 
 # Changes
 
 
 def change_of(
-    path: str, stood: MemoryFile | None, text: str | None, form: FileForm = TEXT
+    path: str, current: MemoryFile | None, text: str | None, form: FileForm = TEXT
 ) -> FileChange | None:
     """Return the change from a file as it was read to another text, or to none (None); None where
     nothing changes. A file at another path is renamed.
     """
     if text is None:
-        if stood is None:
+        if current is None:
             return None
-        return FileChange(path=path, op=FileOp.DELETED, before=stood.digest, link=stood.link)
+        return FileChange(path=path, op=FileOp.DELETED, before=current.digest, link=current.link)
     after = digest_of(text, form)
     formed = msgspec.structs.asdict(form)
-    if stood is None:
+    if current is None:
         return FileChange(path=path, op=FileOp.CREATED, after=after, edit=dump(text), **formed)
-    was = stood.path if stood.path != path else ""
-    if after == stood.digest and not was:
+    was = current.path if current.path != path else ""
+    if after == current.digest and not was:
         return None
-    edit = dump([list(part) for part in lines.between(stood.text, text)])
+    edit = dump([list(part) for part in lines.between(current.text, text)])
     return FileChange(
         path=path,
         op=FileOp.RENAMED if was else FileOp.EDITED,
-        before=stood.digest,
+        before=current.digest,
         after=after,
-        edit=NULL if text == stood.text else edit,
+        edit=NULL if text == current.text else edit,
         was=was,
         **formed,
     )
@@ -544,9 +544,9 @@ def decide(space: str, state: MemoryState, command: MemoryEvent) -> Sequence[Mem
             _check_policy(command)
             return () if state.policy == command else (command,)
         case MemoryReflected():
-            taken = state.reflected.keys() & set(command.runs)
-            if taken:
-                message = f"run {min(taken)} was reflected on: leave it out"
+            repeated = state.reflected.keys() & set(command.runs)
+            if repeated:
+                message = f"run {min(repeated)} was reflected on: leave it out"
                 raise Refused(message)
             return (command,) if command.runs or command.proposals else ()
         case _:
@@ -559,25 +559,25 @@ def _decide(space: str, state: MemoryState, command: MemoryChanged) -> Sequence[
     _check_terms(space, command)
     renamed = _renamed(command)
     for change in command.files:
-        stood = _stood(state, renamed, change)
-        found = stood.digest if stood is not None else ""
-        if found != change.before:
-            raise MemoryConflict(space, change.path, change.before, _mine(change, stood), stood)
+        current = _before(state, renamed, change)
+        digest = current.digest if current is not None else ""
+        if digest != change.before:
+            raise MemoryConflict(space, change.path, change.before, _mine(change, current), current)
         other = state.files.get(change.path) if change.was else None
         if other is not None and change.path not in renamed:
-            raise MemoryConflict(space, change.path, "", stood.text if stood else "", other)
+            raise MemoryConflict(space, change.path, "", current.text if current else "", other)
     if any(each.path not in state.files for each in command.files if each.after):
         _ = state.names  # computed here, so that the next change can reuse them
     _check_after(space, state, command, _after(state, command))
     return (command,)
 
 
-def _mine(change: FileChange, stood: MemoryFile | None) -> str:
+def _mine(change: FileChange, current: MemoryFile | None) -> str:
     """Return the text after a change, or an empty one where it cannot be derived."""
     if change.op is FileOp.DELETED:
         return ""
     try:
-        return shown(text_after(change, stood), change.form)
+        return shown(text_after(change, current), change.form)
     except (Corrupt, binascii.Error):
         return ""
 
