@@ -70,6 +70,7 @@ EMPTY = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 """How a command says that it found nothing; "nothing is wrong" is an answer."""
+MODULE = re.compile(r"`((?:\w+/)+\w+\.py)`")
 HEADING = re.compile(r"^#+\s+(?P<words>.+?)\s*$")
 
 
@@ -320,6 +321,14 @@ def test_every_internal_link_leads_somewhere(page):
         ):
             broken.append(target)
     assert not broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_named_module_exists(page):
+    """A path such as `agents/flow.py` in a page is a file of the package or the repository."""
+    named = MODULE.findall(page.read_text(encoding="utf-8"))
+    homes = (ROOT / "src" / "hansard", ROOT)
+    assert not [path for path in named if not any((home / path).exists() for home in homes)]
 
 
 def test_there_is_a_readme():
