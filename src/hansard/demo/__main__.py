@@ -13,5 +13,5 @@ if __name__ == "__main__":
     parser.add_argument("--json", action="store_true", help="NDJSON instead of text")
     parser.add_argument("--data-dir", type=Path, help="where the record and the reports go")
     parser.add_argument("--seed", type=int, help="the moment of the kill")
-    given = parser.parse_args()
-    sys.exit(main(given.json, given.data_dir, given.seed))
+    options = parser.parse_args()
+    sys.exit(main(options.json, options.data_dir, options.seed))

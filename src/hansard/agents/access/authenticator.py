@@ -82,8 +82,8 @@ def parse(token: str) -> tuple[str, str] | None:
 
 def matches(secret: str, digest: str | None) -> bool:
     """Return whether a secret has a digest, in constant time. None matches no secret."""
-    given, target = digest_of(secret).encode(), (digest or _NOTHING).encode()
-    return hmac.compare_digest(given, target) and digest is not None
+    actual, target = digest_of(secret).encode(), (digest or _NOTHING).encode()
+    return hmac.compare_digest(actual, target) and digest is not None
 
 
 class AccessDenied(HansardError):
@@ -174,8 +174,8 @@ class Authenticator:
         recorded; an expiry applies by this process's clock.
         """
         state = self._principals.get(name)
-        given = parse(token)
-        token_id, secret = given if given is not None else ("", "")
+        parsed = parse(token)
+        token_id, secret = parsed if parsed is not None else ("", "")
         found = state.tokens.get(token_id) if state is not None else None
         proven = matches(secret, found.issued.digest if found is not None else None)
         reason = self._why_not(name, role, found, proven=proven)

@@ -223,8 +223,8 @@ class CarriedLog(ForwardingLog):
         since they were decided.
         """
         ready = await self.carried.ready(appends)
-        for mine, given in zip(ready, appends, strict=True):
-            if mine.commit is not given.commit:  # the caller keeps the decided commit
+        for mine, decided in zip(ready, appends, strict=True):
+            if mine.commit is not decided.commit:  # the caller keeps the decided commit
                 raise Conflict(appends[-1].stream, appends[-1].commit.version, None)
         return ready
 

@@ -110,24 +110,24 @@ async def issue(
     issuing it again in the same terms changes nothing. Raises Refused, BadName, BadValue.
     """
     addressable("role", role)
-    given = token if token is not None else tokens.new_token()
+    new_token = token if token is not None else tokens.new_token()
     state = await read(workspace, name)
-    issued = state.tokens[given.id].issued if given.id in state.tokens else None
-    terms = (given.digest, role, on_behalf_of)
+    issued = state.tokens[new_token.id].issued if new_token.id in state.tokens else None
+    terms = (new_token.digest, role, on_behalf_of)
     if issued is not None and (issued.digest, issued.role, issued.on_behalf_of) == terms:
-        return given
+        return new_token
     await usable_role(workspace, role)
     await usable_chain(workspace, name, on_behalf_of)
     event = TokenIssued(
-        token=given.id,
-        digest=given.digest,
+        token=new_token.id,
+        digest=new_token.digest,
         role=role,
         expires=_ends(workspace.clock.now(), expires_s),
         nkey=nkey,
         on_behalf_of=on_behalf_of,
     )
     await _tell(workspace, name, event, by)
-    return given
+    return new_token
 
 
 async def usable_chain(workspace: Workspace, name: str, on_behalf_of: tuple[str, ...]) -> None:

@@ -49,6 +49,6 @@ def aggregate_type(
     )
 
 
-def _class_of(cls: type, given: Any) -> Any:
+def _class_of(cls: type, event: Any) -> Any:
     """Return an event's class; a name is looked up in the aggregate's class."""
-    return getattr(cls, given, given) if isinstance(given, str) else given
+    return getattr(cls, event, event) if isinstance(event, str) else event

@@ -221,21 +221,21 @@ class AggregateFlows(JointSteps):
         self.engine.ledger.demand_open()
         scrub = self.engine.settings.scrub
         found = [pending_events(each, scrub) for each in aggregates]
-        given = [each for each in found if each.events]
-        check_sizes(given)
-        if given:
-            call = self.engine.begin(SAVE, (_save_record(given),), {})
-            call.needs = tuple(saves(name) for name in dict.fromkeys(e.made.name for e in given))
+        changed = [each for each in found if each.events]
+        check_sizes(changed)
+        if changed:
+            call = self.engine.begin(SAVE, (_save_record(changed),), {})
+            call.needs = tuple(saves(name) for name in dict.fromkeys(e.made.name for e in changed))
             live: list[bool] = []
             answered, recorded = self.engine.answer(call)
             if not answered:
-                run = functools.partial(self._save, saves=given, live=live)
+                run = functools.partial(self._save, saves=changed, live=live)
                 recorded = yield from self.engine.execute(call, self.plan, run)
             if live:
-                for each in given:  # later events are still to be saved
+                for each in changed:  # later events are still to be saved
                     del each.aggregate.pending_events[: len(each.events)]
             else:
-                yield from self._take_over(given, recorded["saved"])
+                yield from self._take_over(changed, recorded["saved"])
         return [each.aggregate.version for each in found]
 
     def _save(self, call: Call, saves: Sequence[PendingAggregate], live: list[bool]) -> Flow[Any]:
@@ -250,10 +250,10 @@ class AggregateFlows(JointSteps):
         return value
 
     def _take_over(
-        self, given: Sequence[PendingAggregate], items: Sequence[dict[str, Any]]
+        self, pending: Sequence[PendingAggregate], items: Sequence[dict[str, Any]]
     ) -> Flow[None]:
         """Give aggregates the ids and times that were saved before."""
-        for each, one in zip(given, items, strict=True):
+        for each, one in zip(pending, items, strict=True):
             kept = one["id"] if isinstance(each.aggregate.id, str) else UUID(one["id"])
             point = f"@{one['version']}"
             found = yield from self._history(kept, point)
@@ -334,12 +334,12 @@ def _at(at: object, version: int | None) -> object:
     return f"@{version}"
 
 
-def _save_record(given: Sequence[PendingAggregate]) -> list[Any]:
+def _save_record(pending: Sequence[PendingAggregate]) -> list[Any]:
     """Return a save as its step records it: the events without their times, and a number in place
     of each random id of a new aggregate, so that the same program requests the same save again.
     """
     new: dict[str, str] = {}
-    for each in given:
+    for each in pending:
         name = each.stream.id
         if not each.after and _MADE_UP.search(name):
             new[name] = f"(new {len(new) + 1})"
@@ -353,7 +353,7 @@ def _save_record(given: Sequence[PendingAggregate]) -> list[Any]:
                 for tag, plain in each.events
             ],
         }
-        for each in given
+        for each in pending
     ]
 
 

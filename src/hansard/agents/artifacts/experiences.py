@@ -39,11 +39,11 @@ from hansard.domain.redaction import holds_secret
 FILE_BYTES_MAX = 16 * 1024 * 1024
 
 
-def is_name(given: object) -> TypeGuard[str]:
+def is_name(value: object) -> TypeGuard[str]:
     """Return whether a value names an experience of the record: a text without a slash. A text with
     one (`./invite`), and a `Path`, is the path of a folder.
     """
-    return isinstance(given, str) and "/" not in given and os.sep not in given
+    return isinstance(value, str) and "/" not in value and os.sep not in value
 
 
 def write_folder(experience: Experience, folder: Path) -> None:

@@ -203,8 +203,9 @@ def draft_event(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
         raise BadValue("text", fact, "give the secret as a variable, and leave the surrogate out")
     if not isinstance(draft.parameters, Mapping):
         raise BadValue("parameters", f"{draft.parameters!r:.80}", "give them by name")
-    given = dict(draft.parameters)
-    raw = msgspec.Raw(canonical(values.plain(given, "parameters", scrub)) if given else b"null")
+    parameters = dict(draft.parameters)
+    plain = values.plain(parameters, "parameters", scrub)
+    raw = msgspec.Raw(canonical(plain) if parameters else b"null")
     fields = {
         "version": 0,
         "text": text,
@@ -290,11 +291,11 @@ async def feed_back(
     name, which = prompts.split(reference)
     text = workspace.text(text)
 
-    def given(state: PromptState) -> PromptFeedbackGiven:
+    def feedback(state: PromptState) -> PromptFeedbackGiven:
         version = prompts.resolve(state, which)
         return PromptFeedbackGiven(version=version, text=text, rating=rating, run=run)
 
-    return await versions.change(workspace, PROMPTS, name, given, by=by)
+    return await versions.change(workspace, PROMPTS, name, feedback, by=by)
 
 
 async def retire(

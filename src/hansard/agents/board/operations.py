@@ -447,11 +447,11 @@ class BoardFlows(JointSteps):
         super().__init__(engine)
         self._seen: dict[str, int] = {}
 
-    def begin(self, name: str, *given: Any) -> Call:
+    def begin(self, name: str, *arguments: Any) -> Call:
         """Build the call of an operation, with its place in the record. Raises BadValue, NoScope,
         ToolError.
         """
-        call = self.engine.begin(SPECS[name], given, {})
+        call = self.engine.begin(SPECS[name], arguments, {})
         if call.plain.get("key") != call.arguments.get("key"):
             raise BadValue("key", "it holds a secret", "leave the secret out of it")
         call.needs = ()
@@ -532,8 +532,8 @@ class BoardFlows(JointSteps):
     ) -> Flow[int]:
         """Put a value; return the key's new version."""
         settled = check_resolve(resolve)
-        given = check_labels(key, labels)
-        call = self.begin("put", key_name(key), value, expected, given, ttl, settled)
+        label_texts = check_labels(key, labels)
+        call = self.begin("put", key_name(key), value, expected, label_texts, ttl, settled)
         blobs, command = self.put_event(call.plain, self.expected(key, expected))
         recorded = yield from self.write(call, [KeyWrite(key, command)], blobs, resolve)
         version: int = recorded["version"]
@@ -558,11 +558,11 @@ class BoardFlows(JointSteps):
         )
         return blobs, command
 
-    def change(self, name: str, key: str, *given: Any) -> Flow[Any]:
+    def change(self, name: str, key: str, *arguments: Any) -> Flow[Any]:
         """Append, add, include, discard or merge; return the key's new content if short: a
         counter's or merged value, a list's length, a set's size.
         """
-        call = self.begin(name, key_name(key), *given)
+        call = self.begin(name, key_name(key), *arguments)
         blobs, command = self.change_event(name, call.plain)
         recorded = yield from self.write(call, [KeyWrite(key, command)], blobs)
         return recorded.get("value", recorded.get("count"))

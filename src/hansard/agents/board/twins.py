@@ -120,17 +120,17 @@ class TransactionFlows:
     ) -> None:
         """Put a value at the end of the transaction. Raises BadValue, Refused."""
         own_labels = check_labels(key, labels)
-        given = {"value": value, "expected": expected, "labels": own_labels, "ttl": ttl}
-        plain = self._plain(key, given)
+        fields = {"value": value, "expected": expected, "labels": own_labels, "ttl": ttl}
+        plain = self._plain(key, fields)
         blobs, command = self._board.put_event(plain, self._expected(key, expected))
-        self._add_write("put", key, given, command, blobs)
+        self._add_write("put", key, fields, command, blobs)
 
-    def change(self, name: str, key: str, **given: Any) -> None:
+    def change(self, name: str, key: str, **fields: Any) -> None:
         """Append, add, include, discard or merge at the end of the transaction. Raises BadValue,
         Refused.
         """
-        blobs, command = self._board.change_event(name, self._plain(key, given))
-        self._add_write(name, key, given, command, blobs)
+        blobs, command = self._board.change_event(name, self._plain(key, fields))
+        self._add_write(name, key, fields, command, blobs)
 
     def remove(self, key: str, expected: int | str | None) -> None:
         """Remove a key at the end of the transaction. Raises BadValue, Refused."""
@@ -183,8 +183,8 @@ class TransactionFlows:
         elif isinstance(error, Exception) and not isinstance(error, UNTOUCHED):
             yield from self.roll_back(f"{type(error).__name__}: {error}")
 
-    def _noted(self, name: str, *given: Any) -> Flow[None]:
-        call = self._board.begin(name, *given)
+    def _noted(self, name: str, *arguments: Any) -> Flow[None]:
+        call = self._board.begin(name, *arguments)
         answered, _ = self._engine.answer(call)
         if not answered:
             yield from self._engine.execute(call, self._board.plan, self._board.nothing)
@@ -202,13 +202,13 @@ class TransactionFlows:
             raise BadValue("transaction", fact, "use several transactions")
         self._keys.add(key)
 
-    def _plain(self, key: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _plain(self, key: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         self._open()
         scrub = self._engine.settings.scrub
         check_names("transaction", {"key": key}, scrub)
         where = f"key {key_name(key)!r}"
         self._bound(key)
-        plain: dict[str, Any] = values.plain({"key": key, **given}, where, scrub)
+        plain: dict[str, Any] = values.plain({"key": key, **fields}, where, scrub)
         return plain
 
     def _expected(self, key: str, expected: int | str | None) -> int | None:
@@ -222,13 +222,13 @@ class TransactionFlows:
         return self._board.expected(key, expected)
 
     def _add_write(
-        self, name: str, key: str, given: dict[str, Any], command: BoardEvent, blobs: list[bytes]
+        self, name: str, key: str, fields: dict[str, Any], command: BoardEvent, blobs: list[bytes]
     ) -> None:
         state = self._states.get(key)
         if state is not None:
             self._states[key] = fold(state, decide(key, state, _unbound(command), 0))
         self._writes.append(KeyWrite(key, command))
-        self._operations.append({"operation": name, "key": key, **given})
+        self._operations.append({"operation": name, "key": key, **fields})
         self._blobs += blobs
 
 
@@ -254,9 +254,9 @@ def _unbound(command: BoardEvent) -> BoardEvent:
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
-def _word(given: Any) -> Any:
+def _word(choice: Any) -> Any:
     """Return a choice as it is recorded."""
-    return given.value if isinstance(given, Enum) else given
+    return choice.value if isinstance(choice, Enum) else choice
 
 
 class OfAgent(Brief):

@@ -119,10 +119,10 @@ def compose(
     least, what = (BUDGET_MIN, "characters") if count is None else (COUNTED_MIN, "as it is counted")
     if budget is not None and budget < least:
         raise BadValue("budget", f"{budget} {what}", f"give {least} or more, or none")
-    given = list(parts)
-    items = [each for each in given if each.file.path.split("/")[-1] == AGENTS]
+    all_parts = list(parts)
+    items = [each for each in all_parts if each.file.path.split("/")[-1] == AGENTS]
     items.sort(key=lambda it: (-spaces.index(it.space), it.file.path.count("/"), it.file.path))
-    skills = [each for each in given if each not in items]
+    skills = [each for each in all_parts if each not in items]
     lines = sorted(_skill(each) for each in skills)
     ending = ""
     if lines:
@@ -256,12 +256,12 @@ class MemoryFlows(JointSteps):
         users = tuple(f"{USER}{who}" for who in actor.on_behalf_of[:1])
         return (f"{AGENT}{self.engine.stream.agent}", *users, ORG)
 
-    def begin(self, name: str, *given: Any) -> Call:
+    def begin(self, name: str, *arguments: Any) -> Call:
         """Build the call of an operation, with its place in the record. Raises BadValue, NoScope,
         ToolError.
         """
         self.engine.ledger.demand_open()
-        call = self.engine.begin(SPECS[name], given, {})
+        call = self.engine.begin(SPECS[name], arguments, {})
         call.needs = ()
         return call
 
@@ -332,8 +332,8 @@ class MemoryFlows(JointSteps):
 
     def _read(self, call: Call, read: list[TreeFile]) -> Flow[Any]:
         """Return the fields that a view records: which file, and at which version."""
-        given = call.arguments
-        found = yield from self._nearest(given["path"], given["space"], given["at"])
+        arguments = call.arguments
+        found = yield from self._nearest(arguments["path"], arguments["space"], arguments["at"])
         if found is None:
             return None
         what = f"file {found.file.path!r:.200} of {found.space}"
@@ -475,9 +475,10 @@ class MemoryFlows(JointSteps):
     ) -> Flow[SearchResult]:
         """Return the files that match a question, best first."""
         named = f"{embedder.name}@{embedder.digest}" if embedder is not None else ""
-        given = (question, by or "", glob, limit, named)
+        arguments = (question, by or "", glob, limit, named)
         # Recorded without a kind, as in older records, so that a replay matches these.
-        call = self.begin("search_of_kind", *given, kind) if kind else self.begin("search", *given)
+        extra, name = ((kind,), "search_of_kind") if kind else ((), "search")
+        call = self.begin(name, *arguments, *extra)
 
         def made(tree: dict[str, TreeFile]) -> Any:
             texts, ranked = _texts(tree, glob), self._rankers(embedder)
@@ -627,18 +628,18 @@ class MemoryFlows(JointSteps):
             self._note(space, fields["path"], fields["digest"])
 
     def _change(self, call: Call) -> Flow[Any]:
-        given = call.arguments
-        ops: list[Op] = given["ops"]
-        space, trouble = given["space"] or self.spaces[0], None
+        arguments = call.arguments
+        ops: list[Op] = arguments["ops"]
+        space, trouble = arguments["space"] or self.spaces[0], None
         try:
-            space = given["space"] or (yield from self._space_of(ops))
+            space = arguments["space"] or (yield from self._space_of(ops))
         except BadValue as error:
             trouble = error
         command = ChangeRequest(
             space=space,
             ops=ops,
-            because=given["because"],
-            sources=tuple(given["sources"]),
+            because=arguments["because"],
+            sources=tuple(arguments["sources"]),
             seen=self._seen.get(space, {}),
         )
         return (yield from self._make(call, command, trouble))
@@ -747,10 +748,10 @@ class MemoryFlows(JointSteps):
         return (yield from self._changed(call, self._revert))
 
     def _revert(self, call: Call) -> Flow[Any]:
-        given = call.arguments
-        named, event = given["space"], given["change"]
+        arguments = call.arguments
+        named, event = arguments["space"], arguments["change"]
         history = yield Io(functools.partial(self._memories.history, named))
-        because = given["because"] or f"revert of {event}"
+        because = arguments["because"] or f"revert of {event}"
         try:
             yield Io(functools.partial(self._sight.demand_whole, named, history, event))
             undo = undo_of(named, history, event)

@@ -400,16 +400,16 @@ def user_requests(runs: list[RunInput], files: dict[str, str], /) -> list[Memory
 
 
 def check_proposals(
-    given: Any, files: Mapping[str, str], runs: Sequence[RunInput]
+    proposals: Any, files: Mapping[str, str], runs: Sequence[RunInput]
 ) -> tuple[MemoryProposal, ...]:
     """Convert proposals to the form that is recorded. Raises BadValue, with the number of the
     proposal and the reason.
     """
-    if not isinstance(given, list | tuple):
-        raise BadValue("proposals", f"a {type(given).__name__}", "return a list of proposals")
+    if not isinstance(proposals, list | tuple):
+        raise BadValue("proposals", f"a {type(proposals).__name__}", "return a list of proposals")
     known = {message.event for run in runs for message in run.messages} | {r.run for r in runs}
     made: list[MemoryProposal] = []
-    for number, each in enumerate(given, 1):
+    for number, each in enumerate(proposals, 1):
         where = f"proposal {number}"
         try:
             plain = msgspec.to_builtins(each)

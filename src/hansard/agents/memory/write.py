@@ -426,8 +426,8 @@ class MemoryWrite(JointWrite):
         self.shown = join(self.shown, label)
         if previous is not None and self._sight.is_limited:  # hides how much others wrote
             previous = msgspec.structs.replace(previous, version=0)
-            given = (str(error.path), str(error.expected), str(error.mine))
-            error = MemoryConflict(self._request.space, *given, previous)
+            fields = (str(error.path), str(error.expected), str(error.mine))
+            error = MemoryConflict(self._request.space, *fields, previous)
         return self._failed(error)
 
 

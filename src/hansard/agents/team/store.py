@@ -51,15 +51,15 @@ class Mailbox:
 
     def between(self, after: int, to: int) -> list[Mail]:
         """Return the messages for the agent with versions in (after, to], in order."""
-        return self._mine[self.given(after) : self.given(to)]
+        return self._mine[self.count_to(after) : self.count_to(to)]
 
-    def given(self, to: int) -> int:
+    def count_to(self, to: int) -> int:
         """Return the number of messages for the agent up to a version."""
         return bisect.bisect_right(self._mine, to, key=lambda mail: mail.version)
 
-    def up_to(self, given: int) -> int:
-        """Return the version of the last of `given` messages for the agent; 0 for none."""
-        return self._mine[given - 1].version if given else 0
+    def up_to(self, count: int) -> int:
+        """Return the version of the last of `count` messages for the agent; 0 for none."""
+        return self._mine[count - 1].version if count else 0
 
 
 class TeamStore:
@@ -161,10 +161,10 @@ async def _next_lease(store: TeamStore, command: Claim) -> float | None:
     return max(LOOK_S_MIN, (min(ends) - time.time_ns()) / 1e9)
 
 
-def seconds(what: str, given: float | None) -> float | None:
+def seconds(what: str, value: float | None) -> float | None:
     """Return a checked number of seconds; None for no limit. Raises BadValue."""
-    if given is None:
+    if value is None:
         return None
-    if type(given) not in (int, float) or not 0 <= given <= WAIT_S_MAX:
-        raise BadValue(what, f"{given!r:.40}", "give seconds, 0 or more, or None for no end")
-    return float(given)
+    if type(value) not in (int, float) or not 0 <= value <= WAIT_S_MAX:
+        raise BadValue(what, f"{value!r:.40}", "give seconds, 0 or more, or None for no end")
+    return float(value)

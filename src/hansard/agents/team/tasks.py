@@ -244,10 +244,10 @@ class MailFlows(JointSteps):
         shown = set(cleared)
         is_limited = self.engine.settings.permit.is_limited
         return {
-            **({"given": box.given(to)} if is_limited else {"up_to": to}),
+            **({"given": box.count_to(to)} if is_limited else {"up_to": to}),
             "messages": [
                 {
-                    "number": box.given(mail.version) if is_limited else mail.version,
+                    "number": box.count_to(mail.version) if is_limited else mail.version,
                     "sender": mail.sender,
                     "role": mail.sent.sender_role,
                     "to_role": mail.sent.role,
@@ -387,11 +387,11 @@ class TeamFlows(JointSteps):
         self.claimed_by: dict[tuple[str, int], int] = {}
         """Steps that made this session's claims."""
 
-    def _begin(self, name: str, *given: Any) -> Call:
+    def _begin(self, name: str, *arguments: Any) -> Call:
         """Build the call of an operation, with its place in the record. Raises BadValue, NoScope,
         ToolError.
         """
-        call = self.engine.begin(SPECS[name], given, {})
+        call = self.engine.begin(SPECS[name], arguments, {})
         for field in ("task", "role", "agent", "title", "because"):
             if type(call.plain.get(field, "")) is not str:
                 raise BadValue(
@@ -519,8 +519,8 @@ class TeamFlows(JointSteps):
     def fail(self, task: Task, error: BaseException | str) -> Flow[None]:
         """Mark a task as failed."""
         value = self._failure(error)
-        given = {"type": value.type, "message": value.message}
-        call = self._begin("fail", task.id, task.number, given)
+        failure = {"type": value.type, "message": value.message}
+        call = self._begin("fail", task.id, task.number, failure)
         yield from self._write(call, TaskFailed(task=task.id, number=task.number, error=value))
         self.ended.add((task.id, task.number))
 
@@ -636,11 +636,11 @@ def _lease(lease: float) -> float:
     return float(lease)
 
 
-def names(what: str, given: Iterable[str]) -> list[str]:
+def names(what: str, items: Iterable[str]) -> list[str]:
     """Return a list of names. Raises BadValue for a text, which would be split into letters."""
-    found = [] if isinstance(given, str) else list(given)
-    if isinstance(given, str) or any(type(each) is not str for each in found):
-        raise BadValue(what, f"{given!r:.80}", "give a list of names")
+    found = [] if isinstance(items, str) else list(items)
+    if isinstance(items, str) or any(type(each) is not str for each in found):
+        raise BadValue(what, f"{items!r:.80}", "give a list of names")
     if values.plain(found, what) != found:
-        raise BadValue(what, f"{given!r:.80}", "give a list of names")
+        raise BadValue(what, f"{items!r:.80}", "give a list of names")
     return found

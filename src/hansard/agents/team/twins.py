@@ -222,9 +222,9 @@ class WaitFlows(TeamFlows):
 
 
 def _check(key: object, task: object, position: object) -> None:
-    given = [each for each in (key, task, position) if each is not None]
-    if len(given) != 1:
-        fact = f"{len(given)} of key, task and position are given"
+    conditions = [each for each in (key, task, position) if each is not None]
+    if len(conditions) != 1:
+        fact = f"{len(conditions)} of key, task and position are given"
         raise BadValue("wait_for", fact, "give one of them")
     if key is not None:
         key_name(key)

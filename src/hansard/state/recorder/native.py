@@ -698,11 +698,11 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
                 "record.application(cls), or with env=record.application_env()"
             )
             raise InfrastructureFactoryError(message)
-        given = self.env.get(UNDECLARED) or "refuse"
-        if given not in ("refuse", "store"):
-            message = f"{UNDECLARED} is {given!r}: set it to 'refuse' or 'store'"
+        setting = self.env.get(UNDECLARED) or "refuse"
+        if setting not in ("refuse", "store"):
+            message = f"{UNDECLARED} is {setting!r}: set it to 'refuse' or 'store'"
             raise InfrastructureFactoryError(message)
-        self._is_open = given == "store"
+        self._is_open = setting == "store"
         self._place = place
         setting = self.env.get(AGGREGATES) or ""
         self._names = [each.strip() for each in setting.split(",") if each.strip()]
