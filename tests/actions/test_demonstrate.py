@@ -100,7 +100,7 @@ async def test_what_a_person_does_is_done_again(told_browser, site):
 
     async with testing.record_async() as record:
         told, cache = await shown(record, told_browser, site(FORM), fills_in)
-        assert (told.actions, told.secrets, told.untold) == (8, ["pin"], [])
+        assert (told.actions, told.secrets, told.unrecorded) == (8, ["pin"], [])
         assert said(cache)[1:] == [
             ("fill", ["Ada"], "Guest"), ("fill", [{"$secret": "pin"}], "Pin"),
             ("selectOption", ["Tue"], "Day"), ("check", [], "VIP"), ("click", [], "Invite"),
@@ -146,7 +146,7 @@ async def test_keys_and_addresses_of_a_person_are_actions(told_browser, site):
 
     async with testing.record_async() as record:
         told, cache = await shown(record, told_browser, page_, moves)
-        assert told.untold == []
+        assert told.unrecorded == []
         assert [each.method or each.action_type for each in cache.actions] == [
             "goToUrl", "dblclick", "fill", "press", "goToUrl", "click",
         ]  # fmt: skip
@@ -202,7 +202,7 @@ async def test_a_password_that_is_shown_before_it_is_typed_stays_one(told_browse
 
     async with testing.record_async() as record:
         told, cache = await shown(record, told_browser, site(FORM), shows)
-        assert told.untold == ["the answer to a dialog"]
+        assert told.unrecorded == ["the answer to a dialog"]
         assert said(cache)[2] == ("fill", [{"$secret": "pin"}], "Pin")
         assert "swordfish" not in repr(await record.workspace.log.read_run(told.run))
 
@@ -247,7 +247,7 @@ async def test_what_no_person_did_is_no_action(told_browser, site):
     async with testing.record_async() as record:
         told, cache = await shown(record, told_browser, page_, opens)
         assert [each.method for each in cache.actions] == [None, "click"]
-        assert told.untold == ["what was done in other windows"]
+        assert told.unrecorded == ["what was done in other windows"]
 
 
 # ------------------------------------------------------------ in a window

@@ -66,5 +66,5 @@ def _render_demonstration(found: DemonstratedEnd) -> Iterator[Part]:
     yield f"{counted(found.actions, 'action')} on record in run {found.run}"
     if found.secrets:
         yield f"secrets, by name: {', '.join(found.secrets)}"
-    for each in found.untold:
+    for each in found.unrecorded:
         yield f"not an action, and not recorded: {each}"

@@ -62,7 +62,7 @@ class Ended(msgspec.Struct, frozen=True):
     saved: Saved
 
 
-async def ended(
+async def end_session(
     workspace: Workspace, opened: Opened, report: str | None, error: BaseException | None
 ) -> None:
     """End a session and report how much of it was answered from the record. Raises as
@@ -244,7 +244,7 @@ async def _end(
     """End the session and close the workspace. A restart does not resume a run that completed."""
     is_done = False
     try:
-        await ended(workspace, opened, report, error)
+        await end_session(workspace, opened, report, error)
         is_done = error is None
     finally:
         if note is not None:
@@ -252,7 +252,7 @@ async def _end(
         await workspace.close()
 
 
-def begun(request: OpeningRequest) -> tuple[Any, ...]:
+def open_session(request: OpeningRequest) -> tuple[Any, ...]:
     """Open a session of the sync client; return the arguments of its constructor.
 
     Raises SyncInLoop, and as `OpeningRequest.open`.
@@ -263,7 +263,7 @@ def begun(request: OpeningRequest) -> tuple[Any, ...]:
     return opened.engine, opened.arm, gateway, partial(_end, workspace, opened, report, note)
 
 
-async def begun_async(request: OpeningRequest) -> tuple[Any, ...]:
+async def open_session_async(request: OpeningRequest) -> tuple[Any, ...]:
     """Open a session of the async client; return the arguments of its constructor.
 
     Raises as `OpeningRequest.open`.

@@ -128,7 +128,7 @@ class AsyncCommonRecord(RecordOperations, Brief, Generic[AsyncS_co]):
             for session in kept(self):
                 await session.close(error)
         finally:
-            await self._let_go()
+            await self._disconnect()
 
     @abstractmethod
     async def _begin(
@@ -139,7 +139,7 @@ class AsyncCommonRecord(RecordOperations, Brief, Generic[AsyncS_co]):
     def _place(self) -> str: ...
 
     @abstractmethod
-    async def _let_go(self) -> None: ...
+    async def _disconnect(self) -> None: ...
 
     async def __aenter__(self) -> Self:
         enters(self)
@@ -296,7 +296,7 @@ class CommonRecord(Brief, Generic[S_co]):
             for session in kept(self):
                 session.close(error)
         finally:
-            self._let_go()
+            self._disconnect()
 
     @abstractmethod
     def _begin(
@@ -307,7 +307,7 @@ class CommonRecord(Brief, Generic[S_co]):
     def _place(self) -> str: ...
 
     @abstractmethod
-    def _let_go(self) -> None: ...
+    def _disconnect(self) -> None: ...
 
     def __enter__(self) -> Self:
         enters(self)

@@ -52,7 +52,7 @@ from hansard.agents.steps.scope import ambient, guard_secrets, kept
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.bus.portal import Portal
-from hansard.client.beginning import ended
+from hansard.client.beginning import end_session
 from hansard.client.common import AsyncCommonRecord, CommonRecord, waits
 from hansard.client.open_tables import OpenTables, Tables
 from hansard.client.optimizing import (
@@ -75,7 +75,7 @@ from hansard.client.session import (
     CommonSession,
     Session,
     SessionRankers,
-    opened_async,
+    async_session_of,
 )
 from hansard.client.session import opened as made
 from hansard.domain.actions.cache import ActionCache, compared, with_slots
@@ -296,7 +296,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
     def _brief(self) -> dict[str, Any]:
         return _brief_of(self, self.workspace)
 
-    async def _let_go(self) -> None:
+    async def _disconnect(self) -> None:
         await self._closed()
 
     async def _begin(
@@ -305,8 +305,8 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         request = session_options(self._defaults, workflow, options)
         acting = self._defaults.acting(agent, role)
         opened = await opening.open_agent_here(self.workspace, *acting, request)
-        ending = partial(ended, self.workspace, opened, self._defaults.report)
-        return opened_async(opened.engine, opened.arm, ending)
+        ending = partial(end_session, self.workspace, opened, self._defaults.report)
+        return async_session_of(opened.engine, opened.arm, ending)
 
     def memory(self, space: str = ORG) -> AsyncMemorySpace:
         """Return a memory space: its files, for trusted people and programs.
@@ -866,8 +866,8 @@ class Record(CommonRecord[Session]):
         """See `AsyncRecord.application`."""
         return self._async.application(cls, env=env)
 
-    def _let_go(self) -> None:
-        self._portal.release(self._async._let_go())  # noqa: SLF001 -- of the async client that it waits for
+    def _disconnect(self) -> None:
+        self._portal.release(self._async._disconnect())  # noqa: SLF001 -- of the async client that it waits for
 
     def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
@@ -880,7 +880,7 @@ class Record(CommonRecord[Session]):
             self._portal.future,
         )
         opened = self._portal.run(begin)
-        ending = partial(ended, self.workspace, opened, self._defaults.report)
+        ending = partial(end_session, self.workspace, opened, self._defaults.report)
         return made(opened.engine, opened.arm, self._portal, ending)
 
     def memory(self, space: str = ORG) -> MemorySpace:

@@ -76,7 +76,7 @@ from hansard.agents.team.twins import AsyncTeam, Team, WaitFlows
 from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
 from hansard.bus.portal import OtherLoop, Portal, arriving, demand_loop, in_loop
-from hansard.client.beginning import OpeningRequest, begun, begun_async
+from hansard.client.beginning import OpeningRequest, open_session, open_session_async
 from hansard.client.browser import experienced, replay
 from hansard.client.browser.browser import AsyncBrowser, CallingSession, Model, pure
 from hansard.client.browser.experienced import Teaching
@@ -1376,7 +1376,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
         ended.
         """
         request = self._beginning()
-        AsyncMixin.__init__(self, *await begun_async(request))
+        AsyncMixin.__init__(self, *await open_session_async(request))
         self._request = None
         self._block = within_async(self)
         return await self._block.__aenter__()
@@ -1518,7 +1518,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
         return iterate_async(self.engine, call, self._drive)
 
 
-def opened_async(*made_of: Any) -> AsyncSession:
+def async_session_of(*made_of: Any) -> AsyncSession:
     """Build a session that is already open, from the arguments of `AsyncMixin`."""
     session = AsyncSession.__new__(AsyncSession)
     AsyncMixin.__init__(session, *made_of)
@@ -1638,7 +1638,7 @@ class Session(Trusted, CommonSession):
         ended.
         """
         request = self._beginning()
-        SyncMixin.__init__(self, *begun(request))
+        SyncMixin.__init__(self, *open_session(request))
         self._request = None
         self._block = within(self)
         return self._block.__enter__()

@@ -76,7 +76,7 @@ class Arrivals(Generic[T]):
 
     def put(self, name: str, one: T) -> None:
         """Add a request of a principal."""
-        self._hear(name)
+        self._mark_present(name)
         mine = self._waiting.setdefault(name, deque())
         mine.append(one)
         if len(mine) == 1 or self._next is None:
@@ -96,7 +96,7 @@ class Arrivals(Generic[T]):
             self._next.cancel()
             self._next = None
 
-    def _hear(self, name: str) -> None:
+    def _mark_present(self, name: str) -> None:
         now = time.monotonic()
         self._heard.pop(name, None)
         self._heard[name] = now
@@ -116,7 +116,7 @@ class Arrivals(Generic[T]):
         wait_s = 0.0
         try:
             for _ in range(AT_ONCE):
-                name, wait_s = self._whose()
+                name, wait_s = self._next_principal()
                 if name is None:
                     break
                 self._take(self._oldest(name))
@@ -124,7 +124,7 @@ class Arrivals(Generic[T]):
             if self._waiting and self._next is None:
                 self._soon(wait_s)
 
-    def _whose(self) -> tuple[str | None, float]:
+    def _next_principal(self) -> tuple[str | None, float]:
         """Return the next principal; or None and the seconds until the next check."""
         wait_s = self._pace_s() if self.crowded else 0.0
         for name, mine in self._waiting.items():

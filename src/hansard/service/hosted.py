@@ -24,7 +24,7 @@ from hansard.agents.steps.scope import Scope, current, enter
 from hansard.agents.team.tasks import Task
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import AppendUnknown, BusError
-from hansard.client.session import AsyncSession, opened_async
+from hansard.client.session import AsyncSession, async_session_of
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
 from hansard.operations.declare import Operation, Takes
@@ -99,7 +99,7 @@ class Hosted:
         """Host an opened session. `reading` gives a place among readers of whole runs."""
         self.opened = opened
         opened.engine.outcomes.warns = False
-        self.session = opened_async(opened.engine, opened.arm)
+        self.session = async_session_of(opened.engine, opened.arm)
         self.heard = time.monotonic()
         """The time of the client's last request (`time.monotonic`)."""
         self.rules_version = 0
@@ -138,7 +138,7 @@ class Hosted:
 
     # ------------------------------------------------------------ requests
 
-    def takes(self, number: int) -> bool:
+    def accepts(self, number: int) -> bool:
         """Return whether a request's number is new: each is accepted once."""
         if number > self._taken:
             if number - self._taken > OPEN_MAX:
@@ -191,9 +191,9 @@ class Hosted:
             held = request.busy and not scope.open
             scope.open += held
             try:
-                turn.last(await work(turn))
+                turn.finish(await work(turn))
             except BaseException as error:  # noqa: BLE001 -- every error is sent to the client
-                turn.last(self.failed(turn, error))
+                turn.finish(self.failed(turn, error))
             finally:
                 scope.open -= held
                 for path in turn.scopes:
@@ -240,7 +240,7 @@ class Hosted:
     def set_result(self, turn: RemoteCall, outcome: BodyResult) -> bool:
         """Set a callback's result; an error that the service had sent is raised again as itself."""
         known = self._known.get(outcome.fault.known) if outcome.fault is not None else None
-        return turn.raised(known) if known is not None else turn.done(outcome)
+        return turn.fail(known) if known is not None else turn.set_result(outcome)
 
     # ------------------------------------------------------------ tools
 
@@ -303,7 +303,7 @@ class Hosted:
         return value(turn, found)
 
     def _shut(self, number: int) -> Callable[[RemoteCall], Awaitable[Answer]]:
-        stream: Stream = self._left_once(number, Stream)
+        stream: Stream = self._leave_once(number, Stream)
 
         async def work(turn: RemoteCall) -> Answer:
             stream.proxy.turn = turn
@@ -318,7 +318,7 @@ class Hosted:
 
     def _do(self, request: Do) -> Callable[[RemoteCall], Awaitable[Answer]]:
         async def work(turn: RemoteCall) -> Answer:
-            operation, fields = self._asked(turn, request)
+            operation, fields = self._decoded(turn, request)
             self._program.rules.of_call(request.verdict)
             if operation.name == "loop.begin":
                 target: Any = Loop(self.session, self._scopes)
@@ -333,7 +333,7 @@ class Hosted:
 
         return work
 
-    def _asked(self, turn: RemoteCall, query: Do) -> tuple[Operation, dict[str, Any]]:
+    def _decoded(self, turn: RemoteCall, query: Do) -> tuple[Operation, dict[str, Any]]:
         """Decode an operation of the session and its arguments. Raises BadValue, Refused."""
         operation, request = read(query.operation)
         if operation.group not in operations.ANSWERS:
@@ -360,7 +360,7 @@ class Hosted:
 
     def _enter(self, request: Do) -> Callable[[RemoteCall], Awaitable[Answer]]:
         async def work(turn: RemoteCall) -> Answer:
-            operation, fields = self._asked(turn, request)
+            operation, fields = self._decoded(turn, request)
             if operation.name not in BLOCKS:
                 raise BadValue("request", f"{operation.name!r} is not a block", "use the client")
             part = getattr(self.session, operation.group)
@@ -374,7 +374,7 @@ class Hosted:
         return work
 
     def _exit(self, left: BlockExit) -> Callable[[RemoteCall], Awaitable[Answer]]:
-        block: Block = self._left_once(left.context, Block)
+        block: Block = self._leave_once(left.context, Block)
 
         async def work(turn: RemoteCall) -> Answer:
             del turn
@@ -414,7 +414,7 @@ class Hosted:
             )
         return found
 
-    def _left_once(self, number: int, kind: type[Any]) -> Any:
+    def _leave_once(self, number: int, kind: type[Any]) -> Any:
         """Return an open block or stream to leave. Raises BadValue if it is already being left."""
         found = self._opened(number, kind)
         if number in self._leaving:
@@ -440,9 +440,9 @@ class Hosted:
         Raises what prevents it; if the program failed, its error gets that as a note instead.
         """
         self.over = True
-        await self._cut()
+        await self._end_turns()
         await opening.close_agent(self._workspace, self.opened, error)
-        self._lose()
+        self._forbid_writes()
 
     async def abandon(self) -> None:
         """Leave the session of a client that is gone: its callbacks are in doubt.
@@ -452,8 +452,8 @@ class Hosted:
         if self.over:
             return
         self.over = True
-        await self._cut()
-        self._lose()
+        await self._end_turns()
+        self._forbid_writes()
         gone = AppendUnknown(self.opened.engine.stream, 0, "", 0.0)
         for block in [each for each in self._open.values() if isinstance(each, Block)]:
             with contextlib.suppress(
@@ -462,20 +462,20 @@ class Hosted:
                 await block.manager.__aexit__(type(gone), gone, None)
         self._open.clear()
 
-    async def _cut(self) -> None:
+    async def _end_turns(self) -> None:
         """End every turn."""
         ends: set[asyncio.Task[Any]] = set()
         for turn in list(self.turns.values()):
             if turn.task is not None and not turn.task.done():
                 ends.add(turn.task)
-                if not turn.gone():
+                if not turn.abandon():
                     turn.task.cancel()
         if ends:
             _, late = await asyncio.wait(ends, timeout=operations.GRACE_S)
             for task in late:
                 task.cancel()
 
-    def _lose(self) -> None:
+    def _forbid_writes(self) -> None:
         """Prevent further records by this session, whatever is still closed or collected."""
         writer = self.opened.writer
         if writer is not None and writer.lost is None:

@@ -139,7 +139,7 @@ class Service:
         self._quiet_s = quiet_s
         self.questions = Questions(self.instance)
         self._nonces = Nonces()
-        self._arrivals = Arrivals(self._looked_at)
+        self._arrivals = Arrivals(self._process)
         self._opening: Counter[str] = Counter()
         self._under_way: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -187,7 +187,7 @@ class Service:
             self._sweep.cancel()
         self.questions.close()
         for name in list(self.sessions):
-            await self._let_go(name)
+            await self._abandon(name)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=DRAIN_S)
         await self._requests.close()
@@ -210,7 +210,7 @@ class Service:
             where.principal, (where, reply, data)
         )  # the broker lets only the principal publish there
 
-    def _looked_at(self, arrived: Arrived) -> None:
+    def _process(self, arrived: Arrived) -> None:
         """Process one request, in the principal's order of arrival. Must not block."""
         where, reply, data = arrived
         request = wire.request(data)
@@ -267,7 +267,7 @@ class Service:
             fact = f"it uses version {request.v}, this service version {wire.VERSION}"
             raise BadValue("the client", fact, "use the same version of hansard as the service")
         if where.verb == "done":
-            return self._go_on(who, request)
+            return self._continue(who, request)
         if where.verb == "beat":
             return self._beat(who, request)
         if where.verb == AGAIN or self.questions.knows(who.name, request.nonce):
@@ -276,7 +276,7 @@ class Service:
             return self._begin_within(where.verb, who, request)
         self._check_room(who)
         if not self._nonces.news(who.name, request.nonce):
-            return self._again(who, request.nonce)
+            return self._repeat_opening(who, request.nonce)
         task = self._spawn(self._outside(where.verb, who, request))
         self.questions.begin(who.name, request.nonce, task)
         return self.questions.answer(who.name, request.nonce, PENDING_S)
@@ -291,7 +291,7 @@ class Service:
         per operation, block, stream or session that it ends.
         """
         hosted = self._hosted(who, request)
-        if not hosted.takes(request.n):
+        if not hosted.accepts(request.n):
             return None
         hosted.note(request.scopes)
         if verb not in FREES:
@@ -312,7 +312,7 @@ class Service:
         if self._under_way[who.name] + self.questions.under_way(who.name) >= TURNS_MAX:
             raise ServiceBusy("requests under way", TURNS_MAX, RETRY_AFTER_S)
 
-    def _again(self, who: Principal, nonce: str) -> Coroutine[Any, Any, bytes] | None:
+    def _repeat_opening(self, who: Principal, nonce: str) -> Coroutine[Any, Any, bytes] | None:
         """Return the earlier answer of an opening."""
         payload = self._nonces.answer(who.name, nonce)
         if payload is None:
@@ -333,11 +333,11 @@ class Service:
             why = "it has no such session"
             raise ServiceGone(why, taken=taken)
         if found[1].rules_version != self._authenticator.rules_version(who.role):
-            self._spawn(self._let_go(request.session))  # opened under other rules
+            self._spawn(self._abandon(request.session))  # opened under other rules
             why = "the rules of the role have changed since the session was opened"
             raise ServiceGone(why, taken=taken)
         if found[1].lowered < self._authenticator.lowered(who.name):
-            self._spawn(self._let_go(request.session))  # it may hold data above the new label
+            self._spawn(self._abandon(request.session))  # it may hold data above the new label
             why = "the label that this principal carries was lowered since the session was opened"
             raise ServiceGone(why, taken=taken)
         found[1].heard = time.monotonic()
@@ -350,19 +350,19 @@ class Service:
 
         If it cannot be recorded, the session ends.
         """
-        word = await turn.word()
+        word = await turn.next_answer()
         if not isinstance(word, wire.Run):
             hosted.turns.pop(turn.number, None)
         try:
             await hosted.record_shown()
         except HansardError:
-            self._spawn(self._let_go(name))
+            self._spawn(self._abandon(name))
             raise
         return wire.encode(word)
 
-    async def _go_on(self, who: Principal, request: Request) -> bytes:
+    async def _continue(self, who: Principal, request: Request) -> bytes:
         hosted = self._hosted(who, request, taken=True)
-        if not hosted.takes(request.n):
+        if not hosted.accepts(request.n):
             fact = f"request {request.n} was received before"
             raise BadValue("request", fact, "use the client")
         hosted.note(request.scopes)
@@ -438,7 +438,7 @@ class Service:
         for name, (each, hosted) in list(self.sessions.items()):
             stream = hosted.opened.engine.stream
             if each.name == who.name and (stream.run, stream.agent) == (opening.run, opening.agent):
-                await self._let_go(name)  # its client is gone, or opens it again
+                await self._abandon(name)  # its client is gone, or opens it again
         rules_version = self._authenticator.rules_version(who.role)
         hosted = await self._workspace_requests.open_session(
             await self._asker(who), opening, request.nonce
@@ -510,7 +510,7 @@ class Service:
             self.questions.sweep(late)
             for name, (who, hosted) in list(self.sessions.items()):
                 if hosted.heard < late or not self._authenticator.admits(who):
-                    await self._let_go(name)
+                    await self._abandon(name)
 
     async def _probe(self) -> None:
         """Check that requests still arrive here.
@@ -541,7 +541,7 @@ class Service:
         ):
             self._stops.append(await self._requests.serve(subject, self._take, queue))
 
-    async def _let_go(self, name: str) -> None:
+    async def _abandon(self, name: str) -> None:
         found = self.sessions.pop(name, None)
         if found is not None:
             try:

@@ -42,13 +42,13 @@ class DemonstratedEnd(msgspec.Struct, frozen=True, kw_only=True):
         run: The run's id.
         actions: Number of actions on record, the first address included.
         secrets: Names of the secrets that were filled in.
-        untold: Things done that cannot be replayed as actions, in words.
+        unrecorded: Things done that cannot be replayed as actions, in words.
     """
 
     run: str
     actions: int
     secrets: list[str] = []
-    untold: list[str] = []
+    unrecorded: list[str] = []
 
 
 class _Event(msgspec.Struct):
@@ -89,7 +89,7 @@ class Demonstration:
         self._opened = 0
         self.actions = 0
         self.secrets: dict[str, None] = {}
-        self.untold: list[str] = []
+        self.unrecorded: list[str] = []
 
     async def __aenter__(self) -> Self:
         name = f"__hansard{secrets.token_hex(8)}"
@@ -184,8 +184,8 @@ class Demonstration:
             self._acts.put_nowait(lambda: self._record_goto(url))
 
     def _tell_untold(self, what: str) -> None:
-        if what not in self.untold:
-            self.untold.append(what)
+        if what not in self.unrecorded:
+            self.unrecorded.append(what)
 
     # Recording
 
@@ -277,5 +277,5 @@ async def demonstrated(session: Any, page: Any, url: str, ended: asyncio.Event) 
         run=session.run,
         actions=shown.actions,
         secrets=list(shown.secrets),
-        untold=shown.untold,
+        unrecorded=shown.unrecorded,
     )

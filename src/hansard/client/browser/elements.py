@@ -106,7 +106,7 @@ class ElementNotFound(NotDone):
     """
 
     def __init__(self, instruction: str, attempts: Sequence[ElementAttempt]) -> None:
-        looked = "; ".join(each.said for each in attempts[:6]) or "nothing to look for"
+        looked = "; ".join(each.text for each in attempts[:6]) or "nothing to look for"
         super().__init__(
             f"{instruction!r:.200} has no element on the page: {looked}: give fallback= a model, "
             "or record the action again"
@@ -139,7 +139,7 @@ class ElementAttempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     refused: str = ""
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """The locator in words."""
         matched = f"{self.strategy} {self.selector!r:.120} matches {self.matches}"
         return f"{matched}, but {self.refused}" if self.refused else matched

@@ -363,7 +363,7 @@ class Replay:
         )
         if (after.xpath, after.targets) == (stored.xpath, stored.targets):
             return
-        why = attempts[0].said if attempts else "the cached xpath did not match"
+        why = attempts[0].text if attempts else "the cached xpath did not match"
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._cache = caches.healed(self._cache, after, at=at, by=self._request.by, why=why)
         if self._request.keep is not None:

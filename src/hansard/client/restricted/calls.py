@@ -92,7 +92,7 @@ class Callback:
                 answer, _ = yield Body(awaited, (answer,), {}, scope)
         return BodyResult(result=_verdict_text(answer, self.engine))
 
-    def gave(self, result: Any) -> BodyResult:
+    def encode(self, result: Any) -> BodyResult:
         """Keep a result and return it in the form that is sent."""
         self.value = result
         returns = self.spec.returns if self.spec is not None else None
@@ -101,7 +101,7 @@ class Callback:
         return BodyResult(result=values.dump(found.plain), inexact=found.inexact)
 
 
-class Resolving(Callback):
+class ResolveCallback(Callback):
     """Resolves a conflicting put by the program's own function."""
 
     def __init__(self, engine: RemoteCore, function: Callable[[Any, Any], Any]) -> None:
@@ -137,10 +137,10 @@ class ToolCallback(Callback):
                 if self.veil is not None:
                     scope.usage.update(self.veil.counts)
                 result, _ = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
-                return self.gave(self.veil.put_back(result) if self.veil else result)
+                return self.encode(self.veil.put_back(result) if self.veil else result)
             case "shadow" if spec.shadow is not None:
                 result, _ = yield Body(spec.shadow, (), dict(self.arguments), scope)
-                return self.gave(result)
+                return self.encode(result)
             case "ask" if spec.reconcile is not None:
                 fields = wire.load(request.arguments)
                 key = fields.get(spec.key_argument) if spec.key_argument is not None else None
@@ -188,7 +188,7 @@ class StreamCallback(ToolCallback):
                         self._inner = self.veil.items(self._inner)
                         self._usage.update(self.veil.counts)
                 taken, _ = yield Body(self._take(), (), {}, scope)
-                return self.gave(taken[0]) if taken else BodyResult(end=True)
+                return self.encode(taken[0]) if taken else BodyResult(end=True)
             case "shut":
                 if self._inner is not None:
                     yield Body(self._close(), (), {}, scope)
@@ -237,7 +237,7 @@ def _verdict_text(cause: object, engine: RemoteCore) -> msgspec.Raw:
 # ------------------------------------------------------------ operations
 
 
-def converse(
+def exchange(
     engine: RemoteCore, verb: str, data: Any, scope: Scope, local: Callback, *, busy: bool = False
 ) -> Flow[Value]:
     """Send an operation and run the callbacks that the service requests, until the result.
@@ -347,7 +347,7 @@ class RemoteEngine(RemoteCore):
         """Return the result, now or as recorded. Raises as a trusted session does."""
         busy = self.ledger.enter_call(call.scope)
         try:
-            value = yield from converse(self, "call", call.data, call.scope, call.local, busy=busy)
+            value = yield from exchange(self, "call", call.data, call.scope, call.local, busy=busy)
         finally:
             self.ledger.leave_call(call.scope)
         return call.value(value)
@@ -355,12 +355,12 @@ class RemoteEngine(RemoteCore):
     def item(self, call: PreparedCall, number: int, *, busy: bool) -> Flow[Value]:
         """Return the next item of a stream; the first one if it has no number yet."""
         if number:
-            return (yield from converse(self, "next", Next(number), call.scope, call.local))
-        return (yield from converse(self, "stream", call.data, call.scope, call.local, busy=busy))
+            return (yield from exchange(self, "next", Next(number), call.scope, call.local))
+        return (yield from exchange(self, "stream", call.data, call.scope, call.local, busy=busy))
 
     def shut(self, call: PreparedCall, number: int) -> Flow[Value]:
         """End a stream whose reader stopped."""
-        return (yield from converse(self, "shut", Next(number), call.scope, call.local))
+        return (yield from exchange(self, "shut", Next(number), call.scope, call.local))
 
 
 def verdict_of(

@@ -84,20 +84,20 @@ class RemoteCore:
         return self.ledger.scope(tool)
 
 
-class Lacking:
+class TrustedOnly:
     """A mixin that raises NotOffered for attributes that only the class `_trusted` has.
 
-    `_instead` holds the remedy of each. To a type checker they do not exist.
+    `_remedy` holds the remedy of each. To a type checker they do not exist.
     """
 
     _called: ClassVar[str]
     _trusted: ClassVar[type]
-    _instead: ClassVar[Mapping[str, str]]
+    _remedy: ClassVar[Mapping[str, str]]
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name in self._instead or (not name.startswith("_") and hasattr(self._trusted, name)):
-                raise NotOffered(f"{self._called}.{name}", self._instead.get(name, TRUSTED))
+            if name in self._remedy or (not name.startswith("_") and hasattr(self._trusted, name)):
+                raise NotOffered(f"{self._called}.{name}", self._remedy.get(name, TRUSTED))
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(message, name=name, obj=self)

@@ -88,7 +88,7 @@ class Link:
         self.closed = True
         await self.requests.close()
 
-    async def why(self, error: BaseException) -> BaseException:
+    async def explain(self, error: BaseException) -> BaseException:
         """Convert an error of the connection to the error that the caller gets.
 
         If no answer arrived, the broker may have removed the login: a new connection is refused
@@ -132,7 +132,7 @@ class Link:
             answer = decoded_answer(await self._first(verb, payload))
             while isinstance(answer, Pending):
                 try:
-                    answer = decoded_answer(await self._later(answer.instance, again))
+                    answer = decoded_answer(await self._ask_again(answer.instance, again))
                 except NoAnswer:
                     if not opens:
                         raise
@@ -140,7 +140,7 @@ class Link:
                         await self._first(verb, payload)
                     )  # another service answers
         except (NoAnswer, NoResponders, BrokerError, TooLarge) as error:
-            raise await self.why(error) from error
+            raise await self.explain(error) from error
         return answer
 
     async def _first(self, verb: str, payload: bytes) -> bytes:
@@ -148,17 +148,17 @@ class Link:
         where = mine.workspace, mine.role, mine.principal
         subject, ping = wire.opening(*where, verb), wire.opening(*where, wire.PING)
         if verb == "open":
-            return await self._attended(subject, ping, payload, OPENING_S_MAX, AGAIN_S)
-        return await self._attended(subject, ping, payload, FIRST_S_MAX)
+            return await self._ask_while_served(subject, ping, payload, OPENING_S_MAX, AGAIN_S)
+        return await self._ask_while_served(subject, ping, payload, FIRST_S_MAX)
 
-    async def _later(self, instance: str, payload: bytes) -> bytes:
+    async def _ask_again(self, instance: str, payload: bytes) -> bytes:
         """Return the answer of one service to a request that it had not answered yet."""
         mine = self.credentials
         where = mine.workspace, mine.role, mine.principal, instance
         subject, ping = wire.within(*where, wire.AGAIN), wire.within(*where, wire.PING)
-        return await self._attended(subject, ping, payload, FIRST_S_MAX)
+        return await self._ask_while_served(subject, ping, payload, FIRST_S_MAX)
 
-    async def _attended(
+    async def _ask_while_served(
         self, subject: str, ping: str, payload: bytes, most_s: float, again_s: float | None = None
     ) -> bytes:
         """Return the answer while any service is there, as `ping` shows. Raises NoAnswer else.
@@ -167,7 +167,7 @@ class Link:
         logins may silently lose a message.
         """
         loop = asyncio.get_running_loop()
-        watching = loop.create_task(self._nobody(ping))
+        watching = loop.create_task(self._until_unserved(ping))
         request: list[asyncio.Task[bytes]] = []
         try:
             while not watching.done():
@@ -182,7 +182,7 @@ class Link:
             for task in (watching, *request):
                 task.cancel()
 
-    async def _nobody(self, ping: str) -> None:
+    async def _until_unserved(self, ping: str) -> None:
         """Return once no service answers `ping`.
 
         Only its answer tells which service took a request that any may take: one that ended while
@@ -204,7 +204,7 @@ class Link:
         encoded("open", request, redaction)
         answer = await self.outside("open", request)
         if not isinstance(answer, Opened):
-            raise _misunderstood(answer)
+            raise _unexpected(answer)
         session = SessionLink(self, answer, redaction if redaction is not None else self.redaction)
         session.begin_beating()
         return session
@@ -257,7 +257,7 @@ class SessionLink:
         try:
             return decoded_answer(await self._waited(self._numbered(verb, request, began)))
         except (NoAnswer, NoResponders, BrokerError, AccessRefused) as error:
-            self.lose(await self._link.why(error))
+            self.lose(await self._link.explain(error))
             raise self.lost from error  # type: ignore[misc] # `lose` has set it
 
     async def _numbered(self, verb: str, request: Request, began: list[int] | None) -> bytes:
@@ -313,7 +313,7 @@ class SessionLink:
         """Start heartbeats, by which each side notices the other's end."""
         self._beating = asyncio.get_running_loop().create_task(self._beat())
 
-    async def is_there(self) -> bool:
+    async def is_known(self) -> bool:
         """Return whether the service still has the session.
 
         The session is over if the rules of its role have changed, or the service has ended since it
@@ -355,7 +355,7 @@ class SessionLink:
             except NoResponders:
                 self.lose(ServiceGone(ENDED))
             except (NoAnswer, BrokerError) as error:
-                why = await self._link.why(error)
+                why = await self._link.explain(error)
                 late = time.monotonic() - heard > wire.QUIET_S_MAX
                 if late or isinstance(why, AccessRefused):
                     self.lose(why)
@@ -418,10 +418,10 @@ def value_of(answer: Answer) -> msgspec.Raw:
         case Failed():
             raise faults.ours(answer.fault)
         case _:
-            raise _misunderstood(answer)
+            raise _unexpected(answer)
 
 
-def _misunderstood(answer: Answer) -> BaseException:
+def _unexpected(answer: Answer) -> BaseException:
     if isinstance(answer, Failed):
         return faults.ours(answer.fault)
     return BadValue("the service's answer", f"a {type(answer).__name__}", wire.ONE_VERSION)

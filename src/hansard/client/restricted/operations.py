@@ -20,7 +20,7 @@ from hansard.agents.memory.operations import SPECS as MEMORY
 from hansard.agents.memory.search import HITS_MAX, By
 from hansard.agents.memory.write import secrets
 from hansard.agents.team.tasks import Task
-from hansard.client.restricted.calls import Callback, Resolving, converse, verdict_of
+from hansard.client.restricted.calls import Callback, ResolveCallback, exchange, verdict_of
 from hansard.client.restricted.engine import RemoteCore
 from hansard.domain import values
 from hansard.domain.errors import HansardError
@@ -181,7 +181,7 @@ def prepared(
     fields: dict[str, Any] = {}
     for field, value in given.items():
         if callable(value):
-            local = Resolving(engine, value)
+            local = ResolveCallback(engine, value)
         kind = operation.fields.get(field, Kind.PLAIN)
         fields[field] = _encoded(value, kind, field, operation.called, scrub)
     request = operation.request(**fields)
@@ -254,15 +254,15 @@ def answered(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[wi
     operation, data, local = request.operation, request.data, request.local
     match operation.place:
         case ChainKind.NONE:
-            return (yield from converse(engine, verb, data, engine.ledger.here, local))
+            return (yield from exchange(engine, verb, data, engine.ledger.here, local))
         case ChainKind.FACT:
             scope = engine.scope(operation.called)
-            return (yield from converse(engine, verb, data, scope, local))
+            return (yield from exchange(engine, verb, data, scope, local))
         case ChainKind.STEP:
             scope = engine.scope(operation.called)
             busy = engine.ledger.enter_call(scope)
             try:
-                return (yield from converse(engine, verb, data, scope, local, busy=busy))
+                return (yield from exchange(engine, verb, data, scope, local, busy=busy))
             finally:
                 engine.ledger.leave_call(scope)
 
@@ -299,7 +299,7 @@ class Block:
         )
         if error is not None and engine.link.lost is not None:
             return
-        found = yield from converse(engine, "exit", left, engine.ledger.here, Callback(engine))
+        found = yield from exchange(engine, "exit", left, engine.ledger.here, Callback(engine))
         if error is not None:
             for note in wire.load(found.value) or ():
                 if note not in getattr(error, "__notes__", ()):

@@ -33,7 +33,7 @@ from hansard.client.options import (
 )
 from hansard.client.record import AsyncRecord, Record
 from hansard.client.restricted.calls import RemoteEngine
-from hansard.client.restricted.engine import EngineOptions, Lacking
+from hansard.client.restricted.engine import EngineOptions, TrustedOnly
 from hansard.client.restricted.link import Link, SessionLink, value_of
 from hansard.client.restricted.session import AsyncRestrictedSession, RestrictedSession
 from hansard.client.session import SessionRankers
@@ -283,14 +283,14 @@ class RemoteStore:
             )
 
 
-class _OfRole(Lacking):
+class _OfRole(TrustedOnly):
     """The parts that the records of both clients derive from their credentials."""
 
     _link: Link
     _defaults: Defaults
 
     _called = "record"
-    _instead: ClassVar = {"workspace": TRUSTED}
+    _remedy: ClassVar = {"workspace": TRUSTED}
 
     @property
     def _redaction(self) -> Redaction | None:
@@ -326,7 +326,7 @@ class AsyncRestrictedRecord(_OfRole, Sender, AsyncCommonRecord[AsyncRestrictedSe
         link.redaction = Redaction.of(defaults.redact)
         self._defaults = defaults
 
-    async def _let_go(self) -> None:
+    async def _disconnect(self) -> None:
         await self._link.close()
 
     async def _begin(
@@ -364,7 +364,7 @@ class RestrictedRecord(_OfRole, CommonRecord[RestrictedSession]):
         self._portal = portal
         self._defaults = defaults
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         self._portal.release(self._link.close())
 
     def _begin(

@@ -9,7 +9,7 @@ from hansard.agents.flow import Drive, Flow
 from hansard.agents.steps.scope import around, back, enter
 from hansard.client.restricted import operations
 from hansard.client.restricted.calls import PreparedCall, RemoteEngine
-from hansard.client.restricted.engine import Lacking, RemoteScope
+from hansard.client.restricted.engine import RemoteScope, TrustedOnly
 from hansard.client.restricted.operations import (
     BoardFlows,
     MemoryFlows,
@@ -76,11 +76,11 @@ class Loop:
         yield from self._ask("end", results)
 
 
-class Restricted(Lacking, _Session):
+class Restricted(TrustedOnly, _Session):
     """The operations of a restricted agent's session, over the service."""
 
     _called = "session"
-    _instead: ClassVar = {
+    _remedy: ClassVar = {
         "state": "read session.view(), or session.context()",
         "snapshot": "read session.view(), or session.context()",
         "saved": "use record.savings(run=session.run), if the role may query",

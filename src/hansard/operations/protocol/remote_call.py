@@ -36,7 +36,7 @@ class RemoteCall:
         """The paths of scopes that the client knows while this lasts."""
         self.own: list[Any] = []
         """The result of the client's last callback, as the session got it."""
-        self._words: asyncio.Queue[Answer] = asyncio.Queue()
+        self._answers: asyncio.Queue[Answer] = asyncio.Queue()
         self._result: asyncio.Future[BodyResult] | None = None
         self._gone = False
 
@@ -49,7 +49,7 @@ class RemoteCall:
             turn=self.number, what=what, arguments=arguments, scope=scope, warning=self.warning
         )
         self.warning = ""
-        self._words.put_nowait(report)
+        self._answers.put_nowait(report)
         try:
             outcome = await self._result
         finally:
@@ -60,14 +60,14 @@ class RemoteCall:
             raise error
         return outcome
 
-    def done(self, outcome: BodyResult) -> bool:
+    def set_result(self, outcome: BodyResult) -> bool:
         """Set the callback's result; return False if none was requested."""
         if self._result is None or self._result.done():
             return False
         self._result.set_result(outcome)
         return True
 
-    def raised(self, error: BaseException) -> bool:
+    def fail(self, error: BaseException) -> bool:
         """Fail the callback with an error that the service had sent; return False if none waits."""
         if self._result is None or self._result.done():
             return False
@@ -75,18 +75,18 @@ class RemoteCall:
         self._result.set_exception(error)
         return True
 
-    def gone(self) -> bool:
+    def abandon(self) -> bool:
         """Note that the client is gone; return whether a callback was under way."""
         self._gone = True
-        return self.raised(ClientGone("the connection to the client broke"))
+        return self.fail(ClientGone("the connection to the client broke"))
 
-    def last(self, word: Answer) -> None:
+    def finish(self, word: Answer) -> None:
         """Set the operation's last answer."""
-        self._words.put_nowait(word)
+        self._answers.put_nowait(word)
 
-    async def word(self) -> Answer:
+    async def next_answer(self) -> Answer:
         """Wait for the next answer."""
-        return await self._words.get()
+        return await self._answers.get()
 
     def is_own(self, value: object) -> bool:
         """Return whether a value is the result of the client's last callback."""

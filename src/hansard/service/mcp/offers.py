@@ -274,7 +274,7 @@ READS = {
 }
 """Operations of a session that change nothing."""
 
-UNTOLD = {each for each in READS if each.startswith("facts.")}
+UNRECORDED = {each for each in READS if each.startswith("facts.")}
 """Those of them that record nothing themselves, since they read the agent's own data."""
 
 ANYTHING: dict[str, Any] = {}
@@ -338,7 +338,7 @@ def _offer(each: Operation) -> Offer:
     async def answer(sessions: Sessions, arguments: dict[str, Any]) -> Answer:
         inputs = dict(arguments)
         work = await sessions.of(_run_of(each.called, inputs))
-        if each.name in UNTOLD:
+        if each.name in UNRECORDED:
             return await as_step(
                 sessions, work, name, inputs, partial(in_run, sessions, work, inputs)
             )
@@ -908,7 +908,7 @@ class _Own(msgspec.Struct, frozen=True):
     reads: bool = False
     destroys: bool = False
     in_run: bool = True
-    untold: bool = False
+    unrecorded: bool = False
     steps: bool = False  # its actions are steps themselves
 
 
@@ -918,7 +918,7 @@ RUN = {"type": "object", "properties": {"run_id": {"type": "string"}}, "required
 
 OWN: dict[str, _Own] = {
     "start_run": _Own(Begin, _begin, RUN),
-    "resume_run": _Own(Resume, _resume, RUN, untold=True),
+    "resume_run": _Own(Resume, _resume, RUN, unrecorded=True),
     "leave_run": _Own(Leave, _leave, {"type": "null"}, destroys=True),
     "fork_run": _Own(Fork, _fork, RUN),
     "record_step": _Own(Step, _step, {"type": "null"}),
@@ -968,7 +968,7 @@ def _answering(name: str, each: _Own) -> Callable[[Sessions, dict[str, Any]], Aw
         except msgspec.ValidationError as error:
             raise BadValue(name, str(error), "see the tool's input schema") from None
         reads = partial(each.answer, sessions, request)
-        if each.untold:
+        if each.unrecorded:
             work = await sessions.of(arguments["run_id"])
             return await as_step(sessions, work, name, {}, reads)
         if each.in_run or each.steps:

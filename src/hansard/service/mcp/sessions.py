@@ -156,7 +156,7 @@ class Sessions:
         """
         work = self._works.get(run)
         link = None if work is None else getattr(work.session.engine, "link", None)
-        if link is not None and not await link.is_there():
+        if link is not None and not await link.is_known():
             self._works.pop(run, None)
         return run in self._works
 
