@@ -70,6 +70,11 @@ EMPTY = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 """How a command says that it found nothing; "nothing is wrong" is an answer."""
+DIALECT = re.compile(
+    r"\b(?:told|said|asked|came|whoever|anew|stands|wanted|comes to|what it is|by then)\b",
+    re.IGNORECASE,
+)
+PARTS = re.MULTILINE | re.DOTALL
 MODULE = re.compile(r"`((?:\w+/)+\w+\.py)`")
 HEADING = re.compile(r"^#+\s+(?P<words>.+?)\s*$")
 
@@ -329,6 +334,16 @@ def test_every_named_module_exists(page):
     named = MODULE.findall(page.read_text(encoding="utf-8"))
     homes = (ROOT / "src" / "hansard", ROOT)
     assert not [path for path in named if not any((home / path).exists() for home in homes)]
+
+
+def test_the_pages_are_in_plain_words():
+    """Prose has none of the words that mark a private dialect; code and names in it may."""
+    found = {}
+    for page in (*PAGES, *(ROOT / "examples").rglob("*.md")):
+        text = re.sub(r"^ *(`{3,}).*?^ *\1", "", page.read_text(encoding="utf-8"), flags=PARTS)
+        if words := DIALECT.findall(re.sub(r"`[^`]*`", "", text)):
+            found[name_of(page)] = words
+    assert not found
 
 
 def test_there_is_a_readme():

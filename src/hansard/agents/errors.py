@@ -148,7 +148,7 @@ class SessionEnded(AgentError):
 
 
 class NoScope(AgentError):
-    """A call came from a thread or task without a scope while others are open.
+    """A thread or task without a scope made a call while others are open.
 
     State: nothing ran.
     Remedy: start it with `session.thread`, `session.gather` or `session.task_group`.

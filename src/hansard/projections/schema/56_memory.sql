@@ -94,4 +94,4 @@ FROM prompt_versions AS v
 LEFT JOIN proposed AS t ON t.version = v.version
 LEFT JOIN summed AS s ON s.version = v.version
 WHERE v.prompt = of_prompt;
-COMMENT ON MACRO TABLE remembering IS 'One row per version of a reflection prompt: runs, proposals, accepted proposals (made), reflections with a known answer (judged), and of these wanted, correct, missed, spurious, misplaced (wrong file) and too_specific; NULL without any.';
+COMMENT ON MACRO TABLE remembering IS 'One row per version of a reflection prompt: runs, proposals, accepted proposals (made), reflections with a known answer (judged), and of these the expected (`wanted`), correct, missed, spurious, misplaced (wrong file) and too_specific; NULL without any.';
