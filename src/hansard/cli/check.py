@@ -50,9 +50,9 @@ async def check(json: Json = False) -> int:
     def tell(finding: Finding) -> None:
         output.show(Found(finding), lambda _: [_line(finding)], json=json)
 
-    given = settings()
+    config = settings()
     async with reading_raw(damaged=True) as raw:
-        known = await evidence.collect(raw, data_dir_of(given), embedded=given.nats_url is None)
+        known = await evidence.collect(raw, data_dir_of(config), embedded=config.nats_url is None)
         with _progress() as progress:
             summary = await rechecking.check(
                 raw, tell, progress, known=known.known, found=known.found
@@ -143,25 +143,25 @@ async def repair(json: Json = False) -> int:
     use the data directory meanwhile. Exits with 1 if nothing could be restored and messages are
     lost.
     """
-    given = settings()
-    if given.nats_url is not None:
+    config = settings()
+    if config.nats_url is not None:
         message = (
-            f"'hansard repair' restores files of a data directory, and {given.nats_url!r} is a "
+            f"'hansard repair' restores files of a data directory, and {config.nats_url!r} is a "
             "broker of your own: run it without --nats and HANSARD_NATS_URL"
         )
         raise SettingsError(message)
-    check_data_dir(given)
-    folder = data_dir_of(given)
+    check_data_dir(config)
+    folder = data_dir_of(config)
     private_copy.refuse(folder)
-    restored = await repairing.repair(folder, given.workspace)
+    restored = await repairing.repair(folder, config.workspace)
     lost: Corrupt | None = None
     try:
-        async with opening.reading(given):
+        async with opening.reading(config):
             pass
     except Corrupt as error:
         lost = error
     if lost is None or restored:
-        output.show(restored, lambda found: _render_repair(found, given.workspace), json=json)
+        output.show(restored, lambda found: _render_repair(found, config.workspace), json=json)
     if lost is not None:
         output.hint(f"messages are lost, which 'hansard repair' cannot restore: {lost}")
     return 1 if lost is not None and not restored else 0
@@ -189,10 +189,10 @@ async def rebuild(
     to the position of the old ones, compared table by table, and discarded; exits with 1 if any
     differs. Stop 'hansard up' of the same workspace first.
     """
-    given = settings()
+    config = settings()
     if not verify:
-        private_copy.refuse(data_dir_of(given))
-    place = place_of(given)
+        private_copy.refuse(data_dir_of(config))
+    place = place_of(config)
     rebuilt = rebuilding.verify if verify else rebuilding.rebuild
     began_s = time.monotonic()
     async with reading_raw() as raw:

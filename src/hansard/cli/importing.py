@@ -128,9 +128,9 @@ async def import_(
     if not files:
         raise BadValue("import", "no file is named", f"give one: hansard import {format_} FILE")
     paths = [_path(file) for file in files]
-    given = ImportDefaults(experiment, arm)
+    terms = ImportDefaults(experiment, arm)
     if format_ == EVENTS:
-        _check_events(given)
+        _check_events(terms)
     async with beginning() as workspace:
         try:
             with _bar() as progress:
@@ -143,14 +143,14 @@ async def import_(
                 except BadRecord:
                     stopped = True
                 if EVENTS in groups:
-                    _check_events(given)
+                    _check_events(terms)
                 for name, some in groups.items():
                     if stopped:
                         break
                     if name == EVENTS:
                         part, stopped = await _events(workspace, some, watcher)
                     else:
-                        importer = Importer(workspace, name, given, watcher, no_guesses=no_guesses)
+                        importer = Importer(workspace, name, terms, watcher, no_guesses=no_guesses)
                         part, stopped = await _chats(importer, some)
                     tally.add(part)
         except OSError as error:
@@ -161,8 +161,8 @@ async def import_(
     return 1 if tally.bad else 0
 
 
-def _check_events(given: ImportDefaults) -> None:
-    if given.experiment or given.arm:
+def _check_events(terms: ImportDefaults) -> None:
+    if terms.experiment or terms.arm:
         remedy = "leave out --experiment and --arm: exported runs carry their own"
         raise BadValue("import events", "an experiment or arm is given", remedy)
 

@@ -307,9 +307,9 @@ async def serve_record(
 
 def _options(**more: Any) -> dict[str, Any]:
     """Return the global options as arguments of `connect`, with `more` added."""
-    given = {name: value for name, value in GlobalOptions.values.items() if value is not None}
-    given["nats"] = given.pop("nats_url", None)
-    return given | more
+    options = {name: value for name, value in GlobalOptions.values.items() if value is not None}
+    options["nats"] = options.pop("nats_url", None)
+    return options | more
 
 
 def _token(file: Path | None) -> str:
@@ -436,12 +436,12 @@ def _command() -> list[str]:
     return [found] if found else [sys.executable, "-m", "hansard"]
 
 
-def _place(given: Settings) -> list[str]:
+def _place(config: Settings) -> list[str]:
     """Return the options that name the record independently of the working directory."""
     where = (
-        ["--nats", given.nats_url] if given.nats_url else ["--data-dir", str(data_dir_of(given))]
+        ["--nats", config.nats_url] if config.nats_url else ["--data-dir", str(data_dir_of(config))]
     )
-    return [*where, "--workspace", given.workspace]
+    return [*where, "--workspace", config.workspace]
 
 
 async def _run_proxy(config: Serving, report: ProxyReport) -> None:

@@ -135,13 +135,13 @@ def _call_fields(call: Any) -> str:
 def _call(name: str, arguments: Any, call_id: Any) -> str:
     """Render a call in one line; arguments that are JSON in a string are parsed."""
     if isinstance(arguments, str):
-        given = output.cut(arguments, FOLD_CHARACTERS)
+        shown = output.cut(arguments, FOLD_CHARACTERS)
         with contextlib.suppress(msgspec.DecodeError, RecursionError):  # a text like any other
-            given = output.arguments_preview(msgspec.json.decode(arguments), FOLD_CHARACTERS)
+            shown = output.arguments_preview(msgspec.json.decode(arguments), FOLD_CHARACTERS)
     else:
-        given = "" if arguments is None else output.arguments_preview(arguments, FOLD_CHARACTERS)
+        shown = "" if arguments is None else output.arguments_preview(arguments, FOLD_CHARACTERS)
     called = f"  [{output.cut(str(call_id))}]" if call_id is not None else ""
-    return f"→ {output.cut(name)}({given}){called}"
+    return f"→ {output.cut(name)}({shown}){called}"
 
 
 def apart(found: Message) -> list[Part]:

@@ -70,16 +70,16 @@ def interruptible(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]
     A plain function runs in a daemon thread, which the process does not wait for.
     """
 
-    async def called(*given: Any) -> Any:
+    async def called(*arguments: Any) -> Any:
         if inspect.iscoroutinefunction(function):
-            return await function(*given)
+            return await function(*arguments)
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         context = contextvars.copy_context()
 
         def work() -> None:
             try:
-                future.set_result(context.run(function, *given))
+                future.set_result(context.run(function, *arguments))
             except BaseException as error:  # noqa: BLE001 -- raised again where it is awaited
                 future.set_exception(error)
 
@@ -106,10 +106,10 @@ def settings() -> Settings:
 
 def connecting() -> dict[str, Any]:
     """Return the global options as arguments of `hansard.connect`."""
-    given = {name: value for name, value in GlobalOptions.values.items() if value is not None}
-    if "nats_url" in given:
-        given["nats"] = given.pop("nats_url")
-    return given
+    options = {name: value for name, value in GlobalOptions.values.items() if value is not None}
+    if "nats_url" in options:
+        options["nats"] = options.pop("nats_url")
+    return options
 
 
 @functools.cache

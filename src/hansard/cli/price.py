@@ -29,10 +29,10 @@ COLUMNS = (
 )
 
 
-def numbers(given: list[str]) -> dict[str, float]:
+def numbers(arguments: list[str]) -> dict[str, float]:
     """Parse `name=number` arguments. Raises BadValue."""
     found: dict[str, float] = {}
-    for text in given:
+    for text in arguments:
         name, _, number = text.rpartition("=")
         try:
             amount = float(number)
@@ -64,11 +64,11 @@ async def state_price(
 ) -> None:
     """State what one million of each usage of a model costs."""
     terms = scoring.Terms(since=moment("--since", since), currency=currency, source=source)
-    given = numbers(amounts)
+    prices = numbers(amounts)
     async with beginning() as workspace:
-        is_new = await scoring.state(workspace, model, given, terms, by=by)
+        is_new = await scoring.state(workspace, model, prices, terms, by=by)
     text = f"the prices of {model} are stated" + ("" if is_new else " so already")
-    fields = {"model": model, "amounts": given, "since": terms.since, "stated": is_new}
+    fields = {"model": model, "amounts": prices, "since": terms.since, "stated": is_new}
     output.show(fields, text, json=json)
 
 

@@ -298,8 +298,8 @@ async def feedback(
 ) -> None:
     """Record feedback on a version."""
     async with reading() as workspace:
-        given = await store.feed_back(workspace, reference, text, rating=rating, run=run, by=by)
-    output.show(given, f"feedback on {given.name}@{given.version}", json=json)
+        feedback_ = await store.feed_back(workspace, reference, text, rating=rating, run=run, by=by)
+    output.show(feedback_, f"feedback on {feedback_.name}@{feedback_.version}", json=json)
 
 
 @app.command()
@@ -568,14 +568,14 @@ def _cases(file: Path, column: str | None) -> dict[str, Any]:
     return found
 
 
-def _version(record: Any, given: str, prompt: str, by: str) -> str:
+def _version(record: Any, source: str, prompt: str, by: str) -> str:
     """Return the version that a file or a reference names; a file's text is added if it is new."""
-    if Path(given).is_file():
-        return f"{prompt}@{record.add_prompt(prompt, _text(Path(given)), by=by)}"
+    if Path(source).is_file():
+        return f"{prompt}@{record.add_prompt(prompt, _text(Path(source)), by=by)}"
     try:
-        return str(record.prompt(given).reference)
+        return str(record.prompt(source).reference)
     except NotFound as error:
-        fact = f"{given!r:.80} is no file in {Path.cwd()}, and no prompt of that name exists"
+        fact = f"{source!r:.80} is no file in {Path.cwd()}, and no prompt of that name exists"
         raise BadValue("compare", fact, "give a text file, or NAME@VERSION") from error
 
 

@@ -65,7 +65,7 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
     run by the log's time. If the source gives no time, none is shown, and --since and --until leave
     the run out.
     """
-    given = {
+    filters = {
         "status": status,
         "workflow": workflow,
         "agent": agent,
@@ -74,7 +74,7 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
         "since": since,
         "until": until,
     }
-    query = RunFilter.of(given, "--{}")
+    query = RunFilter.of(filters, "--{}")
     async with reading() as workspace:
         made = await list_runs(workspace, query, limit, probes=probes)
         for run in made.runs:

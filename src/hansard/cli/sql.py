@@ -223,11 +223,11 @@ async def _answer_of(
     take: Take | None,
 ) -> Answer:
     """Query the workspace's tables, or those that a role may see. Raises NoQuestion."""
-    given = settings()
+    config = settings()
     if role is None:
         async with (
             Door(  # its worker starts meanwhile
-                place_of(given), ONE_QUESTION, arrow=arrow or bool(tables)
+                place_of(config), ONE_QUESTION, arrow=arrow or bool(tables)
             ) as door,
             published(wait_for),
         ):
@@ -239,7 +239,7 @@ async def _answer_of(
         )
     from hansard.client.role_answers import ask_as
 
-    return await ask_as(given, role, statement, limits, by, tables=tables, take=take, arrow=arrow)
+    return await ask_as(config, role, statement, limits, by, tables=tables, take=take, arrow=arrow)
 
 
 def _limits(
@@ -247,11 +247,11 @@ def _limits(
 ) -> Limits:
     """Return the query's limits; an answer to a file has no default limit of rows."""
     wall_s = timeout if timeout is not None else ANSWER_S if out is None else FILE_S
-    given = Limits(wall_s=wall_s, cpu_s=math.ceil(wall_s), memory_mib=memory_mib)
+    limits = Limits(wall_s=wall_s, cpu_s=math.ceil(wall_s), memory_mib=memory_mib)
     if out is not None:
         most = TABLE_BYTES_MAX if form == "table" else NO_END
-        given = replace(given, rows_max=NO_END, bytes_max=most)
-    return given if rows is None else replace(given, rows_max=rows)
+        limits = replace(limits, rows_max=NO_END, bytes_max=most)
+    return limits if rows is None else replace(limits, rows_max=rows)
 
 
 def _format_of(form: Format | None, out: Path | None, *, json: bool) -> Format:

@@ -63,24 +63,24 @@ async def up(
     meanwhile; with --workspace only that one, which is created if it is missing (all are
     projected). Each log is watched for damage: see 'hansard health'.
     """
-    given = settings()
-    private_copy.refuse(data_dir_of(given))
-    mine = given.workspace if configuration.names_workspace(**GlobalOptions.values) else None
+    config = settings()
+    private_copy.refuse(data_dir_of(config))
+    mine = config.workspace if configuration.names_workspace(**GlobalOptions.values) else None
     if mine is None and after is not None:
         raise BadValue("--after", "a position is one of a workspace", "name it with --workspace")
     with termination_event() as stop, contextlib.ExitStack() as ends:
-        broker = await find_broker(given)
+        broker = await find_broker(config)
         shows = _Shows(stop, json=json)
         ends.callback(shows.end)
         try:
-            made = mine is not None and await _ensure_streams(given)
-            watcher = Watcher(broker, data_dir_of(given), partial(shows.trouble, kind="damage"))
-            tables = projecting(given, mine, broker, shows.trouble, stop, watcher)
+            made = mine is not None and await _ensure_streams(config)
+            watcher = Watcher(broker, data_dir_of(config), partial(shows.trouble, kind="damage"))
+            tables = projecting(config, mine, broker, shows.trouble, stop, watcher)
             if mine is None:
-                doing = _serve_all(given, broker, tables, shows)
+                doing = _serve_all(config, broker, tables, shows)
             else:
-                one = _One(given, broker, mine, shows)
-                doing = _serve_one(one, after, partial(_begin, given, broker, made=made), tables)
+                one = _One(config, broker, mine, shows)
+                doing = _serve_one(one, after, partial(_begin, config, broker, made=made), tables)
             async with watcher.keep():
                 await until(stop, doing)
         finally:
@@ -167,21 +167,21 @@ async def _serve_one(
 
 
 async def _serve_all(
-    given: Settings, broker: Broker, tables: AbstractAsyncContextManager[None], shows: _Shows
+    config: Settings, broker: Broker, tables: AbstractAsyncContextManager[None], shows: _Shows
 ) -> None:
     """Serve and show each existing or new workspace, and keep their tables."""
     known, first = set[str](), True
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-        looked = workspaces(given, None, broker, shows.trouble)
+        looked = workspaces(config, None, broker, shows.trouble)
         async with contextlib.aclosing(looked):
             async for found in looked:
-                ones = [_One(given, broker, name, shows) for name in sorted(found - known)]
+                ones = [_One(config, broker, name, shows) for name in sorted(found - known)]
                 tasks = [group.create_task(one.serve_beside()) for one in ones]
                 for one, task in zip(ones, tasks, strict=True):
                     await _wait_served(task, one.begun)
                 begun = [one.begun.result() for one in ones if one.begun.done()]
                 if first:
-                    _begin_all(given, broker, shows, begun)
+                    _begin_all(config, broker, shows, begun)
                     await stack.enter_async_context(tables)
                     stack.enter_context(_freeze_loaded())
                 else:
@@ -220,12 +220,12 @@ OPTION_OF = {"nats_url": "nats", "nats_replicas": "replicas"}
 class _One:
     """Workspace that is served and shown."""
 
-    def __init__(self, given: Settings, broker: Broker, name: str, shows: _Shows) -> None:
+    def __init__(self, config: Settings, broker: Broker, name: str, shows: _Shows) -> None:
         self.name = name
         self.shows = shows
         self.begun: asyncio.Future[_ServedWorkspace] = asyncio.get_running_loop().create_future()
         """Set when the workspace is served."""
-        self._settings = msgspec.structs.replace(given, workspace=name)
+        self._settings = msgspec.structs.replace(config, workspace=name)
         self._broker = broker
         self._shown = asyncio.Event()
         self._prefix = ""
@@ -259,12 +259,12 @@ class _One:
     @property
     def _command(self) -> list[str]:
         """Command line that runs `hansard` with the same options for this workspace."""
-        given = {**GlobalOptions.values, "workspace": self.name}
+        options = {**GlobalOptions.values, "workspace": self.name}
         return [
             *(sys.executable, "-m", "hansard"),
             *(
                 f"--{OPTION_OF.get(name, name).replace('_', '-')}={value}"
-                for name, value in given.items()
+                for name, value in options.items()
                 if value is not None
             ),
         ]
@@ -338,10 +338,10 @@ class Problem(msgspec.Struct):
 
 
 def _begin(
-    given: Settings, broker: Broker, shows: _Shows, one: _ServedWorkspace, *, made: bool
+    config: Settings, broker: Broker, shows: _Shows, one: _ServedWorkspace, *, made: bool
 ) -> None:
     """Show the workspace of --workspace, and whether it was created by this command."""
-    status = broker_status(given, broker)
+    status = broker_status(config, broker)
     status.version = status.version or one.server_version
     begun = Up(
         workspace=one.workspace, position=one.head, made=made, broker=status, service=one.serves
@@ -362,10 +362,10 @@ def _up(begun: Up) -> list[Part]:
 
 
 def _begin_all(
-    given: Settings, broker: Broker, shows: _Shows, begun: Sequence[_ServedWorkspace]
+    config: Settings, broker: Broker, shows: _Shows, begun: Sequence[_ServedWorkspace]
 ) -> None:
     """Show all existing workspaces."""
-    status = broker_status(given, broker)
+    status = broker_status(config, broker)
     status.version = status.version or next((each.server_version for each in begun), None)
     shows.later(AllUp(workspaces=[one.line for one in begun], broker=status), _all_up)
     if not begun:

@@ -206,10 +206,10 @@ def _entry(step: WholeStep, index: int) -> CachedAction | None:
     detail = step.traced
     if detail.status != StepStatus.COMPLETED.value:
         return None
-    given: Mapping[str, Any] = detail.arguments if isinstance(detail.arguments, dict) else {}
+    arguments: Mapping[str, Any] = detail.arguments if isinstance(detail.arguments, dict) else {}
     result = detail.result
     if detail.tool in ACTS:
-        return _act(index, given, result, detail.effects)
+        return _act(index, arguments, result, detail.effects)
     made = CachedAction(
         step_index=index,
         instruction=None,
@@ -226,15 +226,15 @@ def _entry(step: WholeStep, index: int) -> CachedAction | None:
     changed: dict[str, Any]
     match detail.tool:
         case "browser.goto":
-            changed = {"action_type": GOTO, "arguments": [given["url"]]}
+            changed = {"action_type": GOTO, "arguments": [arguments["url"]]}
         case "browser.turn":
-            changed = {"action_type": given["action"]}
+            changed = {"action_type": arguments["action"]}
         case "browser.extract":
             changed = {
                 "action_type": EXTRACT,
-                "instruction": given["instruction"],
-                "method": given["attribute"] or None,
-                "frame_index": result.get("frame", given["frame"]),
+                "instruction": arguments["instruction"],
+                "method": arguments["attribute"] or None,
+                "frame_index": result.get("frame", arguments["frame"]),
                 "xpath": normalized(result["xpath"]) if result["xpath"] else None,
                 "targets": msgspec.convert(result["targets"], ElementTargets),
                 "page": PageMark(address=result["url"]),
@@ -249,14 +249,14 @@ def _entry(step: WholeStep, index: int) -> CachedAction | None:
     return entry
 
 
-def _act(index: int, given: Mapping[str, Any], result: Any, effects: str) -> CachedAction:
+def _act(index: int, arguments: Mapping[str, Any], result: Any, effects: str) -> CachedAction:
     xpath = result.get("xpath")
     return CachedAction(
         step_index=index,
-        instruction=given["instruction"],
+        instruction=arguments["instruction"],
         element_id=result.get("elementId"),
-        method=given["method"],
-        arguments=list(given["arguments"]),
+        method=arguments["method"],
+        arguments=list(arguments["arguments"]),
         frame_index=result.get("frameIndex", 0),
         xpath=normalized(xpath) if xpath else None,
         action_type=ACT,
@@ -267,5 +267,5 @@ def _act(index: int, given: Mapping[str, Any], result: Any, effects: str) -> Cac
         changed=result.get("changed", ""),
         effects=effects,
         checks=msgspec.convert(result.get("checks", []), list[ActionCheck]),
-        optional=given.get("optional", False),
+        optional=arguments.get("optional", False),
     )

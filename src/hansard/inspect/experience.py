@@ -187,10 +187,10 @@ async def _sentences_from(
     """Call a function of the user for sentences. Raises BadValue for an invalid sentence."""
     if request is None:
         return []
-    given: Any = request(material)
-    if inspect.isawaitable(given):
-        given = await given
-    text = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    raw: Any = request(material)
+    if inspect.isawaitable(raw):
+        raw = await raw
+    text = list(raw) if isinstance(raw, Iterable) and not isinstance(raw, str) else [raw]
     for each in text:
         if not isinstance(each, Lesson):
             fact = f"it returned a {type(each).__name__}, not a hansard.actions.Lesson"

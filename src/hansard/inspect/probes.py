@@ -157,18 +157,18 @@ _PAIRS = """
 
 def fairness(reader: Reader, probed: ProbeReport, request: ProbeQuestion) -> Fairness:
     """Compare the decisions of a probe's forks of the selected runs."""
-    given: Sequence[Any] = (probed.probe, probed.runs, request.question)
-    [noise] = reader.rows(_NOISE, [*given, request.alpha])
+    parameters: Sequence[Any] = (probed.probe, probed.runs, request.question)
+    [noise] = reader.rows(_NOISE, [*parameters, request.alpha])
     return Fairness(
         probed=probed,
         query=request,
         position=reader.position,
         noise=noise,
-        summary=reader.rows(_SUMMARY, [*given, request.alpha]),
+        summary=reader.rows(_SUMMARY, [*parameters, request.alpha]),
         comparisons=reader.rows(
-            _COMPARISONS, [*given, request.alpha, request.margin, request.score_margin]
+            _COMPARISONS, [*parameters, request.alpha, request.margin, request.score_margin]
         ),
-        pairs=reader.rows(_PAIRS, given),
+        pairs=reader.rows(_PAIRS, parameters),
     )
 
 
@@ -264,13 +264,13 @@ async def search(
     that returned the value counts. Raises NotFound for an unknown run, Corrupt.
     """
     history = await workspace.states.history(run)
-    decided, given = await _results_before(workspace, history, question)
+    decided, results = await _results_before(workspace, history, question)
     if decided is None:
         query = f" on a question that begins with {question!r}" if question else ""
         return SearchResult(run, None, f"no decision{query} is on record")
     known: dict[str, list[tuple[_CallResult, tuple[str, ...], Plain]]] = {}
     arguments: dict[str, str] = {}
-    for each in given:
+    for each in results:
         for within, value in leaves(each.result):
             for name in paths_of(each.step.tool, within):
                 known.setdefault(name, []).append((each, within, value))
@@ -377,10 +377,10 @@ class Replacement(msgspec.Struct, frozen=True):
         exact = listed_.strip().startswith("[")
         if exact:
             try:
-                given = msgspec.json.decode(listed_)
+                decoded = msgspec.json.decode(listed_)
             except msgspec.DecodeError as error:
                 raise BadValue("--swap", f"{listed_!r:.80} ({error})", remedy) from error
-            found = [msgspec.json.encode(each).decode() for each in given]
+            found = [msgspec.json.encode(each).decode() for each in decoded]
         else:
             found = [each.strip() for each in listed_.split(",")]
         if len(set(found)) < 2 or len(set(found)) < len(found):  # noqa: PLR2004 -- a swap is between two

@@ -134,8 +134,8 @@ class Approvals(Answer):
 async def list_approvals(workspace: Workspace, *, every: bool) -> Approvals:
     """List the approvals that wait for an answer, with `every` all."""
     found = await requests.listed(workspace)
-    given = [each for each in found if every or each.standing is ApprovalStatus.PENDING]
-    return Approvals(questions=[question(each) for each in given], all=len(found))
+    shown = [each for each in found if every or each.standing is ApprovalStatus.PENDING]
+    return Approvals(questions=[question(each) for each in shown], all=len(found))
 
 
 def question(each: ListedApproval) -> Question:

@@ -79,13 +79,13 @@ class _Tables:
             self._store = Store(self.path, read_only=True)
         return self._store
 
-    def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def all(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return every row of an answer. Raises ProjectionError."""
-        return self._opened().all(sql, given)
+        return self._opened().all(sql, parameters)
 
-    def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Return every row as a dict by column name. Raises ProjectionError."""
-        return self._opened().rows(sql, given)
+        return self._opened().rows(sql, parameters)
 
     def scratch(self) -> AbstractContextManager[None]:
         """Provide a connection with temporary tables and macros, which are dropped at its end."""

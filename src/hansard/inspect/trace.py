@@ -305,14 +305,14 @@ def changes_of(step: Step) -> list[Change]:
     if step.tool != SAVE.name or step.kind != SAVE.kind or step.status is not StepStatus.COMPLETED:
         return []
     try:
-        given = msgspec.json.decode(step.arguments, type=_GivenState).aggregates
+        before = msgspec.json.decode(step.arguments, type=_GivenState).aggregates
         came_to = msgspec.json.decode(step.result, type=_Saves).saved
     except (msgspec.DecodeError, RecursionError):
         return []
-    ids = {one.id: saved.id for one, saved in zip(given, came_to, strict=False)}
+    ids = {one.id: saved.id for one, saved in zip(before, came_to, strict=False)}
     return [
         Change(one.aggregate, saved.id, one.version + number, event.event, _remap(event.state, ids))
-        for one, saved in zip(given, came_to, strict=False)
+        for one, saved in zip(before, came_to, strict=False)
         for number, event in enumerate(one.events, 1)
     ]
 

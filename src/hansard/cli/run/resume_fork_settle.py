@@ -27,13 +27,13 @@ app = new_app()
 class OneVerdict(CallerError):
     """Error: not exactly one verdict was given."""
 
-    def __init__(self, given: list[str]) -> None:
-        has = f"{' and '.join(given)} were given" if given else "none was given"
+    def __init__(self, options: list[str]) -> None:
+        has = f"{' and '.join(options)} were given" if options else "none was given"
         super().__init__(
             f"a step is settled by exactly one verdict, {has}: choose one of "
             "--happened RESULT, --did-not-happen, --reuse, --run-again"
         )
-        self.given = given
+        self.given = options
 
 
 def verdict_of(
@@ -46,10 +46,10 @@ def verdict_of(
         "--reuse": (reuse, Verdict.REUSE),
         "--run-again": (run_again, Verdict.RUN_AGAIN),
     }
-    given = [name for name, (is_given, _) in named.items() if is_given]
-    if len(given) != 1:
-        raise OneVerdict(given)
-    return named[given[0]][1]
+    options = [name for name, (is_given, _) in named.items() if is_given]
+    if len(options) != 1:
+        raise OneVerdict(options)
+    return named[options[0]][1]
 
 
 @app.command()
@@ -262,9 +262,9 @@ async def score(
     json: Json = False,
 ) -> None:
     """Record a score of a run."""
-    given = numbers(metrics)
+    scores = numbers(metrics)
     async with reading_run(which) as (workspace, run):
-        is_new = await scoring.score(workspace, run, given, by=by, because=because)
+        is_new = await scoring.score(workspace, run, scores, by=by, because=because)
     text = "is scored" if is_new else "has just these scores already"
-    fields = {"run": run, "by": by, "metrics": given, "recorded": is_new}
+    fields = {"run": run, "by": by, "metrics": scores, "recorded": is_new}
     output.show(fields, f"run {run} {text} by {by}", json=json)

@@ -311,8 +311,8 @@ class Bridge:
             if not isinstance(result, dict) or result.get("resultType") != "input_required":
                 return _as_old(frame, answer)
             question = result.get("inputRequests") or {}
-            given = [await self._put(each) for each in question.values()]
-            params["inputResponses"] = dict(zip(question, given, strict=True))
+            answers = [await self._put(each) for each in question.values()]
+            params["inputResponses"] = dict(zip(question, answers, strict=True))
             params["requestState"] = result.get("requestState")
         raise NotDone(f"the server sent more than {ROUNDS_MAX} requests to its client")
 
@@ -397,10 +397,10 @@ class Bridge:
             await self._replies.refuse(question, "its client sent no answer")
 
     async def _go_on(self, frame: Request, opened: _OpenRequest) -> Answer:
-        given = frame.params.get("inputResponses")
+        responses = frame.params.get("inputResponses")
         answers: list[bytes] = []
         for question in opened.put:
-            result = given.get(str(question.id)) if isinstance(given, dict) else None
+            result = responses.get(str(question.id)) if isinstance(responses, dict) else None
             if result is None:
                 no = {"code": frames.INVALID_PARAMS, "message": "nothing was answered"}
                 answers.append(frames.error(question.id, no))

@@ -359,15 +359,15 @@ def step_of(request: Request) -> StepRequest | None:
     """Return a request as a step; None if it is none. Raises BadName for a tool's name."""
     method, params = request.method, request.params
     if method == CALL:
-        given = params.get("arguments") or {}
+        arguments = params.get("arguments") or {}
         more = {
             f"{PREFIX}{name}": value
             for name, value in params.items()
             if name not in ("name", "arguments", "_meta")
         }
-        if not isinstance(given, dict):
-            given = {f"{PREFIX}arguments": given}
-        return StepRequest(ids.name("tool", params.get("name")), "tool", given | more)
+        if not isinstance(arguments, dict):
+            arguments = {f"{PREFIX}arguments": arguments}
+        return StepRequest(ids.name("tool", params.get("name")), "tool", arguments | more)
     if method not in STEP_METHODS:
         return None
     content = {name: value for name, value in params.items() if name != "_meta"}

@@ -318,8 +318,8 @@ class ApprovalWaits:
         try:
             if is_retry:
                 responses = frame.params.get("inputResponses")
-                given = responses.get(INPUT) if isinstance(responses, dict) else None
-                await self._take_answer(waiting, given)
+                response = responses.get(INPUT) if isinstance(responses, dict) else None
+                await self._take_answer(waiting, response)
             return await self._await_approval(waiting, frame, client, ask=not is_retry)
         except asyncio.CancelledError:
             waiting.task.cancel()
@@ -380,10 +380,10 @@ class ApprovalWaits:
         answer = await client.elicit(_question(waiting.question.result()))
         await self._take_answer(waiting, answer.result)
 
-    async def _take_answer(self, waiting: _Waiting, given: Any) -> None:
+    async def _take_answer(self, waiting: _Waiting, response: Any) -> None:
         """Grant or deny by the result of an elicitation; a closed one answers nothing."""
-        action = given.get("action") if isinstance(given, dict) else None
-        content = given.get("content") if action == "accept" else None
+        action = response.get("action") if isinstance(response, dict) else None
+        content = response.get("content") if action == "accept" else None
         granted = isinstance(content, dict) and content.get("approve") is True
         if action not in ("accept", "decline"):
             return

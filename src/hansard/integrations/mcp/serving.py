@@ -340,7 +340,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise CallerError for contradicting options."""
-        given = [
+        options = [
             option
             for option, value in (
                 ("a command", self.command),
@@ -349,10 +349,10 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             )
             if value
         ]
-        if len(given) > 1:
-            fact = f"{' and '.join(given)} are given"
+        if len(options) > 1:
+            fact = f"{' and '.join(options)} are given"
             raise BadValue("the server", fact, "give one of them; --servers names several")
-        if not given and self.mode not in READS_ONLY:
+        if not options and self.mode not in READS_ONLY:
             raise ServerNotStarted("", "none was given")
         if self.run == NEW and self.mode not in (None, "live"):
             message = f"--mode {self.mode} needs a recorded run: give --run ID or --run last"
@@ -475,8 +475,8 @@ async def _over_pipes(
 async def _server(config: Serving) -> Server:
     """Return the server of requests. Raises ServerNotStarted, BadValue, NotInstalled."""
     if not config.servers:
-        given = Declared(url=config.url, headers=dict(config.headers))
-        return await _reached(given, config.command, config.login)
+        declared = Declared(url=config.url, headers=dict(config.headers))
+        return await _reached(declared, config.command, config.login)
     started: dict[str, Server] = {}
     try:
         for name, each in config.servers.items():

@@ -418,8 +418,8 @@ def _plain(message: BaseMessage) -> dict[str, Any]:
 
 def _model_inputs(kwargs: Mapping[str, Any], stop: list[str] | None) -> dict[str, Any]:
     """Return the other inputs of a model call: its tools and settings."""
-    given = {name: value for name, value in kwargs.items() if value is not None}
-    plain: dict[str, Any] = msgspec.to_builtins({**given, "stop": stop or []}, enc_hook=str)
+    inputs = {name: value for name, value in kwargs.items() if value is not None}
+    plain: dict[str, Any] = msgspec.to_builtins({**inputs, "stop": stop or []}, enc_hook=str)
     return plain
 
 
