@@ -219,7 +219,7 @@ def test_refusals(record: Record, data_dir, workspace, store):
         principal="eve", role="boss", operation="view", because="revoked", count=4
     )
     portal().run(
-        work.tell_lasting(WorkspaceStream("access", "eve"), "service", lambda _: [refused])
+        work.record_lasting(WorkspaceStream("access", "eve"), "service", lambda _: [refused])
     )
     filled(store, data_dir, workspace)
     columns = "kind, run, agent, principal, role, what, name, rule, count"
@@ -275,7 +275,7 @@ def test_no_byte_of_others_team_in_a_role_s_file(record: Record, call, data_dir,
     refused = AccessRefused(
         principal=SECRET, role=SECRET, operation=SECRET, because=SECRET, count=4
     )
-    run(work.tell_lasting(WorkspaceStream("access", "stranger"), "service", lambda _: [refused]))
+    run(work.record_lasting(WorkspaceStream("access", "stranger"), "service", lambda _: [refused]))
     with together(record, ada="writer", bob="spy", cyd="boss") as (ada, bob, cyd):
         ada.team.add("Read", task="seen")
         bob.team.add(SECRET, what=SECRET, task=f"{SECRET}-task")

@@ -115,7 +115,7 @@ class Workspace:
         """Build a commit of an agent's events, with ids and time; `label` is the agent's."""
         return new_commit(self.clock, version, Actor.of(agent), events, epoch=epoch, label=label)
 
-    async def tell_lasting(
+    async def record_lasting(
         self,
         stream: WorkspaceStream,
         by: str | Actor,
@@ -143,7 +143,7 @@ class Workspace:
             message = f"{stream.kind} {stream.id!r}: {error}"
             raise Refused(message) from error
 
-    async def add_lasting(self, stream: WorkspaceStream, by: str | Actor, event: Event) -> None:
+    async def append_lasting(self, stream: WorkspaceStream, by: str | Actor, event: Event) -> None:
         """Append an event to a workspace stream, whatever its state. Costs a read of the newest
         commit. Raises Conflict after 50 lost races.
         """

@@ -192,7 +192,7 @@ async def lower(workspace: Workspace, name: str, to: Label, approver: str, becau
         return principal.decide(state, command)
 
     stream = WorkspaceStream(KIND, ids.name("principal", name))
-    await workspace.tell_lasting(stream, approver, next_append, label=to.stored)
+    await workspace.record_lasting(stream, approver, next_append, label=to.stored)
     return before
 
 
@@ -241,7 +241,7 @@ async def _tell(workspace: Workspace, name: str, event: PrincipalEvent, by: str)
             pass  # no text to redact, recorded by `carried`, or redacted before
 
     stream = WorkspaceStream(KIND, ids.name("principal", name))
-    return await workspace.tell_lasting(
+    return await workspace.record_lasting(
         stream, by, lambda record: principal.decide(_folded(record), event)
     )
 

@@ -107,7 +107,7 @@ async def withdraw(
 
 async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> bool:
     stream = WorkspaceStream(KIND, ids.name("role", name))
-    return await workspace.tell_lasting(
+    return await workspace.record_lasting(
         stream, by, lambda record: check.decide(_folded(record), event)
     )
 

@@ -358,7 +358,7 @@ async def record_query(
         rows=rows,
         cut=cut,
     )
-    await workspace.add_lasting(stream, by, event)
+    await workspace.append_lasting(stream, by, event)
 
 
 def digest_of(

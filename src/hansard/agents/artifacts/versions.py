@@ -126,7 +126,7 @@ async def change(
         version = kind.version_of(fold(before, made), stated)
         return made
 
-    is_new = await workspace.tell_lasting(stream_of(kind, name), by, decided, label)
+    is_new = await workspace.record_lasting(stream_of(kind, name), by, decided, label)
     return ArtifactChange(kind=kind.kind, name=name, version=version, is_new=is_new)
 
 

@@ -267,7 +267,7 @@ async def _demand_prompts(workspace: Workspace, made: ExperimentRegistered) -> N
 
 async def _append(workspace: Workspace, name: str, event: ExperimentEvent, by: str) -> bool:
     stream = WorkspaceStream(KIND, ids.name(KIND, name))
-    return await workspace.tell_lasting(
+    return await workspace.record_lasting(
         stream, by, lambda record: experiments.decide(_folded(record), event)
     )
 

@@ -54,7 +54,7 @@ async def state(
         prices_now = prices.fold(prices.initial(), revive_all(item.commit for item in stored))
         return [each for event in events for each in prices.decide(prices_now, event)]
 
-    return await workspace.tell_lasting(stream, by, next_append)
+    return await workspace.record_lasting(stream, by, next_append)
 
 
 def _stated(usage: str, amount: float, terms: Terms) -> PriceStated:

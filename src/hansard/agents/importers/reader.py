@@ -232,7 +232,7 @@ class Importer:
             claims=dict(sorted(self._claims.items())),
         )
         stream = WorkspaceStream(KIND, uuid8(self._format, *self._files))
-        await self._workspace.tell_lasting(
+        await self._workspace.record_lasting(
             stream, IMPORTER, lambda stored: decide(_folded(stored), ended)
         )
 

@@ -83,14 +83,14 @@ class StepEngine(Gated):
         warning = self.source_changed(spec)
         if warning:
             warnings.warn(warning, ToolChanged, stacklevel=4)
-        given = texts_in(arguments)
-        for each in given:
+        texts = texts_in(arguments)
+        for each in texts:
             self.ledger.shown(each.label)
         place, step = self.ledger.place(scope, base, defaults)
         if step is None:
             identities = self._earlier.identities(spec, scope.path, plain, defaults)
             place, step = self.ledger.place_as_recorded(place, spec.name, identities)
-        value = uses(given, spec.prompts)
+        value = uses(texts, spec.prompts)
         whole = None if defaults else form
         return Call(spec, arguments, plain, whole, place, step, spec.effects, prompts=value)
 
@@ -272,8 +272,8 @@ class StepEngine(Gated):
         except BaseException as error:
             done = self.ledger.state.steps.get(call.number)
             if done is not None and is_final(done):
-                given = not isinstance(error, NeedsSettling)
-                self.ledger.advance(call.place.scope, done, given=given)
+                was_received = not isinstance(error, NeedsSettling)
+                self.ledger.advance(call.place.scope, done, given=was_received)
             elif done is not None or isinstance(error, NeedsSettling) or comes_from_outside(error):
                 self._uncount(call)
             raise
@@ -398,9 +398,9 @@ class StepEngine(Gated):
         if self.settings.parent is None or not (inherited or self.settings.shadows):
             return None
         same = self.settings.parent.steps.get(step.number) if inherited else None
-        for found in (same, self.ledger.parent_calls.get(step.call)):
-            if found is not None and found.status in (StepStatus.COMPLETED, StepStatus.FAILED):
-                return found
+        for past in (same, self.ledger.parent_calls.get(step.call)):
+            if past is not None and past.status in (StepStatus.COMPLETED, StepStatus.FAILED):
+                return past
         return None
 
     # Run and record
@@ -474,8 +474,8 @@ class StepEngine(Gated):
         yield from self.start(call, held)
         self.ledger.shown(answer.label)
         try:
-            found = payloads.Result(answer.plain)
-            yield from self.outcomes.completed_as(call, found, 0.0, {}, answer.source)
+            result = payloads.Result(answer.plain)
+            yield from self.outcomes.completed_as(call, result, 0.0, {}, answer.source)
         finally:
             for budget in held:
                 amount = budget.used({}) if budget.unit == "calls" else 0.0

@@ -297,12 +297,12 @@ class Ledger(OpenCalls):
                 key = fingerprint.call_key(each.base, place.occurrence)
                 if key not in self._by_call and key not in self.parent_calls:
                     continue
-                found, step = self._position(
+                position, step = self._position(
                     place.scope, key, place.base, place.occurrence, each.defaults
                 )
                 if step is None and each.tool != tool:
                     return msgspec.structs.replace(place, recorded_as=key), None
-                return found, step
+                return position, step
             return place, None
 
     def _position(
@@ -356,10 +356,10 @@ class Ledger(OpenCalls):
     def joins(self, place: CallPosition, step: int) -> tuple[Join, ...]:
         """Return the joins to record with a new step, and mark them once the step is recorded."""
         with self.lock:
-            found = unrecorded_joins(place.junction)
-            if found:
-                self._pending_joins[step] = [junction for junction, _ in found]
-            return tuple(join for _, join in found)
+            joins_due = unrecorded_joins(place.junction)
+            if joins_due:
+                self._pending_joins[step] = [junction for junction, _ in joins_due]
+            return tuple(join for _, join in joins_due)
 
     def recorded_call(self, call: str) -> Step | None:
         """Return the newest step with a call key, regardless of the steps before it."""
@@ -427,12 +427,12 @@ class Ledger(OpenCalls):
         """Steps from before the session that it did not run again."""
         with self.lock:
             steps = self.state.steps
-            given = (
+            received = (
                 number
                 for number in self.received
                 if (steps[number].outcome_version or self.opened + 1) <= self.opened
             )
-            return with_bodies(self.skipped.union(given), steps)
+            return with_bodies(self.skipped.union(received), steps)
 
     @property
     def answered_ranges(self) -> Ranges | None:
@@ -462,15 +462,15 @@ class Ledger(OpenCalls):
         leads back to, through joined and enclosing scopes, and those that overlapped others there.
         """
         with self.lock:
-            found: set[int] = set()
+            numbers: set[int] = set()
             ahead = [*scope.after, *scope.beside]
             while ahead:
                 number = ahead.pop()
                 step = self.state.steps.get(number)
-                if step is not None and number not in found:
-                    found.add(number)
+                if step is not None and number not in numbers:
+                    numbers.add(number)
                     ahead += step.after
-            return sorted(found)
+            return sorted(numbers)
 
     @contextlib.contextmanager
     def noting(self, scope: Scope) -> Generator[None]:
@@ -638,9 +638,9 @@ class Ledger(OpenCalls):
     def derive(self, outcome: StepCompleted) -> Step:
         """Adopt a step's outcome from elsewhere in the record, without writing it."""
         with self.lock:
-            found = self.state.steps
-            step = steps.evolve(found[outcome.step], outcome, found[outcome.step].version)
-            found[outcome.step] = step
+            known = self.state.steps
+            step = steps.evolve(known[outcome.step], outcome, known[outcome.step].version)
+            known[outcome.step] = step
             self.met.discard(outcome.step)
             return step
 
@@ -712,8 +712,8 @@ class PendingOutcome:
     def outcome(self, outcome: Ended) -> None:
         """Fold the outcome, which is now stored."""
         with self._ledger.lock:
-            found = self._ledger.state.steps
-            found[self._step] = steps.evolve(found[self._step], outcome, self._version)
+            known = self._ledger.state.steps
+            known[self._step] = steps.evolve(known[self._step], outcome, self._version)
             self._ledger.ids[self._step] = self.id
 
 

@@ -300,18 +300,18 @@ class StepRecorder:
         for step in self.ledger.state.steps.values():
             newest += texts_of(step)
         newest.sort(key=lambda one: one[1].version, reverse=True)
-        found: list[tuple[Key, str, str]] = []
+        texts: list[tuple[Key, str, str]] = []
         left = REMEMBERED_CHARACTERS_MAX
         for key, standing, tool in newest[:REMEMBERED_MAX]:
             try:
                 text: str = yield from self.fetch(self.reader.texts.text(key, standing))
             except (NotFound, Corrupt):
                 continue
-            found.append((key, text, tool))
+            texts.append((key, text, tool))
             left -= len(text)
             if left <= 0:
                 break
-        for (number, argument), text, tool in reversed(found):
+        for (number, argument), text, tool in reversed(texts):
             kind = (tool, argument)
             new = shared.find(text, kind).new
             shared.learn(number, [Learned(argument, text, kind, new)])
@@ -351,8 +351,8 @@ class StepRecorder:
         """Record the outcome before the result is returned. A result that cannot be recorded
         exactly is approximated, with a warning.
         """
-        found = payloads.plain_result(result, call.spec.returns, self.settings.scrub)
-        inexact = yield from self.completed_as(call, found, took, usage)
+        approximation = payloads.plain_result(result, call.spec.returns, self.settings.scrub)
+        inexact = yield from self.completed_as(call, approximation, took, usage)
         self.warn_inexact(call.number, call.spec.name, inexact)
 
     def warn_inexact(self, step: int, tool: str, inexact: str) -> None:
@@ -367,7 +367,7 @@ class StepRecorder:
     def completed_as(
         self,
         call: Call,
-        found: payloads.Result,
+        result: payloads.Result,
         took: float,
         usage: dict[str, float],
         source: AnswerSource | None = None,
@@ -376,10 +376,10 @@ class StepRecorder:
         the step of an earlier run that the answer is from.
         """
         try:
-            packed = yield from self.packed_result(call, found.plain)
+            packed = yield from self.packed_result(call, result.plain)
         except BadValue as error:  # larger than the limit
-            found = payloads.Result(f"<{call.spec.name}: {error.fact}>", str(error))
-            packed = yield from self.packed_result(call, found.plain)
+            result = payloads.Result(f"<{call.spec.name}: {error.fact}>", str(error))
+            packed = yield from self.packed_result(call, result.plain)
         blobs = packed.blobs
         items: list[Any] = []
         if not call.is_recorded:
@@ -389,18 +389,18 @@ class StepRecorder:
         done = StepCompleted(
             step=call.number,
             result=packed.raw,
-            digest=digest(canonical(found.plain)),
+            digest=digest(canonical(result.plain)),
             duration_ms=round(took, 3),
             usage=usage,
             reused_from=source,
-            inexact=found.inexact,
+            inexact=result.inexact,
         )
         yield from self.record(*items, *self.withheld(call), Tell(done))
         if items:
             self.learn(call)
         if self._shared is not None:
             self._shared.learn(call.number, packed.learned)
-        return found.inexact
+        return result.inexact
 
     def ended_as(
         self, call: Call, outcome: Callable[[int], StepFailed | StepBlocked]

@@ -280,4 +280,4 @@ async def invalidate(workspace: Workspace, change: AnswersInvalidated, *, by: st
     progress. Raises BadValue, BadName, Conflict after 50 lost races.
     """
     event = msgspec.structs.replace(change, because=workspace.text(change.because))
-    await workspace.tell_lasting(reuse.STALE, by, lambda _: reuse.decide(event))
+    await workspace.record_lasting(reuse.STALE, by, lambda _: reuse.decide(event))
