@@ -123,7 +123,7 @@ def test_nobody_else_s_commit_in_such_a_run_is_shown(desk: House) -> None:
             assert str(zoe.label) == "secret"
         child = record.fork(f"b-{SECRET}")
         refused = record.run(run=f"b-{SECRET}", agent="cyd", role="clerk")
-        with pytest.raises(Refused, match=r"begun under the label 'secret'.*clearance"), refused:
+        with pytest.raises(Refused, match=r"started under label 'secret'.*clearance"), refused:
             pass
         with record.run(run=child, agent="ada", role="cleared") as again:
             assert str(again.label) == "secret"

@@ -168,7 +168,7 @@ def test_a_change_of_a_restricted_agent_waits_for_a_person(house: House) -> None
                 session.memory.remember("Use bullets.")
             other.join()
             assert record.memory("agent/ada").view("AGENTS.md") == "- Use bullets.\n"
-            with pytest.raises(hansard.Blocked, match="asked about"):
+            with pytest.raises(hansard.Blocked, match="need approval"):
                 record.memory("agent/ada").remember("Never.", by="ada")
         assert trusted.memory("agent/ada").view("AGENTS.md") == "- Use bullets.\n"
 

@@ -127,7 +127,7 @@ def test_an_old_opening_takes_over_no_session(house, second, monkeypatch):
             said = wire.answer(told[0])
             assert isinstance(said, Failed)
             assert said.fault.type == "ServiceGone"
-            assert "opened by this request before" in said.fault.message
+            assert "already opened by this request" in said.fault.message
             session.message("user", "two")
     assert not lives(house, "r1")["run.resumed.v1"]
 
