@@ -79,8 +79,8 @@ def many(record: Record, count: int = 600) -> None:
     ops = [
         drafts.create("large.md", "large\n" * 20_000),
         drafts.create("link.md", "n/f0.md", link=True),
-        drafts.restored("run.sh", "#!/bin/sh\n", FileForm(executable=True)),
-        drafts.restored("a.bin", "AAEC", FileForm(binary=True)),
+        drafts.restore("run.sh", "#!/bin/sh\n", FileForm(executable=True)),
+        drafts.restore("a.bin", "AAEC", FileForm(binary=True)),
     ]
     portal().run(store.change(ops, "ann", "of all forms", label=label))
     record.memory(SPACE).set_policy(MemoryApproval.OFF, by="ann", untrusted=["n/**"])

@@ -68,8 +68,11 @@ READS_MAX = 10
 """Most reads of a space that changes meanwhile; after that the result is not cached."""
 
 
-SINGLE_MAX = 64
-"""Most versions named by snapshots that are read one by one; for more the whole stream is read."""
+GAP_MAX = 4
+"""So many versions that are not needed are read between two that are: a commit may be large."""
+
+SPANS_MAX = 64
+"""Most requests for the versions that snapshots name; for more the whole stream is read."""
 
 SNAPSHOT_EVERY = 512
 """Versions or changed files since the newest snapshot from which an ending process makes another
@@ -392,18 +395,18 @@ class Memories:
         for space in {name for (name, _), _ in texts}:
             of_space = [(path, text) for (name, path), text in texts if name == space]
             versions = {version for _, text in of_space for version in text.versions}
-            single = [(each - 1, each) for each in versions] if len(versions) <= SINGLE_MAX else []
             changes: dict[tuple[int, str], FileChange] = {}
-            for after, to in [
-                *single,
-                (0, max(versions)),
-            ]:  # at last: one may be inside of a commit
+            for spans in (_spans(versions), [(0, max(versions))]):
                 if versions <= {version for version, _ in changes}:
-                    break
-                commits = await self.log.read(stream_of(space), after=after, to=to, inside=True)
-                for each in (each for stored in commits for each in _events(stored)):
-                    if each.version in versions and isinstance(each.event, MemoryChanged):
-                        changes |= {(each.version, file.path): file for file in each.event.files}
+                    break  # else one is inside of a commit
+                read = functools.partial(self.log.read, stream_of(space), inside=True)
+                parts = await asyncio.gather(*(read(after=after, to=to) for after, to in spans))
+                events = [each for part in parts for stored in part for each in _events(stored)]
+                changes = {
+                    (each.version, file.path): file
+                    for each in events
+                    for file in (each.event.files if isinstance(each.event, MemoryChanged) else ())
+                }
             for path, text in of_space:
                 if text.unread is not None:
                     text.read(path, changes)
@@ -519,6 +522,15 @@ def _changed(state: MemoryState, stored: Stored) -> list[MemoryFile | None]:
         if isinstance(each.event, MemoryChanged)
         for file in each.event.files
     ]
+
+
+def _spans(versions: Iterable[int]) -> list[tuple[int, int]]:
+    """Return what to read for some versions: after which one, and up to which one."""
+    found: list[tuple[int, int]] = []
+    for version in sorted(versions):
+        near = found and version - found[-1][1] <= GAP_MAX
+        found.append((found.pop()[0] if near else version - 1, version))
+    return found if len(found) <= SPANS_MAX else [(0, found[-1][1])]
 
 
 def by_of(stored: Stored, event_id: str) -> By:
