@@ -404,14 +404,14 @@ class _Server:
         raise OSError(f"STREAM.INFO.{name}: the broker answered {error.get('description')}")
 
     def _list_streams(self) -> dict[str, Extent]:
-        found: dict[str, Extent] = {}
+        extents: dict[str, Extent] = {}
         for _ in range(PAGES_MAX):
-            page = self._request_api("STREAM.LIST", {"offset": len(found)})
+            page = self._request_api("STREAM.LIST", {"offset": len(extents)})
             for each in page.get("streams") or []:
-                found[each["config"]["name"]] = Extent.of(each)
-            if not page.get("streams") or len(found) >= page.get("total", 0):
+                extents[each["config"]["name"]] = Extent.of(each)
+            if not page.get("streams") or len(extents) >= page.get("total", 0):
                 break
-        return found
+        return extents
 
     def newest(self, mark: Mark, state: Extent) -> Newest | None:
         """Return the message at a mark's `chained` position; None if it cannot be checked, or if

@@ -238,10 +238,12 @@ def analyze(
     return measured, hot
 
 
-def _hot_spots(session: hansard.Session, found: list[Function], strategy: str) -> list[Function]:
+def _hot_spots(
+    session: hansard.Session, functions_found: list[Function], strategy: str
+) -> list[Function]:
     """Return the functions to inspect closely, highest score first."""
     least = THRESHOLDS[strategy]
-    ranked = sorted(found, key=lambda each: (-each.score(strategy), each.place))
+    ranked = sorted(functions_found, key=lambda each: (-each.score(strategy), each.place))
     hot = [each for each in ranked if each.score(strategy) >= least]
     shown = ranked[: len(hot) + SHOWN]
     session.decide(

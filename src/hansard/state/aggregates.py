@@ -113,12 +113,12 @@ async def commits_of_steps(log: EventLog, history: Sequence[Stored]) -> list[Sto
         if tx is not None:
             first = stored.position - tx.index
             targets.update(range(first, first + tx.count))
-    found: list[Stored] = []
+    commits: list[Stored] = []
     for position in sorted(targets - known):
         other = await log.at(position)
         if isinstance(other.stream, WorkspaceStream) and other.stream.kind in (KIND, MEMORY):
-            found.append(other)
-    return found
+            commits.append(other)
+    return commits
 
 
 def _versions(commits: list[Stored], to: int | None) -> list[tuple[Stored, int]]:
@@ -141,8 +141,8 @@ async def _change(blobs: Blobs, stored: Stored, version: int, index: int) -> Cha
 
 async def in_full(blobs: Blobs, raw: msgspec.Raw) -> Plain:
     """Return a recorded payload, with large ones fetched."""
-    found: Plain = await drive_fetch(references.unpack(raw), blobs.get)
-    return found
+    whole: Plain = await drive_fetch(references.unpack(raw), blobs.get)
+    return whole
 
 
 def point_in(at: object) -> tuple[int | None, UpTo, str]:

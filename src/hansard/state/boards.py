@@ -128,10 +128,10 @@ class Boards:
         found = self._upcoming[stream] = _Upcoming(state, ticket)
         ticket.stored.add_done_callback(lambda _: self._arrived(stream, found))
 
-    def _arrived(self, stream: KeyStream, found: _Upcoming) -> None:
-        if not found.ticket.failed:
-            self.keep(stream, found.state)
-        if self._upcoming.get(stream) is found:
+    def _arrived(self, stream: KeyStream, pending: _Upcoming) -> None:
+        if not pending.ticket.failed:
+            self.keep(stream, pending.state)
+        if self._upcoming.get(stream) is pending:
             del self._upcoming[stream]
 
     def leaving(self, life: RunStream) -> tuple[RunState, Ticket] | None:

@@ -87,7 +87,7 @@ def evolve_team(state: TeamState, stored: Stored) -> None:
 
 def mails(commits: Iterable[Stored]) -> list[Mail]:
     """Return the messages of commits, in order. Raises Refused for an event of another kind."""
-    found: list[Mail] = []
+    messages: list[Mail] = []
     for stored in commits:
         for index, recorded in enumerate(stored.commit.events):
             sent = revive(recorded)
@@ -97,8 +97,8 @@ def mails(commits: Iterable[Stored]) -> list[Mail]:
                 message = f"{recorded.type} is not an event of a team's mail"
                 raise Refused(message)
             commit = stored.commit
-            found.append(Mail(commit.version + index, commit.actor.agent, sent, commit.label))
-    return found
+            messages.append(Mail(commit.version + index, commit.actor.agent, sent, commit.label))
+    return messages
 
 
 SKELETONS_MAX = 256
@@ -277,15 +277,15 @@ class States:
         states = await asyncio.gather(
             *(self._histories.in_full_at_position(stream, position, horizon) for stream in members)
         )
-        found: dict[str, AgentState] = {}
+        agents: dict[str, AgentState] = {}
         for stream, state in zip(members, states, strict=True):
             if state.version:
-                found[stream.agent] = state
+                agents[stream.agent] = state
                 vector[str(stream)] = state.version
                 streams[str(stream)] = stream
         standing = await self._standing(boards, position, up_to)
         team = fold_team(boards)
-        return RunView(run, life, found, streams, vector, position, standing, team)
+        return RunView(run, life, agents, streams, vector, position, standing, team)
 
     async def boards(self, run: str, up_to: UpTo = None) -> dict[str, BoardState]:
         """Return the present keys of a run's shared state at a point, by key."""
@@ -444,11 +444,11 @@ def fold_boards(commits: Iterable[Stored]) -> dict[str, BoardState]:
     """Fold the keys of a run's shared state from their commits, by key; budgets are not
     included.
     """
-    found: dict[str, BoardState] = {}
+    states: dict[str, BoardState] = {}
     for stored in commits:
         if isinstance(stored.stream, KeyStream) and not stored.stream.key.startswith(RESERVED):
-            evolve_board(found.setdefault(stored.stream.key, BoardState()), stored)
-    return found
+            evolve_board(states.setdefault(stored.stream.key, BoardState()), stored)
+    return states
 
 
 def evolve_board(state: BoardState, stored: Stored) -> None:

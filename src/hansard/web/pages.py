@@ -176,19 +176,19 @@ def comparison_page(
 
 def _filters(labels: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, str]]]:
     """Return the numbered values of each label that tells tasks apart."""
-    found: dict[str, list[tuple[int, str]]] = {}
+    filters: dict[str, list[tuple[int, str]]] = {}
     for place, row in enumerate(labels):
-        found.setdefault(row["label"], []).append((place, row["value"]))
-    return {name: values for name, values in found.items() if 1 < len(values) <= VALUES_MAX}
+        filters.setdefault(row["label"], []).append((place, row["value"]))
+    return {name: values for name, values in filters.items() if 1 < len(values) <= VALUES_MAX}
 
 
 def _numbers(labels: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Return the numbers of the label values of each task's runs."""
-    found: dict[str, list[str]] = {}
+    numbers: dict[str, list[str]] = {}
     for place, row in enumerate(labels):
         for task in row["tasks"]:
-            found.setdefault(task, []).append(str(place))
-    return {task: " ".join(places) for task, places in found.items()}
+            numbers.setdefault(task, []).append(str(place))
+    return {task: " ".join(places) for task, places in numbers.items()}
 
 
 def page_name(run: str) -> str:

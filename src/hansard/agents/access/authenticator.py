@@ -221,7 +221,9 @@ class Authenticator:
         issued = state.tokens if state is not None else {}
         return any(subjects.restricted_inbox(token_id) == inbox for token_id in issued)
 
-    def _why_not(self, name: str, role: str, found: Token | None, *, proven: bool) -> str | None:
+    def _why_not(
+        self, name: str, role: str, known_token: Token | None, *, proven: bool
+    ) -> str | None:
         """Return why a token gives no access; None if it does."""
         if self._lost is not None:
             return f"the principals and roles cannot be read: {self._lost}"
@@ -229,17 +231,17 @@ class Authenticator:
             return "there is no such principal"
         if self._principals[name] is None:
             return "its record cannot be read"
-        if found is None:
+        if known_token is None:
             return "it has no such token"
         if not proven:
             return "the token's secret is another one"
-        if found.revoked:
+        if known_token.revoked:
             return "the token is revoked"
-        if not self._in_time(found):
+        if not self._in_time(known_token):
             return "the token has expired"
-        if found.issued.role != role:
+        if known_token.issued.role != role:
             return "the token is of another role"
-        broken = self._why_not_for(name, found.issued.on_behalf_of)
+        broken = self._why_not_for(name, known_token.issued.on_behalf_of)
         if broken is not None:
             return broken
         rules = self._roles.get(role)
@@ -263,9 +265,9 @@ class Authenticator:
                 return f"it acts for {each!r:.80}, which is not registered"
         return None
 
-    def _in_time(self, found: Token) -> bool:
+    def _in_time(self, known_token: Token) -> bool:
         try:
-            return found.is_valid(self._workspace.clock.now())
+            return known_token.is_valid(self._workspace.clock.now())
         except HansardError:  # written by other means: counts as expired
             return False
 

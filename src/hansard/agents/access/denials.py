@@ -117,12 +117,12 @@ class Denials:
                 with contextlib.suppress(BusError):  # stays counted for the next one
                     await self._write_counted(who, found)
 
-    async def _write_counted(self, who: str, found: _Counted) -> None:
-        if found.last is None or not found.count:
+    async def _write_counted(self, who: str, counted: _Counted) -> None:
+        if counted.last is None or not counted.count:
             return
-        count = found.count
-        await self._write(who, msgspec.structs.replace(found.last, count=count))
-        found.count -= count
+        count = counted.count
+        await self._write(who, msgspec.structs.replace(counted.last, count=count))
+        counted.count -= count
 
     async def _write(self, who: str, event: AccessRefused) -> None:
         stream = WorkspaceStream(KIND, who)

@@ -56,11 +56,11 @@ async def known(workspace: Workspace) -> dict[str, PrincipalState]:
 
 
 def _by_name(commits: Iterable[Stored]) -> dict[str, list[Stored]]:
-    found: dict[str, list[Stored]] = {}
+    by_name: dict[str, list[Stored]] = {}
     for stored in commits:
         if isinstance(stored.stream, WorkspaceStream):
-            found.setdefault(stored.stream.id, []).append(stored)
-    return found
+            by_name.setdefault(stored.stream.id, []).append(stored)
+    return by_name
 
 
 def _folded(stored: Iterable[Stored]) -> PrincipalState:

@@ -83,7 +83,7 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, RoleDefined]:
 
 async def apply_all(
     workspace: Workspace,
-    found: Mapping[str, RoleDefined],
+    rules_by_role: Mapping[str, RoleDefined],
     *,
     by: str = OS_USER,
 ) -> dict[str, bool]:
@@ -91,7 +91,9 @@ async def apply_all(
 
     Raises as `apply`.
     """
-    return {name: await apply(workspace, name, rules, by=by) for name, rules in found.items()}
+    return {
+        name: await apply(workspace, name, rules, by=by) for name, rules in rules_by_role.items()
+    }
 
 
 async def withdraw(

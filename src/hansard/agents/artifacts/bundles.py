@@ -129,15 +129,15 @@ async def publish(
     )
 
 
-def _demand_open(state: kept.ExperienceState, found: KeptVersion) -> None:
+def _demand_open(state: kept.ExperienceState, kept_version: KeptVersion) -> None:
     """Raise Refused for a version that must not be published, or not be used."""
-    if found.label is not None:
+    if kept_version.label is not None:
         message = (
-            f"version {found.version} of experience {found.name!r} is {found.label}: what has a "
-            "label is not published; distil it from runs without one"
+            f"version {kept_version.version} of experience {kept_version.name!r} is labelled "
+            f"{kept_version.label}, so it cannot be published; distil it from runs without a label"
         )
         raise Refused(message)
-    kept.demand_usable(state, found.name, found.version)
+    kept.demand_usable(state, kept_version.name, kept_version.version)
 
 
 def _demand_free(path: Path, raw: bytes) -> None:
@@ -164,13 +164,13 @@ def verify(path: Path, key: Path | None = None) -> VerifiedBundle:
     return _verified(_read_verified(path, key))
 
 
-def _verified(found: Bundle) -> VerifiedBundle:
-    manifest, about = found.manifest, kept.about(found.experience)
+def _verified(bundle: Bundle) -> VerifiedBundle:
+    manifest, about = bundle.manifest, kept.about(bundle.experience)
     return VerifiedBundle(
         name=manifest.name,
         version=manifest.version,
         digest=manifest.digest,
-        bundle=found.sha256,
+        bundle=bundle.sha256,
         key=manifest.key,
         license=manifest.license,
         sources=manifest.sources,
@@ -194,11 +194,11 @@ def _read_verified(path: Path, key: Path | None) -> Bundle:
     return found
 
 
-def _demand_signed(found: Bundle, signature: Signature, where: str) -> None:
+def _demand_signed(bundle: Bundle, signature: Signature, where: str) -> None:
     ed25519 = _crypto("hazmat.primitives.asymmetric.ed25519")
     try:
         public = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.key))
-        public.verify(bytes.fromhex(signature.signature), bundles.signed(found.manifest))
+        public.verify(bytes.fromhex(signature.signature), bundles.signed(bundle.manifest))
     except (ValueError, _crypto("exceptions").InvalidSignature):
         fact = f"the key {signature.key:.64} has not signed it"
         remedy = "it was changed after it was signed: get it again from its publisher"

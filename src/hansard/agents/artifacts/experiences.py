@@ -159,10 +159,10 @@ async def usable(workspace: Workspace, name: str) -> int:
 
 
 async def _version(
-    workspace: Workspace, name: str, found: Artifact[ExperienceState], version: int | None
+    workspace: Workspace, name: str, artifact: Artifact[ExperienceState], version: int | None
 ) -> KeptVersion:
-    number = found.state.newest if version is None else version
-    event = found.state.demand(number)
+    number = artifact.state.newest if version is None else version
+    event = artifact.state.demand(number)
     content = await versions.fetched(workspace, event.content)
     if not isinstance(content, dict) or kept.digest_of(content) != event.digest:
         raise Corrupt(
@@ -173,8 +173,8 @@ async def _version(
         version=number,
         digest=event.digest,
         content=content,
-        standing=found.state.standing_of(number),
-        label=found.by_version()[number].commit.label,
+        standing=artifact.state.standing_of(number),
+        label=artifact.by_version()[number].commit.label,
     )
 
 

@@ -348,7 +348,7 @@ def _score(text: str, where: str) -> float:
 
 def from_lines(text: str, source: str) -> list[Candidate]:
     """Parse versions from lines of JSON. Raises BadValue."""
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
@@ -360,8 +360,8 @@ def from_lines(text: str, source: str) -> list[Candidate]:
         if not isinstance(fields, dict):
             raise BadValue(where, f"{fields!r:.80}", "give an object")
         if fields.get("kind", "version") == "version":
-            found.append(_candidate(fields, where))
-    return _in_order(found, source)
+            candidates.append(_candidate(fields, where))
+    return _in_order(candidates, source)
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -399,25 +399,27 @@ def _candidate(fields: Mapping[str, Any], where: str) -> Candidate:
 
 
 def _in_order(
-    found: Sequence[Candidate], source: str, unknown: Mapping[int, Sequence[int]] | None = None
+    candidates: Sequence[Candidate], source: str, unknown: Mapping[int, Sequence[int]] | None = None
 ) -> list[Candidate]:
     """Sort the versions so that each follows its parents. Raises BadValue for a cycle, or an
     unknown parent.
     """
-    if not found:
+    if not candidates:
         raise BadValue(source, "it has no version", "give at least one")
-    there = {each.number for each in found}
-    if len(there) < len(found):
+    there = {each.number for each in candidates}
+    if len(there) < len(candidates):
         raise BadValue(source, "two versions have one number", "give each number once")
-    for each in found:
+    for each in candidates:
         if len(each.parents) > prompts.PARENTS_MAX:
             fact = f"version {each.number} has {len(each.parents)} parents"
             raise BadValue(source, fact, f"give up to {prompts.PARENTS_MAX}")
-    stray = sorted({parent for each in found for parent in each.parents if parent not in there})
+    stray = sorted(
+        {parent for each in candidates for parent in each.parents if parent not in there}
+    )
     if stray or unknown:
         raise BadValue(source, f"{(stray or list(unknown or ()))[0]} is no version", "give it, too")
     done: dict[int, Candidate] = {}
-    waiting = sorted(found, key=lambda each: each.number)
+    waiting = sorted(candidates, key=lambda each: each.number)
     while waiting:
         ready = [each for each in waiting if all(parent in done for parent in each.parents)]
         if not ready:
@@ -435,7 +437,7 @@ async def import_source(
     each in one commit. The alias `best` names the best one unless it is already set. A killed
     import continues when it is run again. Raises Refused, BadValue, BadName.
     """
-    found: list[Lineage] = []
+    lineages: list[Lineage] = []
     for part, candidates in source.prompts.items():
         prompt = prompts.check_name(f"{name}/{part}" if part else name)
         made = await _import_prompt(workspace, prompt, candidates, by)
@@ -447,8 +449,8 @@ async def import_source(
                 await move(workspace, f"{prompt}@{best}", Move(alias=BEST, because=because), by=by)
             elif aliases[BEST] != best:
                 best = None
-        found.append(msgspec.structs.replace(made, best=best))
-    return found
+        lineages.append(msgspec.structs.replace(made, best=best))
+    return lineages
 
 
 async def _import_prompt(

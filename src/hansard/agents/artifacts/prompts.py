@@ -168,8 +168,8 @@ def of_version(artifact: Artifact[PromptState], name: str, version: int, alias: 
 
 def parameters_of(version: PromptVersionAdded) -> dict[str, Any]:
     """Return a version's parameters as passed by its author."""
-    found: dict[str, Any] = values.load(version.parameters) or {}
-    return found
+    parameters: dict[str, Any] = values.load(version.parameters) or {}
+    return parameters
 
 
 async def demand_usable(workspace: Workspace, references: Iterable[str]) -> None:

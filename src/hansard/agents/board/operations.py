@@ -327,8 +327,8 @@ class BoardWrite(JointWrite):
         return values.plain(resolve(mine, theirs), "resolved value", self._scrub)
 
     async def _fetched(self, plain: Plain) -> Plain:
-        found: Plain = await drive_fetch(references.resolve(plain), self._blobs.get)
-        return found
+        whole: Plain = await drive_fetch(references.resolve(plain), self._blobs.get)
+        return whole
 
 
 def _check_sizes(drafts: Mapping[str, _Draft]) -> None:
@@ -499,11 +499,15 @@ class BoardFlows(JointSteps):
         return (yield from self._recorded(call, functools.partial(self._names, run)))
 
     def _names(self, run: str) -> Flow[Any]:
-        found: dict[str, BoardState] = yield Io(
+        states_by_key: dict[str, BoardState] = yield Io(
             functools.partial(self.engine.boards.states.boards, run)
         )
         permit = self.engine.settings.permit
-        labels = {key: found[key].label for key in sorted(found) if permit.ask(reads(key)).allowed}
+        labels = {
+            key: states_by_key[key].label
+            for key in sorted(states_by_key)
+            if permit.ask(reads(key)).allowed
+        }
         return (yield from cleared_of(self.engine, labels))
 
     def nothing(self, call: Call) -> Flow[Any]:
@@ -652,15 +656,15 @@ class BoardFlows(JointSteps):
         session only reads. No other writer is possible, since this session has the epoch.
         """
         engine = self.engine
-        found: IntentWrite | None = yield Io(
+        intent_write: IntentWrite | None = yield Io(
             functools.partial(find_write, engine.boards.states, engine.stream, step)
         )
-        if found is None:
+        if intent_write is None:
             return step
-        text: Plain = write_record(found.key, found.changed, found.state)
+        text: Plain = write_record(intent_write.key, intent_write.changed, intent_write.state)
         packed = payloads.pack(text, "result")
         event = StepCompleted(step=step.number, result=packed.raw, digest=digest(canonical(text)))
-        engine.ledger.shown(record_label(found.state))
+        engine.ledger.shown(record_label(intent_write.state))
         if engine.settings.mode.reads_only:
             return engine.ledger.derive(event)
         yield from engine.outcomes.put(packed.blobs)

@@ -178,11 +178,11 @@ def _candidates(
     """Return earlier lines that share word pairs with this one, common pairs aside, and how
     many.
     """
-    found: Counter[int] = Counter()
+    shared: Counter[int] = Counter()
     for each in mine:
         if len(having[each]) <= COMMON_MAX:
-            found.update(other for other in having[each] if other < number)
-    return found
+            shared.update(other for other in having[each] if other < number)
+    return shared
 
 
 def _alike(one: frozenset[tuple[str, str]], other: frozenset[tuple[str, str]]) -> bool:
@@ -211,7 +211,7 @@ def _repeated_lines(lines: Sequence[Spot]) -> list[Finding]:
         text = _ITEM.sub("", spot.text).strip().rstrip(".;,")
         for lead, value, tail in _slots(text):
             groups[spot.path, lead, tail].setdefault(value, spot)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     used: set[Spot] = set()
     ordered = sorted(groups.items(), key=_list_order)
     for (_, lead, tail), values in ordered:
@@ -219,8 +219,8 @@ def _repeated_lines(lines: Sequence[Spot]) -> list[Finding]:
         if len(fresh) < VALUES_MIN or not _is_rule(lead, tail):
             continue
         used.update(fresh.values())
-        found.append(_list_of(f"{lead} … {tail}".strip(), list(fresh), list(fresh.values())))
-    return found
+        findings.append(_list_of(f"{lead} … {tail}".strip(), list(fresh), list(fresh.values())))
+    return findings
 
 
 def _list_order(group: tuple[tuple[str, str, str], dict[str, Spot]]) -> Any:
@@ -256,7 +256,7 @@ def _headed_lists(lines: Sequence[Spot]) -> list[Finding]:
     """Return lists, as items or in one line after a colon, whose lead says what to do with each
     value.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for number, spot in enumerate(lines):
         text = spot.text.strip()
         head, colon, rest = text.partition(":")
@@ -266,23 +266,23 @@ def _headed_lists(lines: Sequence[Spot]) -> list[Finding]:
         if rest.strip():
             values = [each.strip(" .*") for each in re.split(r"[,;]", rest)]
             if len(values) >= VALUES_MIN and all(map(_is_short, values)):
-                found.append(_list_of(lead, values, [spot]))
+                findings.append(_list_of(lead, values, [spot]))
             continue
         items = _items(lines[number + 1 :], spot)
         values = [_ITEM.sub("", each.text).strip() for each in items]
         if len(values) >= VALUES_MIN and sum(map(_is_short, values)) >= 0.9 * len(values):
-            found.append(_list_of(lead, values, items))
-    return found
+            findings.append(_list_of(lead, values, items))
+    return findings
 
 
 def _items(lines: Sequence[Spot], lead: Spot) -> list[Spot]:
     """Return the items of the list that follows a line."""
-    found: list[Spot] = []
+    items: list[Spot] = []
     for spot in lines:
         if spot.path != lead.path or not _ITEM.match(spot.text):
             break
-        found.append(spot)
-    return found
+        items.append(spot)
+    return items
 
 
 def _is_short(value: str) -> bool:
@@ -376,16 +376,16 @@ def tokens(text: str) -> int:
 
 def probes_in(tree: Mapping[str, str]) -> list[Probe]:
     """Return the probes in a tree, in order, without duplicates. Raises BadValue for too many."""
-    found: dict[Probe, None] = {}
+    probes: dict[Probe, None] = {}
     for path in sorted(tree):
         if is_keep(path):
             for line in tree[path].splitlines():
                 value = _PROBE.match(line)
                 if value is not None:
-                    found[Probe(value["phrase"], value["question"] or "")] = None
-    if len(found) > PROBES_MAX:
-        raise BadValue(KEEP, counted(len(found), "probe"), f"keep at most {PROBES_MAX:,}")
-    return list(found)
+                    probes[Probe(value["phrase"], value["question"] or "")] = None
+    if len(probes) > PROBES_MAX:
+        raise BadValue(KEEP, counted(len(probes), "probe"), f"keep at most {PROBES_MAX:,}")
+    return list(probes)
 
 
 def is_keep(path: str) -> bool:

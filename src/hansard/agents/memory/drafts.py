@@ -258,7 +258,7 @@ class FileDraft:
         kept = {
             id(item.origin) for item in self._items.values() if item is not None and item.origin
         }
-        found: list[FileChange] = []
+        changes: list[FileChange] = []
         for path in self._touched:
             item, previous = self.item(path), self._state.files.get(path)
             if item is not None:
@@ -268,8 +268,8 @@ class FileDraft:
             else:
                 continue
             if change is not None:
-                found.append(change)
-        return tuple(found)
+                changes.append(change)
+        return tuple(changes)
 
 
 def apply_ops(

@@ -72,7 +72,7 @@ async def files(
     if len(runs) > RUNS_MAX:
         fact = f"files of {len(runs):,} runs match, the limit is {RUNS_MAX}"
         raise BadValue(f"{RUNS}/", fact, f"name fewer, such as '{RUNS}/{next(iter(runs))}/**'")
-    found: list[MemoryFile] = []
+    listed_files: list[MemoryFile] = []
     for run, names in runs.items():
         try:
             made = await derive(states, role, rules, run)
@@ -82,7 +82,7 @@ async def files(
             path = f"{RUNS}/{run}/{name}"
             text = text_of(name, run, made.view.events, made.view.state)
             digest = digest_of(text)
-            found.append(
+            listed_files.append(
                 MemoryFile(
                     path=path,
                     body=FileText(text),
@@ -92,7 +92,7 @@ async def files(
                     size=len(text),
                 )
             )
-    return found
+    return listed_files
 
 
 def text_of(name: str, run: str, lines: Iterable[Line], state: ShownState) -> str:

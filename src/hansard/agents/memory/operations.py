@@ -150,15 +150,15 @@ def _fit(
     """Return the blocks that fit before an ending, nearest first to be kept whole; each cut block
     ends with a note that names its file.
     """
-    found: list[str] = []
+    kept: list[str] = []
     for part, block in reversed(list(zip(items, blocks, strict=True))):
-        left = _joined([*found, ending])
+        left = _joined([*kept, ending])
         if size(_joined([block, left])) <= budget:
-            found.insert(0, block)
+            kept.insert(0, block)
             continue
         note = f"\n(cut: view {part.file.path} of {part.space})\n"
-        found.insert(0, _cut(block, note, budget, functools.partial(_size_with, size, left)))
-    return found
+        kept.insert(0, _cut(block, note, budget, functools.partial(_size_with, size, left)))
+    return kept
 
 
 def _size_with(size: Count, left: str, text: str) -> int:
@@ -320,11 +320,11 @@ class MemoryFlows(JointSteps):
         permit = self.engine.settings.permit
         return permit.rules if permit.enforced else episodic.ALL
 
-    def _entry(self, found: TreeFile) -> MemoryEntry:
+    def _entry(self, tree_file: TreeFile) -> MemoryEntry:
         """Return a file for the agent. A limited role gets no version, which would reveal how much
         changed elsewhere.
         """
-        entry = entry_of(found.space, found.file)
+        entry = entry_of(tree_file.space, tree_file.file)
         return msgspec.structs.replace(entry, version=0) if self._sight.is_limited else entry
 
     def _view(self, call: Call, read: list[TreeFile]) -> Flow[Any]:
@@ -394,19 +394,19 @@ class MemoryFlows(JointSteps):
         """Return all files that the agent may see, by path; the nearest level takes precedence.
         `of_runs`: selects the paths of files of runs to include.
         """
-        found: dict[str, TreeFile] = {}
+        files: dict[str, TreeFile] = {}
         for space in self.spaces:
             state = yield from self._state(space)
             for path, file in state.files.items():
-                found.setdefault(path, TreeFile(space, file))
+                files.setdefault(path, TreeFile(space, file))
         if of_runs is not None:
             engine = self.engine
             states, role = engine.boards.states, engine.stream.role
             work = functools.partial(episodic.files, states, role, self._rules, of_runs)
             for file in (yield Io(work)):
-                found[file.path] = TreeFile("", file)
-        labels = {path: each.file.label for path, each in found.items()}
-        return {path: found[path] for path in (yield from cleared_of(self.engine, labels))}
+                files[file.path] = TreeFile("", file)
+        labels = {path: each.file.label for path, each in files.items()}
+        return {path: files[path] for path in (yield from cleared_of(self.engine, labels))}
 
     def _record_listing(
         self,
@@ -532,7 +532,7 @@ class MemoryFlows(JointSteps):
         """Return the files of the prompt: instructions of all levels, and the nearest of each
         skill.
         """
-        found: dict[str, PromptPart] = {}
+        nearest: dict[str, PromptPart] = {}
         paths_seen: set[str] = set()
         for space in self.spaces:
             state = yield from self._state(space)
@@ -541,10 +541,10 @@ class MemoryFlows(JointSteps):
                 if file is None or not mentions_file(path):
                     continue
                 if path.endswith(AGENTS) or path not in paths_seen:
-                    found[f"{space}/{path}"] = PromptPart(space, file)
+                    nearest[f"{space}/{path}"] = PromptPart(space, file)
                     paths_seen.add(path)
-        labels = {name: part.file.label for name, part in found.items()}
-        return [found[name] for name in (yield from cleared_of(self.engine, labels))]
+        labels = {name: part.file.label for name, part in nearest.items()}
+        return [nearest[name] for name in (yield from cleared_of(self.engine, labels))]
 
     def news(self) -> Flow[list[MemoryNews]]:
         """Return the changes of the prompt's files since the prompt was made or since the last
@@ -683,15 +683,17 @@ class MemoryFlows(JointSteps):
 
     def _space_of(self, ops: Sequence[Op]) -> Flow[str]:
         """Return the space for a change that names none: that of the files it changes."""
-        found: dict[str, str] = {}
+        path_by_space: dict[str, str] = {}
         for op in ops:
             at = yield from self._nearest(op["path"], None, None)
             if at is not None:
-                found.setdefault(at.space, op["path"])
-        if len(found) > 1:
-            fact = " and ".join(f"{path!r:.80} is of {space}" for space, path in found.items())
+                path_by_space.setdefault(at.space, op["path"])
+        if len(path_by_space) > 1:
+            fact = " and ".join(
+                f"{path!r:.80} is of {space}" for space, path in path_by_space.items()
+            )
             raise BadValue("change", fact, "make a change a space")
-        return next(iter(found), self.spaces[0])
+        return next(iter(path_by_space), self.spaces[0])
 
     def _request_approval(
         self, call: Call, request: ChangeRequest, rule: AskFirst | None

@@ -192,7 +192,7 @@ def versions_of(
     """Return the versions of a file across renames, oldest first; those of all files without a
     path.
     """
-    found: list[MemoryVersion] = []
+    versions: list[MemoryVersion] = []
     target = path
     for each in reversed(list(history)):
         if not isinstance(each.event, MemoryChanged):
@@ -200,7 +200,7 @@ def versions_of(
         for file in each.event.files:
             if path is not None and file.path != target:
                 continue
-            found.append(
+            versions.append(
                 MemoryVersion(
                     space=space,
                     path=file.path,
@@ -218,7 +218,7 @@ def versions_of(
             if file.was:
                 target = file.was
                 break
-    return found[::-1]
+    return versions[::-1]
 
 
 def files_of(

@@ -113,14 +113,14 @@ async def list_proposals(workspace: Workspace, space: str) -> list[ListedProposa
     """Return the proposals for a space's files, newest last. Raises BadName."""
     history = await workspace.memories.history(space)
     now = await workspace.memories.state(space)
-    found: list[ListedProposal] = []
+    items: list[ListedProposal] = []
     for each in _proposals(history):
         standing = await _standing(workspace, space, history, each)
         current = now.file(each.path)
         await workspace.memories.load([current])
         is_open = standing is ProposalStanding.OPEN
         before = current.text if current is not None else None
-        found.append(
+        items.append(
             ListedProposal(
                 proposal=each.at.id,
                 path=each.path,
@@ -131,7 +131,7 @@ async def list_proposals(workspace: Workspace, space: str) -> list[ListedProposa
                 diff=unified(each.path, before, each.text(current)) if is_open else "",
             )
         )
-    return found
+    return items
 
 
 async def make(
@@ -188,22 +188,22 @@ async def make(
 
 
 def _proposals(history: Sequence[MemoryEventAt]) -> list[_FileProposal]:
-    found: list[_FileProposal] = []
+    items: list[_FileProposal] = []
     for each in history:
         if isinstance(each.event, MemoryReflected):
             parts: dict[str, list[MemoryProposal]] = {}
             for part in each.event.proposals:
                 parts.setdefault(part.path, []).append(part)
-            found += [_FileProposal(each, path, of_it) for path, of_it in parts.items()]
-    return found
+            items += [_FileProposal(each, path, of_it) for path, of_it in parts.items()]
+    return items
 
 
 def _select(
-    found: Sequence[_FileProposal], space: str, proposal: str, paths: Sequence[str]
+    items: Sequence[_FileProposal], space: str, proposal: str, paths: Sequence[str]
 ) -> list[_FileProposal]:
     """Return the proposals selected by id and paths. Raises NotFound."""
-    target = found[-1].at.id if proposal == LAST and found else proposal
-    of_it = [each for each in found if each.at.id == target]
+    target = items[-1].at.id if proposal == LAST and items else proposal
+    of_it = [each for each in items if each.at.id == target]
     has = {each.path for each in of_it}
     missing = [path for path in paths if path not in has]
     if not of_it or missing:
@@ -385,16 +385,16 @@ def user_requests(runs: list[RunInput], files: dict[str, str], /) -> list[Memory
     """Propose the lines that users requested: messages that begin with `/remember`. The same text
     from a page, a tool's result or a model is ignored.
     """
-    found: dict[str, list[str]] = {}
+    sources_by_line: dict[str, list[str]] = {}
     for run in runs:
         for message in run.messages:
             line = remember_command(message.text) if message.role == "user" else None
             if line is not None:
-                found.setdefault(line, []).append(message.event)
+                sources_by_line.setdefault(line, []).append(message.event)
     current = files.get(NOTES, "")
     return [
         MemoryProposal(NOTES, f"- {text}\n", USER_REQUEST, tuple(sources))
-        for text, sources in found.items()
+        for text, sources in sources_by_line.items()
         if text not in current
     ]
 

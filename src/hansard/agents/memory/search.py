@@ -125,13 +125,13 @@ def paths_matching(paths: Iterable[str], pattern: str, *, limit: int = PATHS_MAX
     if limit < 1:
         raise BadValue("limit", f"{limit}", "give 1 or more")
     matcher = _matcher(check_glob(pattern))
-    found: list[str] = []
+    matching: list[str] = []
     for path in sorted(paths):
         if matcher.match(path):
-            if len(found) == limit:
-                return Paths(found, more=True)
-            found.append(path)
-    return Paths(found)
+            if len(matching) == limit:
+                return Paths(matching, more=True)
+            matching.append(path)
+    return Paths(matching)
 
 
 # Lines by a regular expression, in time linear in the text: RE2's syntax, without look-around and
@@ -233,16 +233,16 @@ def grep(
     _check(pattern, limit)
     regexp = _compiled(pattern, ignore_case=ignore_case, literal=literal)
     paths = paths_matching(tree, glob, limit=ALL_PATHS).paths if glob else sorted(tree)
-    found: list[Line] = []
+    lines_found: list[Line] = []
     files = 0
     for path in paths:
-        before = len(found)
+        before = len(lines_found)
         for line in _matching(path, tree[path], regexp):
-            if len(found) == limit:
-                return Lines(found, files + (len(found) > before), more=True)
-            found.append(line)
-        files += len(found) > before
-    return Lines(found, files)
+            if len(lines_found) == limit:
+                return Lines(lines_found, files + (len(lines_found) > before), more=True)
+            lines_found.append(line)
+        files += len(lines_found) > before
+    return Lines(lines_found, files)
 
 
 def _check(pattern: str, limit: int) -> None:

@@ -223,10 +223,10 @@ class MemoryStore:
         if entry.binary:
             versions = versions[-1:]
         texts = [(change, file.shown if file is not None else "") for change, file in versions]
-        found: list[BlamedLine] = []
+        blamed: list[BlamedLine] = []
         for number, (change, line) in enumerate(blame(texts), 1):
             event = change.event
-            found.append(
+            blamed.append(
                 BlamedLine(
                     line=number,
                     text=line.removesuffix("\n"),
@@ -237,7 +237,7 @@ class MemoryStore:
                     because=event.because if isinstance(event, MemoryChanged) else "",
                 )
             )
-        return found
+        return blamed
 
     # ------------------------------------------------------------ changes
 

@@ -81,12 +81,12 @@ async def tools_on_record(workspace: Workspace, texts: Iterable[str]) -> dict[st
     """Return the recorded tools of each server named in some `tools.json`, by its address. Servers
     without a complete record are omitted.
     """
-    found: dict[str, set[str]] = {}
+    tools_by_url: dict[str, set[str]] = {}
     for url in dict.fromkeys(url for text in texts for url in _urls(text)):
         names = await _recorded_tools(workspace, url)
         if names:
-            found[url] = names
-    return found
+            tools_by_url[url] = names
+    return tools_by_url
 
 
 def _urls(text: str) -> list[str]:
@@ -117,7 +117,7 @@ async def _newest_tools(blobs: Blobs, state: AgentState, url: str) -> set[str]:
     list is incomplete.
     """
     reader = Reader(lambda: state)
-    found: set[str] = set()
+    tools: set[str] = set()
     is_last = True
     for step in sorted(state.steps.values(), key=lambda each: -each.number):
         if step.tool != LISTED or step.status is not StepStatus.COMPLETED:
@@ -129,9 +129,9 @@ async def _newest_tools(blobs: Blobs, state: AgentState, url: str) -> set[str]:
         if is_last and isinstance(reply, Mapping) and reply.get("nextCursor"):
             return set()
         is_last = False
-        found |= _names(reply)
+        tools |= _names(reply)
         if not request.get("cursor"):
-            return found
+            return tools
     return set()
 
 

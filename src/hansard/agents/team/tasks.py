@@ -487,8 +487,8 @@ class TeamFlows(JointSteps):
             mine: Claim = yield Io(claim)
             left = None if timeout_s is None else max(0.0, until - time.monotonic())
             work = functools.partial(follow.for_claim, self.store, mine, left)
-            found: str = yield Watch(functools.partial(self.engine.ledger.watch, work))
-            return found
+            outcome: str = yield Watch(functools.partial(self.engine.ledger.watch, work))
+            return outcome
 
         def run(call: Call) -> Flow[Any]:
             return (yield from self._recorded(call, look))

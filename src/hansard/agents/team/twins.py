@@ -211,8 +211,8 @@ class WaitFlows(TeamFlows):
             left = None if until is None else max(0.0, until - time.monotonic())
             watch = Condition(self.engine, self.store, key, task, position)
             look = functools.partial(watch.until, left)
-            found: str = yield Watch(functools.partial(self.engine.ledger.watch, look))
-            return found
+            outcome: str = yield Watch(functools.partial(self.engine.ledger.watch, look))
+            return outcome
 
         def run(call: Call) -> Flow[Any]:
             return (yield from self._recorded(call, wait))

@@ -508,20 +508,20 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
         """
         first = 1 if start is None else start + (not inclusive_of_start)
         chosen = frozenset(topics)
-        found: list[Notification] = []
-        while len(found) < limit:
+        notifications: list[Notification] = []
+        while len(notifications) < limit:
             page, more = self._page(first)
             for each in page:
                 if stop is not None and each.id > stop:
-                    return found
+                    return notifications
                 if not chosen or each.topic in chosen:
-                    found.append(each)
-                if len(found) == limit:
-                    return found
+                    notifications.append(each)
+                if len(notifications) == limit:
+                    return notifications
                 first = each.id + 1
             if not more:
                 break
-        return found
+        return notifications
 
     def _page(self, first: int) -> tuple[list[Notification], bool]:
         """Return notifications from an id on, and whether there may be more after them."""
@@ -536,22 +536,22 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
         """Return some notifications from an id on, and the id up to which they are complete."""
         head = await self.place.log.head()
         after = max(0, first // STEP - 1)
-        found: list[Notification] = []
+        notifications: list[Notification] = []
         if after >= head:
-            return first - 1, found
+            return first - 1, notifications
         commits: Any = self.place.log.follow(after, until=head, of=Kind(KIND))
         async with aclosing(commits) as following:
             async for stored in following:
                 if stored.position > head:
                     break
-                found += [each for each in await self.notified(stored) if each.id >= first]
-                if len(found) >= AHEAD_MAX:
-                    return found[-1].id, found
-        return (found[-1].id if found else first - 1), found
+                notifications += [each for each in await self.notified(stored) if each.id >= first]
+                if len(notifications) >= AHEAD_MAX:
+                    return notifications[-1].id, notifications
+        return (notifications[-1].id if notifications else first - 1), notifications
 
     async def notified(self, stored: Stored) -> list[Notification]:
         """Return the notifications of a commit for the aggregates of this application."""
-        found: list[Notification] = []
+        notifications: list[Notification] = []
         for place, recorded in enumerate(stored.commit.events):
             event = revive(recorded)
             if not isinstance(event, AggregateChanged) or not self._is_about(event, stored):
@@ -560,7 +560,7 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
             plain = await in_full(self.place.blobs, event.state)
             version = stored.commit.version + place
             each = _from_record(event, named, version, stored.position, plain)
-            found.append(
+            notifications.append(
                 Notification(
                     each.originator_id,
                     each.originator_version,
@@ -569,7 +569,7 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
                     id=stored.position * STEP + place,
                 )
             )
-        return found
+        return notifications
 
     def _is_about(self, event: AggregateChanged, stored: Stored) -> bool:
         if event.aggregate == UNDECLARED_NAME:

@@ -67,7 +67,7 @@ def read(
     """
     if not folder.is_dir():
         raise BadFolder(folder, "is no folder", "name one that is there")
-    found: dict[str, bytes | Link] = {}
+    tree: dict[str, bytes | Link] = {}
     size = 0
     waiting: list[tuple[Path, str]] = [(folder, "")]
     while waiting:
@@ -85,25 +85,25 @@ def read(
             if path in leave_out or is_left_out(path):
                 continue
             if entry.is_symlink():
-                found[path] = Link(str(Path(entry.path).readlink()))
+                tree[path] = Link(str(Path(entry.path).readlink()))
             elif entry.is_dir(follow_symlinks=False):
                 waiting.append((Path(entry.path), f"{path}/"))
             else:
                 try:
-                    content = found[path] = content_of(Path(entry.path))
+                    content = tree[path] = content_of(Path(entry.path))
                 except BadFolder as error:
                     if unread is None:
                         raise
                     unread.append(str(error))
                 else:
                     size += len(content)
-            if len(found) > FILES_MAX or size > TREE_BYTES_MAX:
+            if len(tree) > FILES_MAX or size > TREE_BYTES_MAX:
                 raise BadFolder(
                     folder,
                     f"holds more than {FILES_MAX:,} files or {TREE_BYTES_MAX:,} bytes",
                     "name the folder of memory alone",
                 )
-    return found
+    return tree
 
 
 def content_of(path: Path) -> bytes:

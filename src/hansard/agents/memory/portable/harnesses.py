@@ -197,7 +197,7 @@ def _rule(action: str, effect: str) -> list[str]:
 
 
 def _actions(tools: list[str], notes: list[str]) -> list[str]:
-    found: list[str] = []
+    actions: list[str] = []
     for tool in tools:
         name, has_pattern, _ = tool.partition("(")
         action = _ACTIONS.get(name)
@@ -205,9 +205,9 @@ def _actions(tools: list[str], notes: list[str]) -> list[str]:
             action = name.removeprefix("mcp__").replace("__", "_", 1)
         if action is None or has_pattern:
             notes.append(f"OpenCode has no word for the tool {tool!r}: it stays denied")
-        elif action not in found:
-            found.append(action)
-    return found
+        elif action not in actions:
+            actions.append(action)
+    return actions
 
 
 def codex(subagent: Subagent) -> tuple[list[str], bytes]:
@@ -481,7 +481,7 @@ def import_tree(folder: Tree, harness: Harness, space: Tree | None = None) -> Tr
     """Import a harness's folder into a space's tree. `space` is the current tree, if any: exported
     files that are unchanged keep their content there. Raises ExtraMissing.
     """
-    found: dict[str, bytes | Link] = {}
+    result: dict[str, bytes | Link] = {}
     rest = dict(folder)
     for unit in _units(space or {}, harness, []):
         if all(
@@ -490,13 +490,13 @@ def import_tree(folder: Tree, harness: Harness, space: Tree | None = None) -> Tr
             or (path not in folder and paths.configures_harness(path))
             for path, made in unit.made.items()
         ):
-            found |= unit.of
+            result |= unit.of
             for path in unit.made:
                 rest.pop(path, None)
     for path in sorted(rest):
         for new, content in _back(path, rest, folder, harness).items():
-            found.setdefault(new, content)
-    return found
+            result.setdefault(new, content)
+    return result
 
 
 # ------------------------------------------------------------------ from a space to a harness

@@ -181,7 +181,7 @@ def _changes(
         if text is None and previous is not None:
             gone.setdefault(previous.digest, path)
     moved: set[str] = set()
-    found: list[FileChange] = []
+    changes: list[FileChange] = []
     for path, text in texts.items():
         if text is None:
             continue
@@ -192,12 +192,12 @@ def _changes(
                 moved.add(was)
                 previous = state.files[was]
         changed = spaces.change_of(path, previous, *text)
-        found += [changed] if changed is not None else []
+        changes += [changed] if changed is not None else []
     for path, text in texts.items():
         if text is None and path not in moved:
             changed = spaces.change_of(path, state.files.get(path), None)
-            found += [changed] if changed is not None else []
-    return found
+            changes += [changed] if changed is not None else []
+    return changes
 
 
 def _demand_seen(
@@ -338,18 +338,18 @@ def _files(
     if len(parts) > 2 * PATHS_MAX:
         fact = f"has a commit {commit.decode()} of more than {PATHS_MAX:,} files"
         raise BadFolder(repository, fact, "name a repository of memory alone")
-    found: dict[str, bytes | Link | None] = {}
+    files: dict[str, bytes | Link | None] = {}
     for texts, path in zip(parts[::2], parts[1::2], strict=True):
         _, mode, _, blob, status = texts.split(b" ")
         name = os.fsdecode(path)
         if status == b"D":
-            found[name] = None
+            files[name] = None
         elif mode == _LINK:
-            found[name] = Link(os.fsdecode(cat(blob, b"blob")))
+            files[name] = Link(os.fsdecode(cat(blob, b"blob")))
         elif mode != _SUBMODULE:
             content = cat(blob, b"blob")
-            found[name] = Executable(content) if mode == _EXECUTABLE else content
-    return found
+            files[name] = Executable(content) if mode == _EXECUTABLE else content
+    return files
 
 
 class _Cat:

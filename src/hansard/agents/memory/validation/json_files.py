@@ -135,14 +135,14 @@ def tools_problems(
     read = _read(path, text, TOOLS_SCHEMA, "tools")
     if not isinstance(read, Read):
         return read
-    found: list[Problem] = []
+    problems: list[Problem] = []
     seen: dict[str, int] = {}
     for at, tool in enumerate(read.value["tools"]):
         line = read.lines["tools", at, "name"]
         url, name = tool["mcp_server_url"], tool["name"]
         key = interrupt_key(url, name, tool.get("mcp_server_name", ""))
         if key in seen:
-            found.append(
+            problems.append(
                 Problem(path, line, "tools.twice", name, f"once; it is in line {seen[key]}, too")
             )
         seen.setdefault(key, line)
@@ -151,17 +151,17 @@ def tools_problems(
         )
         if has is not None and name not in has:
             some = ", ".join(sorted(has)[:10]) or "it has none"
-            found.append(
+            problems.append(
                 Problem(path, line, "tools.offered", name, f"a tool that {url} has: {some}")
             )
     for key in read.value.get("interrupt_config", {}):
         if key not in seen:
             line = read.lines["interrupt_config", key]
             some = shorten(", ".join(seen)) or "there are none"
-            found.append(
+            problems.append(
                 Problem(path, line, "tools.interrupt", shorten(key), f"a tool named above: {some}")
             )
-    return found
+    return problems
 
 
 def agent_problems(path: str, text: str, *, named: bool) -> list[Problem]:

@@ -67,7 +67,7 @@ def import_problems(tree: Tree, changed: Collection[str]) -> list[Problem]:
     if not any(_imports_of(tree, path) for path in changed):
         return []
     edges: list[Edge] = []
-    found: list[Problem] = []
+    problems_found: list[Problem] = []
     waiting = deque(sorted(filter(is_instructions, tree)))
     seen = set(waiting)
     while waiting:
@@ -77,7 +77,7 @@ def import_problems(tree: Tree, changed: Collection[str]) -> list[Problem]:
             if each_text.startswith("~") or (
                 target.startswith("..") and not each_text.startswith("/")
             ):
-                found.append(
+                problems_found.append(
                     Problem(
                         path,
                         line,
@@ -91,7 +91,7 @@ def import_problems(tree: Tree, changed: Collection[str]) -> list[Problem]:
                 if target not in seen:
                     seen.add(target)
                     waiting.append(target)
-    return found + [
+    return problems_found + [
         Problem(path, line, "import.circle", f"@{target}", "no import of what imports this file")
         for path, line, target in _on_circles(edges)
     ]
@@ -110,7 +110,7 @@ def _imports(content: bytes) -> tuple[tuple[int, str], ...]:
     if isinstance(text, Problem) or not _IMPORT.search(text):
         return ()
     parser = library("markdown_it").MarkdownIt("commonmark")
-    found: list[tuple[int, str]] = []
+    imports: list[tuple[int, str]] = []
     for block in parser.parse(text):
         if block.type != "inline" or not block.map:
             continue
@@ -121,10 +121,10 @@ def _imports(content: bytes) -> tuple[tuple[int, str], ...]:
             elif part.type == "code_inline":
                 line += part.content.count("\n")
             elif part.type == "text":
-                found += [
+                imports += [
                     (line, parts[1].rstrip(_ENDS)) for parts in _IMPORT.finditer(part.content)
                 ]
-    return tuple((line, parts) for line, parts in found if parts)
+    return tuple((line, parts) for line, parts in imports if parts)
 
 
 def _on_circles(edges: list[Edge]) -> Iterator[Edge]:
@@ -180,17 +180,17 @@ UNREADABLE = frozenset({"file.size", "file.binary", "file.encoding", "path", "pa
 """Rules that always refuse a file: it cannot be stored, or not be read by its consumers."""
 
 
-def faults(found: Iterable[Problem], *, keep: bool = False) -> list[Problem]:
+def faults(all_problems: Iterable[Problem], *, keep: bool = False) -> list[Problem]:
     """Return the problems of each file that has one that refuses it. `keep`: only unreadable files
     are refused.
     """
-    found = list(found)
+    all_problems = list(all_problems)
     paths_refused = {
         each.path
-        for each in found
+        for each in all_problems
         if (each.rule in UNREADABLE if keep else each.rule not in WARNINGS)
     }
-    return [each for each in found if each.path in paths_refused]
+    return [each for each in all_problems if each.path in paths_refused]
 
 
 def problems(
@@ -242,15 +242,15 @@ def _problems(
     offered: Mapping[str, Collection[str]] | None,
 ) -> list[Problem]:
     """Return the problems of changed files by themselves, and of all links."""
-    found: list[Problem] = []
+    problems_found: list[Problem] = []
     for path, to in links.items():  # the target of a link may have changed
-        found += _link_problems(path, to, links, names)
+        problems_found += _link_problems(path, to, links, names)
     for path in changed:
         if bad := list(_path_problems(path)):
-            found += bad
+            problems_found += bad
         elif path not in links:
-            found += _file_problems(path, cast("bytes", tree[path]), offered)
-    return found + import_problems(tree, changed)
+            problems_found += _file_problems(path, cast("bytes", tree[path]), offered)
+    return problems_found + import_problems(tree, changed)
 
 
 def _file_problems(
