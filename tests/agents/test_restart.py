@@ -268,7 +268,7 @@ def test_a_doubt_is_settled_before_the_run_is_resumed(tmp_path, monkeypatch, cal
     assert isinstance(error, InDoubt)
     assert error.__notes__[-1].endswith(f"Settle bob#1 first, as above; then resume it: {resume}")
     at = ("--data-dir", tmp_path, "-w", "default")
-    settled = f"settled; go on with: {resume.rsplit('--', 1)[0]}-- COMMAND"
+    settled = f"settled; continue with: {resume.rsplit('--', 1)[0]}-- COMMAND"
     assert settled not in call(*at, "run", "show", "r1").out
     assert call(*at, "run", "settle", "r1", "bob#1", "--happened", "null").code == 0
     assert settled in call(*at, "run", "show", "r1").out

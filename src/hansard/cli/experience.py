@@ -451,7 +451,7 @@ def _render_bundle(report: VerifiedBundle) -> Iterator[Part]:
     yield f"wording   {report.task}"
     yield f"guarded   by {counted(report.checks, 'check')}"
     yield f"license   {report.license}"
-    yield f"signed    {f'by the key {report.key}' if report.key else 'by nobody'}"
+    yield f"signed    {f'by the key {report.key}' if report.key else 'by none'}"
     yield f"digest    {report.digest}"
     yield "the bundle is complete; only a review can tell whether it does what it describes"
 

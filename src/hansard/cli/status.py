@@ -107,7 +107,7 @@ def _led(replicas: int, leader: str | None) -> str | None:
     """Render a log's replicas and leader; None if its server has no peers."""
     if leader is None and replicas == 1:
         return None
-    return f"{replicas}, led by {leader}" if leader else f"{replicas}, led by nobody now"
+    return f"{replicas}, led by {leader}" if leader else f"{replicas}, without a leader now"
 
 
 STREAMS = (

@@ -138,7 +138,7 @@ def interval(low: float | None, high: float | None, *, signed: bool = False) -> 
 
 
 def looks(report: Report) -> str:
-    """Return when the result may be looked at, and whether that is now."""
+    """Return when the result may be analysed, and whether that is now."""
     plan = report.plan
     if plan["stop"] == "sequential":
         return "The intervals are valid at any number of analyses."

@@ -135,8 +135,8 @@ async def collect(raw: RawWorkspace, data_dir: Path, *, embedded: bool) -> Evide
         )
     if not embedded and not evidence.known and not evidence.found:
         fact = (
-            f"nothing in {str(data_dir)!r} knows how far the log was, so that nobody can tell "
-            "whether its end is there: 'hansard up' or 'hansard sql' keep tables, which know it"
+            f"nothing in {str(data_dir)!r} records the length of the log, so a lost end cannot be "
+            "detected: run 'hansard up' or 'hansard sql', whose tables record it"
         )
         evidence.found.append(Finding(Kind.MARK, fact, wrong=False))
     return evidence

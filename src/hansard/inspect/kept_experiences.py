@@ -58,7 +58,7 @@ class KeptExperience(msgspec.Struct, tag_field="kind", tag="experience", kw_only
         success_low: Lower end of Wilson's 95 % interval of the share of successes; None without
             replays.
         heals: The number of versions that are heals.
-        heals_unreviewed: The number of heals in use that nobody has confirmed.
+        heals_unreviewed: The number of heals in use without a confirmation.
         changed_at: The time of its newest version, UTC.
     """
 

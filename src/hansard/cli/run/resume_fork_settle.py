@@ -100,7 +100,7 @@ async def fork(
         ForkEffects.SHADOW: "tools with effects return the parent's outcome or a declared shadow",
         ForkEffects.LIVE: "tools with effects run, and may repeat what the parent did",
     }
-    output.hint(f"effects={effects}: {meant[chosen]}\ngo on with: {_resume(child)}")
+    output.hint(f"effects={effects}: {meant[chosen]}\ncontinue with: {_resume(child)}")
 
 
 @app.command()
@@ -226,7 +226,7 @@ def _next(view: RunView) -> str:
     still = [f"{agent}#{step.number}" for agent, step in _steps_to_settle(view)]
     if still:
         return f"still open: {', '.join(still)}; settle them too, or resume: {_resume(view.run)}"
-    return f"go on with: {_resume(view.run)}"
+    return f"continue with: {_resume(view.run)}"
 
 
 def _resume(run: str) -> str:

@@ -92,7 +92,7 @@ def _render(found: RunReport) -> Iterator[Part]:
         ("status", output.status_cell(run.status)),
         ("at work", _at_work(run)),
         ("error", run.error.text if run.error is not None else None),
-        ("now", f"settled; go on with: hansard run resume {run.run} -- COMMAND" * settled),
+        ("now", f"settled; continue with: hansard run resume {run.run} -- COMMAND" * settled),
         ("program", run.program),
         ("conversation", run.conversation),
         ("assigned", _arm_text(run)),
