@@ -183,7 +183,9 @@ async def test_a_label_is_lowered_once(race: Race, which: dict[str, str]):
     await _shown(race)
     await principals.register(race.early, "ada")
     secret = PrincipalShown(label="secret", role="a")
-    await race.early.record_lasting(WorkspaceStream(principal.KIND, "ada"), "ada", lambda _: [secret])
+    await race.early.record_lasting(
+        WorkspaceStream(principal.KIND, "ada"), "ada", lambda _: [secret]
+    )
     run = None if "principal" in which else "r"
 
     async def lower(workspace: Workspace) -> Any:

@@ -160,7 +160,7 @@ ENDLESS = "SELECT count(*) FROM range(1_000_000_000_000) AS t(i) WHERE i % 7 = 3
 async def test_a_read_that_takes_too_long_or_that_nobody_waits_for_is_ended(data_dir, workspace):
     """Its tables are not closed under it, and the next one is answered."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        tables = record._asked()
+        tables = record._opened_tables()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await tables.read(lambda reader: reader.all(ENDLESS))

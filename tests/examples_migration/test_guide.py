@@ -19,7 +19,7 @@ def test_each_step_is_small():
     """From one step to the next few lines change."""
     for before, after in itertools.pairwise(STEPS):
         texts = [path.read_text(encoding="utf-8").splitlines() for path in (before, after)]
-        lines = [line for line in difflib.ndiff(*texts) if line[:2] in ("+ ", "- ")]
+        lines = [line for line in difflib.ndiff(texts[0], texts[1]) if line[:2] in ("+ ", "- ")]
         assert 0 < len(lines) <= CHANGED_LINES_MAX, after.name
 
 

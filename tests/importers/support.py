@@ -21,7 +21,7 @@ from hansard.client.opening import open_workspace
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, run_of
 from hansard.domain.payload.references import run_fetch
-from hansard.inspect.rederive import Checked, Rederiver
+from hansard.inspect.rederive import CheckedCall, Rederiver
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
@@ -83,7 +83,7 @@ def _bare(body: bytes) -> bytes:
     return json.dumps(told).encode()
 
 
-def rederived(out: Mapped) -> list[Checked]:
+def rederived(out: Mapped) -> list[CheckedCall]:
     """Every call of a run, derived again from what is recorded."""
     blobs = {hashlib.sha256(blob).hexdigest(): blob for blob in out.blobs}
     agents: dict[str, Rederiver] = {}

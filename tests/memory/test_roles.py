@@ -15,7 +15,7 @@ from hansard.domain.roles import view
 from hansard.domain.roles.authorize import may_change, sees_whole_file
 from hansard.domain.roles.judge import facts, files_of
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
-from hansard.domain.roles.view import Happened
+from hansard.domain.roles.view import UnjudgedEvent
 
 READER = RoleDefined(
     sees=(RoleRule("notes", kinds=("memory.*",), paths=("org/notes/**",)),),
@@ -37,9 +37,9 @@ writes = st.lists(
 )
 
 
-def happened(made: Sequence[tuple[list[str], str]]) -> list[tuple[bool, Happened]]:
+def happened(made: Sequence[tuple[list[str], str]]) -> list[tuple[bool, UnjudgedEvent]]:
     """The events of some writes, each with whether all of its files may be seen."""
-    state, found = space.initial(), list[tuple[bool, Happened]]()
+    state, found = space.initial(), list[tuple[bool, UnjudgedEvent]]()
     for number, (paths, text) in enumerate(made):
         changes = [space.change_of(path, state.files.get(path), text) for path in paths]
         files = tuple(change for change in changes if change is not None)
@@ -52,7 +52,9 @@ def happened(made: Sequence[tuple[list[str], str]]) -> list[tuple[bool, Happened
         judged = msgspec.structs.replace(judged, paths=files_of(STREAM, bytes(data)))
         mine = all(change.path.startswith("notes/") for change in files)
         at = datetime(2026, 11, 24, tzinfo=UTC)
-        found.append((mine, Happened(facts=judged, id=f"e{number}", commit="c", at=at, data=data)))
+        found.append(
+            (mine, UnjudgedEvent(facts=judged, id=f"e{number}", commit="c", at=at, data=data))
+        )
     return found
 
 

@@ -22,7 +22,7 @@ from hansard.domain.roles import check
 from hansard.domain.roles import check as role_check
 from hansard.domain.roles.judge import Facts, facts, judge
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
-from hansard.domain.roles.view import Happened, ShownEvent, served, shown, view
+from hansard.domain.roles.view import UnjudgedEvent, ShownEvent, served, shown, view
 from tests.domain import strategies
 
 KEY = bytes(range(32))
@@ -53,12 +53,12 @@ def bytes_of(lines: list[tuple[int, ShownEvent]]) -> bytes:
 
 def happened(
     tag: str, data: Any, number: int = 0, stream: StreamId | None = None, **more: Any
-) -> Happened:
+) -> UnjudgedEvent:
     """An event, of ada's stream if nothing else is said."""
     where = stream if stream is not None else AgentStream("r", "writer", "ada")
     raw = data if isinstance(data, bytes) else msgspec.json.encode(data)
     told = facts(tag, where, more.pop("actor", "ada"), ROSTER, LABELS)
-    return Happened(
+    return UnjudgedEvent(
         facts=told, id=f"e{number}", commit=f"c{number}", at=AT, data=msgspec.Raw(raw), **more
     )
 
@@ -74,7 +74,7 @@ _streams: list[StreamId] = [
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Happened]:
+def histories(draw: st.DrawFn) -> list[UnjudgedEvent]:
     """Events of several agents that the deciders let happen, and others, in any order."""
     told: list[tuple[StreamId, Any]] = []
     for name, role_ in ROSTER.items():
@@ -120,7 +120,7 @@ def test_what_is_not_seen_leaves_no_trace(events, data):
     """Removing, changing or adding unseen events changes no byte of a view."""
     before = list(view(SOME, events, KEY))
     kept = [event for event in events if judge(SOME, event.facts).visible]
-    changed: list[Happened] = []
+    changed: list[UnjudgedEvent] = []
     unseen = others.filter(lambda each: not judge(SOME, each.facts).visible)
     for event in kept:
         changed += data.draw(st.lists(unseen, max_size=2))

@@ -175,7 +175,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def once(link: Link, verb: str, data: bytes) -> Any:
     """What one request comes to, asked by somebody who does not ask again when refused."""
-    return await link._asked(verb, data)
+    return await link._request(verb, data)
 
 
 def test_a_service_that_hangs_is_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,7 +215,7 @@ def test_prompts_and_experiments_are_compared(record: hansard.Record, call: Any)
 def test_slots_of_tasks_are_found_without_spaces(texts, said, other, values):
     """Character by character; a quoted text is one word, also where values share a character."""
     told = wording(texts)
-    assert told.said == said
+    assert told.template == said
     assert told.read(other) == values
     assert told.read("删除全部文件") is None
     assert kinds([*texts, "删除全部文件", other]) == [[0, 1, 3], [2]]
