@@ -320,7 +320,7 @@ def test_a_version_is_published_verified_and_installed(record: Record, call: Cal
     secret = Label(Confidentiality.SECRET)
     named = msgspec.structs.replace(learnt(), name="secret")
     record._portal.run(store.keep(record.workspace, named, by="ada", label=secret))
-    with pytest.raises(Refused, match="is secret: what has a label is not published"):
+    with pytest.raises(Refused, match="is labelled secret, so it cannot be published"):
         record.publish_experience("secret", tmp_path / "s.tar", license="MIT")
     assert not (tmp_path / "s.tar").exists()
     changes = [each.change for each in record.experience_log("invite").changes]

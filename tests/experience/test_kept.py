@@ -328,7 +328,7 @@ async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
         assert labels == {"journey": {""}, "plan": {"secret"}}
         assert (await record.state("first")).agents["host"].label == "secret"
         await record.confirm_experience("plan")
-        with pytest.raises(Refused, match="is secret: what has a label is not published"):
+        with pytest.raises(Refused, match="is labelled secret, so it cannot be published"):
             await record.publish_experience("plan", tmp_path / "plan.tar", license="Apache-2.0")
         await record.publish_experience("journey", tmp_path / "j.tar", license="Apache-2.0")
 
