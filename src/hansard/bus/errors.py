@@ -222,7 +222,7 @@ class Contradiction(BusError):
     """
 
     def __init__(self, what: str, differences: dict[str, tuple[object, object]]) -> None:
-        text = ", ".join(f"{k} is {has!r}, not {want!r}" for k, (has, want) in differences.items())
+        text = ", ".join(f"{k} is {has!r}, not {new!r}" for k, (has, new) in differences.items())
         super().__init__(
             f"{what} exists with other settings: {text}; "
             "use another workspace or data directory, or change the settings by hand"
@@ -437,7 +437,7 @@ class BrokerError(BusError):
     Remedy: correct what the message names at the broker, then try again.
     """
 
-    def __init__(self, doing: str, code: int, description: str) -> None:
-        super().__init__(f"{doing}: the broker answered {code}, {description}")
+    def __init__(self, action: str, code: int, description: str) -> None:
+        super().__init__(f"{action}: the broker answered {code}, {description}")
         self.code = code
         self.description = description

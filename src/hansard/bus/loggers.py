@@ -40,11 +40,11 @@ class _Later:
         self._name = name
 
     def __getattr__(self, method: str) -> Any:
-        def say(*given: object, **fields: object) -> Any:
+        def say(*arguments: object, **fields: object) -> Any:
             level = _QUIET.get(method)
             if level is not None and not logging.getLogger(self._name).isEnabledFor(level):
                 return None
-            return getattr(_made(self._name), method)(*given, **fields)
+            return getattr(_made(self._name), method)(*arguments, **fields)
 
         return say  # also for a caller that only passes it on and may never log
 

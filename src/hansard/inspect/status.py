@@ -138,7 +138,7 @@ def workspace_status(
         replicas=its.replicas,
         leader=its.leader or None,
         streams=list(figures),
-        fewer=[fact for each in figures if (fact := each.lacks(replicas)) is not None],
+        fewer=[fact for each in figures if (fact := each.replica_warning(replicas)) is not None],
         runs=dict(by_status),
         open_runs={life.run: life.at_work for life in lives if life.at_work},
         projection=_projection(place, its.last),

@@ -423,10 +423,10 @@ def _is_impossible(parts: list[Part], metric: str) -> bool:
     return any(arm["impossible"] for part in parts if part.metric == metric for arm in part.arms)
 
 
-def _keep(reader: Reader, name: str, sql: str, *given: object) -> None:
+def _keep(reader: Reader, name: str, sql: str, *parameters: object) -> None:
     """Store a macro's current result, and shadow the macro by it for those that call it."""
     reader.all(f"DROP MACRO TABLE IF EXISTS temp.{name}")
-    reader.all(f"CREATE OR REPLACE TEMP TABLE kept_{name} AS {sql}", given)
+    reader.all(f"CREATE OR REPLACE TEMP TABLE kept_{name} AS {sql}", parameters)
     reader.all(_HIDING.format(name))
 
 

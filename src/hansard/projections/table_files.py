@@ -194,8 +194,8 @@ def new_file(path: Path) -> BinaryIO:
 
 def copied(source: Path, target: Path) -> None:
     """Copy a file to one that is private to its owner. Raises FileNotFoundError."""
-    with source.open("rb") as given, new_file(target) as made:
-        shutil.copyfileobj(given, made, COPY_BYTES)
+    with source.open("rb") as original, new_file(target) as made:
+        shutil.copyfileobj(original, made, COPY_BYTES)
 
 
 def wal(path: Path) -> Path:

@@ -168,10 +168,10 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
 
 def _defaults(options: dict[str, Any]) -> Defaults:
     check_options("testing.record", options, RecordOptions.__annotations__)
-    given = {name: value for name, value in options.items() if value is not None}
-    if "mode" in given:
-        given["mode"] = chosen(Mode, given["mode"], "mode")
-    return msgspec.structs.replace(Defaults(), **given)
+    defaults = {name: value for name, value in options.items() if value is not None}
+    if "mode" in defaults:
+        defaults["mode"] = chosen(Mode, defaults["mode"], "mode")
+    return msgspec.structs.replace(Defaults(), **defaults)
 
 
 def record(**options: Unpack[RecordOptions]) -> Record:

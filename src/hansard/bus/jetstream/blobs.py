@@ -170,8 +170,8 @@ class JetStreamBlobs:
                 await publish(self._broker, subject, body, FIRST, known)
             except Rejected as error:
                 if not error.lost_race:
-                    doing = f"storing blob {sha256}"
-                    raise BrokerError(doing, error.code, error.description) from error
+                    action = f"storing blob {sha256}"
+                    raise BrokerError(action, error.code, error.description) from error
                 break  # it is stored
             except NoAnswer as error:
                 budget = budget or RetryBudget(self._broker, began)

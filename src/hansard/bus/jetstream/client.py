@@ -236,7 +236,7 @@ class _Client(Client):
         for task in self._tasks:
             task.cancel()
 
-    async def taken(self) -> socket.socket | None:
+    async def take_socket(self) -> socket.socket | None:
         """Take the socket from nats-py; None if that is impossible: it is not plain TCP, or
         received data is in nats-py's buffers. The client is unusable afterwards in both cases.
         """
@@ -556,15 +556,15 @@ class Broker:
                 await client.connect(**{**arguments, "allow_reconnect": False})
                 await client.subscribe(inbox + "*", future=cast("Any", _Sink(_unheard)))
                 await client.flush()
-                taken = await client.taken()
+                plain = await client.take_socket()
         except (NatsError, OSError, ImportError, ValueError, AttributeError) as error:
             raise Unreachable(self.url, str(error) or repr(error)) from error
         finally:
             await client.drop()
-        if taken is None:
+        if plain is None:
             return None
-        taken.settimeout(timeout_s)  # not SO_RCVTIMEO, which each signal restarts
-        return taken, inbox
+        plain.settimeout(timeout_s)  # not SO_RCVTIMEO, which each signal restarts
+        return plain, inbox
 
     # ------------------------------------------------------------ connecting
 

@@ -139,10 +139,10 @@ class Push:
                     elif await self._is_exhausted(self._wake, self._until):
                         return
                     continue
-                taken, self._buffer = self._buffer, []
+                messages, self._buffer = self._buffer, []
                 answer, self._flow_requests = self._flow_requests, []
-                for start in range(0, len(taken), CHUNK_MESSAGES_MAX):
-                    yield taken[start : start + CHUNK_MESSAGES_MAX]
+                for start in range(0, len(messages), CHUNK_MESSAGES_MAX):
+                    yield messages[start : start + CHUNK_MESSAGES_MAX]
                     await asyncio.sleep(0)
         finally:
             forget()

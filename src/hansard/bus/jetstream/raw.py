@@ -149,7 +149,7 @@ class Figures(msgspec.Struct, frozen=True):
     leader: str = ""
     late: list[str] = []
 
-    def lacks(self, request: int) -> str | None:
+    def replica_warning(self, request: int) -> str | None:
         """Return a warning if it has fewer replicas than requested."""
         return (
             jetstream_streams.fewer(self.name, self.replicas, request)

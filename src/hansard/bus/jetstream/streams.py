@@ -223,9 +223,9 @@ async def create(broker: Broker, config: dict[str, Any], replicas: int | None) -
         await api(broker, f"STREAM.CREATE.{config['name']}", question)
     except BrokerError as error:
         if error.code in TOO_FEW_SERVERS and replicas is not None:
-            doing = f"making stream {config['name']!r} with {replicas} replicas"
+            action = f"making stream {config['name']!r} with {replicas} replicas"
             remedy = "start as many servers, in one cluster, or ask for fewer replicas"
-            raise BrokerError(doing, error.code, f"{error.description}: {remedy}") from error
+            raise BrokerError(action, error.code, f"{error.description}: {remedy}") from error
         if error.code != NAME_IN_USE:
             raise _hindered(broker) or error from error
 
@@ -261,10 +261,10 @@ def compare(config: dict[str, Any], existing: dict[str, Any]) -> None:
     settings that are off or empty.
     """
     differences: dict[str, tuple[object, object]] = {}
-    for key, want in config.items():
-        has = existing.get(key, _absent(want))
-        if has != want:
-            differences[key] = (has, want)
+    for key, target in config.items():
+        has = existing.get(key, _absent(target))
+        if has != target:
+            differences[key] = (has, target)
     if "mirror" in existing or "sources" in existing:
         copied = existing.get("mirror") or existing.get("sources")
         differences["mirror or sources"] = (copied, None)
@@ -272,8 +272,8 @@ def compare(config: dict[str, Any], existing: dict[str, Any]) -> None:
         raise Contradiction(f"stream {config['name']!r}", differences)
 
 
-def _absent(want: object) -> object:
-    match want:
+def _absent(target: object) -> object:
+    match target:
         case bool():
             return False
         case int():

@@ -87,7 +87,7 @@ class AccumulatedLabels:
             case _:
                 pass
 
-    def lacks(self, stream: StreamId, commit: Commit) -> str:
+    def fault(self, stream: StreamId, commit: Commit) -> str:
         """Describe a commit whose label is too low; an empty text otherwise. The service names a
         principal as the writer, and as the first of those it writes on behalf of.
         """
@@ -173,9 +173,9 @@ class Recheck:
         why = self.integrity.misfit(stream, commit) or foreign(stream, commit)
         if why:
             self._count("quarantine", f"readers get a stand-in for it: {why}", where)
-        odd = "" if copied else self._carried.lacks(stream, commit)
-        if odd:
-            self._count("label", odd, where, wrong=False)
+        low = "" if copied else self._carried.fault(stream, commit)
+        if low:
+            self._count("label", low, where, wrong=False)
         self.commits += 1
         self.events += len(commit.events)
         self._transaction(commit.tx, position)

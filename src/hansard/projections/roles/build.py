@@ -137,7 +137,7 @@ async def bring_up(
     Only one process does it at a time, so that older rules never replace newer ones. Raises Held
     after a minute, the errors of `rules_at`, ProjectionError, BrokerError.
     """
-    hold = await _taken(place)
+    hold = await _locked(place)
     try:
         head = (await source.extent()).last
         rules = await rules_at(head)
@@ -152,7 +152,7 @@ async def bring_up(
     return True
 
 
-async def _taken(place: TableFiles) -> WriteLock:
+async def _locked(place: TableFiles) -> WriteLock:
     until_s = time.monotonic() + HELD_S
     while True:
         try:
@@ -188,14 +188,14 @@ class _Work:
             store = await to_its_end(lambda: self._opened(kept))
         if store is None or kept is None:
             await self._rebuild()
-            store, standing = await to_its_end(lambda: self._open(self._place)), None
+            store, start = await to_its_end(lambda: self._open(self._place)), None
         else:
-            standing = _Start(kept.position, kept.digest, kept.seen)
+            start = _Start(kept.position, kept.digest, kept.seen)
         publisher: Publisher | None = None
         try:
             publisher = Publisher(self._place, store)
-            if standing is not None:
-                await self._follow(store, standing)
+            if start is not None:
+                await self._follow(store, start)
             if publisher.stale:
                 await to_its_end(lambda: _publish(publisher, store))
         finally:
@@ -251,11 +251,11 @@ class _Work:
         finally:
             self._place.remove(fresh.path)
 
-    async def _follow(self, store: Store, standing: _Start) -> None:
-        if standing.position < self._head:
-            keep(self._place, await self._filled(store, standing))
+    async def _follow(self, store: Store, start: _Start) -> None:
+        if start.position < self._head:
+            keep(self._place, await self._filled(store, start))
 
-    async def _filled(self, store: Store, standing: _Start) -> Kept:
+    async def _filled(self, store: Store, start: _Start) -> Kept:
         """Write what the role sees of the log from the tables' position on; return the state to
         continue from.
         """
@@ -263,19 +263,19 @@ class _Work:
         def ids() -> Iterable[str]:
             return [found for (found,) in store.all_committed(_IDS)]
 
-        feed = Feed(self._rules, self._key, standing.seen, Ids(ids))
+        feed = Feed(self._rules, self._key, start.seen, Ids(ids))
         in_full = InFull(self._source)
         local = store.progress.position
-        rows = RoleRows(feed, standing.position, local, self._batch_max, in_full)
+        rows = RoleRows(feed, start.position, local, self._batch_max, in_full)
         await _write(self._source, store, rows, self._head, in_full)
         last = rows.passed
         return Kept(
             under=self._under,
-            position=last.position if last is not None else standing.position,
-            digest=digest(last) if last is not None else standing.digest,
+            position=last.position if last is not None else start.position,
+            digest=digest(last) if last is not None else start.digest,
             local=store.progress.position,
             local_digest=store.progress.digest,
-            seen=standing.seen,
+            seen=start.seen,
         )
 
 

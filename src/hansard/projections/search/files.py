@@ -204,14 +204,14 @@ class FileVectors:
         made: list[list[float]] = []
         for begin in range(0, len(texts), BATCH):
             part = texts[begin : begin + BATCH]
-            given = [[float(each) for each in vector] for vector in self._embedder.embed(part)]
-            if len(given) != len(part):
-                raise _unfit(self._embedder, f"of {len(part)} texts it made {len(given)} vectors")
-            for vector in given:
+            vectors = [[float(each) for each in vector] for vector in self._embedder.embed(part)]
+            if len(vectors) != len(part):
+                raise _unfit(self._embedder, f"of {len(part)} texts it made {len(vectors)} vectors")
+            for vector in vectors:
                 if len(vector) != self._dims or not all(map(math.isfinite, vector)):
                     fact = f"a vector has {len(vector)} numbers, or some that are not finite"
                     raise _unfit(self._embedder, fact)
-            made += given
+            made += vectors
         return made
 
     def close(self) -> None:

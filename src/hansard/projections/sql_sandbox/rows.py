@@ -222,11 +222,11 @@ def _make_map(key_kind: Any, value_kind: Any) -> Make:
     key, value = _make(key_kind) or _same, _make(value_kind) or _same
     is_nested = key_kind.id in _NESTED_KEYS
 
-    def pairs(given: Any) -> Any:
-        if given is None:
+    def pairs(data: Any) -> Any:
+        if data is None:
             return None
-        found = zip(given["key"], given["value"], strict=True) if is_nested else dict.items(given)
-        return [[key(one), value(other)] for one, other in found]
+        items = zip(data["key"], data["value"], strict=True) if is_nested else dict.items(data)
+        return [[key(one), value(other)] for one, other in items]
 
     return pairs
 

@@ -98,24 +98,24 @@ class Door:
             await published.wait_for(self._place, wait_for, wait_s)
         if self._pool is None:
             raise SqlClosed("the SQL door is not open: use it in 'async with'")
-        given = limits if limits is not None else Limits()
+        allowed = limits if limits is not None else Limits()
         gone = ""
         for _ in range(TRIES_MAX):
             if published.newest(self._place) is None:
                 raise SqlClosed(_missing(self._place))
             async with self._pool.worker() as worker:
                 with published.holding(self._place) as generation:
-                    question = _question(generation, sql, given, filling, tables)
+                    question = _question(generation, sql, allowed, filling, tables)
                     question = replace(question, streamed=take is not None, arrow=arrow)
-                    taken = _taking(question, take)
-                    answer, body = await worker.ask(question, tables.values(), taken)
+                    receiver = _receiver(question, take)
+                    answer, body = await worker.ask(question, tables.values(), receiver)
             if answer.wrong != "gone":
                 return _answer(answer, body, question)
             gone = answer.text
         raise SqlClosed(f"the published tables cannot be opened ({gone}): run 'hansard rebuild'")
 
 
-def _taking(question: Query, take: Callable[[Answer], None] | None) -> Take | None:
+def _receiver(question: Query, take: Callable[[Answer], None] | None) -> Take | None:
     """Return a receiver of an answer's chunks, if `take` is given."""
     if take is None:
         return None
