@@ -159,7 +159,7 @@ def test_a_second_one_takes_the_projecting_over(tmp_path: Path, number: signal.S
         one = reached(home, "lab", 4)
         with up(home, "--json", program=python()) as second:
             [waiting] = [x for x in lines_until(second, "projector") if x["kind"] == "projector"]
-            assert f"process {one} projects" in waiting["fact"]
+            assert f"process {one} already projects" in waiting["fact"]
             a_run(home, "lab")
             assert reached(home, "lab", 8) == one
             assert writers(path) == {one}
