@@ -75,6 +75,8 @@ def test_an_input_that_is_none_is_refused_when_it_is_stated(asked: tuple[Audited
         record.run("refused", run="refused", agent="adviser", role="adviser") as session,
     ):
         session.tool(name="rate", effects="pure")(lambda product: 0.92)("X")
-        with pytest.raises(hansard.BadValue, match=r"input 1: 0\.93 is nothing .* nearest: 0\.92"):
+        with pytest.raises(
+            hansard.BadValue, match=r"input 1: 0\.93 was returned by no call .* nearest: 0\.92"
+        ):
             session.decide("Which?", selected="X", inputs=[0.93])
         assert not session.state.facts
