@@ -110,7 +110,7 @@ def test_tools_are_imported_from_their_own_module():
     for form, module in ((ScriptFormat.PYTHON, ""), (ScriptFormat.PLAYWRIGHT_TS, "my.tools")):
         with pytest.raises(BadValue, match="send"):
             script(said, form, module)
-    with pytest.raises(BadValue, match="no name"):
+    with pytest.raises(BadValue, match="is no module name"):
         script(said, ScriptFormat.PYTHON, "os; x")
     with pytest.raises(BadValue, match="actions of a page"):
         script(cache(entry()), ScriptFormat.PYTHON)

@@ -75,5 +75,5 @@ def _checks(code: CodeType, last: int, at: int) -> bool:
 
 
 def _handlers(code: CodeType, at: int) -> list[tuple[int, int]]:
-    table: Any = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    table: Any = dis._parse_exception_table(code)  # type: ignore[attr-defined]  # private in dis
     return [(each.target, each.depth) for each in table if each.start <= at < each.end]

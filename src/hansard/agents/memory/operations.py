@@ -8,7 +8,8 @@ If several levels have a file of the same path, the nearest one is visible, and 
 A change waits for a person's approval unless the space's policy allows it. The question shows the
 change as a diff; an approval covers that text on those file versions only.
 
-Written once for both clients as flows (see `hansard.agents.flow`).
+Written once for both clients as flows (see `hansard.agents.flow`). Long because each operation is
+one function here, with its question, its step and its commit.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def _mode(file: MemoryFile | None) -> str:
 def _object_id(content: bytes | None) -> str:
     """Return git's id of a file's content; zeros for no file."""
     header = b"blob %d\0" % len(content or b"")
-    return "0" * 40 if content is None else hashlib.sha1(header + content).hexdigest()  # noqa: S324 -- git's own
+    return "0" * 40 if content is None else hashlib.sha1(header + content).hexdigest()  # noqa: S324 -- git's ids are SHA-1
 
 
 def _literal(content: bytes) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Server at a URL over MCP's streamable HTTP: its requests, streams and logins.
 
 A request's answer is one JSON body, or an event on a stream (SSE) among others. Written from the
-transport's description in MCP's revisions 2025-06-18, 2025-11-25 and 2026-07-28. The module is long
-because an answer, its stream and its login are parts of one exchange over HTTP.
+transport's description in MCP's revisions 2025-06-18, 2025-11-25 and 2026-07-28. It is
+long because an answer, its stream and its login are parts of one exchange over HTTP.
 """
 
 from __future__ import annotations
