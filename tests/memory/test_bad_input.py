@@ -34,7 +34,7 @@ FILES = {
     "made of the log": ("runs/r/summary.md", b"x", r"generated from the log.*write it elsewhere"),
     "bytes in a name": (os.fsdecode(b"caf\xe9.md"), b"x", r"lone surrogate; leave it out"),
 }
-"""Path, content, and what is told: these stand in a folder, too."""
+"""Path, content and expected message; these files exist in a folder, too."""
 
 PATHS = {
     "..": ("a/../../b.md", r"has '\.\.'; give it from the root"),
@@ -44,7 +44,7 @@ PATHS = {
     "too long": ("x" * 600 + ".md", r"bytes|long"),
     "deep": ("/".join(["d"] * 40) + "/a.md", r"segments|folders|deep"),
 }
-"""A path that no folder can have, and what is told."""
+"""A path that no folder can have, and the expected message."""
 
 LINKS = {
     "out": ("../../x.md", r"outside of the tree; have it lead to a file inside"),
@@ -67,7 +67,7 @@ def filled(record):
 
 
 def files(record) -> dict[str, str]:
-    """What stands."""
+    """Return the current files."""
     return {entry.path: entry.text for entry in record.memory().entries()}
 
 
@@ -108,7 +108,7 @@ def test_a_session_and_a_program_are_told_and_nothing_is_written(filled):
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("door", ["import", "commit"])
 def test_a_folder_is_taken_whole_or_not_at_all(filled, call, tmp_path, door):
-    """What is good beside what is bad is not taken, and the folder is left as it is."""
+    """Good files beside bad ones are not taken, and the folder is left unchanged."""
     before = files(filled)
     for number, (name, (path, content, told)) in enumerate(FILES.items()):
         folder = begun(call, tmp_path / f"{number}", door)
@@ -139,7 +139,7 @@ def begun(call, folder: Path, door: str) -> Path:
 
 
 def refused(call, door: str, folder: Path, told: str) -> None:
-    """It is refused with what is told."""
+    """Check that the change is refused with the expected message."""
     ran = call("memory", door, folder)
     assert ran.code == 2, ran.out
     assert re.search(f"(?s){told}", ran.err), ran.err

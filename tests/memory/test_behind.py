@@ -1,4 +1,4 @@
-"""Changes sent in the background: in the log once they are flushed, in order, whoever is killed."""
+"""Background changes are in the log after a flush, in order, even if a process is killed."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from tests.faults._warm import ROOT, run
 SPACE = "agent/ada"
 PROGRAM = Path(__file__).with_name("programs") / "behind.py"
 CHANGES = 6
-"""Of a round of the program."""
+"""Changes in one round of the program."""
 
 
 def test_a_flushed_change_is_in_the_log_and_a_read_waits_for_queued_ones(record: Record):

@@ -1,4 +1,4 @@
-"""A followed space is at what the log has told, whatever happens while it is read."""
+"""A followed space is as current as the log, even if the log changes during a read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -32,7 +32,7 @@ class Passing:
         return getattr(self._log, name)
 
     async def read(self, *asked: Any, **wanted: Any) -> list[Stored]:
-        """As the log does; as often as it is out of reach not."""
+        """Read like the log; fail as often as it is set to be unreachable."""
         if self.out_of_reach:
             self.out_of_reach -= 1
             raise Unreachable("nats://nowhere", "no answer")
@@ -43,18 +43,18 @@ class Passing:
         return found
 
     async def head(self) -> int:
-        """As the log does, after others had their turn."""
+        """Return the log's head after other tasks had their turn."""
         await asyncio.sleep(0)
         return await self._log.head()
 
     async def follow(self, *asked: Any, **wanted: Any) -> AsyncIterator[Stored]:
-        """As the log does."""
+        """Follow the log unchanged."""
         async for stored in self._log.follow(*asked, **wanted):
             yield stored
             self.passed = stored.position
 
     async def all_passed(self) -> None:
-        """Wait until the follower has taken in all that stands."""
+        """Wait until the follower has applied all events of the log."""
         async with asyncio.timeout(WITHIN_S):
             while self.passed < await self._log.head():  # noqa: ASYNC110 -- the log does not say
                 await asyncio.sleep(0.001)
@@ -75,12 +75,12 @@ class Pair:
         await store.change([Op(op="create", path=path, text=text)], "eve")
 
     async def write_and_pass(self) -> None:
-        """It does while this one reads, whose follower is given that."""
+        """Write during this client's read, and pass the event to its follower."""
         await self.write("b.md")
         await self.log.all_passed()
 
     def files(self) -> set[str] | None:
-        """Those of the space as this process knows it."""
+        """Return the files of the space that this process knows."""
         known = self.memories.known(SPACE)
         return set(known.files) if known is not None else None
 
@@ -102,7 +102,7 @@ async def test_what_passes_by_while_a_space_is_first_read_is_not_missed(pair: Pa
 
 
 async def test_a_read_that_fails_after_something_passed_by_keeps_nothing(pair: Pair):
-    """What is older than the log has told is not taken for what stands."""
+    """A failed read discards its state, since it is older than events that have already passed."""
 
     async def passes_and_breaks() -> None:
         await pair.write_and_pass()
@@ -138,7 +138,7 @@ async def test_a_space_that_changes_during_every_read_of_it_is_read_and_not_kept
 
 
 async def test_what_was_read_before_the_log_is_followed_is_read_anew(pair: Pair):
-    """Changes between the two are told to nobody."""
+    """A state read before following begins is read again: changes in between go unreported."""
     await pair.memories.state(SPACE)
     await pair.write("b.md")
     await pair.memories.follow(["agent/ada"])

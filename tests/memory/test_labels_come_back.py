@@ -29,7 +29,7 @@ ROLES = "".join(
 )
 NOTES = "- Answer in bullets, and briefly please.\n- answer in bullets and briefly please\n"
 SECRET = "the budget is 40,000\n"
-"""What is labelled so: the text of plans.md."""
+"""Text of plans.md, labelled secret."""
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_space_without_a_session_brings_back_no_more(org: Record, data_dir: Pa
 
 
 def test_a_conflict_tells_nothing_of_what_would_come_back(org: Record):
-    """Where another file stands there by now, both texts are told: to none who is not cleared."""
+    """A conflict on undo shows both texts only to a reader who is cleared for them."""
     delete(org, "plans.md")
     with org.run("w", run="r-cyd", agent="cyd", role="clerk") as cyd:
         change = cyd.memory.history("plans.md", space="org")[-1].event
@@ -139,7 +139,7 @@ def test_who_undoes_a_deletion_has_seen_what_comes_back(org: Record):
 
 
 def test_what_is_untrusted_comes_back_as_such_and_is_asked_about(record, monkeypatch):
-    """Where the policy asks about changes that rest on untrusted input, undoing is one."""
+    """Undoing needs approval where the policy requires it for changes from untrusted input."""
     soon = AskFirst(tool="memory.*", name="memory", timeout_s=0.1)
     monkeypatch.setattr(operations, "DEFAULT_RULE", soon)
     memory = record.memory("org")
@@ -174,7 +174,7 @@ def quoting(runs: list[upkeep.RunInput], files: dict[str, str]) -> list[MemoryPr
 
 
 def answering(prompt: str) -> str:
-    """A model that is asked, and quotes a file."""
+    """Answer as a model that quotes a file."""
     text = SECRET.strip()
     assert text in prompt
     return json.dumps([{"path": "AGENTS.md", "text": f"- {text}", "because": "", "sources": []}])
@@ -186,7 +186,7 @@ async def files_of(record: AsyncRecord) -> dict[str, str]:
 
 
 async def ran(record: AsyncRecord, *said: str) -> str:
-    """A run with what a user said, all of it public."""
+    """Record a run with a user's messages, all of them public, and return its id."""
     async with record.run("w", agent="eve", role="planner") as eve:
         for text in said:
             await eve.message("user", text)
@@ -242,7 +242,7 @@ FUNCTION = "def quoting(findings, files):\n    return {'AGENTS.md': '- ' + files
 def test_a_compaction_rests_on_the_files_that_its_function_was_given(
     org: Record, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ):
-    """It changes a public file, and quotes a secret one."""
+    """A compaction that quotes a secret file in a public one gets the secret label."""
     (tmp_path / "shorter_by_quoting.py").write_text(FUNCTION)
     monkeypatch.chdir(tmp_path)
     made = call("memory", "compact", "org", "--with", "shorter_by_quoting:quoting", way)

@@ -37,7 +37,7 @@ def test_tables_of_thousands_of_files_are_made_within_their_bound(record: Record
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many functions are called, of Python or of C: a cost that no machine's load changes."""
+    """Return the number of Python and C function calls, a cost that does not depend on load."""
     count = 0
 
     def counted(_frame: object, event: str, _argument: object) -> None:
@@ -136,7 +136,7 @@ def test_a_new_process_fetches_the_files_of_a_change_together():
 
 
 def digests_of(work: Callable[[], object]) -> int:
-    """How many digests of texts are computed."""
+    """Return the number of text digests that the work computes."""
     count = 0
 
     def counted(frame: Any, event: str, _argument: object) -> None:
@@ -164,7 +164,7 @@ def cost_in_a_new_process(files: int) -> tuple[int, int]:
 
 
 def test_the_first_change_of_a_process_reads_the_file_that_it_changes_alone():
-    """Its blob is fetched and its text checked, however many other files the space has."""
+    """The first change fetches and checks only the changed file, whatever the size of the space."""
     few, many = cost_in_a_new_process(100), cost_in_a_new_process(2_000)
     assert few == many
     assert many[0] == 1
@@ -172,7 +172,7 @@ def test_the_first_change_of_a_process_reads_the_file_that_it_changes_alone():
 
 
 def test_a_list_of_paths_reads_no_text():
-    """Of a space of any size."""
+    """A list of paths reads no text, whatever the size of the space."""
 
     async def fetched() -> tuple[int, int]:
         workspace = await written(300)

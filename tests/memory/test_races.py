@@ -1,5 +1,5 @@
-"""Changes that are valid alone and not together, by processes that race and are killed: whatever
-stands in the space is valid, at each of its versions.
+"""Changes that are only valid apart, made by racing and killed processes, leave every version of
+the space valid.
 """
 
 import os
@@ -29,7 +29,7 @@ TOLD_MAX = 25
 """Changes that a writer tells of before it is killed; the first one goes on until all answers were.
 """
 ANSWERS_MAX = 200
-"""Of one writer; by then each of them was told."""
+"""Largest number of answers for one writer; every kind of answer occurs within it."""
 ANSWERS = {"made", "refused", "lost"}
 
 

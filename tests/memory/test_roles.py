@@ -1,4 +1,4 @@
-"""What a role is shown of memory rests on nothing that it is not: whatever else is written."""
+"""A role's view of memory does not depend on files that the role may not see."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -72,7 +72,7 @@ def test_what_is_hidden_has_no_influence_on_what_is_shown(made):
 
 @given(st.sampled_from(["org/notes/a.md", "org/pay/a.md", "org/notes", "agent/ada/notes/a.md"]))
 def test_a_file_is_changed_only_where_it_is_seen_whole(file):
-    """What may be changed and is not seen is refused, as what may not be changed is."""
+    """A file may be changed only by a role that sees all of it."""
     assert sees_whole_file(READER, file).allowed == file.startswith("org/notes/")
     assert may_change(READER, file).allowed == file.startswith("org/notes/")
     masked = msgspec.structs.replace(READER, sees=())

@@ -37,7 +37,7 @@ def session(ada: Record) -> Iterator[Session]:
 
 @twins
 async def test_what_was_remembered_is_there_in_the_next_run(lab: Lab):
-    """Both clients: a correction of one run is read in another, and said to whom it goes back."""
+    """A correction in one run is read in the next, with its author, by both clients."""
     async with lab.connect() as record:
         space = Twin(record.raw.memory(ADA), is_async=record.is_async)
         await space.set_policy("off", by="eve")
@@ -146,7 +146,7 @@ def test_a_change_goes_by_what_its_session_saw(session: Session, ada: Record):
 
 
 def test_an_item_that_is_added_goes_by_no_text_and_shows_none(session: Session, ada: Record):
-    """It stands behind what others wrote meanwhile, which may then not be written over unseen."""
+    """Adding an item needs and reveals no text; unseen items of others cannot be overwritten."""
     session.memory.remember("mine")
     ada.memory(ADA).remember("theirs", by="eve")
     session.memory.remember("mine too")
@@ -268,7 +268,7 @@ def test_nobody_is_asked_about_an_invalid_change(record: Record, path: str, cont
 
 
 def test_a_grant_is_good_for_that_text_on_that_version_alone(record: Record):
-    """What was written meanwhile is not overwritten by what was granted before it."""
+    """A grant does not overwrite a text that was written after it."""
     with record.run("w", agent="ada", run="r") as session:
 
         def meddle() -> None:
@@ -393,7 +393,7 @@ paths = ["org/notes/*"]
 
 
 def test_the_prompt_has_all_instructions_and_names_skills(session: Session, ada: Record):
-    """The nearest last; bodies of skills on demand; a running session is told what changed."""
+    """The prompt ends with the nearest instructions and names skills; news lists changes."""
     ada.memory().create("AGENTS.md", "of all\n", by="eve")
     ada.memory("user/alice").create("AGENTS.md", "of alice\n", by="eve")
     session.memory.create("docs/AGENTS.md", "in docs\n")

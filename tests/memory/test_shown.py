@@ -46,7 +46,7 @@ def _changed(record: Record) -> Record:
 
 
 def test_files_changes_refusals_and_policies_are_rows(read_only: Record):
-    """What there is now, each change of it, and what rests on untrusted input."""
+    """Current files, their changes, refusals and dependence on untrusted input are rows."""
 
     def rows(query: str) -> list[tuple[object, ...]]:
         return [tuple(row) for row in read_only.sql(query).rows]

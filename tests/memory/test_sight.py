@@ -1,4 +1,4 @@
-"""What a role is answered of memory rests on nothing that it does not see, its errors included."""
+"""Answers and errors for a role do not depend on files that it may not see."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
@@ -43,7 +43,7 @@ RULES = RoleDefined(
 )
 MINE = ("notes/a.md", "notes/b.md", "notes/AGENTS.md")
 OTHERS = ("pay/a.md", "AGENTS.md", "notes-not/a.md", "notes/secret.md")
-"""What the role does not see: by its path, and the last by its label."""
+"""Files hidden from the role: three by path, the last by its label."""
 
 texts = st.sampled_from(["", "one\n", "one\ntwo\n", "@pay/a.md\n", "@../AGENTS.md\n", "two\n"])
 writes = st.lists(
@@ -66,7 +66,7 @@ OPS: tuple[list[Op], ...] = (
 
 
 def did(work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine that waits for nothing comes to."""
+    """Return the result of a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration as stop:
@@ -82,12 +82,12 @@ async def cleared() -> Confidentiality:
 
 
 def sight() -> VisibilityFilter:
-    """What the role sees."""
+    """Return the role's visibility filter."""
     return VisibilityFilter(Permit("reader", RULES, enforced=True), cleared)
 
 
 def is_mine(path: str) -> bool:
-    """Whether the role sees a file."""
+    """Return whether the role sees a file."""
     return path in MINE
 
 
@@ -129,7 +129,7 @@ def stands(history: Sequence[MemoryEventAt]) -> MemoryState:
 
 
 def said(work: Callable[[], Any]) -> Any:
-    """What something comes to, or its error."""
+    """Return the result of the work, or its error."""
     try:
         return work()
     except HansardError as error:
@@ -137,7 +137,7 @@ def said(work: Callable[[], Any]) -> Any:
 
 
 def answers(history: Sequence[MemoryEventAt]) -> dict[str, Any]:
-    """All that the role may ask of a space."""
+    """Return all answers about a space that the role can request."""
     state, sees = stands(history), sight()
     seen = did(sees.of("org", state))
     tree = {path: file.text for path, file in seen.files.items()}
@@ -165,7 +165,7 @@ def answers(history: Sequence[MemoryEventAt]) -> dict[str, Any]:
 
 
 def changed(sees: VisibilityFilter, state: MemoryState, seen: MemoryState, ops: list[Op]) -> object:
-    """What a change comes to."""
+    """Return the result of a change."""
     changes = apply_ops("org", seen, ops, {path: each.digest for path, each in seen.files.items()})
     sees.demand_changes("org", changes)
     wanted = MemoryChanged(files=changes)
@@ -175,7 +175,7 @@ def changed(sees: VisibilityFilter, state: MemoryState, seen: MemoryState, ops: 
 def undone(
     sees: VisibilityFilter, history: Sequence[MemoryEventAt], seen: MemoryState, event: str
 ) -> object:
-    """What a revert comes to."""
+    """Return the result of a revert."""
     did(sees.demand_whole("org", history, event))
     undo = undo_of("org", history, event)
     did(sees.demand_returned("org", event, undo.label))

@@ -59,7 +59,7 @@ class NewProcess:
         self.memories = Memories(self.log, workspace.blobs, kept)
 
     def facts(self) -> tuple[list[object], dict[str, tuple[MemoryFile, str]]]:
-        """All that it knows of the space, with each text."""
+        """Return all that the snapshot holds of the space, with each text."""
         state = portal().run(self.memories.state(SPACE))
         self.folded = self.log.commits
         whole = portal().run(self.memories.whole(SPACE))
@@ -197,7 +197,7 @@ def another_form(held: dict[str, bytes]) -> None:
 def test_a_snapshot_that_cannot_be_used_costs_nothing_but_time(
     record: Record, spoil: Callable[[dict[str, bytes]], None]
 ):
-    """It is damaged, cut, of another form or another history: all changes are folded."""
+    """A damaged, cut or foreign snapshot is ignored and all changes are folded."""
     many(record)
     held = saved(record)
     before = dict(held)

@@ -1,4 +1,4 @@
-"""A space of memory: what a change may be, what it comes to, and who wins where two meet."""
+"""Memory spaces: permitted changes, their results, and conflicts between writers."""
 
 import hashlib
 from collections.abc import Sequence
@@ -106,7 +106,7 @@ def test_changes_to_different_files_commute(first, second, text):
 
 
 def test_the_second_change_of_one_file_is_a_conflict_with_both_texts():
-    """It went by a text that no longer stands; who wrote what stands is told."""
+    """A change of an outdated text conflicts, with both texts and the current one's author."""
     start = having(a_md="x\n")
     mine = change_of("a.md", start.files["a.md"], "mine\n")
     after = put(start, "a.md", "theirs\n")
@@ -131,7 +131,7 @@ def test_what_is_created_where_a_file_stands_is_a_conflict():
 
 
 def test_a_rename_takes_the_text_along_and_leaves_nothing_behind():
-    """With a change of the text or without; onto a file that stands it is a conflict."""
+    """A rename keeps or changes the text; a rename onto an existing file is a conflict."""
     state = having(a_md="x\n", b_md="y\n")
     moved = change_of("docs/c.md", state.files["a.md"], "x\nz\n")
     assert (moved.op, moved.was) == (FileOp.RENAMED, "a.md")
@@ -144,7 +144,7 @@ def test_a_rename_takes_the_text_along_and_leaves_nothing_behind():
 
 
 def test_an_event_that_does_not_follow_changes_nothing():
-    """Whoever wrote it past us: every reader leaves it out, and says so."""
+    """Readers skip and report an event that does not follow from the state."""
     state = having(a_md="x\n")
     forged = change_of(
         "a.md", MemoryFile(path="a.md", body=lines.FileText("?"), digest="?", version=1), "y\n"
@@ -287,7 +287,7 @@ def test_a_text_is_kept_as_it_stands():
     ],
 )
 def test_a_path_says_what_kind_of_memory_it_is(path, kind):
-    """How to act, what is known, what happened."""
+    """A path determines the kind of memory: procedure, fact or episode."""
     assert paths.kind_of(path) is kind
 
 
@@ -319,7 +319,7 @@ def test_changes_are_asked_about_unless_a_policy_says_otherwise():
 
 
 def test_a_label_goes_along_with_the_text():
-    """What is edited rests on what stood there, too; what is new does not."""
+    """An edit keeps the label of the previous text; a new file does not inherit one."""
     untrusted = Label(untrusted=True)
     state = having(a_md="x\n")
     change = change_of("a.md", state.files["a.md"], "x\ny\n")

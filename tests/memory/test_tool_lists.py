@@ -20,7 +20,7 @@ def named(*tools: str) -> str:
 
 
 def listed(record: Record, run: str, pages: list[dict[str, object]]) -> None:
-    """A run in which the proxy was told a list of tools, a page a step."""
+    """Record a run in which the proxy received a list of tools, one page in each step."""
     with record.run(
         "mcp", run=run, agent="client", labels={"mcp_server": "tools.example:8443"}
     ) as s:

@@ -28,7 +28,7 @@ def write(record: Record, number: int, edits: int, errors: list[BaseException]) 
 @pytest.mark.parametrize("edits", [5, pytest.param(1_000, marks=pytest.mark.thorough)])
 @pytest.mark.timeout(3_000)
 def test_no_edit_of_eight_writers_is_lost(record: Record, edits: int):
-    """Of their own files, and of one that they share, where each line is there once."""
+    """Eight writers edit own files and a shared one; each line of it is there exactly once."""
     record.memory(SPACE).set_policy("off", by="eve")
     errors: list[BaseException] = []
     writers = [

@@ -193,7 +193,7 @@ def test_the_blame_of_a_binary_file_says_its_size_and_who_wrote_it(call, record,
 
 
 def test_tables_say_which_files_are_binary_and_executable(call, record, folder):
-    """Of a change and of the files that there are."""
+    """The SQL tables mark binary and executable files, in each change and in the current tree."""
     call("memory", "import", folder)
     for table in ("memory_changes", "memory_files"):
         rows = record.sql(f"SELECT path, is_binary, is_executable FROM {table}").rows
@@ -204,7 +204,7 @@ def test_tables_say_which_files_are_binary_and_executable(call, record, folder):
 
 
 def is_binary(content: bytes) -> bool:
-    """Whether a content is no text."""
+    """Return whether a content is not text."""
     try:
         return "\0" in content.decode()
     except UnicodeDecodeError:

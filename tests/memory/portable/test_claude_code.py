@@ -24,7 +24,9 @@ REFUSAL = b'{"type": "error", "error": {"type": "invalid_request_error", "messag
 @pytest.mark.thorough(quick=QUICK)
 @pytest.mark.skipif(CLAUDE is None, reason="Claude Code's CLI is not installed (HANSARD_CLAUDE)")
 def test_claude_code_is_told_instructions_skills_and_subagents(tmp_path):
-    """Its first question to the model has what the files say."""
+    """Claude Code's first request to the model contains the exported instructions, skills and
+    subagents.
+    """
     asked: list[bytes] = []
 
     class Scripted(http.server.BaseHTTPRequestHandler):

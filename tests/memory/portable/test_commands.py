@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def told(call, *arguments):
-    """What a command tells programs."""
+    """Return the JSON output of a command."""
     ran = call("memory", *arguments, "--json")
     assert ran.code == 0, ran.err
     return [json.loads(line) for line in ran.out.splitlines()]
@@ -121,7 +121,9 @@ def test_a_folder_that_is_no_checkout_is_told(call, space, tmp_path):
 
 @pytest.mark.thorough(quick="memory/portable/test_folders.py::test_each_commit_is_a_change")
 def test_each_commit_of_a_history_is_a_change(call, record, tmp_path):
-    """With author and time as claimed, once; an invalid one is told, and left out where asked."""
+    """Each commit is imported once, with author and time as claimed; invalid ones are reported or
+    skipped.
+    """
 
     def git(*arguments: str) -> None:
         subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True, capture_output=True)

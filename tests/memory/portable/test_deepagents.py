@@ -1,4 +1,4 @@
-"""What is exported is loaded by deepagents' own middleware, as its files say."""
+"""deepagents' own middleware loads the exported files as they are."""
 
 import warnings
 

@@ -81,7 +81,7 @@ def test_a_space_comes_back_as_it_was(harness):
 
 @pytest.mark.parametrize("harness", Harness)
 def test_a_change_in_the_harness_comes_back_alone(harness):
-    """An edited file, a new one and one that is gone; all else stays as it stands."""
+    """Only edited, new and deleted files of the harness are imported; the rest is unchanged."""
     made = dict(harnesses.export(SPACE, harness).tree)
     [skill] = [path for path in made if path.endswith("pay/SKILL.md")]
     [rates] = [path for path in made if path.endswith("pay/rates.md")]
@@ -97,7 +97,7 @@ def test_a_change_in_the_harness_comes_back_alone(harness):
 
 
 def test_claude_codes_own_file_is_read_by_others():
-    """A folder that has CLAUDE.md alone has AGENTS.md as a link to it, and goes out as it came."""
+    """A folder with only CLAUDE.md gets AGENTS.md as a link to it, and round-trips unchanged."""
     folder = {"CLAUDE.md": b"Be brief."}
     space = harnesses.import_tree(folder, Harness.CLAUDE_CODE)
     assert space == {"CLAUDE.md": b"Be brief.", "AGENTS.md": Link("CLAUDE.md")}
@@ -117,7 +117,7 @@ CODEX_AGENT = b'name = "review"\ndescription = "Reviews."\nnickname_candidates =
     ],
 )
 def test_a_subagent_that_has_no_exact_way_back_stays_as_it_is(harness, path, content):
-    """What is said only in the harness's words is kept in them."""
+    """A subagent that uses harness-specific terms is kept in the harness's format."""
     space = harnesses.import_tree({path: content}, harness)
     assert space == {path: content}
     assert harnesses.export(space, harness).tree == {path: content}
@@ -154,7 +154,7 @@ CONTENTS = st.sampled_from(
     st.sampled_from(Harness),
 )
 def test_whatever_a_space_has_comes_back(space, harness):
-    """Valid or not, whatever stands beside what."""
+    """Every space survives a round trip, valid or not, in any combination of files."""
     made = harnesses.export(space, harness).tree
     assert harnesses.import_tree(made, harness, space) == space
 

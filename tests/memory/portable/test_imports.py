@@ -1,4 +1,4 @@
-"""A history of git is made once, whatever it changed and whoever is killed on the way."""
+"""A git history is imported exactly once, for any change and after any kill."""
 
 import asyncio
 import subprocess
@@ -52,12 +52,12 @@ def workspace():
 
 
 def ran(work):
-    """What it comes to."""
+    """Return the result of the work."""
     return asyncio.run(work)
 
 
 async def texts(workspace):
-    """What stands at each path."""
+    """Return the text at each path."""
     state = await workspace.memories.state("org")
     return {path: file.text.strip() for path, file in state.files.items()}
 
@@ -71,7 +71,7 @@ async def edit(workspace, text):
 def test_a_commit_of_many_files_that_was_killed_on_the_way_is_made_whole(
     repository, workspace, ones
 ):
-    """It counts as imported once its last part is made; what stands already makes no part."""
+    """A commit counts as imported after its last part; unchanged files are not recorded again."""
     repository.commit(**{f"n{number:04}": f"{number}" for number in range(FILES)})
     append, left = workspace.log.append, [1]
 
@@ -146,7 +146,7 @@ def test_of_a_rewritten_history_the_new_commits_are_made_on_top(repository, work
 
 
 def test_more_of_a_shallow_history_is_not_made_over_what_followed(repository, workspace, tmp_path):
-    """What comes before an imported commit is in it."""
+    """Deepening a shallow history does not reimport commits that an imported commit contains."""
     repository.commit(notes="one")
     repository.commit(notes="two")
     shallow = tmp_path / "shallow"
@@ -161,7 +161,7 @@ def test_more_of_a_shallow_history_is_not_made_over_what_followed(repository, wo
 
 
 def test_an_imported_line_has_the_author_that_its_commit_claims(repository, workspace):
-    """Log and blame name the author of a commit, not whoever imported it."""
+    """Log and blame name the author of a commit, not the user who imported it."""
     repository.commit(AGENTS="Bullets.")
     ran(imports.import_git(workspace, "org", repository.folder, by="eve"))
     store = MemoryStore(workspace, "org")
@@ -189,7 +189,7 @@ def test_fields_of_another_harness_are_kept_and_warned_of(tmp_path, workspace):
 def test_one_invalid_file_of_a_folder_refuses_the_others_only_unless_it_is_left_out(
     tmp_path, workspace
 ):
-    """Whether a file is no text, too large or invalid; each that is left out is named."""
+    """An invalid, oversized or non-text file refuses the folder unless it is left out, by name."""
     folders.write(
         tmp_path / "in",
         {
@@ -209,7 +209,9 @@ def test_one_invalid_file_of_a_folder_refuses_the_others_only_unless_it_is_left_
 
 
 def test_files_that_are_not_valid_are_kept_where_that_is_asked_for(tmp_path, workspace):
-    """As they are, and warned of; what must be text and is none is refused all the same."""
+    """Invalid files are kept on request, with a warning; non-text where text is required is
+    refused.
+    """
     invalid = {"skills/y/SKILL.md": b"no front matter"}
     folders.write(tmp_path / "in", {"skills/x/SKILL.md": SKILL, **invalid})
     made = ran(imports.import_folder(workspace, "org", tmp_path / "in", keep=True))

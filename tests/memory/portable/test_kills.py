@@ -58,7 +58,7 @@ def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, ev
 
 @pytest.mark.long
 def test_a_killed_checkout_leaves_no_folder(call, killed, tmp_path, rounds, evidence):
-    """It is there whole, or not at all; the next one takes away what was left."""
+    """A killed checkout leaves a whole folder or none; the next checkout removes the leftovers."""
     chance = random.Random(os.environ["SEED"])
     folders.write(tmp_path / "in", SPACE)
     told(call, "import", tmp_path / "in")

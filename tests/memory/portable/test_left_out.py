@@ -1,4 +1,4 @@
-"""What a folder does not show stays in the space, whatever becomes of the folder."""
+"""Files that a folder cannot show stay in the space when the folder changes or disappears."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ def workspace():
 
 
 async def tree(workspace):
-    """What the space holds."""
+    """Return the files of the space."""
     return of_space((await workspace.memories.state("org")).files)
 
 
@@ -81,7 +81,7 @@ def test_what_others_change_there_is_not_brought_and_holds_nothing_up(workspace,
 
 @pytest.mark.parametrize("harness", Harness)
 def test_a_folder_that_replaces_a_space_replaces_what_a_folder_shows(workspace, tmp_path, harness):
-    """What no folder shows is not taken for deleted."""
+    """Files that no folder shows are not treated as deleted."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in/AGENTS.md").write_text("b\n")
     (tmp_path / "in/node_modules").mkdir()
@@ -122,7 +122,7 @@ def test_a_file_of_the_marks_name_is_neither_written_over_nor_taken_for_the_mark
 
 
 def test_a_sweep_takes_what_a_commit_left_and_no_more(workspace, tmp_path):
-    """What a commit that was killed left has sixteen hexadecimal digits for its name."""
+    """A sweep removes only a killed commit's leftovers, named by sixteen hexadecimal digits."""
     folder = tmp_path / "work"
     mine, left = folder / ".mine.hansard-partial", folder / f".{'a' * 16}.hansard-partial"
 

@@ -23,7 +23,7 @@ def minutes() -> Any:
 
 
 def main(inside: Inside) -> list[str]:
-    """The minutes that it came to write."""
+    """Write the minutes and return them."""
     program = minutes()
     with numbered(inside) as record:
         return list(program.work(record, inside.job.settings["url"]).values())

@@ -35,7 +35,7 @@ def test_a_glob_lists_paths_in_order(glob, found):
 
 
 def test_a_list_of_paths_says_where_it_was_cut():
-    """More than the limit is said, exactly as many is not."""
+    """A list longer than the limit is marked as cut; a list of exactly the limit is not."""
     assert paths_matching(TREE, "**", limit=3).more
     assert not paths_matching(TREE, "**", limit=4).more
 
@@ -85,7 +85,7 @@ def test_grep_says_where_it_was_cut():
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)*b", "(.*)*x", "(a{1,30}){1,30}b"])
 def test_no_pattern_backtracks(pattern):
-    """What takes a backtracking engine longer than the universe takes RE2 milliseconds."""
+    """RE2 takes milliseconds for patterns on which a backtracking engine never ends."""
     began = time.process_time()
     grep({"a": "a" * 20_000 + "!"}, pattern)
     assert time.process_time() - began < 5
@@ -110,7 +110,7 @@ _TEXT = st.text(alphabet="ab \nü漢", max_size=40)
 
 @given(text=_TEXT, pattern=st.sampled_from(["a", "^a", "b$", "a.b", "ü+", "^$", "[ab]*", "漢|a"]))
 def test_grep_finds_the_lines_that_each_line_by_itself_would(text, pattern):
-    """As the standard library's `re` judges each line: the numbers are right, none is doubled."""
+    """Grep finds the same lines as `re` line by line, with correct numbers and no duplicates."""
     lines = text.split("\n")
     lines = lines[:-1] if lines[-1] == "" else lines
     expected = [number for number, line in enumerate(lines, 1) if re.search(pattern, line)]

@@ -1,4 +1,4 @@
-"""Files by what is asked: words, meaning and both; what a reader may not see changes nothing."""
+"""Files are ranked by words, meaning or both; files that a reader may not see have no influence."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ TREE = {
 
 
 class Letters:
-    """An embedder of our own: how often each letter stands in a text."""
+    """An embedder that counts the occurrences of each letter."""
 
     name = "letters"
     digest = "1"
@@ -49,7 +49,7 @@ def test_words_rank_by_how_rare_they_are(rankers):
 
 
 def test_a_word_of_the_path_counts(rankers):
-    """Who knows what a file is called finds it."""
+    """A word of the path matches, so a file is found by its name."""
     assert search(TREE, "skills", rankers, by="words").hits[0].path == "skills/pdf/SKILL.md"
 
 
@@ -62,7 +62,7 @@ def test_meaning_ranks_by_the_nearest_piece(rankers):
 
 
 def test_only_what_changed_is_embedded_again():
-    """And what was there before is not, in whichever file it stands now."""
+    """Only changed texts are embedded again; a known text in another file is not."""
     embedder = Letters()
     rankers = Rankers(FileWords(), FileVectors(embedder))
     search({"a": "one", "b": "two"}, "x", rankers, by="meaning")
@@ -85,7 +85,9 @@ def test_an_embedder_that_gives_no_vectors_is_said(rankers):
 
 
 def test_files_of_one_kind_alone_are_searched(rankers):
-    """How to act, or what is known: what happened is no file of a tree, and the remedy says so."""
+    """Only procedures or facts can be selected; an episode is no file of a tree, as the remedy
+    says.
+    """
     words = "bullets PDF August"
     found = {
         kind: [each.path for each in search(TREE, words, rankers, by="words", kind=kind).hits]
@@ -116,7 +118,7 @@ def test_a_search_without_words_or_embedder_is_refused():
 
 
 def test_a_fusion_prefers_what_both_orders_have():
-    """Of equals, by path."""
+    """A fusion prefers files that both orders have; ties are ordered by path."""
     one = [Ranked("a", 9.0), Ranked("b", 8.0, "text")]
     two = [Ranked("b", 0.9), Ranked("c", 0.8)]
     assert [each.path for each in fuse([one, two])] == ["b", "a", "c"]
@@ -152,7 +154,7 @@ def test_pieces_are_whole_paragraphs_that_lose_nothing(text):
 
 
 def recalls(rankers, tree, questions, by):
-    """How often the right file is the first, and one of five."""
+    """Return how often the right file is the first, and among the first five."""
     places = [
         [each.path for each in search(tree, question, rankers, by=by, limit=5).hits]
         for question in questions.values()
@@ -163,7 +165,7 @@ def recalls(rankers, tree, questions, by):
 
 
 class Once:
-    """What another ranker says, asked once a question: `both` needs what each alone did."""
+    """A ranker that caches another ranker's answer to each question, since `both` reuses them."""
 
     def __init__(self, ranker) -> None:
         self._ranker = ranker

@@ -99,7 +99,7 @@ async def shorter(findings, files):
 def test_what_is_written_during_a_compaction_survives(
     filled, call, tmp_path, monkeypatch, data_dir, workspace, path
 ):
-    """Of the file that is compacted it is a conflict, and nothing is made; else both stand."""
+    """A write to the compacted file is a conflict and nothing is made; other writes are kept."""
     text = DURING.format(workspace=workspace, folder=str(data_dir), path=path)
     (tmp_path / f"during_{len(path)}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -114,7 +114,7 @@ def test_what_is_written_during_a_compaction_survives(
 
 
 def test_a_reflection_proposes_and_changes_no_file(filled, call):
-    """What a user asked for; the second time nothing is left."""
+    """A reflection proposes the user's requests; the second one proposes nothing."""
     with filled.run("w", agent="ada") as session:
         session.message("user", "/remember Action items come last.")
     first = call("memory", "reflect", "org")

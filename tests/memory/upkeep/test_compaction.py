@@ -25,7 +25,7 @@ def rankers():
 
 
 def test_without_a_model_only_lines_with_the_very_words_of_others_go(rankers):
-    """And a probe that nothing met before is told, not counted as lost."""
+    """Without a model only duplicate lines go; an unmet probe is reported, not counted as lost."""
     made = compact(TREE, rankers)
     assert made.changes == {"AGENTS.md": "Answer in bullets, and please briefly.\n"}
     assert (made.refused, made.probes) == ([], 2)
@@ -77,7 +77,7 @@ def test_a_proposal_that_is_no_text_is_refused(rankers):
 
 
 DAYS = 730
-"""Of a full run, which is evidence."""
+"""Days in a full run, which is evidence."""
 
 
 @pytest.mark.slow

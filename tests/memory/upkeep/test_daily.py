@@ -1,4 +1,4 @@
-"""`hansard up` reflects each day: what is set is done and told, each run once, killed between."""
+"""`hansard up` reflects each day, each run once, also when it is killed in between."""
 
 import os
 import time
@@ -70,7 +70,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @contextmanager
 def up(data_dir: Path, workspace: str, folder: Path) -> Iterator[None]:
-    """`hansard up` that reflects, in a folder where its function stands."""
+    """Run `hansard up` with reflection in the folder of its function."""
     told = {"HANSARD_REFLECT_AT": "00:00", "HANSARD_REFLECT_WITH": "upkeep:slowly"}
     command = ["-m", "hansard", "up", "--json", "--workspace", workspace]
     process = start(command, folder, environment(data_dir, **told))

@@ -1,4 +1,4 @@
-"""What could be shorter, found without a model: lists that want a rule, lines that say the same."""
+"""Shortening candidates found without a model: lists that need a rule and duplicate lines."""
 
 import pytest
 
@@ -18,7 +18,9 @@ VENDORS = ["Acme", "Globex Corp", "Initech", "Umbrella", "Hooli", "Stark Industr
     ids=["lines", "in the middle", "items", "one line"],
 )
 def test_a_list_of_vendors_to_ignore_wants_a_rule(text):
-    """However it is written: what is said of each is the lead, and no value is left out."""
+    """A list of vendors in any notation becomes a rule; the lead is kept, and every value is
+    listed.
+    """
     [finding] = find({"AGENTS.md": f"# Mail\n\nBe brief.\n\n{text}\n"})
     assert finding.kind is Kind.VALUE_LIST
     assert list(finding.values) == VENDORS
@@ -37,7 +39,7 @@ def test_a_list_of_vendors_to_ignore_wants_a_rule(text):
     ids=["few", "code", "globs", "no directive", "table"],
 )
 def test_other_lists_are_left_alone(text):
-    """Few values, code, tables, and lists of which no rule could be said."""
+    """Short lists, code, tables, and lists without a common rule are left alone."""
     assert find({"AGENTS.md": text}) == []
 
 
@@ -58,7 +60,7 @@ def test_no_list_is_found_falsely_in_real_instructions(real_data, evidence):
 
 
 def test_lines_that_say_the_same_are_found_across_files():
-    """The longest stands for the others; what differs in a number or a negation is another."""
+    """The longest duplicate represents the others; another number or negation is no duplicate."""
     tree = {
         "AGENTS.md": "- Always put the action items last in the minutes of each meeting.\n"
         "- Send it by 5 o'clock.",
@@ -72,7 +74,7 @@ def test_lines_that_say_the_same_are_found_across_files():
 
 
 def test_files_that_nobody_read_are_named_where_somebody_counted():
-    """Without a count nothing is said of them."""
+    """Unread files are only reported where reads were counted."""
     tree = {"a.md": "x", "b.md": "y"}
     assert [each.spots[0].path for each in find(tree, {"a.md": 2})] == ["b.md"]
     assert find(tree) == []

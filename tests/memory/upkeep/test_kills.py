@@ -1,4 +1,4 @@
-"""A compaction that is killed anywhere is made or not, and what was written beside it stands."""
+"""A killed compaction is made whole or not at all, and concurrent writes are kept."""
 
 import os
 import random

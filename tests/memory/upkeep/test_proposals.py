@@ -1,4 +1,4 @@
-"""What is proposed becomes a change by a person's word, and only where its file is as it was."""
+"""A proposal becomes a change after a person's approval, if its file is unchanged."""
 
 import pytest
 
@@ -77,7 +77,7 @@ def test_what_a_run_has_to_teach_waits_for_a_person(told: Record, call: Call):
     quick="memory/upkeep/test_commands.py::test_what_is_written_during_a_compaction_survives"
 )
 def test_a_file_that_has_changed_since_is_not_overwritten(told: Record, call: Call):
-    """Of a reflection and of a compaction: a conflict with both texts, and nothing is written."""
+    """A proposal for a changed file is a conflict with both texts, and nothing is written."""
     call("memory", "remember", "r")
     assert "it waits" in call("memory", "compact", "org", "--propose").err
     assert len(call("memory", "proposals", "org", "--json").lines) == 2

@@ -1,4 +1,4 @@
-"""Reflection: each run once, whoever is killed; what a page asks for is nobody's word."""
+"""A reflection reads each run once, also after a kill; a page's text counts as no one's request."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ async def ran(record, *messages, label=""):
 
 
 async def events(record):
-    """What stands in the space's stream, with the commits' labels."""
+    """Return the events of the space's stream, with the labels of their commits."""
     stored = await record.workspace.log.read(stream_of(SPACE))
     return [(event, each.commit.label) for each in stored for event in revive_all([each.commit])]
 
@@ -92,7 +92,7 @@ def test_what_a_user_asked_for_is_proposed_once_with_its_source(within):
 
 @pytest.mark.slow
 def test_of_thirty_injected_pages_none_is_proposed_nor_written(within, evidence):
-    """Whether a tool's result or the model repeats them; what rests on them is labelled so."""
+    """Injected text is never proposed, even if the model repeats it; derived text is labelled."""
 
     async def scenario(record):
         for page in INJECTED:
@@ -109,7 +109,7 @@ def test_of_thirty_injected_pages_none_is_proposed_nor_written(within, evidence)
 
 
 def test_a_model_proposes_with_sources_and_no_file_changes(within):
-    """Also one that believes a page: its proposal stands under the page's label."""
+    """A model's proposals name their sources and change no file; they carry the label of a page."""
 
     async def believes(runs, files):
         await asyncio.sleep(0)
@@ -153,7 +153,7 @@ def test_a_proposal_that_is_none_takes_no_run(within, given):
 
 
 def test_two_reflections_at_once_take_each_run_once(within):
-    """The one that comes second is told so, and has nothing on record."""
+    """The second of two concurrent reflections is refused and records nothing."""
 
     async def scenario(record):
         runs = [await ran(record, ("user", f"/remember {number}")) for number in range(3)]
@@ -248,7 +248,7 @@ def test_the_next_reflection_ends_one_that_was_cut_as_what_it_is(
 
 
 def test_a_reflection_on_one_run_that_another_told_of_is_cancelled(within):
-    """It has nothing left to tell; one of another space is left alone."""
+    """An open reflection is cancelled once another covered its run; other spaces are unaffected."""
 
     async def scenario(record):
         run = await ran(record, ("user", "/remember x"))

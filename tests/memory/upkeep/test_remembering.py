@@ -1,4 +1,4 @@
-"""Our prompt on what to remember: its versions on record, and what each came to, in SQL."""
+"""The versions of the remembering prompt are on record, with their results in SQL."""
 
 import json
 

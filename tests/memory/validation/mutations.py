@@ -11,7 +11,7 @@ SKILL, SUBAGENT, TOOLS, AGENTS = "skill", "subagent", "tools", "agents"
 
 
 class Mutation(NamedTuple):
-    """A changed file, and what is to be said of it: nothing where it stays valid."""
+    """A changed file and its expected findings, none where it stays valid."""
 
     name: str
     path: str
@@ -25,7 +25,7 @@ Keeps = Callable[[random.Random, str, str], str | None]
 
 
 def line_of(text: str, field: str) -> int | None:
-    """In which line a field of the front matter stands."""
+    """Return the line of a front matter field."""
     front = text.split("\n---", 1)[0]
     found = re.search(rf"^{field}:", front, re.MULTILINE)
     return None if found is None else text.count("\n", 0, found.start()) + 1
@@ -162,7 +162,7 @@ BREAK_SUBAGENT: list[Breaks] = [
 
 
 def _tools(change: Callable[[dict], object], mark: str, rule: str) -> Breaks:
-    """The JSON changed, and the line where `mark` stands then."""
+    """Return a JSON mutation whose finding is at the line of `mark`."""
 
     def breaks(draw: random.Random, path: str, text: str) -> tuple[str, int, str]:
         value = json.loads(text)

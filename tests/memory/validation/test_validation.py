@@ -1,4 +1,4 @@
-"""What is wrong with a tree of memory files is told with file, line, rule and what is allowed."""
+"""A finding in a tree of memory files names file, line, rule and the permitted values."""
 
 import sys
 
@@ -108,20 +108,20 @@ def test_what_is_allowed_together_is_no_problem():
 
 
 def test_a_circle_of_imports_names_each_of_its_lines_and_no_other():
-    """What leads to a circle is no part of it."""
+    """An import that only leads to a circle is not part of it."""
     files = {"AGENTS.md": b"@a.md", "a.md": b"@b.md", "b.md": b"@a.md\n@c.md", "c.md": b""}
     assert told(files) == [("a.md", 1, "import.circle"), ("b.md", 1, "import.circle")]
 
 
 def test_only_what_changed_is_looked_at():
-    """What was wrong before stays unsaid; a circle that a change closes is told."""
+    """Only changed files are checked; a circle closed by a change is reported."""
     files = {"x.md": b"\0", "AGENTS.md": b"@a.md", "a.md": b"@AGENTS.md"}
     assert told(files, only=["y.md"]) == []
     assert {rule for _, _, rule in told(files, only=["a.md"])} == {"import.circle"}
 
 
 def test_a_tool_that_its_server_does_not_have_is_told():
-    """By the server's address or name, as they are on record; of another server nothing is said."""
+    """An unknown tool of a recorded server is reported; other servers' tools are not checked."""
     files = {"tools.json": TOOL}
     assert told(files, offered={"https://x": ["search"]}) == [("tools.json", 1, "tools.offered")]
     assert (
