@@ -1,4 +1,4 @@
-"""What every test may ask for: `rounds`, `evidence`, `real_data`."""
+"""Fixtures and hooks for every test: `rounds`, `evidence`, `real_data`."""
 
 import atexit
 import gc
@@ -41,7 +41,9 @@ NO_REAL_DATA = "no recorded real data here: set HANSARD_REAL_DATA"
 THOROUGH = ROUNDS >= ROUNDS_THOROUGH
 
 SEED_QUICK = 1
-"""Of all that is drawn in a quick run, so that it fails for a change and never by chance."""
+"""Seed of everything drawn in a quick run, so that a failure comes from a change, never from
+chance.
+"""
 
 GARBAGE_MIN = 10_000
 """So many new objects are looked through for garbage at once, and not Python's own 700."""
@@ -77,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    """How to have the same run again."""
+    """Return the line that says how to repeat the run."""
     return f"SEED={os.environ['SEED']} ROUNDS={ROUNDS} repeats what is drawn here"
 
 
@@ -96,7 +98,7 @@ def rounds() -> Callable[[int, int], int]:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of recorded real data; tests that read it are marked `real`."""
+    """Return the folder of recorded real data; tests that read it are marked `real`."""
     return REAL_DATA
 
 
@@ -109,12 +111,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection() -> None:
-    """What is collected stays: looking for garbage in it takes a fifth of collecting."""
+    """Freeze collected items: garbage collection over them takes a fifth of the collection time."""
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """What collecting left stays until the end: the garbage collector need not look at it again."""
+    """Freeze what collection allocated, so that the garbage collector does not scan it again."""
     gc.freeze()
     gc.set_threshold(GARBAGE_MIN)
     gc.enable()
@@ -122,13 +124,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure() -> None:
-    """What the last tests left is looked for here, once; pytest looks ten times through all."""
+    """Collect the garbage of the last tests once; pytest would scan everything ten times."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _no_session_stays_current() -> Iterator[None]:
-    """What a test leaves open as a kill would is not found by the calls of the next one."""
+    """Hide a session that a test leaves open, as a kill would, from the calls of the next test."""
     yield
     scope.back(())

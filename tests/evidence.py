@@ -40,7 +40,7 @@ class Evidence:
 
 @pytest.fixture(scope="session")
 def evidence(pytestconfig: pytest.Config) -> Evidence:
-    """Where a test leaves the figures it measured."""
+    """Return the collector for the figures that a test measures."""
     return Evidence(pytestconfig.stash[_FIGURES])
 
 
@@ -59,7 +59,7 @@ def pytest_testnodedown(node: object) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A worker hands its figures on; the session's own process writes the file."""
+    """Hand the figures of a worker to the main process, which writes the file."""
     config = session.config
     figures = config.stash[_FIGURES]
     output = cast("dict[str, Figures] | None", getattr(config, "workeroutput", None))

@@ -36,7 +36,7 @@ class _Brokers:
         self._folder: Path | None = None
 
     def folder(self) -> Path:
-        """The data directory of one that has room."""
+        """Return the data directory of one that has room."""
         if self._folder is None or _streams(self._folder) > STREAMS_MAX:
             self.close()
             self._folder = self._factory.mktemp("broker")
@@ -68,7 +68,7 @@ AFRESH = {"bus", "faults", "sql_sandbox"}
 
 @pytest.fixture(scope="module", autouse=True)
 def _processes_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What the package starts by itself is forked, except in the folders `AFRESH`."""
+    """Fork the processes that the package starts, except in the folders `AFRESH`."""
     folders = {*request.path.relative_to(Path(__file__).parent).parts}
     with contextlib.nullcontext() if AFRESH & folders else forked():
         yield
@@ -97,25 +97,27 @@ def _brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Brokers]:
 
 @pytest.fixture(scope="module")
 def data_dir(_brokers: _Brokers) -> Path:
-    """The data directory of a server that stays up until the last test of the file is done."""
+    """Return the data directory of a server that stays up until the last test of the file is
+    done.
+    """
     return _brokers.folder()
 
 
 @pytest.fixture
 def workspace() -> str:
-    """The name of a workspace that nobody has used."""
+    """Return the name of a workspace that nobody has used."""
     return f"lab-{os.getpid()}-{next(_numbers)}"
 
 
 @pytest.fixture(params=["sync", "async"])
 def lab(request: pytest.FixtureRequest, data_dir: Path, workspace: str) -> Lab:
-    """A fresh workspace, for each of the two clients."""
+    """Return a fresh workspace, for each of the two clients."""
     return Lab(request.param, data_dir, workspace)
 
 
 @pytest.fixture
 def record(data_dir: Path, workspace: str) -> Iterator[Record]:
-    """A fresh workspace, opened by the sync client."""
+    """Yield a fresh workspace, opened by the sync client."""
     with hansard.connect(workspace, data_dir=data_dir) as opened:
         yield opened
 
@@ -139,7 +141,7 @@ def call(
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """A strict server, for the programs that are killed, which no test may kill."""
+    """Yield a strict server, for the programs that are killed, which no test may kill."""
     server = NatsServer(tmp_path_factory.mktemp("server"), "strict")
     server.start()
     try:

@@ -1,4 +1,4 @@
-"""What a generator comes to: a law says little about cases that are never made."""
+"""Coverage of a generator: a law shows little about cases that are never drawn."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -15,7 +15,9 @@ EXAMPLES_MAX = 5_000
 def not_reached(
     examples: SearchStrategy[Any], wanted: Iterable[Any], kinds: Callable[[Any], Iterable[Any]]
 ) -> set[Any]:
-    """Draw until each kind that is wanted was seen; what was not, after EXAMPLES_MAX examples."""
+    """Draw until each wanted kind was seen; return the kinds missing after EXAMPLES_MAX
+    examples.
+    """
     missing = set(wanted)
 
     def all_seen(example: Any) -> bool:

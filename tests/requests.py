@@ -1,4 +1,4 @@
-"""What a client asks of the broker, subject by subject, and what it is sent."""
+"""Requests of a client to the broker, subject by subject, and the replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written, held against the published schemas."""
+"""Validation of written data against the published schemas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from hansard.inspect.schemas import Schema, schema
 
 @cache
 def validator(which: Schema, name: str = "") -> Any:
-    """Of a schema, or of one of its parts; that it is a schema is shown in `tests/golden`."""
+    """Return the validator of a schema or of one of its parts; `tests/golden` checks the schema
+    itself.
+    """
     made = _made(which)
     part = {"$ref": f"#/$defs/{name}", "$defs": made["$defs"]}
     return jsonschema.Draft202012Validator(part if name else made)
@@ -33,7 +35,7 @@ def check_commit(body: bytes | str, *, unknown: bool = False) -> int:
 
 @cache
 def schema_parts() -> frozenset[str]:
-    """The names of the parts of the events' schema."""
+    """Return the names of the parts of the events' schema."""
     return frozenset(_made(Schema.EVENTS)["$defs"])
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark prints can be read by a program, and its figures are right."""
+"""The output of a benchmark is machine-readable, and its figures are right."""
 
 import contextlib
 import json
@@ -144,7 +144,7 @@ def test_two_versions_take_turns():
 
 
 def _command_lines() -> list[str]:
-    """The command lines of what runs now; a process may end while we look."""
+    """Return the command lines of running processes; a process may end meanwhile."""
     lines: list[str] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

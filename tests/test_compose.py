@@ -37,7 +37,7 @@ class Broker(msgspec.Struct):
     passwords: dict[str, str]
 
     def url(self, user: str) -> str:
-        """The address with which `user` logs in."""
+        """Return the address with which `user` logs in."""
         password = self.passwords[f"HANSARD_{user.upper()}_PASSWORD"]
         return f"nats://{user}:{password}@127.0.0.1:{self.port}"
 
@@ -77,7 +77,9 @@ def _wait_until_healthy(port: int, server: subprocess.Popen[bytes], log: Path) -
 
 @pytest.fixture(scope="module")
 def broker(compose, tmp_path_factory) -> Iterator[Broker]:
-    """The `nats` service by hand: its command and environment, but free ports and a new store."""
+    """Yield the `nats` service by hand: its command and environment, but free ports and a new
+    store.
+    """
     folder = tmp_path_factory.mktemp("nats")
     ports = {"HANSARD_NATS_PORT": _free_port(), "HANSARD_NATS_HTTP_PORT": _free_port()}
     # Digits only: the hardest case for nats.conf, which would read it as a number.
@@ -104,7 +106,7 @@ def broker(compose, tmp_path_factory) -> Iterator[Broker]:
 
 
 def _expand(value: str, given: dict[str, str]) -> str:
-    """What compose makes of `${NAME:?message}`."""
+    """Expand `${NAME:?message}` as compose does."""
     return re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda found: given[found[1]], value)
 
 
@@ -135,7 +137,7 @@ def test_the_store_of_the_broker_is_its_volume(compose):
 
 
 def test_the_worker_waits_for_a_healthy_broker_at_its_address(compose):
-    """The worker starts after the healthcheck passed, and is told the broker's own port."""
+    """The worker starts after the health check passed, and receives the broker's own port."""
     nats_service, worker = compose["services"]["nats"], compose["services"]["worker"]
     assert worker["command"] == ["up"]
     assert worker["depends_on"] == {"nats": {"condition": "service_healthy"}}
@@ -231,7 +233,9 @@ def test_the_worker_knows_that_an_acknowledged_commit_is_on_disk(broker, compose
 
 @pytest.mark.slow
 def test_the_worker_is_healthy_while_it_watches(broker, compose, tmp_path):
-    """Its health check passes once it runs, also before there is a workspace, and fails after."""
+    """The worker's health check passes while it runs, even without a workspace, and fails
+    afterwards.
+    """
     worker = compose["services"]["worker"]
     program, *arguments = worker["healthcheck"]["test"][1:]
     assert program == "hansard"

@@ -62,7 +62,7 @@ def _run(
 
 
 def _told(folder: Path, seed: int, demo: Sequence[str] = DEMO, **environment: str) -> Facts:
-    """The facts of a demo that must hold, after which nothing of it may be left running."""
+    """Return the facts of a demo after checking them and that none of its processes still run."""
     given = ("--json", "--data-dir", str(folder), "--seed", str(seed))
     ended = _run(*given, demo=demo, **environment)
     assert ended.returncode == 0, ended.stdout[-2_000:] + ended.stderr[-2_000:]
@@ -96,7 +96,7 @@ def _claims(facts: Facts) -> list[str]:
 
 
 def _seed(body: int, bodies: int, delay_ms: float) -> int:
-    """A seed whose kill comes so soon after a body's begin."""
+    """Return a seed whose kill follows the begin of a body within this delay."""
     for seed in range(100_000):
         when = moment(seed, bodies)
         if when[0] == body and when[1] <= delay_ms:
@@ -126,7 +126,7 @@ CLAIMS = {
 
 
 def _assert_story(facts: Facts, folder: Path) -> None:
-    """The facts agree with each other, and with the files that the agents left behind."""
+    """Check that the facts agree with each other and with the files that the agents wrote."""
     assert set(_claims(facts)) >= CLAIMS
     first, killed, resumed = (_fact(facts, name) for name in ("undisturbed", "killed", "resumed"))
     record, twice, fork = (_fact(facts, name) for name in ("on_record", "twice", "fork"))
@@ -154,13 +154,13 @@ def _assert_story(facts: Facts, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the demo keeps what it records."""
+    """Return the folder of the demo's record."""
     return tmp_path_factory.mktemp("demo")
 
 
 @pytest.fixture(scope="module")
 def told(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Facts:
-    """The facts of a demo about few modules that was killed somewhere on its way."""
+    """Return the facts of a demo about few modules that was killed somewhere on its way."""
     modules = tmp_path_factory.mktemp("modules")
     sizes = sorted((path.stat().st_size, path.stem) for path in STDLIB.glob("[a-z]*.py"))
     named = [each for each in sizes if each[0] >= BYTES_MIN]
@@ -174,7 +174,7 @@ def told(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Facts:
 
 @pytest.fixture(scope="module")
 def told_whole(tmp_path_factory: pytest.TempPathFactory) -> Facts:
-    """The facts of the demo as people start it."""
+    """Return the facts of the demo as people start it."""
     folder = tmp_path_factory.mktemp("whole")
     facts = _told(folder, SEED)
     _assert_story(facts, folder)
@@ -223,7 +223,9 @@ def test_a_seed_is_a_moment():
 
 
 def _settled(facts: Facts, effect: str) -> list[str | None]:
-    """How the doubts of a kill inside an effect were settled; none where the kill came too late."""
+    """Return how the doubts of a kill inside an effect were settled; empty if the kill was too
+    late.
+    """
     doubts = [fact["call"] for fact in facts if fact["fact"] == "in_doubt" and fact["call"]]
     settled = {fact["call"]: fact["verdict"] for fact in facts if fact["fact"] == "settled"}
     assert list(settled) == doubts

@@ -69,7 +69,7 @@ EMPTY = re.compile(
     r"|steps|tasks)\b",
     re.MULTILINE | re.IGNORECASE,
 )
-"""How a command says that it found nothing; "nothing is wrong" is an answer."""
+"""Output of a command that found nothing; "nothing is wrong" is an answer."""
 DIALECT = re.compile(
     r"\b(?:told|said|asked|came|whoever|anew|stands|wanted|comes to|what it is|by then)\b",
     re.IGNORECASE,
@@ -92,7 +92,7 @@ class Block(msgspec.Struct):
 
 
 def blocks(text: str) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     found: list[Block] = []
     reason: str | None = None
     notebook = False
@@ -128,14 +128,14 @@ def blocks(text: str) -> list[Block]:
 
 
 def commands(block: Block) -> list[list[str]]:
-    """The command lines that run, continued lines joined, each split into words."""
+    """Return the command lines that run, continued lines joined, each split into words."""
     lines = block.text.replace("\\\n", " ").splitlines()
     found = [line[2:].partition(" # ")[0] for line in lines if COMMAND.match(line)]
     return [shlex.split(line) for line in found]
 
 
 def outputs(block: Block) -> list[list[str]]:
-    """The lines written below each of these commands."""
+    """Return the lines written below each of these commands."""
     found: list[list[str]] = []
     for line in block.text.replace("\\\n", " ").splitlines():
         if COMMAND.match(line):
@@ -146,7 +146,7 @@ def outputs(block: Block) -> list[list[str]]:
 
 
 def runnable(page: Path) -> list[Block]:
-    """The blocks of a page that are run."""
+    """Return the blocks of a page that are run."""
     found = blocks(page.read_text(encoding="utf-8"))
     return [
         block
@@ -157,19 +157,19 @@ def runnable(page: Path) -> list[Block]:
 
 
 def notebook(page: Path) -> list[str]:
-    """The cells of a page's notebook."""
+    """Return the cells of a page's notebook."""
     texts = [block.text for block in runnable(page) if block.notebook]
     return [cell.strip() for text in texts for cell in CELL.split(text) if cell.strip()]
 
 
 def name_of(page: Path) -> str:
-    """Where a page is in the repository."""
+    """Return the path of a page in the repository."""
     return str(page.relative_to(ROOT))
 
 
 @pytest.fixture(scope="session")
 def node_modules(tmp_path_factory):
-    """Where node keeps what it compiled of the browser's driver, for the next that is started."""
+    """Return the folder of the browser driver's compile cache, shared by later node processes."""
     return tmp_path_factory.mktemp("node")
 
 
@@ -184,7 +184,9 @@ def data(page, request, tmp_path, workspace, monkeypatch):
 
 @pytest.fixture
 def hansard(data, node_modules, capfd, monkeypatch):
-    """Runs a command, checks its exit code, and gives all that it printed; a broker is there."""
+    """Return a function that runs a command, checks its exit code and returns its output; a broker
+    is running.
+    """
     monkeypatch.setenv("HANSARD_DATA_DIR", str(data))
     monkeypatch.setenv("NODE_COMPILE_CACHE", str(node_modules))
     monkeypatch.setenv("NO_COLOR", "1")
@@ -218,7 +220,7 @@ def hansard(data, node_modules, capfd, monkeypatch):
     ids=name_of,
 )
 def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
-    """What a reader copies from a page works, in the order of the page."""
+    """The code of a page works when a reader copies it in the order of the page."""
     todo = runnable(page)
     work = tmp_path / "reader"
     work.mkdir()
@@ -268,7 +270,9 @@ def _await_end(folder: Path) -> None:
 
 
 def _expect(command: list[str], page: Path, exit_code: int = 0) -> str:
-    """What a program prints that ends with this code; `NAME=value` before it is environment."""
+    """Return the output of a program that ends with this code; a leading `NAME=value` is
+    environment.
+    """
     named = list(itertools.takewhile(lambda word: "=" in word, command))
     words = command[len(named) :]
     if words[0] == "python" and exit_code:  # no fork, which would not read PYTHONUNBUFFERED
@@ -296,7 +300,7 @@ def test_a_block_that_is_not_run_says_why(page):
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors that a page's headings get when it is shown on a code host."""
+    """Return the anchors that a page's headings get when it is shown on a code host."""
     found: set[str] = set()
     outside = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
     for line in outside.splitlines():
@@ -369,7 +373,7 @@ def test_a_translation_has_the_blocks_of_the_original(page):
 
 
 def test_the_readme_names_each_extra():
-    """Whoever installs from a clone sees each extra of pyproject.toml, and no other."""
+    """The README lists each extra of pyproject.toml, and no other."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for page in (ROOT / "README.md", *TRANSLATIONS):
         text = page.read_text(encoding="utf-8")
@@ -414,5 +418,5 @@ def test_blocks_are_found_with_their_line_and_reason():
     ],
 )
 def test_an_empty_answer_is_known(said, empty):
-    """What a command prints where it found nothing is told from an answer that says so."""
+    """An empty result is distinguished from an answer that reports nothing wrong."""
     assert bool(EMPTY.search(said)) is empty

@@ -1,4 +1,4 @@
-"""What `hansard.` offers is what is public: nothing that an import left behind."""
+"""`hansard.` offers only public names, and no leftovers of imports."""
 
 import importlib
 import pkgutil

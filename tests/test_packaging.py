@@ -1,4 +1,4 @@
-"""What is shipped is what is tracked: the wheel is src/hansard, the sdist the whole repository."""
+"""The wheel is src/hansard, the sdist the whole repository: exactly the tracked files."""
 
 import os
 import re
@@ -75,7 +75,9 @@ def built(tmp_path_factory) -> Built:
 
 @pytest.fixture(scope="module")
 def installed(built, tmp_path_factory) -> Iterator[Path]:
-    """An environment with the built wheel; the libraries are read from the one that runs tests."""
+    """Yield an environment with the built wheel; its libraries are those of the test
+    environment.
+    """
     folder = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     scheme = {"base": str(folder), "platbase": str(folder)}

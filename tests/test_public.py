@@ -49,16 +49,16 @@ UNRAISED = {
     "hansard.service.mcp": "the MCP server's tools, whose clients are told in words",
     "hansard.demo": "the demo",
 }
-"""Where errors stand that no call of the API raises, and who does."""
+"""Modules of errors that no call of the API raises, and what raises them."""
 
 APART = {"hansard.integrations.dspy"}
-"""What takes packages that stand in a folder of their own."""
+"""Modules whose packages are installed in a folder of their own."""
 
 OWN = re.compile(r"^hansard(\.|$)")
 
 
 def types_in(hint: object) -> Iterator[type]:
-    """The classes of this package in an annotation, whatever it is made of."""
+    """Yield the classes of this package in an annotation, whatever it is made of."""
     if isinstance(hint, list | tuple):
         for each in hint:
             yield from types_in(each)
@@ -70,7 +70,7 @@ def types_in(hint: object) -> Iterator[type]:
 
 
 def functions(cls: type) -> Iterator[tuple[str, Any]]:
-    """A class's public methods and properties, as plain functions."""
+    """Yield a class's public methods and properties, as plain functions."""
     for name in dir(cls):
         found: Any = inspect.getattr_static(cls, name)
         found = getattr(found, "__func__", found)
@@ -104,7 +104,7 @@ def needed(name: str, value: object) -> Iterator[tuple[str, type]]:
 
 
 def test_each_type_that_the_api_takes_or_gives_is_imported_from_the_package():
-    """Nobody has to look for the module of what he was given, or is asked for."""
+    """Each type that a public call takes or returns is importable from the package itself."""
     hidden = {
         f"{kind.__module__}.{kind.__qualname__}": where
         for name, value in NAMES.items()
@@ -115,7 +115,7 @@ def test_each_type_that_the_api_takes_or_gives_is_imported_from_the_package():
 
 
 def errors(kind: type[BaseException]) -> Iterator[type[BaseException]]:
-    """An error and all that it is the base of."""
+    """Yield an error and all that it is the base of."""
     yield kind
     for each in kind.__subclasses__():
         yield from errors(each)
@@ -155,7 +155,7 @@ def with_errors() -> set[str]:
 
 @pytest.mark.slow
 def test_each_error_that_the_api_raises_is_imported_from_the_package():
-    """Who catches an error names it as he names all else."""
+    """Each error that the API raises is importable like every other public name."""
     modules = with_errors() - APART
     assert len(modules) > 20
     for module in modules:
@@ -173,7 +173,7 @@ def test_each_error_that_the_api_raises_is_imported_from_the_package():
 
 
 def test_the_names_of_the_package_are_there():
-    """What it lists, a type checker finds, too: one list says where each name stands."""
+    """A type checker finds each listed name: one list says where each name is defined."""
     source = inspect.getsource(hansard)
     [checked] = re.findall(r"if TYPE_CHECKING:\n(.*?)\ndel TYPE_CHECKING", source, re.DOTALL)
     for name in hansard.__all__:

@@ -1,8 +1,8 @@
-"""The reference of the Python API has all of it, once.
+"""The Python API reference lists every public name exactly once.
 
-`make docs` builds it (a part of `make check`); what these tests read is what it is built from: the
-pages in docs/reference, whose `::: name` lines stand for what is shown there. That each page is in
-the site is a rule of tests/test_tidy.py.
+`make docs` builds it (a part of `make check`); these tests read its source: the pages in
+docs/reference, whose `::: name` lines name the objects to show. tests/test_tidy.py checks that each
+page is in the site.
 """
 
 import ast
@@ -46,11 +46,11 @@ CLASSES = (
     hansard.types.AsyncTeam,
     hansard.types.RunView,
 )
-"""What people hold in their hands: each public method of it is in the reference."""
+"""Classes that users work with: each of their public methods is in the reference."""
 
 
 class Shown(msgspec.Struct):
-    """What a `:::` line shows: a name, and which of its members (None: all that are public)."""
+    """Target of a `:::` line: a name, and its shown members (None: all public ones)."""
 
     name: str
     members: list[str] | None
@@ -58,7 +58,7 @@ class Shown(msgspec.Struct):
 
 @functools.cache
 def shown() -> list[Shown]:
-    """All that the pages show."""
+    """Return the targets of all pages."""
     told = []
     for page in PAGES:
         for found in DIRECTIVE.finditer(page.read_text(encoding="utf-8")):
@@ -77,7 +77,7 @@ def shown() -> list[Shown]:
 
 @functools.cache
 def resolved(name: str) -> Any:
-    """What a dotted name stands for."""
+    """Return the object that a dotted name refers to."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         try:
@@ -91,7 +91,7 @@ def resolved(name: str) -> Any:
 
 
 def methods(kind: type) -> list[str]:
-    """A class's public methods and properties, those of its bases included."""
+    """Return a class's public methods and properties, those of its bases included."""
     return [
         name
         for name in dir(kind)
@@ -117,7 +117,7 @@ def test_the_page_of_errors_is_up_to_date():
 
 
 def test_each_public_name_is_in_the_reference_once():
-    """Whoever exports a name says on which page it stands."""
+    """Each exported name is in the reference on one page."""
     count = Counter(each.name for each in shown())
     modules = {name: importlib.import_module(f"hansard.{name}") for name in MODULES}
     public = [f"hansard.{name}" for name in hansard.__all__ if name not in {*MODULES, "testing"}]
@@ -143,7 +143,9 @@ def test_all_that_the_pages_show_is_there():
 
 
 def _of_init(kind: type) -> set[str]:
-    """What the classes' `__init__`s set, as far as the source says it."""
+    """Return the attributes that the `__init__` methods of the class set, as far as the source
+    shows.
+    """
     return {
         name
         for base in kind.__mro__
@@ -154,7 +156,7 @@ def _of_init(kind: type) -> set[str]:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: getattr(kind, "__name__", kind))
 def test_each_method_is_in_the_reference_once(kind):
-    """Each public method of what people work with stands on a page, and says what it does."""
+    """Each public method of these classes is on a page, with a description."""
     held: type = resolved(kind) if isinstance(kind, str) else kind
     count: Counter[str] = Counter()
     for each in shown():
@@ -182,13 +184,13 @@ def test_each_field_is_described():
 
 @functools.cache
 def _parsed(module: str) -> dict[str, ast.ClassDef]:
-    """A module's classes by name."""
+    """Return a module's classes by name."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _described(kind: type) -> set[str]:
-    """The fields that have a text, in the class or in what it inherits from."""
+    """Return the fields that have a text, in the class or in what it inherits from."""
     found: set[str] = set()
     for base in kind.__mro__:
         if base.__module__.startswith("hansard"):

@@ -27,7 +27,7 @@ def test_{name}():
 
 
 def drawn(folder: Path, **environment: str) -> list[str]:
-    """What the tests of a file draw, in their order."""
+    """Return the draws of a file's tests, in order."""
     (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (folder / "test_law.py").write_text(LAW)
     plain = {name: value for name, value in os.environ.items() if name not in {"SEED", "ROUNDS"}}

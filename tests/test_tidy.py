@@ -77,7 +77,7 @@ def _statements(paths: list[Path]) -> Iterator[tuple[Path, ast.AST]]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _trees() -> Iterator[None]:
-    """Looking for garbage in trees would take twice as long as all that is looked for."""
+    """Disable garbage collection while trees are held: it would triple the time of these checks."""
     gc.disable()
     yield
     gc.enable()
@@ -100,7 +100,9 @@ DEFINED = re.compile(r"^( *)(?:async )?def (\w+)\(.*\n(?:(?:\1[ )].*)?\n)*", re.
 
 
 def _may_be_long(text: str) -> bool:
-    """Whether a function could be: what is less far in is a text or a comment, or ends it."""
+    """Return whether a function could exceed the limit: less indented lines are text, comments or
+    its end.
+    """
     begun: list[tuple[int, int]] = []
     last, inside = 0, False
     for number, line in enumerate([*text.splitlines(), "the end"], 1):
@@ -119,7 +121,7 @@ def _may_be_long(text: str) -> bool:
 
 
 def test_a_function_that_may_be_long_is_looked_at():
-    """What stands less far in within a text, a comment or a signature does not end it."""
+    """Less indented lines in a text, a comment or a signature do not end a function."""
     short = "def f(\n    a,\n) -> None:\n    pass\n"
     long = short + "# no\n" + '    """\nx\n    """\n' + "    pass\n" * FUNCTION_LINES_MAX
     assert not _may_be_long(short * FUNCTION_LINES_MAX)
@@ -143,13 +145,15 @@ PACKAGE_LINES_MIN = 3
 
 
 def test_agents_is_a_house_and_no_corridor():
-    """What stands at the top of agents/ can be seen at a glance; a package counts one."""
+    """The top level of agents/ stays short; a package counts as one entry."""
     entries = [path.name for path in (PACKAGE / "agents").iterdir() if path.name != "__pycache__"]
     assert 0 < len(entries) <= AGENTS_ENTRIES_MAX
 
 
 def test_each_package_says_what_it_is_for():
-    """In three lines: what it is for, what it may touch, and what it gives."""
+    """The first three lines of each package state its purpose, what it may touch and what it
+    offers.
+    """
     packages = [path for path in SOURCES if path.name == "__init__.py"]
     told = {path: ast.get_docstring(ast.parse(_text(path))) or "" for path in packages}
     assert told
@@ -168,7 +172,7 @@ DIRECTIVE = re.compile(
 
 
 def _unexplained(comment: str) -> bool:
-    """True for a comment that switches a check off without naming it or without saying why."""
+    """Return whether a comment switches a check off without naming it or giving a reason."""
     found = list(DIRECTIVE.finditer(comment))
     if not any(re.match(r"#\s*$", comment[: match.start()][-2:]) for match in found):
         return False  # words about a directive, not one
@@ -241,7 +245,7 @@ def test_no_file_names_what_only_one_place_has(pattern):
 
 
 BROAD = re.compile(r"except\s*(:|.*\bException\b|.*\bBaseException\b)")
-"""Stands in each file that could; parsing all of them takes seconds."""
+"""Pattern of files that could contain a broad except clause; parsing all files takes seconds."""
 
 
 @pytest.mark.slow
@@ -334,7 +338,7 @@ ASSERTING = re.compile(
 
 
 def _asserts(function: Function) -> bool:
-    """True if the function states something that can fail."""
+    """Return whether the function states something that can fail."""
     for node in ast.walk(function):
         match node:
             case ast.Assert():
@@ -352,12 +356,12 @@ PLAIN = re.compile(r"^ +assert ", re.MULTILINE)
 
 
 def _says_so(text: str) -> bool:
-    """Whether a function's text plainly asserts: outside of any text but its docstring."""
+    """Return whether a function's text contains a plain assertion, outside of string literals."""
     return text.count('"""') <= 2 and "'''" not in text and PLAIN.search(text) is not None
 
 
 def _unasserting(text: str) -> Iterator[tuple[int, str]]:
-    """The line and name of each test that states nothing."""
+    """Yield the line and name of each test that asserts nothing."""
     plain = {at[2] for at in DEFINED.finditer(text) if _says_so(at[0])}
     if len(re.findall(r"\bdef test", text)) == sum(name.startswith("test") for name in plain):
         return  # each of them does, and parsing the thousands there are takes seconds
@@ -375,7 +379,7 @@ def test_every_test_can_fail():
 
 
 def _nav_pages(entry: Any) -> Iterator[str]:
-    """The pages that the site's navigation names."""
+    """Yield the pages that the site's navigation names."""
     match entry:
         case str():
             yield entry

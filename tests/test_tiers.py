@@ -102,7 +102,9 @@ FULL = [
     ],
 )
 def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str]):
-    """What is left is counted, with the command that runs it; so are files that are not read."""
+    """Each tier counts the tests and the unread files that it leaves, with the command that runs
+    them.
+    """
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.tiers"]\n')
     (tmp_path / "test_it.py").write_text(MODULE)
     for mark in ("slow", "later", "thorough"):
@@ -174,7 +176,7 @@ def test_what_shows_the_rule_of_a_thorough_test_is_there_and_no_thorough_one():
 
 
 def marks_of(path: Path) -> dict[str, list[str]]:
-    """The marks of each test of a file."""
+    """Return the marks of each test of a file."""
     top = ast.parse(path.read_bytes()).body
     within = [node for each in top if isinstance(each, ast.ClassDef) for node in each.body]
     functions = (

@@ -1,23 +1,23 @@
-"""Which tests run: the fast tier, what it leaves to the slow one, or all there are.
+"""Test tiers: fast, slow (what fast leaves), or full.
 
     make test         --tier fast   laws, contracts, golden bytes, one kill a point, one client
-    make check        fast and slow together: what is marked `slow`, and the other client, too
-    make test-slow    --tier slow   what `make test` leaves of that
-    make test-full    --tier full   those marked `thorough` too, with many rounds and examples
+    make check        fast and slow together: tests marked `slow`, and the other client
+    make test-slow    --tier slow   the rest of `make check`, without `make test`
+    make test-full    --tier full   tests marked `thorough` too, with many rounds and examples
 
 `fast(cases=3)`: of the test's cases, three in even steps are in the fast tier, and the others slow.
 `slow(cases=3)`: three of the test's cases are slow, and the others thorough.
 `fast(cases=3, slow=2)`: three cases are fast, two of the others slow, and the rest thorough.
 `thorough(quick="x/test_y.py::test_z")`: the test of `make check` that shows the same rule, in the
-folder `tests`; of the same file only its name.
-`later`: what of it would be fast is slow.
-What reads real data is slow, too.
-A file whose `pytestmark` says thorough or later, or slow or real with no test that is `fast`, is
-not read where its tests do not run: each worker pays for what it collects.
-A test of both clients that is parametrised by `sync` and `async` is played with the async one in
-the fast tier; with the sync one, which is made from it, one case of a test is slow, and the others
-are thorough. What is marked `contract` is played with both in the fast tier. What a tier leaves is
-counted at the end, with the command that runs it.
+folder `tests`; for the same file only its name.
+`later`: its fast tests become slow.
+Tests of real data are slow, too.
+A file whose `pytestmark` is thorough or later, or slow or real without a `fast` test, is not read
+in tiers where its tests do not run: each worker pays for its collection.
+A test of both clients, parametrised by `sync` and `async`, runs with the async one in the fast
+tier; with the sync one, which is generated from it, one case of a test is slow, and the others
+thorough. Tests marked `contract` run with both in the fast tier. Skipped tests are counted at the
+end, with the command that runs them.
 """
 
 import re
@@ -123,9 +123,10 @@ class ByFolder(LoadFileScheduling):  # type: ignore[misc]  # it has no types
 
 
 def next_of(left: Mapping[str, int], takers: Mapping[str, set[object]], worker: object) -> str:
-    """What a worker takes next of what is left (files or tests, and how many tests each is): of the
-    long ones, or else of all, the first of a folder that it has begun, or of one that nobody has,
-    or of the one with most tests left.
+    """Return the next file or test for a worker, given the number of tests left in each.
+
+    Long ones are preferred; among the candidates the order is: the first of a folder that the
+    worker has begun, of a folder without a worker, of the folder with most tests left.
     """
     waiting = [scope for scope in left if _file(scope) in LONG] or list(left)
     tests: Counter[str] = Counter()
@@ -164,7 +165,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What is left is counted."""
+    """Register the plugin that counts the tests left out."""
     config.stash[_LEFT] = Counter()
     for line in (
         "fast(cases=None, slow=None): so many cases in `make test`, so many others in `make check`",
@@ -177,7 +178,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def first_of(text: str) -> str:
-    """The first tier that a file of tests may have one in, by what it says of all of them."""
+    """Return the earliest tier that a test file may contribute to, by its module-level marks."""
     of_all = _OF_ALL.search(text)
     marks = set(_LATER.findall(of_all.group())) if of_all else set()
     if "thorough" in marks:
@@ -186,7 +187,7 @@ def first_of(text: str) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not read what has no test of this tier; files that were asked for are counted."""
+    """Skip files without a test of this tier; explicitly requested files are counted."""
     wanted = _wanted(config)
     if FULL in wanted or not collection_path.match("test_*.py"):
         return None
@@ -205,7 +206,7 @@ def _wanted(config: pytest.Config) -> set[str]:
 
 
 def tiers_of(items: Sequence[pytest.Item]) -> list[str]:
-    """The first tier that each test is in."""
+    """Return the first tier that each test is in."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in sorted(items, key=lambda item: item.nodeid):
         cases[_function(item)].append(item)

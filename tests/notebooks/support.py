@@ -28,7 +28,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Said:
-    """What a cell came to: what it showed (`text`, `html`), printed, warned of, or raised."""
+    """Result of a cell: display (`text`, `html`), output, warnings and error."""
 
     def __init__(self, outputs: list[Any]) -> None:
         self.printed = self.warned = self.text = self.html = self.error = self.traceback = ""
@@ -84,7 +84,7 @@ launch_new_instance()
 
 
 def _kernel() -> list[str]:
-    """The command of a kernel, but for its connection."""
+    """Return the command of a kernel, without its connection."""
     python = _warm.python(*OF_KERNELS)
     if python == sys.executable:
         return [python, "-m", "ipykernel_launcher"]

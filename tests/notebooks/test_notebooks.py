@@ -55,13 +55,13 @@ def fail(why: str) -> None:
 
 @pytest.fixture
 def book(tmp_path: Path, data_dir: Path, workspace: str) -> Iterator[Notebook]:
-    """A notebook in its own folder, whose records go to the broker that is up."""
+    """Yield a notebook in its own folder, whose records go to the broker that is up."""
     with Notebook(tmp_path, data_dir, workspace) as opened:
         yield opened
 
 
 def ran(book: Notebook) -> list[str]:
-    """What the tools were really called with, in order."""
+    """Return the arguments of the real tool calls, in order."""
     file = book.folder / "ran.txt"
     return file.read_text().split() if file.exists() else []
 
@@ -74,7 +74,7 @@ def begun(book: Notebook) -> None:
 
 
 def on_record(book: Notebook) -> Any:
-    """The run as another process reads it."""
+    """Return the run as another process reads it."""
     with hansard.connect(book.workspace, data_dir=book.data_dir) as record:
         return record.state("nb-1")
 
@@ -184,7 +184,7 @@ await asyncio.to_thread(program)
 
 @pytest.mark.parametrize("page", [page for page in PAGES if notebook(page)], ids=name_of)
 def test_the_notebook_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    """Its cells one after the other in one kernel; then again in another one, from the record."""
+    """The cells run in order in one kernel, and again in another one from the record."""
     for _ in range(2):
         with Notebook(tmp_path, tmp_path / "data", "default") as book:
             for text in notebook(page):

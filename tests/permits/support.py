@@ -1,4 +1,4 @@
-"""What the tests of what a role may do share."""
+"""Shared parts of the tests of role permissions."""
 
 from typing import Any
 
@@ -28,12 +28,12 @@ keys = ["notes/*"]
 
 
 def rules(text: str = RULES) -> RoleDefined:
-    """The rules of the role `writer`."""
+    """Return the rules of the role `writer`."""
     return role_file.parse(text)["writer"]
 
 
 def board_of(session: TwinSession) -> TwinTeam:
-    """A session's board, awaited."""
+    """Return a session's board, awaited."""
     return TwinTeam(session.raw.board, is_async=session.is_async)
 
 

@@ -1,4 +1,4 @@
-"""Which budgets a role may have counted, and which runs placed in an experiment: by rules alone."""
+"""Rules for which budgets a role may count and which experiments it may place runs in."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ COUNTS = May(kinds=("budget.*",))
 
 
 def run(role: str = "writer", **labels: str) -> Facts:
-    """The facts of a run's place, as an agent of a role began it."""
+    """Return the facts of a run's place, as an agent of a role began it."""
     return facts(RunAssigned.tag, RunStream("r1"), "ada", {"ada": role}, labels)
 
 
@@ -39,14 +39,14 @@ def run(role: str = "writer", **labels: str) -> Facts:
     ],
 )
 def test_a_budget_is_counted_where_all_of_it_is_seen(sees, may, allowed):
-    """Whether a call is let through tells what others have used: only who sees that may ask."""
+    """Only a role that sees all usage of a budget may count it, since a refusal reveals usage."""
     found = may_count(RoleDefined(sees=(sees,), may=may), KEY)
     assert found.allowed is allowed
     assert not may_count(None, KEY).allowed
 
 
 def test_a_mask_of_budgets_hides_them() -> None:
-    """Of what a mask may touch nothing is counted; a mask of other keys is none."""
+    """A budget that a mask may touch is not counted; a mask of other keys has no effect."""
     rules = RoleDefined(sees=(RoleRule("r", kinds=("**",)),), may=COUNTS)
     for keys, allowed in ((None, False), (("budget *",), False), (("notes/*",), True)):
         mask = Mask("m", fields=("amount",), how=Masking.DROP, kinds=("**",), keys=keys)
@@ -56,7 +56,7 @@ def test_a_mask_of_budgets_hides_them() -> None:
 
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20))
 def test_what_to_ask_for_is_enough(name: str) -> None:
-    """Who is given what a refusal says to ask for, one after the other, may count."""
+    """Granting what each refusal names, one after the other, is enough to count."""
     rules = RoleDefined()
     key = key_of(name)
     first = may_count(rules, key)
@@ -102,7 +102,7 @@ def test_a_run_is_placed_where_all_that_decides_is_seen(sees, begins, lacking):
 
 
 def test_a_mask_of_the_place_hides_it() -> None:
-    """What a mask touches is not seen whole; the refusal names the mask."""
+    """A masked place is not seen whole, and the refusal names the mask."""
     mask = Mask("m", fields=("arms",), how=Masking.DROP, kinds=("experiment.*",))
     rules = RoleDefined(sees=(ASSIGNED, EXPERIMENTS), masks=(mask,))
     assert may_be_placed(rules, run(), begins=False).allowed
@@ -112,7 +112,9 @@ def test_a_mask_of_the_place_hides_it() -> None:
 
 
 def test_an_arm_is_seen_with_its_event() -> None:
-    """Its name with the field of the run's place, by who began the run and its labels."""
+    """An arm's name is visible with the place field of its event, by the run's creator and
+    labels.
+    """
     assert sees_arm(RoleDefined(sees=(OWN,)), run())
     assert not sees_arm(RoleDefined(sees=(OWN,)), run("boss"))
     labelled = RoleDefined(sees=(RoleRule("x", labels={"team": "x"}),))

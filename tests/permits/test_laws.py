@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 def some(pool: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
-    """A few of some patterns, or none."""
+    """Return a few of some patterns, or none."""
     return st.lists(st.sampled_from(pool), max_size=3, unique=True).map(tuple)
 
 

@@ -31,13 +31,13 @@ TABLE = [
 
 
 def call(tool: str) -> GateCall:
-    """A call of a tool."""
+    """Return a call of a tool."""
     return GateCall(tool=tool, arguments={}, run="r", agent="a", role="r", effects="pure")
 
 
 @pytest.mark.parametrize(("pattern", "tool", "fits"), TABLE)
 def test_the_gate_and_a_role_agree_on_a_pattern(pattern: str, tool: str, fits: bool) -> None:
-    """What a rule of the gate is about is what a role with the same pattern may call."""
+    """A gate rule covers exactly the tools that a role with the same pattern may call."""
     for rule in (
         hansard.deny(pattern),
         hansard.ask_first(pattern),
@@ -48,13 +48,13 @@ def test_the_gate_and_a_role_agree_on_a_pattern(pattern: str, tool: str, fits: b
 
 
 def test_a_rule_without_a_tool_is_of_all() -> None:
-    """Those whose names have dots, too."""
+    """A rule without a tool covers all tools, including names with dots."""
     for tool in ("send", "board.put", "a.b.c"):
         assert hansard.deny().matches(call(tool))
 
 
 @pytest.mark.parametrize("pattern", ["", "a**", "a..b", "**.b", "\\n"])
 def test_what_is_no_pattern_is_no_rule(pattern: str) -> None:
-    """It is said where the rule is made, not where it would have matched."""
+    """An invalid pattern is refused where the rule is made, not where it would match."""
     with pytest.raises(hansard.BadValue, match=r"pattern|segment|backslash|end"):
         hansard.deny(pattern)

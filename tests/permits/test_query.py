@@ -13,7 +13,9 @@ sees = [{ name = "all", kinds = ["**"] }]
 
 
 def test_a_role_that_may_not_query_is_refused_on_record(call, record):
-    """The error says what to ask for; who asked as which role stands with refused access."""
+    """The error names the missing permission; the refused access is recorded with caller and
+    role.
+    """
     record.apply_role("clerk", role_file.parse(RULES)["clerk"])
     with record.run("w", run="r"):
         pass

@@ -1,4 +1,4 @@
-"""What a role may do, by its rules alone: deny by default, and a refusal says what to ask for."""
+"""Permissions of a role by its rules alone: deny by default, and a refusal names what to grant."""
 
 import msgspec
 import pytest
@@ -48,7 +48,9 @@ def test_a_session_s_own_events_need_no_kind():
 
 
 def test_who_may_claim_may_extend_and_give_back():
-    """A claim's lease is kept alive by whoever may claim; that it is done is another kind."""
+    """A role that may claim may extend and release its claim; completion is a separate
+    permission.
+    """
     assert authorize.may_state(WRITER, "task.extended.v1").allowed
     assert authorize.may_state(WRITER, "task.released.v1").allowed
     assert not authorize.may_state(WRITER, "task.completed.v1").allowed
@@ -91,7 +93,7 @@ MASKS = [
 
 @pytest.mark.parametrize(("mask", "whole"), MASKS)
 def test_a_mask_that_may_touch_a_key_hides_it(mask, whole):
-    """Whether it does is decided by the rules, never by what is on record."""
+    """The rules alone decide whether a mask may touch a key, never the recorded data."""
     rules = RoleDefined(sees=(RoleRule("all", keys=("**",)),), masks=(mask,))
     found = authorize.sees_whole_key(rules, "notes/a")
     assert found.allowed is whole
@@ -152,7 +154,7 @@ def test_a_key_that_is_written_unseen_is_refused_when_applied(sees, keys, lackin
 
 
 def test_rules_that_stand_on_record_are_still_read():
-    """What was applied before this was checked is judged as it is, and allows no such write."""
+    """Rules recorded before this check are judged as they are, and allow no such write."""
     old = RoleDefined(may=May(keys=("a",)))
     read = msgspec.json.decode(msgspec.json.encode(old), type=RoleDefined)
     assert not authorize.may_write(read, "a").allowed

@@ -154,7 +154,9 @@ async def test_what_a_role_may_not_do_is_refused_and_on_record(lab: Lab, name: s
 
 
 def _own(event: tuple[str, str, Any]) -> bool:
-    """Whether an event is of a transaction's opening or end, or of what it may read."""
+    """Return whether an event belongs to a transaction's opening or end, or to its permitted
+    reads.
+    """
     _, tag, data = event
     opened = tag == "step.requested.v1" and data["tool"] in ("board.begin", "board.roll_back")
     return (
@@ -199,7 +201,7 @@ async def test_what_a_role_may_do_it_does(lab: Lab):
 
 @twins
 async def test_keys_lists_what_may_be_read(lab: Lab):
-    """Of a key that is not seen whole not even the name is told."""
+    """Not even the name of a key that is not seen whole is listed."""
     async with lab.connect() as record:
         await record.apply_role("writer", rules())
         async with (
@@ -227,7 +229,7 @@ async def test_a_role_that_was_never_defined_is_a_name(lab: Lab):
 
 @twins
 async def test_a_restricted_session_needs_a_role_that_is_defined(lab: Lab):
-    """As the service opens it: a role that nobody defined may do nothing."""
+    """A role that is not defined may do nothing, as with the service."""
     async with lab.connect() as record:
         async with record.run(run="r", role="nobody", restricted=True) as session:
             for deed in (KINDS["decision.made"], lambda s: board_of(s).get("k"), call_send):
@@ -238,7 +240,7 @@ async def test_a_restricted_session_needs_a_role_that_is_defined(lab: Lab):
 
 @twins
 async def test_a_role_that_was_withdrawn_may_do_nothing(lab: Lab):
-    """It begins and leaves, and that is all; and it is told why."""
+    """A session with a withdrawn role can only begin and leave, and receives the reason."""
     async with lab.connect() as record:
         await record.apply_role("writer", rules())
         await record.io(
@@ -311,7 +313,7 @@ async def test_a_replay_meets_the_same_refusals(lab: Lab):
 
 @twins
 async def test_a_policy_settles_where_the_role_may(lab: Lab):
-    """Without `settle` the session's policy is not asked: the doubt is a person's, and says so."""
+    """Without `settle` the session's policy is not called: a person must settle the doubt."""
     asked: list[int] = []
 
     def policy(step: Any) -> Any:

@@ -25,7 +25,7 @@ SECRET = "S3CRET"
 
 
 async def told(record: TwinRecord, text: str, *, busy: bool) -> tuple[list[Any], list[Any]]:
-    """All that a writer is told of tasks, with and without tasks of others around it."""
+    """Return everything that a writer sees of tasks, with and without tasks of others around it."""
     await record.apply_role("writer", rules(text))
     run = f"r{busy}"
     found: list[Any] = []
@@ -95,7 +95,7 @@ async def test_tasks_of_others_leave_no_trace(lab: Lab):
 
 @twins
 async def test_tasks_that_its_rules_show_are_seen(lab: Lab):
-    """Where rules show all that is said by those who have to do with a task."""
+    """A task is seen where the rules show everything stated by the agents involved in it."""
     async with lab.connect() as record:
         await record.apply_role("writer", rules(WATCHER))
         async with (
@@ -115,7 +115,7 @@ async def test_tasks_that_its_rules_show_are_seen(lab: Lab):
 
 @twins
 async def test_a_circle_names_no_task_of_others(lab: Lab):
-    """It is refused all the same."""
+    """A dependency cycle is refused without naming tasks of others."""
     async with lab.connect() as record:
         await record.apply_role("writer", rules(WORKER))
         async with (
@@ -134,7 +134,7 @@ async def test_a_circle_names_no_task_of_others(lab: Lab):
 
 @twins
 async def test_a_task_that_went_to_others_is_gone(lab: Lab):
-    """An agent that was too slow is told that its task is not its own any more, and not whose."""
+    """A slow agent learns that its task is no longer its own, but not who has it."""
     async with lab.connect() as record:
         await record.apply_role("writer", rules(WORKER))
         async with (

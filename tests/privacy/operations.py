@@ -79,23 +79,23 @@ class Place:
         record.memory("org").set_policy("off", by="me")
 
     def head(self) -> int:
-        """The newest position of the log."""
+        """Return the newest position of the log."""
         found: int = portal().run(self.record.workspace.log.head())
         return found
 
     def new(self, kind: str = "n") -> str:
-        """A name that nothing has yet."""
+        """Return an unused name."""
         self.number += 1
         return f"{kind}-{self.number}"
 
     def run(self) -> str:
-        """A run that is open."""
+        """Return a run that is open."""
         with self.record.run("w", agent="bob", role="writer") as session:
             session.message("user", "x")
         return str(session.run)
 
     def troubled(self) -> str:
-        """A run with a step in doubt and a task that failed."""
+        """Return a run with a step in doubt and a task that failed."""
         with contextlib.suppress(RuntimeError):  # noqa: SIM117 -- the run is to be left open
             with self.record.run("w", agent="bob", role="writer") as session:
                 number = session.run
@@ -112,19 +112,19 @@ class Place:
         return str(number)
 
     def prompt(self) -> str:
-        """A version of a prompt."""
+        """Return a version of a prompt."""
         name = self.new("prompt")
         self.record.add_prompt(name, "a text")
         return f"{name}@1"
 
     def experiment(self) -> str:
-        """An experiment that is registered."""
+        """Return an experiment that is registered."""
         name = self.new("experiment")
         self.record.register(name, _plan())
         return name
 
     def doubt(self) -> str:
-        """A run whose step 1 is in doubt."""
+        """Return a run whose step 1 is in doubt."""
         with (
             contextlib.suppress(TimeoutError),
             self.record.run("w", agent="bob", role="writer") as session,
@@ -138,24 +138,24 @@ class Place:
         return str(session.run)
 
     def failed(self) -> str:
-        """A task of the session that failed."""
+        """Return a task of the session that failed."""
         name = self.session.team.add(self.new("task"))
         self.session.team.fail(self.session.team.claim(), "no")
         return str(name)
 
     def compared(self) -> str:
-        """An experiment that has a run."""
+        """Return an experiment that has a run."""
         name = self.experiment()
         with self.record.run("w", agent="bob", role="writer", experiment=name, task="t"):
             pass
         return name
 
     def session_space(self) -> str:
-        """The space of the session's agent."""
+        """Return the space of the session's agent."""
         return f"agent/{self.session.engine.stream.agent}"
 
     def change(self, space: str) -> str:
-        """A change of a space that can be undone."""
+        """Return a change of a space that can be undone."""
         version = self.record.memory(space).create(f"{self.new('file')}.md", "x\n", by="me")
         if self.by == "me":
             return f"@{version}"
@@ -163,14 +163,14 @@ class Place:
         return str(history[-1].event)
 
     def cache(self) -> str:
-        """An action cache with two versions, kept under a name."""
+        """Return an action cache with two versions, kept under a name."""
         name = self.new("cache")
         self.record.keep_actions(name, _cache())
         self.record.keep_actions(name, _cache("another"))
         return name
 
     def approval(self) -> str:
-        """An approval that an agent waits for."""
+        """Return an approval that an agent waits for."""
         gate = [hansard.ask_first("ask*", timeout_s=2)]
 
         def ask() -> None:
@@ -192,43 +192,43 @@ class Place:
                     return str(each.approval.id)
 
     def labelled(self) -> str:
-        """A run whose agent was shown what is secret."""
+        """Return a run whose agent was shown what is secret."""
         with self.record.run("w", agent="bob", role="writer") as session:
             session.message("user", "x", label="secret")
         return str(session.run)
 
     def long(self) -> int:
-        """How many messages to keep of a session that has more."""
+        """Return how many messages to keep of a longer session."""
         for _ in range(4):
             self.session.message("user", "hello")
         return 1
 
     def decision(self) -> str:
-        """A decision of a run."""
+        """Return a decision of a run."""
         with self.record.run("w", agent="bob", role="writer") as session:
             session.decide("which?", selected="a")
         return f"{session.run}"
 
     def snapshot(self) -> Any:
-        """A snapshot of a run."""
+        """Return a snapshot of a run."""
         with self.record.run("w", agent="bob", role="writer") as session:
             session.message("user", "x")
             return session.snapshot().snapshot_id
 
     def file(self) -> str:
-        """A file in all the spaces that are written here."""
+        """Return a file in all the spaces that are written here."""
         name = f"{self.new('file')}.md"
         for space in ("org", "agent/a", "agent/ada"):
             self.record.memory(space).create(name, "one text\n", by="me")
         return name
 
     def claimed(self) -> Any:
-        """A task that the session has claimed."""
+        """Return a task that the session has claimed."""
         self.session.team.add(self.new("task"))
         return self.session.team.claim()
 
     def roles(self) -> Path:
-        """A file of roles."""
+        """Return a file of roles."""
         path = self.folder / f"{self.new('roles')}.toml"
         path.write_text(ROLE)
         return path
@@ -386,7 +386,11 @@ class Operation:
         return f"{self.target}.{self.name}"
 
     def sample(self, place: Place, name: str) -> Any:
-        """A value of an argument. Raises KeyError for want of one."""
+        """Return a sample value for an argument.
+
+        Raises:
+            KeyError: There is none.
+        """
         last = self.target.rpartition(".")[2]
         for key in (f"{last}.{self.name}.{name}", f"{self.name}.{name}", name):
             if key in SAMPLES:
@@ -394,12 +398,12 @@ class Operation:
         raise KeyError(f"a sample of {self}({name})")
 
     def has_own(self, name: str) -> bool:
-        """Whether there is a sample for this operation's argument alone."""
+        """Return whether there is a sample for this operation's argument alone."""
         last = self.target.rpartition(".")[2]
         return f"{self.name}.{name}" in SAMPLES or f"{last}.{self.name}.{name}" in SAMPLES
 
     def base(self, place: Place) -> dict[str, Any]:
-        """The arguments of a call without a secret."""
+        """Return the arguments of a call without a secret."""
         return {
             name: self.sample(place, name)
             for name, parameter in self.parameters.items()
@@ -408,7 +412,7 @@ class Operation:
         }
 
     def secrets(self, texts: Sequence[str]) -> Iterator[tuple[str, Any]]:
-        """Each argument that a text may stand in, and what it is given."""
+        """Yield each argument that may contain a text, with its value."""
         for name, parameter in self.parameters.items():
             annotation = _annotation(parameter.annotation)
             if parameter.kind is parameter.VAR_KEYWORD:
@@ -549,7 +553,7 @@ class _Left(Exception):
 
 
 def targets(record: Any, **who: str) -> dict[str, Callable[[], Any]]:
-    """What has operations, and how it is reached."""
+    """Return the objects with operations, each with a way to reach it."""
 
     @contextlib.contextmanager
     def within(inner: Callable[[Any], Any], block: bool = False) -> Iterator[Any]:
@@ -575,7 +579,7 @@ def targets(record: Any, **who: str) -> dict[str, Callable[[], Any]]:
 
 
 def stored_secrets(folder: Path) -> list[str]:
-    """Where the secret stands under a folder: in bytes of files, columns of tables, base64."""
+    """Return where the secret is stored under a folder: file bytes, table columns, base64."""
     found: list[str] = []
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         try:

@@ -72,7 +72,7 @@ def test_equal_values_have_equal_placeholders_under_one_key_alone():
 
 
 def test_two_values_never_share_a_placeholder():
-    """Where their digests meet, the second gets another."""
+    """When the digests of two values collide, the second gets another placeholder."""
     known = {placeholders.placeholder(KEY, "EMAIL", "a@b.co", {}): "other"}
     made, _ = hidden("a@b.co", KEY, FINDS, known)
     assert len(known) == 2

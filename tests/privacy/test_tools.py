@@ -1,4 +1,4 @@
-"""Placeholders and labels at a model's door: what it is given, what comes back, what SQL says."""
+"""Placeholders and labels at a model's boundary: arguments, results and SQL."""
 
 import asyncio
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Letter:
 
 
 def veil(asked: Placeholders | None = None) -> Masker:
-    """What one call is given placeholders by."""
+    """Return the masker of one call."""
     return Masker(asked or Placeholders(), b"0123456789abcdef", {}, "ask")
 
 
@@ -59,7 +59,9 @@ def test_a_model_is_given_placeholders_and_the_record_has_the_values(record):
 
 
 def test_async_tools_and_streams_are_given_them_too(record):
-    """Of a stream, a placeholder that is cut into pieces comes back whole."""
+    """Async tools and streams receive placeholders; one that is split across chunks is restored
+    whole.
+    """
 
     def chop(text):
         return [text[at : at + 3] for at in range(0, len(text), 3)]
@@ -95,7 +97,7 @@ def test_a_key_of_ones_own_gives_the_same_placeholders_again(record):
 
 
 def test_a_secret_is_given_as_it_is(record):
-    """It is what the call is made with."""
+    """A secret is passed to the tool unmasked."""
     given = []
     key = "sk-" + "a1" * 20
     with record.run("w", run="r", agent="ada", secrets={"openai": key}) as session:
@@ -129,7 +131,7 @@ def test_a_value_inside_of_what_cannot_be_taken_apart_stops_the_call(record):
 
 
 def test_names_of_people_take_a_detector(record):
-    """Which is asked first, and for the kinds that are wanted besides."""
+    """The detector runs first, and only for the additional kinds."""
     told = Placeholders(kinds=("email",), detect=lambda text: [(0, 3, "NAME")] * ("Ada" in text))
     made = veil(told).hide({"prompt": f"Ada, {MAIL}, {PHONE}"})
     assert "Ada" not in made["prompt"]
@@ -139,7 +141,7 @@ def test_names_of_people_take_a_detector(record):
 
 @pytest.mark.parametrize("wrong", ["yes", Placeholders(kinds=("shoe size",))])
 def test_what_cannot_be_declared_is_refused(wrong):
-    """Where it is declared."""
+    """An invalid declaration is refused where it is made."""
     with pytest.raises(hansard.BadValue, match="placeholders"):
         hansard.tool(placeholders=wrong)(lambda prompt: prompt)
 
@@ -198,12 +200,12 @@ def test_a_stream_comes_back_whole_however_it_is_cut(text, cuts, deep):
 
 
 def iter_of(items):
-    """A generator, as a tool is one."""
+    """Yield the items, as a streaming tool does."""
     yield from items
 
 
 def pair(session, **options):
-    """A local model and one in the cloud, and who was asked."""
+    """Return a local and a cloud model, and the list of which was called."""
     asked = []
 
     @session.tool(effects="pure", kind="model")
@@ -221,7 +223,10 @@ def pair(session, **options):
 
 @pytest.mark.slow
 def test_what_is_above_the_clouds_clearance_goes_to_the_local_model(record):
-    """From the moment the agent was shown it; SQL says which was asked under which label."""
+    """Once the agent was shown data above the cloud's clearance, calls go to the local model.
+
+    SQL shows which model was called under which label.
+    """
     with record.run("w", run="r", agent="ada") as session:
         ask, asked = pair(session, name="ask")
         assert ask("hello") == "cloud: hello"

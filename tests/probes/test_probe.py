@@ -89,15 +89,15 @@ class Desk:
         assert made.returncode == 0, made.stderr
 
     def command(self, rule: str = "fair") -> tuple[object, ...]:
-        """What a fork runs."""
+        """Return the command of a fork."""
         return ("--", python(), self.path, "{label.number}", rule)
 
     def probe(self, rule: str = "fair", *options: object):
-        """A probe of all runs."""
+        """Return a probe of all runs."""
         return self._call("probe", "all", *SWAP, "--jobs", 2, *options, *self.command(rule))
 
     def start(self, rule: str) -> subprocess.Popen[bytes]:
-        """The same as a process whose children are seen, and whose forks take their time."""
+        """Start a probe as a process with visible children and slow forks."""
         given = ["-m", "hansard", "probe", "all", *SWAP, *self.command(rule)]
         slow = self._told | {"PROBE_SLEEPS": "0.2", "PYTHONPATH": str(SRC)}
         return subprocess.Popen(
@@ -112,13 +112,13 @@ class Desk:
 def desk(
     tmp_path: Path, data_dir: Path, workspace: str, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> Desk:
-    """A desk; what runs in its forks finds our package."""
+    """Return a desk whose forks can import our package."""
     monkeypatch.setenv("PYTHONPATH", str(SRC))
     return Desk(tmp_path, data_dir, workspace, call)
 
 
 def rows(made, kind: str):
-    """The lines of a kind."""
+    """Return the lines of a kind."""
     return [line for line in made.lines if line["kind"] == kind]
 
 
@@ -155,7 +155,7 @@ def test_each_run_is_forked_for_each_value_and_nothing_else_changes(desk, call, 
 
 
 def test_a_path_that_is_nowhere_names_the_nearest(desk: Desk, call: Call):
-    """What calls returned is there to be swapped; an argument is the program's own."""
+    """A path that does not exist names the nearest one; only call results can be swapped."""
     desk.record(2)
     wrong = call("probe", "all", "--swap", "customer.gendre=a,b", *desk.command())
     assert wrong.code == 2
@@ -169,7 +169,9 @@ def test_a_path_that_is_nowhere_names_the_nearest(desk: Desk, call: Call):
 
 
 def test_a_run_that_the_command_cannot_be_made_for_is_left_out(desk, call, record):
-    """It is counted, with the reason, and so is one that has no such value."""
+    """A run for which the command cannot be built, or without such a value, is counted with the
+    reason.
+    """
     desk.record(1)
     with record.run("other") as session:
         session.decide("Grant?", selected="approve")
@@ -209,7 +211,9 @@ def test_a_model_is_asked_only_where_that_is_allowed(desk: Desk):
 
 @pytest.mark.thorough(quick="statistics/test_probes.py::test_a_pair_that_does_not_count_says_why")
 def test_an_effect_that_is_withheld_after_the_decision_loses_no_pair(desk: Desk):
-    """The letter would say otherwise, so it is refused; the decision stands before it."""
+    """An effect that depends on the swapped value is refused; the decision before it is
+    recorded.
+    """
     desk.record(1, "mails")
     made = desk.probe("mails", "--json")
     [pair] = rows(made, "pair")
@@ -219,7 +223,7 @@ def test_an_effect_that_is_withheld_after_the_decision_loses_no_pair(desk: Desk)
 
 @pytest.mark.thorough(quick="statistics/test_probes.py::test_a_pair_that_does_not_count_says_why")
 def test_a_program_that_fails_is_counted(desk: Desk, call: Call):
-    """It never takes part in its forks: each pair says so, and what it wrote last is shown."""
+    """A program that does not join its forks is counted, and its last output is shown."""
     desk.record(1)
     code = "import sys; sys.exit('no such thing')"
     made = call("probe", "all", *SWAP, "--", python(), "-c", code)
@@ -245,7 +249,7 @@ def test_another_program_is_another_probe(desk: Desk):
 
 
 def test_a_probe_that_is_killed_goes_on_where_it_was(desk: Desk, record: Record):
-    """What is done is not run again, and the second one says how much there was."""
+    """A restarted probe repeats nothing, and reports how much was already done."""
     desk.record(3)
     first = desk.start("fair")
 
@@ -277,7 +281,7 @@ def test_a_probe_that_is_killed_goes_on_where_it_was(desk: Desk, record: Record)
 
 
 def test_a_fork_is_no_run_to_probe(desk: Desk, call: Call, record: Record):
-    """It is named as what it is."""
+    """A fork is refused as a run to probe, and the error says that it is a fork."""
     desk.record(1)
     [(run, _)] = record.runs()
     child = record.fork(run)

@@ -1,9 +1,9 @@
-"""What published tables were asked once need not be asked again, in a quick run.
+"""Cache of query results over published tables, for quick runs.
 
 Planning one of the large questions (an audit, a comparison) takes DuckDB a quarter of a second, and
-tests ask the same one in several forms; opening the file of tables takes a twentieth. Where it is
-asked of the same tables, the answer is the one that was given before, and the file stays open;
-`make test-full` opens it and asks again.
+tests repeat them in several forms; opening the file of tables takes a twentieth. For the same
+tables the cached result is returned and the file stays open; `make test-full` opens it and queries
+again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ OPEN_MAX = 4
 
 
 class _Opened:
-    """Files of tables that stay open, by what stands in them: the newest few."""
+    """Open table files by content: the newest few."""
 
     def __init__(self) -> None:
         self._stores: dict[tuple[Any, ...], Store] = {}
 
     def of(self, tables: _Tables) -> Store:
-        """The store of a generation; one of another at its path is closed before."""
+        """Return the store of a generation; close another one at its path first."""
         stands = tables.progress
         key = (tables.path, stands.position, stands.digest)
         if key not in self._stores:

@@ -24,13 +24,13 @@ class Told(msgspec.Struct):
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory that all tests share."""
+    """Return the data directory that all tests share."""
     return tmp_path_factory.mktemp("projections") / "data"
 
 
 @pytest.fixture(scope="session")
 def record(home: Path) -> Iterator[hansard.Record]:
-    """The workspace that all tests share, held open so that its broker stays."""
+    """Yield the workspace that all tests share, held open so that its broker stays."""
     with hansard.connect(workspace=WORKSPACE, data_dir=home) as opened:
         yield opened
 

@@ -45,7 +45,9 @@ def _tell(record: hansard.Record) -> list[str]:
 
 
 def _worked(record: hansard.Record, **options: Any) -> str:
-    """A session of the team's first agent that goes on with calls of its own."""
+    """Record a session of the team's first agent that continues with calls of its own; return its
+    run.
+    """
     with record.run(agent="researcher_1", role="researcher", **options) as session:
 
         @session.tool(effects="pure")
@@ -83,7 +85,7 @@ def _open_at_the_cut(record: hansard.Record) -> list[str]:
 
 
 def _doubts(record: hansard.Record) -> None:
-    """A doubt that a retry ends; one that stays."""
+    """Record one doubt that a retry ends, and one that remains."""
     for effects in ("idempotent", "once"):
         tries = iter(range(9))
         with (
@@ -105,7 +107,7 @@ def _doubts(record: hansard.Record) -> None:
 
 
 def _talks(record: hansard.Record) -> None:
-    """A conversation of two runs with messages of every form."""
+    """Record a conversation of two runs with messages of every form."""
     for text in ("hi", "and?"):
         with record.run("talk", agent="bot", role="assistant", conversation="user/7") as session:
             session.message("system", "", tokens=0)
@@ -119,7 +121,7 @@ def _talks(record: hansard.Record) -> None:
 
 
 def _spends(record: hansard.Record) -> None:
-    """A budget over two agents that ends the second."""
+    """Record a budget over two agents that ends the second."""
     run = None
     for agent in ("ada", "bob/%2F"):
         with (
@@ -168,7 +170,7 @@ def _used(record: hansard.Record) -> None:
 
 
 def _again(record: hansard.Record, run: str) -> None:
-    """A run in which a step was not done, resumed: it is done now."""
+    """Resume a run with an unfinished step, and complete the step."""
     with record.run(run=run, agent="sender", role="sender") as session:
 
         @session.tool

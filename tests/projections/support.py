@@ -52,7 +52,7 @@ class Messages:
         tx: Tx | None = None,
         **fields: Any,
     ) -> RawMessage:
-        """A commit of some events."""
+        """Return a commit of some events."""
         number = self.position + 1
         told = tuple(
             each if isinstance(each, Recorded) else record(each, f"event {number}.{index}")
@@ -80,7 +80,7 @@ class Messages:
 
 
 class Past:
-    """What streams held, from messages at hand."""
+    """Past commits of streams, from messages at hand."""
 
     def __init__(self, messages: Iterable[RawMessage]) -> None:
         self._stored: dict[StreamId, list[Stored]] = {}
@@ -92,7 +92,7 @@ class Past:
                     self._stored.setdefault(of, []).append(stored)
 
     async def past(self, stream: StreamId) -> list[Stored]:
-        """A stream's own commits."""
+        """Return a stream's own commits."""
         return self._stored.get(stream, [])
 
 
@@ -103,7 +103,7 @@ def ready(in_full: InFull, message: RawMessage) -> None:
 
 
 def commits_in_full(messages: Sequence[RawMessage]) -> list[tuple[int, Commit]]:
-    """The commits of messages, with values in full."""
+    """Return the commits of messages, with values in full."""
     in_full, made = InFull(Past(messages)), []
     for each in messages:
         ready(in_full, each)
@@ -146,7 +146,7 @@ def _template() -> bytes:
 
 
 def new_store(path: Path) -> Store:
-    """A store without rows. What its file is made of is made once a process: 0.3 s."""
+    """Return an empty store; its template file is made once a process, in 0.3 s."""
     path.write_bytes(_template())
     return Store(path)
 
@@ -154,7 +154,7 @@ def new_store(path: Path) -> Store:
 def digests(
     path: Path, messages: Sequence[RawMessage], borders: Iterable[int]
 ) -> dict[str, Digest]:
-    """The digests of a new store that messages were written into."""
+    """Return the digests of a new store that messages were written into."""
     store = new_store(path)
     try:
         fill(store, messages, borders)
@@ -207,7 +207,7 @@ def check_steps(store: Store, name: str, state: AgentState, cut: int = 0) -> int
 
 
 def check_step(row: dict[str, Any], step: Step, cut: int) -> None:
-    """A row says what a fold says."""
+    """Check that a row equals the fold."""
     error = step.error
     told = {
         "tool": step.tool,
@@ -246,7 +246,7 @@ def check_step(row: dict[str, Any], step: Step, cut: int) -> None:
 
 
 def check_facts(store: Store, name: str, state: AgentState, cut: int = 0) -> None:
-    """The rows of messages, decisions ... are the facts that were stated after the cut."""
+    """Check that the rows of messages, decisions ... are the facts stated after the cut."""
     own = [noted for noted in state.facts if noted.version > cut]
     found: dict[str, list[Any]] = {}
     for table in ("messages", "checkpoints", "resources", "decisions", "handoffs", "compactions"):
@@ -376,7 +376,7 @@ def _decision_row(store: Store, row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def check_agent(store: Store, name: str, state: AgentState) -> None:
-    """An agent's row is its state."""
+    """Check that an agent's row equals its state."""
     [row] = selected(store, "agents", "run = $1 AND agent = $2", name, state.agent)
     assert row["role"] == state.role
     assert row["epoch"] == state.epoch
@@ -387,7 +387,7 @@ def check_agent(store: Store, name: str, state: AgentState) -> None:
 
 
 def check_life(store: Store, name: str, state: RunState, cut: int = 0) -> None:
-    """A run's row is its life, those that a fork took over included."""
+    """Check that a run's row equals its lifecycle, including runs that a fork took over."""
     [row] = selected(store, "runs", "run = $1", name)
     assigned = state.assigned or run.RunAssigned()
     failed = state.error if state.status == "failed" else None
@@ -422,5 +422,5 @@ def check_life(store: Store, name: str, state: RunState, cut: int = 0) -> None:
 
 
 def folded(recorded: Iterable[Recorded]) -> list[Event]:
-    """Recorded events as the domain's."""
+    """Return recorded events as domain events."""
     return [revive(each) for each in recorded]

@@ -37,19 +37,19 @@ class Counted(Store):
 
 
 def counted(folder: Path) -> Counted:
-    """An empty store that counts."""
+    """Return an empty store that counts."""
     path = folder / "counted.duckdb"
     new_store(path).close()
     return Counted(path)
 
 
 def blocked(step: int) -> Recorded:
-    """An event with a step's number."""
+    """Return an event with a step's number."""
     return Recorded("step.blocked.v1", "", msgspec.Raw(DATA % step))
 
 
 def log_with(many: int, bad: Sequence[int]) -> Messages:
-    """A log of commits with one event each, some of which cannot be taken."""
+    """Return a log of commits with one event each, some of which cannot be taken."""
     messages = Messages()
     for number in range(many):
         step = BAD if number in bad else number
@@ -130,7 +130,9 @@ def test_what_was_good_is_kept_where_the_rest_fails(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_commit_goes_where_not_even_events_takes_its_row(tmp_path: Path):
-    """It is a problem that names the whole message, and all others are there."""
+    """A commit whose row is rejected even by `events` becomes a problem, and all others are
+    kept.
+    """
     messages = log_with(40, [7])
     batch = batch_of(messages)
     nameless = list(batch.rows[30])
@@ -149,7 +151,7 @@ def test_the_commit_goes_where_not_even_events_takes_its_row(tmp_path: Path):
 
 
 def test_a_transaction_is_in_one_part(tmp_path: Path):
-    """Where a batch may be cut is never between the commits of one transaction."""
+    """A batch is never cut between the commits of one transaction."""
     messages = Messages()
     many = 3 * PART_ROWS
     for index in range(many):

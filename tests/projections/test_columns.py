@@ -1,4 +1,4 @@
-"""What columns mean is said once, and stands in each file."""
+"""The meaning of each column is defined once, and is stored in each file."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ COMMENTS = """
 
 @pytest.fixture
 def comments(tmp_path: Path) -> list[tuple[str, str, str | None]]:
-    """Of each column of a new file, what it says."""
+    """Return the comment of each column of a new file."""
     store = Store(tmp_path / "t.duckdb")
     found = store.all(COMMENTS)
     store.close()
@@ -47,7 +47,9 @@ def test_nothing_is_said_of_what_is_not_there(comments):
 
 
 def test_what_is_everywhere_is_in_more_than_one_place(comments):
-    """What one table alone has stands under it, where its readers look."""
+    """Shared column comments belong to several tables; a comment of one table is listed under
+    it.
+    """
     everywhere = dictionary()["everywhere"]
     places = {name: sum(column == name for _, column, _ in comments) for name in everywhere}
     assert [name for name, count in places.items() if count == 1] == []

@@ -17,7 +17,7 @@ class Maker:
     made = 0
 
     def __call__(self) -> bytes:
-        """The file."""
+        """Return the file."""
         self.made += 1
         return MADE
 
@@ -46,7 +46,7 @@ def test_it_is_made_once(cache: Path):
 
 @pytest.mark.parametrize("damage", [b"", b"short", MADE + b"\0" * 32])
 def test_what_is_damaged_is_made_again(cache: Path, damage: bytes):
-    """Its digest is at its end: cut, changed or of another, it is not taken."""
+    """A file that is cut, changed or foreign fails its trailing digest and is made again."""
     make = Maker()
     empty_file(make, "whole")
     [kept] = _kept(cache)
@@ -66,7 +66,7 @@ def test_where_nothing_can_be_kept_it_is_made(cache: Path):
 
 
 def test_old_ones_of_other_versions_go(cache: Path):
-    """What nobody has made for a month is no longer kept when another is."""
+    """Files of other versions that are a month old are removed when another is made."""
     make = Maker()
     empty_file(make, "whole")
     [old] = _kept(cache)

@@ -51,7 +51,7 @@ class Shared:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """A store that stays open for a module's examples."""
+    """Yield a store that stays open for a module's examples."""
     store = new_store(tmp_path_factory.mktemp("laws") / "t.duckdb")
     yield Shared(store)
     store.close()

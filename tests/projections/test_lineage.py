@@ -1,4 +1,4 @@
-"""What led to what: calls, decisions, what they were made from, and forks."""
+"""Lineage: calls, decisions, their inputs, and forks."""
 
 import shutil
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, str, str]]:
-    """A run of two calls and two decisions, and a fork of it that decides again."""
+    """Yield a run of two calls and two decisions, and a fork of it that decides again."""
     home = tmp_path_factory.mktemp("lineage") / "data"
     workspace = f"l{uuid4().hex[:8]}"
     with hansard.connect(workspace, data_dir=home) as record:
@@ -85,7 +85,7 @@ def test_a_call_leads_to_what_came_of_it(story: tuple[Store, str, str]):
 
 
 def test_a_fork_leads_back_into_its_parent(story: tuple[Store, str, str]):
-    """What a fork decides rests on a call that only its parent made."""
+    """A decision of a fork refers to a call that only its parent made."""
     store, run, fork = story
     rows = store.rows("FROM caused_by($1)", [_decision(store, fork, "Stop now?")])
     assert {row["run"] for row in rows if row["type"] is not None} == {run, fork}

@@ -29,7 +29,7 @@ COUNT = "SELECT count(*) FROM runs"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
-    """A server of this test alone, with runs in it; it may be killed."""
+    """Yield a server of this test alone, with runs in it; it may be killed."""
     made = NatsServer(tmp_path / "broker", "relaxed")
     made.start()
     try:
@@ -44,12 +44,12 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> TableFiles:
-    """Where the tables are made."""
+    """Return the place of the tables."""
     return TableFiles.of(tmp_path / "data", "lab")
 
 
 def settings_of(server: NatsServer, folder: Path) -> Settings:
-    """Settings by which the server is found."""
+    """Return settings that locate the server."""
     login = server.login
     return Settings(
         workspace="lab",
@@ -70,7 +70,7 @@ class Mortal:
         return getattr(self._raw, name)
 
     async def chunks(self, after: int = 0, *, until: int | None = None) -> AsyncGenerator[Any]:
-        """The first messages; the others are asked for once the server is dead."""
+        """Yield the first messages, and fetch the others after the server is dead."""
         async with contextlib.aclosing(self._raw.chunks(after, until=until)) as chunks:
             first = await anext(chunks)
         some = first.messages[:SOME]
@@ -84,7 +84,7 @@ class Mortal:
 def ask(
     place: TableFiles, settings: Settings, killed: NatsServer | None = None
 ) -> tuple[int, list[str]]:
-    """How many runs an answer has, and the notes that come with it."""
+    """Return the number of runs in an answer, and its notes."""
     notes: list[str] = []
     written = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What a message leads to: golden events of every type, and what is not as Hansard writes it."""
+"""Rows of a message: golden events of every type, and messages that Hansard did not write."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +66,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 def recorded(tag: str, data: bytes, **fields: Any) -> Recorded:
-    """An event as it may stand in a body."""
+    """Return an event as it may stand in a body."""
     return Recorded(tag, "e", msgspec.Raw(data), **fields)
 
 
@@ -123,7 +123,7 @@ BY_STEPS = (
 
 
 def golden_messages() -> Messages:
-    """The golden events as a log, one a commit."""
+    """Return the golden events as a log, one a commit."""
     messages, versions = Messages(), dict[StreamId, int]()
     for stream, golden in _golden():
         versions[stream] = versions.get(stream, 0) + 1
@@ -188,8 +188,8 @@ TABLES = {
 
 
 ELSEWHERE = {"causation", "content", "correlation", "name", "tool_call_id"}
-"""Of messages whose content is no text, or that answer a call: the story has them; of aggregates'
-commits, which the golden ones do not give (tests/aggregates has them).
+"""Columns of messages with non-text content or answering a call (in the story), and of aggregates'
+commits (in tests/aggregates).
 """
 
 
@@ -252,7 +252,7 @@ NO_COMMITS = {
 @pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize("case", sorted(NO_COMMITS))
 def test_what_is_no_commit_is_a_problem_and_stops_nothing(case: str, store: Store):
-    """It stands in `problems` and nowhere else; what comes before and after it is projected."""
+    """A message that is no commit is listed only in `problems`; its neighbours are projected."""
     subject, body, reason = NO_COMMITS[case]
     messages = Messages()
     messages.add(RunStream("before"), 1, [STARTED])
@@ -299,7 +299,7 @@ UNSOUND: dict[str, tuple[StreamId, Recorded]] = {
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("case", sorted(UNSOUND))
 def test_an_event_that_is_not_what_its_type_says_stays_in_events(case: str, store: Store):
-    """It is a row of `events`, a problem, and in no other table."""
+    """An event that does not fit its type is in `events` and `problems`, and in no other table."""
     stream, bad = UNSOUND[case]
     messages = Messages()
     messages.add(LIFE, 1, [STARTED])
@@ -374,7 +374,9 @@ def test_an_old_event_is_lifted(store: Store, monkeypatch: pytest.MonkeyPatch):
     ],
 )
 def test_when_it_happened_is_known_as_well_as_can_be(store: Store, claimed, origin, expected):
-    """What the source claims (naive: as UTC), else the log it was copied from, else the log."""
+    """The time is the source's claim (naive: as UTC), else the log it was copied from, else the
+    log.
+    """
     messages = Messages()
     event = recorded("run.started.v1", b'{"workflow":"w"}', occurred_at=claimed)
     copied = Origin("far", 7, origin) if origin else None
@@ -436,7 +438,9 @@ def test_what_is_delivered_again_changes_nothing(store: Store):
 
 @pytest.mark.parametrize("borders", [pytest.param([], marks=pytest.mark.thorough), [1, 2, 3]])
 def test_the_newest_assignment_counts_whole(store: Store, borders):
-    """What it leaves out is not filled up from an older one, whether they share a batch or not."""
+    """Fields missing from the newest assignment are not filled from an older one, in any
+    batching.
+    """
     messages = Messages()
     messages.add(LIFE, 1, [STARTED])
     messages.add(LIFE, 2, [run.RunAssigned(experiment="e", arm="a", task="t", trial=3)])
@@ -448,7 +452,7 @@ def test_the_newest_assignment_counts_whole(store: Store, borders):
 
 @pytest.mark.parametrize("borders", [pytest.param([], marks=pytest.mark.thorough), [1, 2, 3, 4, 5]])
 def test_a_fork_sees_no_more_of_a_grandparent_than_both_cuts_allow(store: Store, borders):
-    """A fork of a fork, cut below where its parent was cut: what came later is not inherited."""
+    """A fork of a fork inherits nothing of its grandparent after either cut."""
     messages = Messages()
     messages.add(LIFE, 1, [STARTED])
     messages.add(LIFE, 2, [run.RunAssigned(experiment="e", arm="late")])

@@ -1,4 +1,4 @@
-"""Which tools runs chose and in which order, in SQL, against counts made without it."""
+"""Tools that runs chose and their order, in SQL, against counts made without it."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 class Trail(msgspec.Struct, frozen=True):
-    """What an agent called in a run, and what came of the run; None where it is not known."""
+    """An agent's calls in a run, and the outcome of the run; None if unknown."""
 
     arm: str
     tools: tuple[str, ...]
@@ -33,7 +33,7 @@ class Trail(msgspec.Struct, frozen=True):
 
 
 def projected(home: Path, workspace: str, folder: Path) -> Store:
-    """A workspace's tables, made in a folder."""
+    """Return a workspace's tables, made in a folder."""
 
     async def make() -> None:
         raw = await RawWorkspace.open(options(home), workspace)
@@ -64,7 +64,7 @@ def by_arm(paths: list[Trail]) -> dict[str, list[Trail]]:
 
 
 def choices(paths: list[Trail]) -> set[tuple[Any, ...]]:
-    """What `tool_choices` must say of paths of one agent each."""
+    """Return the expected rows of `tool_choices` for paths of one agent each."""
     tools = {tool for path in paths for tool in path.tools}
     return {
         (
@@ -83,7 +83,7 @@ def choices(paths: list[Trail]) -> set[tuple[Any, ...]]:
 
 
 def transitions(paths: list[Trail]) -> set[tuple[Any, ...]]:
-    """What `transitions` must say."""
+    """Return the expected rows of `transitions`."""
     found: set[tuple[Any, ...]] = set()
     for arm, mine in by_arm(paths).items():
         pairs = Counter(p for path in mine for p in pairwise(("(start)", *path.tools, path.end)))
@@ -95,7 +95,7 @@ def transitions(paths: list[Trail]) -> set[tuple[Any, ...]]:
 
 
 def sequences(paths: list[Trail]) -> set[tuple[Any, ...]]:
-    """What `sequences` must say."""
+    """Return the expected rows of `sequences`."""
     same: dict[tuple[str, str, tuple[str, ...]], list[Trail]] = defaultdict(list)
     for path in paths:
         same[path.arm, path.role, path.tools].append(path)
@@ -106,7 +106,7 @@ def sequences(paths: list[Trail]) -> set[tuple[Any, ...]]:
 
 
 def check(store: Store, experiment: str, paths: list[Trail]) -> None:
-    """The views say of an experiment what was counted."""
+    """Check that the views of an experiment match the counts."""
     found = store.all(
         "SELECT arm, tool, calls, runs, runs_with_it, errors, success_with, success_without "
         "FROM tool_choices WHERE experiment = $1",
@@ -173,7 +173,9 @@ def test_tau_bench_paths_are_what_the_files_say(real_data: Path, tmp_path: Path)
 
 
 def work(record: hansard.Record, arm: str, calls: str, reward: float | None, **how: Any) -> str:
-    """A run of an experiment: `a` and `b` are tools, `x` one that fails, `c` one that calls a."""
+    """Record a run of an experiment; `a` and `b` are tools, `x` one that fails, `c` one that calls
+    a.
+    """
     with record.run(
         "w", agent="ada", role="r", experiment="live", arm=arm, task=how.get("task", "t")
     ) as session:

@@ -1,4 +1,4 @@
-"""What is made of the log is its owner's alone, as the log is."""
+"""Files made from the log are private to its owner, as the log is."""
 
 import os
 import stat
@@ -20,7 +20,7 @@ COMMANDS = (*ASKING, ("rebuild",), *(ASKING if THOROUGH else ()))
 
 
 def open_to_others(folder: Path) -> dict[str, str]:
-    """What in a folder others may read, write or enter, and how."""
+    """Return the paths in a folder that others may read, write or enter, each with its mode."""
     modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in folder.rglob("*")}
     return {str(path): oct(mode) for path, mode in modes.items() if mode & 0o077}
 

@@ -38,7 +38,7 @@ _numbers = itertools.count(1)
 
 
 def a_run(record: hansard.Record, calls: int = 2) -> str:
-    """A small run."""
+    """Return a small run."""
     with record.run("w", agent="a", role="r") as session:
         send = session.tool(effects="once", name="send")(lambda x: x)
         for number in range(calls):
@@ -49,7 +49,7 @@ def a_run(record: hansard.Record, calls: int = 2) -> str:
 
 @pytest.fixture
 def workspace(home: Path, record: hansard.Record) -> str:
-    """A workspace that nobody has used."""
+    """Return a workspace that nobody has used."""
     name = f"p{next(_numbers)}-{os.getpid()}"
     hansard.connect(name, data_dir=home).close()
     return name
@@ -57,7 +57,7 @@ def workspace(home: Path, record: hansard.Record) -> str:
 
 @asynccontextmanager
 async def source(home: Path, workspace: str = WORKSPACE):
-    """A raw workspace."""
+    """Yield a raw workspace."""
     raw = await RawWorkspace.open(options(home), workspace)
     try:
         yield raw
@@ -67,7 +67,7 @@ async def source(home: Path, workspace: str = WORKSPACE):
 
 @asynccontextmanager
 async def running(home: Path, workspace: str):
-    """A projector that follows."""
+    """Yield a projector that follows."""
     async with source(home, workspace) as raw:
         projector = await Projector.open(raw, TableFiles.of(home, workspace))
         task = asyncio.ensure_future(projector.run())
@@ -80,7 +80,7 @@ async def running(home: Path, workspace: str):
 
 
 async def head_of(home: Path, workspace: str) -> int:
-    """The newest position."""
+    """Return the newest position."""
     async with source(home, workspace) as raw:
         return (await raw.extent()).last
 
@@ -120,7 +120,10 @@ async def test_nobody_takes_the_tables_while_a_thread_still_has_them(
 
 
 async def test_a_log_that_fails_is_told_of_when_what_came_is_written(tmp_path: Path, monkeypatch):
-    """A thread is still at work on what came before: the tables are not left to it."""
+    """A log failure is reported after the received messages are written.
+
+    A thread still writes them: the tables are not closed under it.
+    """
     log, writing, goes_on = planted(), threading.Event(), threading.Event()
     chunks, write = log.chunks, Store.write
 
@@ -211,7 +214,7 @@ async def test_a_reconnect_leaves_no_trace(home: Path, workspace: str):
 
 
 def _many(home: Path, workspace: str, since: int, count: int) -> None:
-    """Many commits, planted: runs with an agent, a step and what came of it."""
+    """Plant many commits: runs with an agent, a step and its outcome."""
     planted: list[tuple[StreamId, Commit]] = []
     for number in range(since, since + count):
         name = f"run {number}"
@@ -281,7 +284,7 @@ async def test_what_cannot_be_written_stops_it_with_the_reason(home, workspace, 
 
 
 async def test_a_planted_message_stops_nothing(home: Path, workspace: str):
-    """What is no commit is a problem in the live tables, too."""
+    """A message that is no commit is a problem in the live tables, too."""
     async with running(home, workspace) as (projector, _):
         await asyncio.to_thread(
             publish_raw, home, (f"hansard.{workspace}.run.r.life.7", b"\xff no commit")
@@ -293,7 +296,7 @@ async def test_a_planted_message_stops_nothing(home: Path, workspace: str):
 
 
 async def test_a_rebuild_that_is_killed_leaves_the_old_tables(home: Path, workspace: str):
-    """What it had made is thrown away by the next one."""
+    """A killed rebuild leaves the old tables, and the next one discards its files."""
     place = TableFiles.of(home, workspace)
     await asyncio.to_thread(_many, home, workspace, 0, 3)
     async with source(home, workspace) as raw:
@@ -320,7 +323,9 @@ def _tear(path: Path) -> None:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("published", [True, False])
 async def test_tables_that_a_kill_has_torn_begin_again(home, workspace, published, caplog):
-    """At what was published last, else at the log's beginning; that it was so is told."""
+    """Torn tables restart from the last published ones, else from the log's beginning, and report
+    it.
+    """
     place = TableFiles.of(home, workspace)
     await asyncio.to_thread(_many, home, workspace, 0, 5)
     async with running(home, workspace):
@@ -411,7 +416,7 @@ def _start(home: Path, *arguments: str) -> Process:
 
 
 def _load(home: Path, workspace: str, stop: threading.Event) -> None:
-    """Commits, as fast as they go, until told to stop."""
+    """Append commits as fast as possible until stopped."""
     for since in itertools.count(0, 20):
         if stop.is_set():
             return

@@ -34,7 +34,9 @@ def _some() -> Messages:
 
 
 def test_a_file_written_by_a_newer_version_is_refused(tmp_path: Path):
-    """It is not touched, and the message has both numbers and the remedies."""
+    """A file of a newer version is left unchanged; the message has both versions and the
+    remedies.
+    """
     path = tmp_path / "t.duckdb"
     Store(path).close()
     with duckdb.connect(path) as con:
@@ -89,7 +91,7 @@ def test_a_change_of_the_schema_changes_its_digest(tmp_path, monkeypatch, file):
 @pytest.mark.slow
 @pytest.mark.parametrize("change", MADE_OTHERWISE.values(), ids=MADE_OTHERWISE)
 def test_a_reader_does_not_change_a_file_of_another_schema(tmp_path: Path, change: str):
-    """It is refused with the remedy, and the rows are still there."""
+    """A reader refuses a file of another schema with the remedy, and leaves its rows in place."""
     path = tmp_path / "t.duckdb"
     store = Store(path)
     fill(store, _some().all)
@@ -129,7 +131,7 @@ def test_a_store_that_is_read_writes_nothing(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where writing fails half way, rows and position are what they were; the next try works."""
+    """If a write fails half way, rows and position are unchanged; the next try works."""
     store, messages = Store(tmp_path / "t.duckdb"), _some()
     before = store.digests()
 
@@ -186,7 +188,9 @@ def test_digests_tell_rows_apart(tmp_path: Path):
 
 
 def test_one_process_writes(tmp_path: Path):
-    """A second projector is told who has the file; when the first is gone, it may."""
+    """A second projector is refused with the owner of the file, and can write after the first
+    ends.
+    """
     place = TableFiles.of(tmp_path, "lab")
     program = (
         "import sys; from pathlib import Path; from hansard.projections.table_files import *\n"
@@ -227,7 +231,7 @@ def test_a_place_is_inside_its_folder(tmp_path: Path):
 
 
 async def test_waiting_for_a_position(tmp_path: Path):
-    """It returns as soon as whoever projects is there; else Behind, with both positions."""
+    """Waiting ends as soon as the projector arrives; else Behind, with both positions."""
     place = TableFiles.of(tmp_path, "lab")
     with pytest.raises(Behind, match=r"position 3 was not projected within 0 s.* are at 0"):
         await wait_for(place, 3, 0)
@@ -244,7 +248,7 @@ async def test_waiting_for_a_position(tmp_path: Path):
 
 
 def test_a_damaged_lock_file_is_no_standing(tmp_path: Path):
-    """What is not as we write it says nothing, and is written over."""
+    """A damaged lock file means no known owner, and is overwritten."""
     place = TableFiles.of(tmp_path, "lab")
     place.path.parent.mkdir()
     place.path.touch()
