@@ -50,13 +50,13 @@ class Desk:
         return [json.loads(each) for each in done.stdout.splitlines()]
 
     def refused(self, role: str = "writer", name: str = "ada", **more: Any) -> str:
-        """What `make` says where it does not."""
+        """Return the refusal that `make` raises."""
         with pytest.raises(HansardError) as caught:
             self.make(role, name, **more)
         return str(caught.value)
 
     def work(self, *given: object) -> list[dict[str, Any]]:
-        """What a command does, without the start of a process: the objects it prints."""
+        """Run a command in this process and return the objects that it prints."""
         return called("--workspace", "lab", "--data-dir", self.data_dir, *given)
 
     def make(self, role: str = "writer", name: str = "ada", **more: Any) -> dict[str, Any]:
@@ -82,11 +82,11 @@ class Desk:
         return self.work("principals", "revoke", which, "--because", "lost")
 
     def opens(self, found: Credentials) -> bool:
-        """Whether the broker lets the holder in."""
+        """Return whether the broker admits the holder."""
         return let_in(found)
 
     async def admits(self, found: Credentials) -> bool:
-        """Whether the service would."""
+        """Return whether the service would admit the holder."""
         async with (
             hansard.connect_async("lab", data_dir=self.data_dir) as record,
             await Authenticator.open(record.workspace) as keeper,

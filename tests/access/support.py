@@ -35,7 +35,7 @@ sees = [{ name = "their own work", roles = ["writers"] }]
 """
 PLANTED = "planted-secret-4711"
 ANSWER_S = 0.4
-"""How long a client waits for an answer or a refusal, in seconds: both take a millisecond."""
+"""Seconds that a client waits for an answer or a refusal; either takes a millisecond."""
 
 
 async def eventually(holds: Callable[[], Any], within_s: float = 60.0) -> None:
@@ -117,7 +117,7 @@ class Held:
         self._connection.close()
 
     def is_in(self) -> bool:
-        """Whether the server still, or at all, takes it for one of its own."""
+        """Return whether the server admitted the client and still does."""
         try:
             self._connection.sendall(b"PING\r\n")
             while (answer := self._told.readline()).startswith((b"INFO", b"PING")):
@@ -129,7 +129,7 @@ class Held:
 
 
 def let_in(given: Credentials) -> bool:
-    """Whether the server lets a holder of credentials in."""
+    """Return whether the server admits a holder of credentials."""
     with Held(given) as connection:
         return connection.is_in()
 
@@ -164,7 +164,7 @@ class Lab:
 
 
 class Answer(msgspec.Struct):
-    """What came of a request: an answer, a refusal by the server, or neither."""
+    """Outcome of a request: an answer, a refusal by the server, or neither."""
 
     data: bytes | None = None
     headers: dict[str, str] = {}

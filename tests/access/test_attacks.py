@@ -33,7 +33,7 @@ class Attack(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def data(self) -> bytes:
-        """What is sent."""
+        """Data to send."""
         return b"" if self.body is None else json.dumps(self.body).encode()
 
 
@@ -177,7 +177,7 @@ async def test_a_message_that_only_a_trusted_login_may_send(lab: Lab, attack: At
 @pytest.mark.fast(cases=20, slow=0)
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
 async def test_the_same_message_from_a_trusted_login_goes_through(lab: Lab, attack: Attack):
-    """What is refused above is a message that the server takes from somebody else."""
+    """The server accepts each message refused above when a trusted login sends it."""
     async with lab.trusted(admin=attack.admin) as caller:
         answer = await caller.request(attack.subject, attack.data, attack.headers)
         assert answer.refused is None
@@ -243,7 +243,7 @@ async def test_the_inbox_as_such_and_what_is_beside_it_are_not_its_own(lab: Lab)
 
 
 async def test_it_may_ask_the_service_and_hear_its_answer(lab: Lab):
-    """What is left: a request under its own name, and the answer in its own inbox."""
+    """A login may send a request under its own name and read the answer in its own inbox."""
     async with lab.trusted() as service, lab.restricted() as caller:
 
         async def answer(message: Any) -> None:
@@ -341,7 +341,7 @@ async def test_a_name_is_one_token_whatever_it_looks_like(lab: Lab, name: str):
 
 
 def _matches(pattern: str, subject: str) -> bool:
-    """Whether a subject matches a pattern, by NATS's rules."""
+    """Return whether a subject matches a pattern, by NATS's rules."""
     wanted, given = pattern.split("."), subject.split(".")
     for at, part in enumerate(wanted):
         if part == ">":
@@ -388,6 +388,6 @@ def test_permissions_are_for_restricted_inboxes_only(inbox):
 
 
 def test_the_secret_is_there_to_be_found(lab: Lab):
-    """What the attacks are after stands in the log's files."""
+    """The log's files contain the secret that the attacks try to read."""
     files = [path for path in lab.data_dir.rglob("*") if path.is_file() and path.suffix == ".blk"]
     assert any(PLANTED.encode() in path.read_bytes() for path in files)

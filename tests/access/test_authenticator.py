@@ -1,4 +1,4 @@
-"""Who shows a token: by the record of this moment, deny by default, and never told why not."""
+"""Authentication by token: from the current record, deny by default, no reason given."""
 
 import asyncio
 import hashlib
@@ -90,7 +90,7 @@ def _why_not(
 
 
 async def test_a_valid_token_says_who_and_in_which_role(workspace):
-    """Its holder is told apart from all others; the agent's writes name it."""
+    """A valid token identifies its holder, and the agent's writes name that holder."""
     ada = await _ada(workspace, expires_s=60)
     async with await Authenticator.open(workspace) as keeper:
         who = keeper.check(ada.token, "ada", "writer")
@@ -117,7 +117,7 @@ async def test_what_is_issued_and_revoked_while_it_runs_counts_at_once(workspace
 
 
 async def test_a_broker_that_was_killed_is_followed_again(alone, tmp_path):
-    """What is revoked after it came back counts in a gatekeeper that was there before."""
+    """After a broker restart, a running gatekeeper still sees new revocations."""
     ada = await _ada(alone)
     async with await Authenticator.open(alone) as keeper:
         keeper.check(ada.token, "ada", "writer")
@@ -198,7 +198,7 @@ async def test_a_token_of_another_workspace_opens_nothing(workspace, data_dir):
 
 
 async def test_no_secret_is_anywhere_on_disk(alone, tmp_path):
-    """The log has the digest; the secret stands in no file of the broker's, nor in its repr."""
+    """The log has the digest; the secret is in none of the broker's files, nor in its repr."""
     ada = await _ada(alone)
     await principals.revoke(alone, "ada", ada.id, because="to have it in more places")
     secret = ada.token.rpartition("_")[2]
@@ -247,7 +247,7 @@ async def test_what_is_written_past_the_rules_lets_nobody_in(workspace):
 
 
 async def test_an_expiry_that_is_no_time_is_over(workspace):
-    """What cannot be read does not last for ever."""
+    """An expiry that cannot be parsed counts as expired."""
     ada = await _ada(workspace)
     state = await principals.read(workspace, "ada")
     odd = msgspec.structs.replace(state.tokens[ada.id].issued, expires="tomorrow")

@@ -1,4 +1,4 @@
-"""Who acts for whom: on record, in the file's terms, and over as soon as one of them is out."""
+"""Delegation chains: recorded, in the file's terms, and over once one link is revoked."""
 
 import signal
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.access.support import Held, eventually
 RULES = RoleDefined(sees=(RoleRule("own", roles=("writer",)),))
 CHAIN = ("alice", "lead")
 AT_ONCE_S = 15.0
-"""It is there within milliseconds; this is what a busy machine is given."""
+"""Timeout for a busy machine, in seconds; the change itself takes milliseconds."""
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ async def test_a_token_is_issued_once_in_its_terms(workspace: Workspace):
     ],
 )
 async def test_a_chain_written_past_the_rules_lets_nobody_in(workspace, chain, why):
-    """What a trusted writer put there itself is refused when it is shown."""
+    """A chain that a trusted writer stored against the rules is refused when it is used."""
     good = await _issue(workspace)
     issued = (await principals.read(workspace, "ada")).tokens[good.id].issued
     bad = msgspec.structs.replace(issued, token="d" * 32, on_behalf_of=chain)

@@ -1,4 +1,4 @@
-"""A session for others, through a real service: who answers for it stands on all that it writes."""
+"""Delegated sessions through a real service: every write names the accountable principals."""
 
 import asyncio
 import gc
@@ -70,7 +70,7 @@ def served(house: House) -> Iterator[House]:
 
 
 def _asked(house: House, gate: list[Any]) -> None:
-    """What a session may do that writes, in streams of all kinds."""
+    """Make each kind of write that a session can make, in streams of all kinds."""
     with house.connect(gate=gate) as record, record.run("w", run="r1") as session:
 
         @session.tool(effects="once")

@@ -28,7 +28,7 @@ MAKE = "credentials writer --name ada --output ada.json"
 
 
 async def test_the_file_lets_its_holder_in_and_is_private(desk: Desk):
-    """It names who, in which role and where; broker and gatekeeper let its holder in."""
+    """The file names holder, role and address; broker and gatekeeper admit its holder."""
     made = desk.make()
     assert made["new"]
     found = access.load(desk.file)
@@ -41,7 +41,7 @@ async def test_the_file_lets_its_holder_in_and_is_private(desk: Desk):
 
 
 def test_again_changes_nothing(desk: Desk):
-    """What is there and valid stays, byte for byte."""
+    """Valid credentials that exist already stay the same, byte for byte."""
     first = desk.make()
     before = desk.file.read_bytes()
     again = desk.make()
@@ -76,7 +76,7 @@ async def test_what_is_printed_holds_no_secret(desk: Desk):
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("which", ["ada", "token"])
 async def test_a_revoked_login_is_put_out_and_stays_out(desk: Desk, which: str):
-    """Its connection ends; the broker does not let it in again; other connections stay."""
+    """A revoked login is disconnected and refused by the broker; other connections stay."""
     made = desk.make()
     desk.make(name="bob")
     found, bob = access.load(desk.file), access.load(desk.folder / "bob.json")
@@ -126,7 +126,7 @@ async def test_expired_ones_open_nothing_and_are_replaced(desk: Desk):
 
 @pytest.mark.slow
 async def test_who_has_expired_is_put_out_while_a_service_runs(desk: Desk):
-    """No event and no command: the broker is told by whoever keeps it up to the record."""
+    """The running service makes the broker drop an expired login without an event or command."""
     desk.make(expires="1s")
     desk.make(name="bob")
     found, bob = access.load(desk.file), access.load(desk.folder / "bob.json")
@@ -216,7 +216,7 @@ async def test_many_at_once_are_all_let_in(desk: Desk):
 
 @pytest.mark.thorough(quick="test_the_file_lets_its_holder_in_and_is_private")
 async def test_the_same_at_once_is_one_login(desk: Desk):
-    """Two processes that make the same file: one of them is told to wait, or finds it there."""
+    """Two processes that make the same file share one login: one waits or finds it there."""
     done = await asyncio.gather(
         *(asyncio.to_thread(desk.run, HANSARD, f"{MAKE} --json") for _ in range(3))
     )
@@ -261,7 +261,7 @@ def test_what_stands_in_the_way_is_left_alone(desk: Desk):
 
 
 def test_a_link_leads_to_the_file_and_stays(desk: Desk):
-    """What is behind it is written; nothing is written where a planted hidden link leads."""
+    """The target of a link is written; a planted hidden link is not followed."""
     (desk.folder / "link.json").symlink_to("real.json")
     desk.make(output="link.json")
     assert (desk.folder / "link.json").is_symlink()
@@ -302,7 +302,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path):
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666, 0o644])
 def test_a_file_that_others_can_read_is_not_used(tmp_path: Path, mode: int):
-    """Its secrets may be known: the error says what to do."""
+    """A file that others can read is refused, and the error names the remedy."""
     with pytest.raises(BadCredentials, match=r"others may read or write them.*revoke them"):
         access.load(_file(tmp_path, access.encode(GOOD), mode))
 
@@ -323,7 +323,7 @@ def test_a_file_that_others_can_read_is_not_used(tmp_path: Path, mode: int):
     ],
 )
 def test_a_file_that_is_not_whole_is_refused_without_its_words(tmp_path: Path, content: bytes):
-    """What cannot be used is said, and nothing of what stands there."""
+    """The error says that the file is unusable and quotes none of its content."""
     with pytest.raises(BadCredentials, match="hansard credentials") as caught:
         access.load(_file(tmp_path, content))
     told = str(caught.value)

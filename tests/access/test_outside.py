@@ -67,7 +67,7 @@ class Theirs:
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Iterator[Theirs]:
-    """It runs."""
+    """Start the outside server."""
     made = Theirs(tmp_path)
     yield made
     made.process.terminate()

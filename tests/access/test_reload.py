@@ -39,7 +39,7 @@ CLOCK = Clock()
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """Where the server's files are."""
+    """Return the folder of the server's files."""
     return tmp_path / "data"
 
 
@@ -59,12 +59,12 @@ def user(name: str, workspace: str = "lab") -> tuple[BrokerUser, str]:
 
 
 def holder(lease: Lease, made: tuple[BrokerUser, str]) -> Credentials:
-    """What the holder of a login has."""
+    """Return the credentials of a login's holder."""
     return holder_of(lease.info.url, made)
 
 
 def holder_of(url: str, made: tuple[BrokerUser, str]) -> Credentials:
-    """As `holder`, of the server at an address."""
+    """Return the credentials of a login's holder, for the server at an address."""
     known, seed = made
     return Credentials(
         url=url,
@@ -108,7 +108,7 @@ def test_logins_come_and_go_without_a_restart(lease: Lease, data_dir: Path):
 
 
 def test_a_login_of_another_workspace_is_not_told_under_this_one(lease: Lease, data_dir: Path):
-    """What is handed in for `lab` cannot be a login of `lab2`."""
+    """Credentials handed in for `lab` cannot be a login of `lab2`."""
     eve = user("eve", "lab2")
     asyncio.run(tell(data_dir, eve[0], workspace="lab"))
     assert not let_in(holder(lease, eve))
@@ -205,7 +205,7 @@ def test_a_server_that_its_supervisor_restarts_knows_them_still(lease: Lease, da
 
 @pytest.mark.slow
 async def test_logins_that_change_while_the_server_is_killed_are_there_at_the_end(data_dir: Path):
-    """Whether the server reads its configuration before, during or after the change."""
+    """Changes hold whether the server reads its configuration before, during or after them."""
     with join(data_dir) as lease:
         for number in range(4):  # a supervisor gives a server up that dies more often in a minute
             made = user(f"agent {number}")
@@ -244,7 +244,7 @@ def test_a_login_that_the_server_would_not_start_with_is_left_out(lease: Lease, 
 
 @pytest.mark.slow
 def test_without_a_server_they_are_kept_for_the_next(data_dir: Path):
-    """The error says that nobody was told; whoever starts it next has them."""
+    """The error says that no server was notified; the next one to start has the logins."""
     ServerFiles(data_dir).create()
     ada = user("ada")
     with pytest.raises(AccessNotSynced, match="did not reload"):

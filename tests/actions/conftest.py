@@ -14,12 +14,12 @@ from hansard.client.browser import browser as looking
 from hansard.integrations.browser.chromium import program
 
 POLL_S = 0.25
-"""How often a page that is waited for is looked at: each look is work of three processes."""
+"""Seconds between two polls of an awaited page: each poll is work of three processes."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def seldom_looked_at() -> Iterator[None]:
-    """What is waited for is waited for as long, and looked at less often."""
+    """Poll awaited pages less often, with the same timeout."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(looking, "POLL_S", POLL_S)
         yield

@@ -22,7 +22,7 @@ USAGE = {"input": 1_200, "output": 20}
 
 
 class Provider:
-    """Answers as OpenAI and Anthropic do; `requests` counts what came in."""
+    """A server that answers as OpenAI and Anthropic do; `requests` counts the requests."""
 
     def __init__(self, key: Key) -> None:
         self.requests = 0
@@ -137,7 +137,7 @@ LINE = re.compile(r"(?P<id>\d+-\d+) <(?P<tag>[\w-]+)(?P<about>[^>]*)> ?(?P<says>
 
 
 def read(question: str) -> tuple[str, list[dict[str, str]]]:
-    """What a question asks for, and the lines of the page."""
+    """Return the request of a question, and the lines of the page."""
     [asked] = re.findall(r"^Instruction: (.*)$", question, re.MULTILINE)
     lines = [found.groupdict() for found in LINE.finditer(question.partition("\nPage:\n")[2])]
     return asked, lines

@@ -21,10 +21,9 @@ from hansard.domain.actions.kept import KIND
 
 
 class Job(msgspec.Struct):
-    """What is replayed, where, and at which boundary the program is killed; at none for 0. `file`
-    is the name of a cache that the record keeps where it is `kept`. `kill_on` says the boundary by
-    what it is: `clicked` is after a click, `heal` and `healed` are before and after a heal is put
-    on record.
+    """A replay to run and the boundary at which to kill the program; 0 for none. `file` is the name
+    of a cache, which is in the record if `kept`. `kill_on` names the boundary by its kind:
+    `clicked` is after a click, `heal` and `healed` are before and after a heal is recorded.
     """
 
     data_dir: str
@@ -95,7 +94,7 @@ def key(question: str) -> str:
 
 
 async def main(job: Job) -> None:
-    """Replay, and tell what came of it."""
+    """Replay, and print the outcome."""
     told: dict[str, Any] = {}
     async with async_playwright() as player:
         chromium = await player.chromium.connect_over_cdp(job.chromium)

@@ -1,4 +1,4 @@
-"""One page of tasks, in many builds: what is specified, how it is used and read.
+"""One page of tasks, in many builds: its specification, its usage and how it is read.
 
 1. A text field and a button beside it: the button adds a task of that title at the end, and
    empties the field. Without a title it adds nothing.
@@ -6,7 +6,7 @@
 3. A `status` says how many tasks are not done, as its first number.
 4. `localStorage.tasks` holds `[{title, done}]`, and the page shows that again when it is loaded.
 
-Nothing else is said: markup, class names and other words are each build's own.
+Nothing else is specified: each build chooses its markup, class names and other words.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _CHECKBOX = re.compile(r'^\s*- checkbox "(.*?)"( \[checked\])?', re.MULTILINE)
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """What a page of tasks shows and stores."""
+    """Tasks that a page shows and stores."""
 
     tasks: list[tuple[str, bool]]
     left: int
@@ -50,7 +50,7 @@ END = Shown(
     left=1,
     stored=[("Buy milk", True), ("Write home", False)],
 )
-"""Where `worked` ends."""
+"""State of the page at the end of `worked`."""
 
 
 async def shown(page: Any) -> Shown:
@@ -75,7 +75,7 @@ async def shows(page: Any, wanted: Shown) -> None:
 
 
 async def worked(browser: Any, address: str, says: str = "") -> None:
-    """What is recorded: three tasks are entered, one is ticked, one removed; then it says that."""
+    """Do the recorded usage: enter three tasks, tick one, remove one; then check for `says`."""
     field, button = "role=textbox", "role=button[name=/add|create/i]"
     row = ":is(li, [role=listitem]):has-text('{}')"
     await browser.goto(address)
@@ -164,14 +164,14 @@ Storage.prototype.setItem = function (...told) {
   report();
 };
 </script>"""
-"""What makes a page tell the server what it shows and stores, before anybody else sees it."""
+"""Script that makes a page report to the server what it shows and stores, before any reader."""
 
 BROKEN = """<script>
 addEventListener("click", (event) => {
   if (event.composedPath()[0].type === "checkbox") event.preventDefault();
 }, true);
 </script>"""
-"""What breaks any page: its boxes cannot be ticked."""
+"""Script that breaks any page: its boxes cannot be ticked."""
 
 
 @contextlib.contextmanager

@@ -236,7 +236,7 @@ async def test_a_replay_asks_the_gate_and_calls_tools(page, site):
 
 
 async def test_a_run_that_goes_on_brings_its_new_page_to_where_it_stood(page, site, chromium):
-    """What may be done again is; after what is done once it says so, and does nothing."""
+    """A resume repeats repeatable actions; an action done once raises and is not repeated."""
     async with testing.record_async() as record:
 
         async def work(page, then, run=None):
@@ -333,7 +333,7 @@ async def test_nothing_is_done_to_a_page_that_is_not_where_the_record_is(page, s
 
 
 async def test_an_address_is_the_way_out_of_a_page_that_is_behind(page, site, chromium):
-    """It is opened, and what was to be done on the page before is not done on this one."""
+    """The address is opened, and actions of the page before are not done on this one."""
     other = await chromium.new_page()
 
     async def elsewhere(browser):
@@ -356,7 +356,7 @@ async def test_an_address_is_the_way_out_of_a_page_that_is_behind(page, site, ch
 
 
 async def test_an_address_is_opened_after_what_is_done_once(page, site, chromium):
-    """As the error says that is raised before it; the once is not done again."""
+    """The address is opened as the earlier error advises; the action done once is not repeated."""
     other = await chromium.new_page()
 
     async def sent(browser):
@@ -435,7 +435,7 @@ async def test_a_banner_that_comes_late_is_left_once(page, site):
 
 
 async def clicked(chromium, url, timeout_s=10.0):
-    """What a click of the one button on a page comes to, within a minute."""
+    """Return the outcome of a click of the page's only button, within a minute."""
     context = await chromium.new_context()
     async with (
         testing.record_async() as record,
@@ -478,7 +478,7 @@ async def test_a_closed_page_is_said(chromium, site, tmp_path: Path):
 
 
 async def test_a_frame_that_a_selector_enters_is_the_one_of_the_replay(page, site):
-    """What is in it is looked for there, not in the page, whose button is called the same."""
+    """Elements in the frame are searched there, not in the page with a button of the same name."""
     inner = '<button onclick="document.body.append(`pressed`)">Go</button><p id=p>in it</p>'
     outer = f"<button>Go</button><p id=p>outside</p><iframe srcdoc='{inner}'></iframe>"
     enter = "iframe >> internal:control=enter-frame >> "

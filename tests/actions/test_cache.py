@@ -139,7 +139,7 @@ def test_a_file_of_hyperagent_is_read():
 
 
 def test_a_heal_is_a_version_and_can_be_reverted():
-    """Who, when, why; going back is the next version and says what stood there."""
+    """A heal has author, time and reason; a revert is the next version naming the replaced one."""
     first = cache(entry())
     moved = entry(xpath="/html[1]/body[1]/main[1]/input[1]")
     healed = caches.healed(first, moved, at="2026-01-01T00:00:00Z", by="ada", why="0 matched")
@@ -193,7 +193,9 @@ def test_another_kind_of_element_is_not_the_recorded_one():
 
 
 def test_values_become_slots_and_slots_values():
-    """In arguments, targets and words, as whole words; a missing or unknown value is said."""
+    """Slots work in arguments, targets and text, as whole words; a missing or unknown one is
+    reported.
+    """
     told = cache(entry(arguments=["Ada"], targets=ElementTargets(name="Hi Ada, Adam")))
     made = with_slots(told, {"user": "Ada"})
     assert made.actions[0].arguments == ["{{user}}"]
@@ -244,7 +246,7 @@ def test_what_differs_between_two_calls_of_a_tool_is_a_slot_of_its_arguments():
     st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), TEXTS.filter(bool), max_size=3)
 )
 def test_a_secret_is_never_a_slot(params):
-    """It stays a name, whatever values there are."""
+    """A secret stays a name, whatever the values are."""
     told = cache(
         entry(arguments=[{"$secret": "pw"}]), entry(1, arguments=list(params.values()) or [""])
     )

@@ -1,6 +1,6 @@
-"""What a change of a page does to a replay: exactly one match counts, and nothing else is touched.
+"""Replays on changed pages: exactly one match counts, and nothing else is touched.
 
-Each page says itself what was touched. What must be touched has `data-is`, which no replay reads.
+Each page reports what was touched. The right element has `data-is`, which no replay reads.
 """
 
 import json
@@ -132,7 +132,7 @@ QUICK = ("reordered", "re-labelled", "its row gone")
 
 
 async def replayed(page: Any, site: Any, evidence: Any, changes: Iterable[Change]) -> None:
-    """What was recorded on the page before, on the page after each change."""
+    """Replay a recording of the original page on the page after each change."""
     start = site(PAGE + SAYS)
     async with testing.record_async() as record:
         async with record.run("guests", agent="ada", role="agent") as session:

@@ -1,4 +1,4 @@
-"""What a person does in a window is a run: each action a step, done again as any other."""
+"""Demonstrations: a person's actions in a window are a run, replayed as any other."""
 
 import asyncio
 import os
@@ -58,7 +58,7 @@ async def told_browser() -> Any:
 async def shown(
     record: Any, browser: Browser, address: str, does: Any
 ) -> tuple[DemonstratedEnd, ActionCache]:
-    """What a person does to a page, and the cache of it."""
+    """Return the end and the action cache of what a person does to a page."""
     ended = asyncio.Event()
     page = await (await browser.new_context()).new_page()
     async with record.run("shown", agent="person", role="person", secrets=lambda _: "-") as session:
@@ -190,7 +190,7 @@ async def test_what_several_demonstrations_teach_is_done_for_another(told_browse
 
 @pytest.mark.thorough(quick=QUICK)
 async def test_a_password_that_is_shown_before_it_is_typed_stays_one(told_browser, site):
-    """It was a password when the person came to it. A dialog is the person's to answer."""
+    """A field that held a password at first stays one. A dialog is left to the person."""
 
     async def shows(page: Any) -> None:
         await page.click("text=Show it")
@@ -292,7 +292,7 @@ class Window:
         self._program += ["-w", workspace, "demonstrate", "--json", "--task", "Invite Ada."]
 
     async def used(self, address: str, does: Callable[[Any], Awaitable[None]]) -> Any:
-        """What becomes of the program when its window is used, and something ends it."""
+        """Return the outcome of the program when its window is used and then ended."""
         process = await asyncio.create_subprocess_exec(
             *self._program,
             address,

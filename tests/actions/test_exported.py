@@ -44,7 +44,7 @@ def said(address: str) -> tuple[bytes, bytes]:
 
 
 def ended(folder: Path, *command: str) -> subprocess.CompletedProcess[bytes]:
-    """What Python is given, run in a folder, with the browser and the values of a script."""
+    """Run Python in a folder, with the browser and the values of a script."""
     found = program()
     if found is None:
         pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
@@ -61,7 +61,7 @@ def ended(folder: Path, *command: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path):
-    """As a program its slots are arguments, and a secret is a variable."""
+    """A script run as a program takes slots as arguments and a secret as a variable."""
     page = tmp_path / "page.html"
     page.write_text(PAGE)
     (tmp_path / "made.py").write_bytes(said(page.as_uri())[1])
@@ -71,7 +71,7 @@ def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path
 
 @pytest.mark.thorough(quick="test_a_script_is_green_and_red_where_what_it_checks_is_not_so")
 def test_a_test_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path):
-    """Its slots are variables, as its secrets are."""
+    """A script run as a test takes slots and secrets as variables."""
     page = tmp_path / "page.html"
     page.write_text(PAGE)
     other = tmp_path / "other.html"
@@ -87,7 +87,7 @@ def test_a_test_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path):
 
 
 class Workflow(msgspec.Struct):
-    """What was recorded on a page, and what that told the server at its end."""
+    """A recording of a page, and the page's report to the server at its end."""
 
     page: str
     cache: ActionCache
@@ -103,12 +103,12 @@ WORKFLOWS = {
     "svelte": "1 remaining",
     "lit": "1 left",
 }
-"""What each page says at the end."""
+"""Text of each page at the end."""
 
 
 @pytest.fixture(scope="module")
 def reports() -> list[str]:
-    """What pages told of themselves."""
+    """Return the reports of the pages."""
     return []
 
 
@@ -177,7 +177,7 @@ def ran(command: list[str], where: Path, **variables: str) -> subprocess.Complet
 def test_scripts_of_each_workflow_end_equal_in_a_fresh_environment(
     workflows: list[Workflow], python: Path, here: str, folder: Path, reports: list[str], tmp_path
 ):
-    """As a program and as a test; on a broken page the test is red."""
+    """Scripts end equal as a program and as a test; on a broken page the test fails."""
     for work in workflows:
         address = f"{here}/{work.page}.html"
         alone = tmp_path / f"{work.page}.py"

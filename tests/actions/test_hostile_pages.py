@@ -27,7 +27,7 @@ def clicks(address, **fields):
 
 
 async def replayed(page, made, **how):
-    """What comes of a replay, in bounded time."""
+    """Return the outcome of a replay, in bounded time."""
     async with (
         asyncio.timeout(REPLAY_S_MAX),
         testing.record_async() as record,
@@ -89,7 +89,7 @@ async def test_a_frame_that_vanishes_is_said(page, site):
 async def test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser(
     chromium, site, monkeypatch
 ):
-    """It is within what a file may say; the page is stuck, and is said to be."""
+    """An xpath within a file's limits can block the page, which is then reported as blocked."""
     monkeypatch.setattr(elements, "LOOK_TIMEOUT_S", 0.5)
     nodes = "<b><i></i></b>" * 3_000
     slow = "//*[count(//*[count(//*[count(//*) > 0]) > 0]) > 0]"

@@ -134,7 +134,7 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
 
 
 def test_a_cache_of_a_run_with_a_label_has_it(record: Record, call: Call, tmp_path: Path):
-    """Of what is not in this record nothing is known; a version later keeps what the cache had."""
+    """Labels outside this record are unknown; a later version keeps the cache's labels."""
     with record.run("w", run="told") as session:
         session.message("user", "fill in", label="secret")
     for name, run in (("open", ""), ("elsewhere", "no run"), ("form", "told")):
@@ -170,7 +170,7 @@ async def test_who_replays_what_is_kept_with_a_label_has_it(data_dir: Path):
 )
 @pytest.mark.asyncio(loop_scope="session")
 async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):
-    """A kept cache is healed with author, reason and run; after a revert the model is asked."""
+    """A kept cache is healed with author, reason and run; after a revert the model is called."""
     questions = []
 
     def model(question):  # a key written by hand: no recording of such an answer exists

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 RUN_S_MAX = 120
 SIGKILLED = -9
 DOUBT = {("in doubt", 0), ("in doubt", 1)}
-"""What came of a kill that leaves a click in doubt, and how often the form was sent."""
+"""Outcomes of a kill that leaves a click in doubt, with how often the form was sent."""
 PAGE = b"""<!doctype html><form method=post><main><input name=who aria-label=Who></main>
 <button>Send</button></form>"""
 
@@ -58,7 +58,7 @@ class Form(BaseHTTPRequestHandler):
         self._answer(PAGE)
 
     def do_POST(self) -> None:
-        """It was sent."""
+        """Count the sent form."""
         self.server.sent.append(self.rfile.read(int(self.headers["Content-Length"])))
         self._answer(b"<p>Thanks</p>")
 
@@ -129,7 +129,7 @@ def actions(address: str) -> bytes:
 
 
 def killed_and_resumed(job: Job, form: Site, file: Path) -> tuple[str, int]:
-    """What came of a replay that was killed and run again, and how often the form was sent."""
+    """Kill a replay and run it again; return the outcome and how often the form was sent."""
     form.sent.clear()
     file.write_bytes(actions(f"http://127.0.0.1:{form.server_port}/"))
     first = launched(job)
@@ -152,7 +152,7 @@ def killed_and_resumed(job: Job, form: Site, file: Path) -> tuple[str, int]:
 
 
 def boundaries(job: Job, form: Site, file: Path) -> int:
-    """How many boundaries an undisturbed replay has."""
+    """Return the number of boundaries of an undisturbed replay."""
     file.write_bytes(actions(f"http://127.0.0.1:{form.server_port}/"))
     done = launched(job)
     assert done.returncode == 0, done.stderr[-2_000:]
@@ -167,7 +167,7 @@ def boundaries(job: Job, form: Site, file: Path) -> int:
 def test_a_kill_while_the_form_is_sent_leaves_it_in_doubt(
     browser, form, data_dir, workspace, tmp_path
 ):
-    """Its click was done, and its outcome not recorded: it is not clicked again."""
+    """A click without a recorded outcome is not repeated."""
     file = tmp_path / "form.json"
     job = Job(str(data_dir), workspace, "killed", browser, str(file), kill_on="clicked")
     assert killed_and_resumed(job, form, file) in DOUBT

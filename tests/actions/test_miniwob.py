@@ -49,7 +49,7 @@ def quoted(*names: str) -> Callable[[str], dict[str, str]]:
 
 
 def matched(pattern: str) -> Callable[[str], dict[str, str]]:
-    """What a pattern finds, by its groups."""
+    """Return a function that finds a pattern and returns its groups."""
 
     def slots(query: str) -> dict[str, str]:
         found = re.search(pattern, query)
@@ -165,13 +165,13 @@ async def begun(page, address: str, seed: int) -> str:
 
 
 async def is_done(page) -> bool:
-    """Whether the page says that its task was done."""
+    """Return whether the page reports its task as done."""
     done: bool = await page.evaluate("WOB_DONE_GLOBAL && WOB_RAW_REWARD_GLOBAL > 0")
     return done
 
 
 async def recorded(record, page, task: Task, address: str, seed: int):
-    """What the program that knows the page did, as a cache."""
+    """Return the actions of the program that knows the page, as a cache."""
     slots = task.slots(await begun(page, address, seed))
     async with record.run(task.page, agent="ada", role="agent") as session:
         browser = session.browser(page, timeout_s=10.0)
@@ -190,7 +190,7 @@ async def recorded(record, page, task: Task, address: str, seed: int):
 
 
 async def replayed(record, page, task, cache, address, seed, **how) -> tuple[bool, int]:
-    """Whether a replay on another seed does the task, and how often a model was asked."""
+    """Replay on another seed; return whether the task was done and the number of model calls."""
     slots = task.slots(await begun(page, address, seed))
     async with record.run(task.page, agent="ada", role="agent") as session:
         session.browser(page, timeout_s=10.0)
@@ -199,7 +199,7 @@ async def replayed(record, page, task, cache, address, seed, **how) -> tuple[boo
 
 
 def key(question: str) -> str:
-    """A key written by hand, no model: the first line that says the last word of what is asked."""
+    """Pick the first line with the last word of the question: a handwritten key, no model."""
     asked = next(line for line in question.splitlines() if line.startswith("Instruction: "))
     wanted = asked.split()[-1].lower()
     for line in question.splitlines():
@@ -209,7 +209,7 @@ def key(question: str) -> str:
 
 
 async def rates(page, pages, task, seeds) -> dict[str, float]:
-    """How often each way of a replay does the task, of 1, and how often a model was asked."""
+    """Return the success rate of each way of a replay, and the number of model calls."""
     address = (pages / f"{task.page}.html").as_uri()
     ways: dict[str, dict[str, Any]] = {
         "xpath": {"xpath_only": True},
@@ -230,7 +230,7 @@ async def rates(page, pages, task, seeds) -> dict[str, float]:
     quick="tests/actions/test_browser.py::test_what_was_done_is_a_file_that_is_done_again"
 )
 async def test_two_tasks_are_done_on_other_seeds_without_a_model(page, pages):
-    """What is filled in are slots; the page says that it was done."""
+    """Filled-in values are slots; the page reports its tasks as done."""
     for task in (TASKS[3], TASKS[13]):
         address = (pages / f"{task.page}.html").as_uri()
         async with testing.record_async() as record:
@@ -245,10 +245,10 @@ async def test_two_tasks_are_done_on_other_seeds_without_a_model(page, pages):
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.page)
 async def test_a_task_is_done_on_other_seeds(page, pages, task, rounds, evidence):
-    """By the recorded xpath alone, with other targets and variants, and with a model.
+    """Replay by the recorded xpath alone, with other targets and variants, and with a model.
 
-    What no way does on some seeds is refused, and rightly: click-button has two buttons of the name
-    that is asked for, and two are none; in click-test-2 the other button lies over the middle.
+    Seeds that no way solves are refused rightly: click-button has two buttons of the requested
+    name, and two are none; in click-test-2 the other button lies over the middle.
     """
     count = rounds(quick=5, full=50)
     found = await rates(page, pages, task, range(1_000, 1_000 + count))
@@ -260,7 +260,7 @@ async def test_a_task_is_done_on_other_seeds(page, pages, task, rounds, evidence
 
 
 def of_user(query: str) -> dict[str, str]:
-    """The user of a row; the button that is asked for is another cache."""
+    """Return the user of a row; the requested button is another cache."""
     return {"user": QUOTED.sub("", query).split("user ")[1].split(",")[0]}
 
 
@@ -268,7 +268,7 @@ MENU = ("Share via DM", "Copy link to Tweet", "Embed Tweet", "Mute", "Block", "R
 
 
 def in_row(button: str) -> Task:
-    """What is done to press a button of a user's row."""
+    """Return the task to press a button of a user's row."""
     row = "#area .media:has(.username:text-is('{user}'))"
     more = Do("open the menu", f"{row} >> .more")
     at = f"{row} >> li:has-text('{button}')" if button in MENU else f"{row} >> .{button.lower()}"
@@ -277,7 +277,7 @@ def in_row(button: str) -> Task:
 
 
 async def judged(record, page, task, cache, address, seed, slots) -> str:
-    """What a replay came to by the page's own word: `done`, `refused`, or `wrong`."""
+    """Return the page's verdict on a replay: `done`, `refused`, or `wrong`."""
     await begun(page, address, seed)
     async with record.run(task, agent="ada", role="agent") as session:
         session.browser(page, timeout_s=2.0)

@@ -21,7 +21,7 @@ said.textContent = guest.value + pin.value.length + day.value">
 
 class Quiet:
     def read(self, count: int) -> None:
-        """It was read."""
+        """Mark the message as read."""
 
     def bad(self, bad: Bad) -> None:
         """None is."""
@@ -32,7 +32,7 @@ class Quiet:
     quick="tests/actions/test_browser.py::test_what_was_done_is_a_file_that_is_done_again"
 )
 async def test_a_recording_is_done_again(page, site, tmp_path):
-    """It goes by recorded elements; the password is asked by name, a waited text is a check."""
+    """Replay uses recorded elements, takes the password by name and checks awaited text."""
     file = tmp_path / "flow.json"
     file.write_text(json.dumps(whole(site(FORM))))
     async with testing.record_async() as record:

@@ -1,4 +1,4 @@
-"""An action on a row is done to that row or to none, whatever became of the list."""
+"""Actions on a row: done to that row or to none, however the list changed."""
 
 import json
 
@@ -115,7 +115,7 @@ async def pressed(record, page, site, body, at):
 
 
 async def again(record, page, site, body, cache, **how):
-    """What a replay on a page came to, and what was pressed."""
+    """Return the outcome of a replay on a page, and the pressed buttons."""
     await page.goto(site(body + SAYS, "again.html"))
     async with record.run("again", agent="ada", role="agent") as session:
         session.browser(page, timeout_s=WAIT_S)
@@ -162,7 +162,7 @@ async def test_a_value_of_a_row_leads_to_the_row_of_another_value(page, site):
 
 
 async def test_a_model_that_names_another_row_is_not_believed(page, site, tmp_path):
-    """It is told the row that is on record; what it names in another is not done, nor kept."""
+    """The model gets the recorded row; an element that it names in another is not used or kept."""
     questions, errors = [], []
 
     def last(question):  # a key written by hand, no model: the last button
@@ -189,7 +189,7 @@ async def test_a_model_that_names_another_row_is_not_believed(page, site, tmp_pa
 
 
 async def test_a_slot_that_changes_nothing_is_refused(page, site):
-    """When it is made, and where a file has one: a replay would do the same for each value."""
+    """A slot without effect is refused at creation and in a file: every value replays the same."""
     async with testing.record_async() as record:
         body = "<input id=t1 data-is=1><input id=t2 data-is=2>"
         run, cache = await pressed(record, page, site, body, "#t2")

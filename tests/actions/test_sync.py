@@ -54,7 +54,7 @@ def test_a_cache_of_tools_is_done_again(data_dir, workspace):
 
 
 def test_an_experience_of_tools_is_done_under_checks(data_dir, workspace):
-    """As in the async client: a check in Python stops it, a kept one counts what came of it."""
+    """A Python check stops it, and a kept one counts its outcomes."""
     did: list[Any] = []
 
     @hansard.actions.check_function("argument")

@@ -1,4 +1,4 @@
-"""What was done to pages, found again and saved, in SQL; over a real broker."""
+"""Tables of page actions, replays and saved requests, in SQL, over a real broker."""
 
 import json
 from pathlib import Path

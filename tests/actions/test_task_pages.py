@@ -37,13 +37,13 @@ def there(tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
-    """Counts what a model is asked."""
+    """Start a provider that counts model requests."""
     with Provider(task_pages.key).serving() as serving:
         yield serving
 
 
 LEFT = Shown([("two", True), ("three", False)], 1, [("two", True), ("three", False)])
-"""Where `specified` ends."""
+"""State of the page at the end of `specified`."""
 
 
 async def specified(chromium: Any, address: str) -> Shown:
@@ -88,7 +88,7 @@ async def recorded(record: Any, page: Any, address: str) -> ActionCache:
 
 
 async def replayed(record: Any, chromium: Any, cache: Any, address: str, **how: Any) -> Any:
-    """What came of a replay on another build; where it succeeded, all must end equal."""
+    """Return the outcome of a replay on another build; a success must end in equal states."""
     context = await chromium.new_context()
     async with record.run("again", agent="ada", role="agent") as session:
         page = await context.new_page()
@@ -106,7 +106,7 @@ async def replayed(record: Any, chromium: Any, cache: Any, address: str, **how: 
 
 
 async def unhealed(record: Any, chromium: Any, file: Path, address: str) -> dict[str, Any]:
-    """By xpath alone, and by all but a model: how far each came."""
+    """Return how far replays get by xpath alone, and by everything except a model."""
     alone = await replayed(record, chromium, file, address, xpath_only=True)
     found = {"xpath": sum(each.success for each in alone.actions)}
     variants = await replayed(record, chromium, file, address)
@@ -116,7 +116,7 @@ async def unhealed(record: Any, chromium: Any, file: Path, address: str) -> dict
 
 
 async def healed(record: Any, chromium: Any, file: Path, address: str, make: Any) -> dict[str, Any]:
-    """With a model, and once more: what came of it."""
+    """Replay with a model, then once more; return the outcomes."""
     model = await replayed(record, chromium, file, address, fallback=make)
     assert model.success, model.error
     found = {"model": len(model.actions), "asked": model.model_calls}
@@ -128,7 +128,7 @@ async def healed(record: Any, chromium: Any, file: Path, address: str, make: Any
 
 @pytest.mark.thorough(quick=HEALED)
 async def test_a_page_of_another_kind_is_healed_once(chromium, page, here, provider, tmp_path):
-    """From a plain page to one in a shadow root; then nobody is asked, and all ends equal."""
+    """After one heal from a plain page to a shadow root, no model is called and all ends equal."""
     for name in ("plain", "shadow"):
         assert await specified(chromium, f"{here}/{name}.html") == LEFT
     async with testing.record_async() as record:
@@ -202,7 +202,7 @@ async def again_and_again(
 async def test_what_a_model_did_once_is_done_again_without_a_request(
     chromium, page, here, provider, data_dir, workspace, rounds, evidence
 ):
-    """What is saved is the recorded usage; the browser's seconds stand apart, and are measured."""
+    """The saving is the recorded usage; browser time is measured apart."""
     address = f"{here}/plain.html"
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         async with record.run("tasks", agent="ada", role="agent") as session:

@@ -28,10 +28,10 @@ POINTS: dict[str, tuple[Any, str]] = {
     "finish": (hansard.client.credentials.Draft, "finish"),
     "tell": (hansard.cli.roles, "_tell"),
 }
-"""Of `hansard credentials`, in their order."""
+"""Points of `hansard credentials`, in their order."""
 
 ENDING: dict[str, tuple[Any, str]] = {"revoke": (hansard.agents.access.principals, "revoke")}
-"""Of `hansard principals revoke`: each token is one call of it."""
+"""Points of `hansard principals revoke`: one call for each token."""
 
 
 def _die() -> None:
