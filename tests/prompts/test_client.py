@@ -18,7 +18,7 @@ TEXT = "Answer {query} from {context}."
 
 
 async def uses(record, run):
-    """What the calls of a run say that they were given, a list a call."""
+    """Return the prompts that each call of a run used, as a list of lists."""
     log = record.raw.workspace.log
     found = await record.io(log.read(AgentStream(run, "writer", "ada")))
     told = [event for item in found for event in item.commit.events]
@@ -192,7 +192,10 @@ async def test_an_arm_names_a_prompt_that_there_is(lab: Lab):
 
 
 def test_of_two_that_move_an_alias_one_wins(data_dir, workspace):
-    """Both have read what it names; the other is told both, and its version is not named."""
+    """Of two clients that move an alias from the same version, one wins.
+
+    The other gets both versions in the error, and its own gets no alias.
+    """
 
     async def race():
         async with (

@@ -27,7 +27,7 @@ def score(text, case):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A folder with two texts, a table and a scorer, which is the current one."""
+    """Return a folder with two texts, a table and a scorer, which is the current one."""
     (tmp_path / "short.txt").write_text("Say {question}\n")
     (tmp_path / "long.txt").write_text("Say {question}, in full, please.\n")
     rows = "".join(f'c{number},"what, {number}?",{number * 2}\n' for number in range(20))
@@ -105,7 +105,7 @@ def test_a_failed_comparison_does_not_hide_the_one_before(call, record, place):
 
 
 def test_a_missing_text_is_called_so(call, place):
-    """What is no file and no prompt is refused as both, with what to give."""
+    """A reference that is neither a file nor a prompt is refused as both, with the remedy."""
     command = ["prompt", "compare", "short.txt", "gone.txt", "--cases", "cases.csv"]
     refused = call(*command, "--evaluate", "scorer:score")
     assert refused.code == 2

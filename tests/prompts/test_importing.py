@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 MADE = Path(__file__).with_name("made")
 RESULT = json.loads((MADE / "gepa_result.json").read_text(encoding="utf-8"))
-"""What GEPA itself says of the run."""
+"""Result of the run as GEPA reports it."""
 
 
 class Trap:

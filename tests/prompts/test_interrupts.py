@@ -37,7 +37,7 @@ def propose(text, results):
 
 
 class Optimizing:
-    """The command in a process of its own, over a prompt whose alias stands at version 1."""
+    """The command in a process of its own, for a prompt whose alias is at version 1."""
 
     def __init__(self, record, data_dir: Path, workspace: str, folder: Path, **program) -> None:
         self.record, self.folder = record, folder

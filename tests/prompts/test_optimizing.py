@@ -20,7 +20,7 @@ def solved(text, task):
 
 
 def wanted(**fields):
-    """An optimisation of these tasks."""
+    """Return an optimisation of these tasks."""
     given = {"reference": "p", "tasks": TASKS, "evaluate": solved, "propose": max, **fields}
     return OptimizeRequest(**given)
 
@@ -42,7 +42,7 @@ def test_what_is_held_out_follows_from_the_names():
 
 
 def test_a_search_asks_nothing_twice_and_keeps_to_its_budget():
-    """It ends when another candidate would be too much, or nothing new is proposed."""
+    """A search evaluates nothing twice and ends at its budget, or when nothing new is proposed."""
     asked: Counter[tuple[str, int]] = Counter()
 
     def evaluate(text, task):
@@ -94,7 +94,7 @@ def test_what_is_better_is_promoted(record):
 
 @pytest.mark.thorough(quick="test_what_is_better_is_promoted")
 def test_what_is_not_better_is_not_promoted(record):
-    """Its alias names nothing; what is no number is refused."""
+    """A candidate that is no better gets no alias; a score that is no number is refused."""
     record.add_prompt("p", "x")
     record.add_prompt("p", "x!")
     record.alias_prompt("p@1", "production", because="the first one")
@@ -117,7 +117,9 @@ def test_what_is_not_better_is_not_promoted(record):
 
 @pytest.mark.thorough(quick="test_what_is_better_is_promoted")
 def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace):
-    """To what the sync one comes to; cancelled, it is gone on with, and asks nothing twice."""
+    """The async client reaches the sync one's result; after a cancellation it repeats no
+    evaluation.
+    """
     asked: list[Any] = []
 
     async def play() -> Any:

@@ -1,4 +1,5 @@
-"""What the tests of tau-bench and tau2-bench share: files imported once, and record against source.
+"""Shared parts of the tests of tau-bench and tau2-bench: files imported once, record against
+source.
 
 The source is read by `tests.real.parsers`; the record by its commands and by the bytes of the log.
 """
@@ -27,7 +28,7 @@ POSITIONS = 20
 """Points of each file at which what the commands say is compared."""
 
 SEED = int(os.environ["SEED"])
-"""Which points and runs are looked at: told where a test fails."""
+"""Seed of the sampled points and runs, shown where a test fails."""
 
 REPLAYED = 5
 """Runs of each file that are derived again."""
@@ -52,11 +53,11 @@ class Trial(msgspec.Struct):
     commits: list[Stored]
 
     def events(self, type_: str) -> list[dict[str, Any]]:
-        """The run's events of a type, in the order of the log."""
+        """Return the run's events of a type, in the order of the log."""
         return [event for commit in self.commits for event in commit.events(type_)]
 
     def messages_at(self, position: int) -> int:
-        """How many messages were on record at a position."""
+        """Return how many messages were recorded up to a position."""
         return sum(
             len(commit.events("message.added.v1"))
             for commit in self.commits
@@ -65,7 +66,7 @@ class Trial(msgspec.Struct):
 
 
 class Imported(msgspec.Struct):
-    """A file on both sides, and what the import told."""
+    """An imported file, its parsed source and the import's report."""
 
     source: Source
     told: dict[str, Any]
@@ -73,7 +74,7 @@ class Imported(msgspec.Struct):
 
 
 def bring_in(place: Place, source: Source, folder: Path) -> dict[str, Any]:
-    """Import a file; what the command told."""
+    """Import a file, and return the report of the command."""
     file = folder / source.file
     return place.imported(source.format, file, source.experiment, source.arm)
 
@@ -102,7 +103,7 @@ def all_imported(place: Place, sources: list[Source], folder: Path) -> dict[str,
 def by_arm(
     folders: pytest.TempPathFactory, sources: list[Source], folder: Path
 ) -> Iterator[Callable[[str], tuple[Place, Imported]]]:
-    """By arm: a workspace of its own, and the file in it, imported when it is first asked for."""
+    """Yield a function that imports an arm's file into a workspace of its own, on first use."""
     with ExitStack() as places:
 
         @cache
@@ -120,14 +121,16 @@ def _key(life: RunLife) -> tuple[str, str, str, int | None]:
 
 
 def recorded(found: Imported, event: dict[str, Any]) -> Said:
-    """A message of the record as the parser would have read it in its source."""
+    """Return a recorded message in the form of the source's parser."""
     at, usage = event["occurred_at"], event.get("usage", {})
     said = found.source.read({**(event.get("fields") or {}), **event, "timestamp": at})
     return msgspec.structs.replace(said, usage=usage, occurred_at=at)
 
 
 def named(arguments: Any) -> dict[str, Any]:
-    """A call's arguments by name: what is no JSON object is the one argument `arguments`."""
+    """Return a call's arguments by name; arguments that are no JSON object are named
+    `arguments`.
+    """
     return arguments if isinstance(arguments, dict) else {"arguments": arguments}
 
 
@@ -135,7 +138,9 @@ def named(arguments: Any) -> dict[str, Any]:
 
 
 def check_counts(found: Imported, counts: dict[str, int]) -> None:
-    """Runs, messages by role and calls are as documented, as parsed, as told and as recorded."""
+    """Check that runs, messages by role and calls agree: documented, parsed, reported and
+    recorded.
+    """
     chats = [trial.chat for trial in found.trials]
     roles = Counter(said.role for chat in chats for said in chat.said)
     calls = sum(len(chat.called()) for chat in chats)
@@ -196,18 +201,18 @@ def check_assignment(found: Imported) -> None:
 
 
 def sample(found: Imported) -> list[Trial]:
-    """Some runs of a file."""
+    """Return some runs of a file."""
     return random.Random(SEED).sample(found.trials, REPLAYED)
 
 
 def random_points(found: Imported) -> list[tuple[Trial, int]]:
-    """Runs of a file, each with a position in it: each position of the file is as likely."""
+    """Return runs of a file with a position each; every position of the file is equally likely."""
     everything = [(trial, c.position) for trial in found.trials for c in trial.commits]
     return random.Random(SEED).sample(everything, POSITIONS)
 
 
 def hint(trial: Trial, position: int | None = None) -> str:
-    """What to run again where a comparison fails."""
+    """Return the command that repeats a failed comparison."""
     return f"SEED={SEED}, run {trial.life.run}" + (f" at {position}" if position else "")
 
 
@@ -260,7 +265,9 @@ def check_context(place: Place, found: Imported, trial: Trial, position: int) ->
 
 
 def check_replay(place: Place, found: Imported) -> int:
-    """A sample's calls, derived again from arguments and results, are as recorded; how many."""
+    """Check that a sample's calls, replayed from arguments and results, are as recorded; return the
+    count.
+    """
     calls = 0
     for trial in sample(found):
         told = place.call("run", "replay", trial.life.run, "--json")
@@ -273,7 +280,7 @@ def check_replay(place: Place, found: Imported) -> int:
 
 
 def check_again(place: Place, found: Imported, folder: Path) -> None:
-    """The same file once more is read to its end and changes nothing."""
+    """Check that importing the same file again reads it to its end and changes nothing."""
     before = place.head()
     told = bring_in(place, found.source, folder)
     assert place.head() == before > 0

@@ -1,6 +1,6 @@
-"""What the files of tau-bench and tau2-bench say, read a second time: nothing of `src/` is used.
+"""Second parsers of the files of tau-bench and tau2-bench, independent of `src/`.
 
-A test compares what Hansard recorded with what stands here, so this must not share a line with it.
+Tests compare Hansard's record with their result, so this module must not share a line with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Said(msgspec.Struct, frozen=True):
     name: str | None = None
     tool_call_id: str | None = None
     calls: tuple[tuple[str, str, Any], ...] = ()
-    """What it calls: id, tool, arguments (as values, or as text where that is no JSON)."""
+    """Calls of the message: id, tool, arguments (as values, or as text where they are no JSON)."""
     usage: dict[str, float] = {}
     occurred_at: str | None = None
     failed: bool = False
@@ -28,7 +28,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class Chat(msgspec.Struct, frozen=True):
-    """One run of a source: which trial of which task, what it scored, what was said."""
+    """One run of a source: task, trial, reward and messages."""
 
     task: str
     trial: int
@@ -37,7 +37,7 @@ class Chat(msgspec.Struct, frozen=True):
     agent_cost: float | None = None
 
     def called(self, before: int | None = None) -> list[tuple[str, str, Any]]:
-        """The calls of the first messages, in order."""
+        """Return the calls of the first messages, in order."""
         return [call for message in self.said[:before] for call in message.calls]
 
     def answers(self, before: int | None = None) -> list[str | None]:
@@ -54,13 +54,13 @@ class Chat(msgspec.Struct, frozen=True):
         return came
 
     def unanswered(self) -> list[str]:
-        """The ids of the calls that nothing came of, in order."""
+        """Return the ids of the calls without a result, in order."""
         paired = zip(self.called(), self.answers(), strict=True)
         return [id_ for (id_, _, _), status in paired if status is None]
 
 
 def arguments(text: str) -> Any:
-    """A call's arguments as values; the text itself where it is no JSON."""
+    """Return a call's arguments as values, or the text itself if it is no JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -68,7 +68,7 @@ def arguments(text: str) -> Any:
 
 
 def tau(path: Path) -> list[Chat]:
-    """The runs of a tau-bench file: a list of `{task_id, trial, reward, traj}`."""
+    """Return the runs of a tau-bench file: a list of `{task_id, trial, reward, traj}`."""
     return [
         Chat(
             task=str(run["task_id"]),
@@ -81,7 +81,7 @@ def tau(path: Path) -> list[Chat]:
 
 
 def tau_message(message: dict[str, Any]) -> Said:
-    """A message in the form of OpenAI's API."""
+    """Return a message in the form of OpenAI's API."""
     functions = [(call["id"], call["function"]) for call in message.get("tool_calls") or []]
     return Said(
         role=message["role"],
@@ -94,7 +94,7 @@ def tau_message(message: dict[str, Any]) -> Said:
 
 
 def tau2(path: Path) -> list[Chat]:
-    """The runs of a tau2-bench file: `{simulations: [{task_id, trial, messages, ...}]}`."""
+    """Return the runs of a tau2-bench file: `{simulations: [{task_id, trial, messages, ...}]}`."""
     return [
         Chat(
             task=run["task_id"],
@@ -108,7 +108,9 @@ def tau2(path: Path) -> list[Chat]:
 
 
 def tau2_message(message: dict[str, Any]) -> Said:
-    """A message of tau2-bench: calls without `function`, a tool's answer with its call's `id`."""
+    """Return a message of tau2-bench: calls without `function`, a tool's answer with its call's
+    `id`.
+    """
     counted = message.get("usage") or {}
     used = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
     usage = {ours: counted[theirs] for ours, theirs in used.items() if theirs in counted}

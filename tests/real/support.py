@@ -31,7 +31,7 @@ WORKSPACE = "w"
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a command did."""
+    """Result of a command."""
 
     code: int
     out: str
@@ -39,12 +39,12 @@ class Told(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Its stdout as NDJSON."""
+        """Lines of stdout, parsed as NDJSON."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A commit as it stands in the log."""
+    """A commit in the log."""
 
     position: int
     subject: str
@@ -62,7 +62,7 @@ class Stored(msgspec.Struct, frozen=True):
         return agent
 
     def events(self, type_: str) -> list[dict[str, Any]]:
-        """Its events of one type: their data, and when they are said to have occurred."""
+        """Return its events of one type: data and stated time."""
         return [
             {**event["data"], "occurred_at": event.get("occurred_at")}
             for event in json.loads(self.body)["events"]
@@ -77,7 +77,7 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def settings(self) -> Settings:
-        """Where it is."""
+        """Settings that locate the workspace."""
         return configuration.load(workspace=WORKSPACE, data_dir=self.home)
 
     def call(self, *arguments: str) -> Told:
@@ -118,7 +118,7 @@ class Place(msgspec.Struct, frozen=True):
         return found
 
     def head(self) -> int:
-        """The newest position of the log."""
+        """Return the newest position of the log."""
 
         async def work() -> int:
             async with reading_raw(self.settings) as raw:
@@ -127,7 +127,7 @@ class Place(msgspec.Struct, frozen=True):
         return asyncio.run(work())
 
     def fetched(self, recorded: Any) -> Any:
-        """A recorded value, from where large ones are kept if it is one."""
+        """Return a recorded value, fetched from the blob store if it is there."""
         if not isinstance(recorded, dict) or recorded.keys() != {"$blob"}:
             return recorded
 
@@ -153,7 +153,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def assigned(life: RunLife) -> RunAssigned:
-    """What a run is a trial of: every imported run of these data sets says so."""
+    """Return the assignment of a run; every imported run of these data sets has one."""
     said = life.state.assigned
     assert said is not None
     return said
@@ -173,7 +173,7 @@ HELD_RUNS = 20
 
 
 def held_against_the_schema(place: Place) -> None:
-    """What `hansard schema events` publishes is true of what stands in the log."""
+    """Check that the log is valid by the schema that `hansard schema events` publishes."""
     stored = place.stored()
     owners = sorted({each.run for each in stored})
     held = set(owners if THOROUGH else owners[:: max(1, len(owners) // HELD_RUNS)])

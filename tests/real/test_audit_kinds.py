@@ -32,7 +32,7 @@ def _flipped(told):
 
 
 def _copied(told):
-    """The conversation of one task stands in eight."""
+    """Copy one task's conversation to eight tasks."""
     runs = told["simulations"]
     longest = max(runs, key=lambda run: len(run["messages"]))
     for run in [run for run in runs if run is not longest][:7]:
@@ -51,7 +51,7 @@ def _dropped(told):
 
 
 def _retried(told):
-    """A second trial of each task, half an hour after the first; those that failed are left out."""
+    """Add a second trial of each task, half an hour after the first; leave out the failed ones."""
     seeded = random.Random(4)
     for run in list(told["simulations"]):
         again = copy.deepcopy(run)
@@ -96,7 +96,7 @@ FORGED = {
     "earlier": (_earlier, {"early starts"}),
     "mixed": (_mixed, {"several models", "undeclared model"}),
 }
-"""What is done to a file, and the kinds that find it."""
+"""Changes made to a file, and the kinds of findings that detect each."""
 
 TOPICS = {
     "flipped": {"scores"},
@@ -109,12 +109,12 @@ TOPICS = {
 
 
 BESIDE = ("dropped", "retried", "mixed")
-"""Those that stand beside the other system's file."""
+"""Changes that are compared with the other system's file."""
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A workspace for all of these."""
+    """Return a workspace for all of these."""
     home = tmp_path_factory.mktemp("kinds")
     with hansard.connect(support.WORKSPACE, data_dir=home):
         yield support.Place(home)
@@ -147,7 +147,7 @@ def found(place, real_data, tmp_path_factory):
 
 @pytest.mark.parametrize("name", FORGED)
 def test_a_changed_copy_is_found_by_its_kind(found, name):
-    """What was done is found by the kind that looks for it, and no other kind finds anything."""
+    """Each change is found by its own kind, and no other kind finds anything."""
     mine = [row for row in found[:-1] if row["experiment"] == name]
     assert {row["what"] for row in mine} == FORGED[name][1]
     assert {row["topic"] for row in mine} == TOPICS[name]

@@ -18,7 +18,7 @@ ARMS = {"prompt": "gpt-4o-2024-05-13", "fc": "gpt-4o-2024-05-13-FC"}
 """The model's name in the files, by arm."""
 
 TABLE = {"prompt": "GPT-4o-2024-05-13 (Prompt)", "fc": "GPT-4o-2024-05-13 (FC)"}
-"""Its name in the published table."""
+"""Name of each arm in the published table."""
 
 COLUMNS = {
     "Overall Acc": None,
@@ -49,7 +49,7 @@ DOLLARS = {"input_tokens": 5e-6, "output_tokens": 15e-6}
 
 
 class Arm(msgspec.Struct):
-    """What is on record of one arm."""
+    """Recorded data of one arm."""
 
     told: dict[str, object]
     lives: list[RunLife]
@@ -57,7 +57,7 @@ class Arm(msgspec.Struct):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A workspace of its own for this data set."""
+    """Return a workspace of its own for this data set."""
     with support.opened(tmp_path_factory.mktemp("bfcl")) as made:
         yield made
 
@@ -80,7 +80,7 @@ def arms(place, real_data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stored(place, arms):
-    """The commits of both arms, by run."""
+    """Return the commits of both arms, by run."""
     found: dict[str, list[support.Stored]] = {}
     for commit in place.stored():
         found.setdefault(commit.run, []).append(commit)
@@ -89,7 +89,7 @@ def stored(place, arms):
 
 @pytest.fixture(scope="module")
 def table(real_data):
-    """The published rows, by arm."""
+    """Return the published rows, by arm."""
     with (real_data / "bfcl" / "dev" / "data.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["Model"]: row for row in csv.DictReader(file)}
     return {arm: rows[name] for arm, name in TABLE.items()}

@@ -1,7 +1,6 @@
-"""Published figures, out of SQL alone: files imported, projected, and asked with the macros.
+"""Published figures from SQL alone: files imported, projected, and queried with the macros.
 
-What the sources publish stands here as numbers; nothing is computed in Python but the rounding to
-the digits that were published.
+The published numbers are listed here; Python only rounds to the digits that were published.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ TOOLS, PRECONDITIONS = "tool-calling", "with-preconditions"
 
 @contextlib.contextmanager
 def projected(place: support.Place) -> Iterator[Store]:
-    """The tables of all that was imported."""
+    """Yield the tables of all that was imported."""
     tables = Tables.of(place.home, support.WORKSPACE)
 
     async def work() -> None:
@@ -154,7 +153,7 @@ def archive(real_data: Path) -> Path:
 
 
 def marked(folder: Path, chats: Iterable[dict[str, Any]]) -> Iterator[Store]:
-    """The tables of such runs."""
+    """Yield the tables of such runs."""
     file = folder / "chats.jsonl"
     support.write(file, chats)
     with support.opened(folder / "data") as place:
@@ -165,7 +164,7 @@ def marked(folder: Path, chats: Iterable[dict[str, Any]]) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def published(real_data: Path):
-    """The summary's part over all services, by model."""
+    """Return the summary's part over all services, by model."""
     said = json.loads((real_data / "mcpmark" / "dev" / "summary.json").read_bytes())
     return said["overall"]
 

@@ -22,7 +22,7 @@ SAMPLES = {"io": 100, "cot": 100, "tot": 5}
 
 @pytest.fixture(scope="module")
 def imported(real_data, tmp_path_factory):
-    """The three arms, imported: its place, what was told, and the lives on record, by arm."""
+    """Return the place of the three imported arms, the reports, and the recorded lives by arm."""
     folder = tmp_path_factory.mktemp("game24")
     with support.opened(folder / "data") as place:
         told = {}

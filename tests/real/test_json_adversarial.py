@@ -18,7 +18,7 @@ FILES = 90
 
 @pytest.fixture(scope="module")
 def suite(real_data):
-    """The files of JSONTestSuite by name."""
+    """Return the files of JSONTestSuite by name."""
     folder = real_data / "json-adversarial"
     found = {path.name: path.read_bytes() for path in sorted(folder.rglob("test_*/*.json"))}
     assert len(found) >= FILES
@@ -26,7 +26,7 @@ def suite(real_data):
 
 
 def _parsed(raw):
-    """What Python's lenient parser makes of a file; None where it makes nothing."""
+    """Return the value of a file by Python's lenient parser; None where it fails."""
     try:
         return [json.loads(raw)]
     except (ValueError, RecursionError):

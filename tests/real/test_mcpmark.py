@@ -13,7 +13,7 @@ RUNS = 9 * 127 * 4 + 127
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A workspace of its own for this data set."""
+    """Return a workspace of its own for this data set."""
     with support.opened(tmp_path_factory.mktemp("mcpmark-data")) as made:
         yield made
 

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture(scope="module")
 def verdicts(real_data):
-    """Of the reference validator on each real skill."""
+    """Return the reference validator's verdict on each real skill."""
     return json.loads((real_data / "agent-skills/dev.expected.json").read_bytes())["files"]
 
 
 @pytest.fixture(scope="module")
 def skills(verdicts, real_data):
-    """The real skills."""
+    """Return the real skills."""
     found = {path: (real_data / "agent-skills/dev" / path).read_bytes() for path in verdicts}
     for path, content in found.items():  # named by git
         named = hashlib.sha1(b"blob %d\0%s" % (len(content), content))  # noqa: S324 -- as git does
@@ -32,7 +32,7 @@ def skills(verdicts, real_data):
 
 @pytest.fixture(scope="module")
 def trees(real_data):
-    """The real trees of instructions and the real agent projects."""
+    """Return the real trees of instructions and the real agent projects."""
     found: dict[str, dict[str, bytes | Link]] = {}
     for file in json.loads((real_data / "agents-md/dev.manifest.json").read_bytes()):
         path = real_data / "agents-md/dev" / file["repo"] / file["path"]
@@ -74,7 +74,7 @@ def test_every_real_tree_goes_out_and_comes_back(trees, tmp_path, evidence):
 
 
 def test_a_real_projects_payload_comes_of_its_files(trees):
-    """What the original tool made of five projects is what is read of their files here."""
+    """The payload of five real projects equals that of the original tool."""
     told = [files for files in trees.values() if "expected_payload.json" in files]
     assert len(told) == 5
     for files in told:

@@ -21,11 +21,11 @@ VERSIONS = {
     "letta-code-memory": 15,
     "letta-code-reflection": 26,
 }
-"""How many versions each history has."""
+"""Number of versions of each history."""
 
 
 def history(folder: Path, name: str) -> list[str]:
-    """The texts of a file, the oldest first."""
+    """Return the texts of a file, oldest first."""
     with gzip.open(folder / "memory" / "histories" / f"{name}.jsonl.gz", "rt") as file:
         found: list[dict[str, Any]] = [json.loads(line) for line in file]
     return [each["text"] for each in found]

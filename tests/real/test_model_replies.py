@@ -37,12 +37,12 @@ BY_HAND = {
 
 
 def memory() -> Any:
-    """A record in memory."""
+    """Return a record in memory."""
     return testing.record()
 
 
 def _replies(folder: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The JSON replies of recorded requests, errors among them, and the kind of each."""
+    """Yield the JSON replies of recorded requests, errors included, each with its kind."""
     yield "messages", BY_HAND
     for path in sorted(folder.rglob("*.yaml")):
         for each in yaml.load(path.read_text(), yaml.CSafeLoader)["interactions"]:
@@ -59,7 +59,7 @@ def _replies(folder: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _made(kind: str, reply: dict[str, Any]) -> Any:
-    """An object of a reply, made as the SDK's client makes it."""
+    """Build the reply object that the SDK's client would build."""
     models: Any = anthropic._models if kind == "messages" else openai._models
     made = models.construct_type(type_=KINDS[kind], value=reply)
     made._request_id = "req_1"

@@ -21,13 +21,13 @@ PROGRAM = Path(__file__).parents[1] / "prompts" / "programs" / "optimizer.py"
 
 ACCURACY = {"ag_news": (0.837, 0.858, 0.879), "emotion": (0.5403, 0.5842, 0.6022)}
 P = {"ag_news": (0.00097, 0.0038), "emotion": (2.2e-5, 0.074)}
-"""Of baseline beside default, and of default beside confidence: McNemar's, exact."""
+"""Exact McNemar p of baseline against default, and of default against confidence."""
 
 VERDICTS = {"ag_news": ["better", "better"], "emotion": ["better", "cannot tell"]}
 
 
 def chats(path: Path, rows: list[dict[str, str]], name: str) -> Path:
-    """The predictions as recorded runs."""
+    """Write the predictions as recorded runs; return the file."""
     support.write(
         path,
         (
@@ -95,7 +95,7 @@ def test_the_published_accuracies_come_out(name, real_data, tmp_path):
 
 @pytest.mark.slow
 def test_the_report_counts_what_was_right(real_data, tmp_path):
-    """Of 40 rows: each version's share of right predictions, as the file has them."""
+    """The report's share of right predictions of each version, over 40 rows, equals the file's."""
     file = real_data / "prompts" / "gepa" / "evaluation" / "emotion_combined.csv"
     with file.open(encoding="utf-8") as opened:
         rows = [row for row, _ in zip(csv.DictReader(opened), range(40), strict=False)]

@@ -31,7 +31,7 @@ PROGRAMMING = {
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A workspace of its own for this data set."""
+    """Return a workspace of its own for this data set."""
     with support.opened(tmp_path_factory.mktemp("reflexion")) as made:
         yield made
 
@@ -41,7 +41,7 @@ Lives = Callable[[str, str], list[RunLife]]
 
 @pytest.fixture(scope="module")
 def lives(place, real_data, tmp_path_factory) -> Lives:
-    """Gives the lives on record of an experiment's arm, which is imported where it is asked for."""
+    """Return a function that gives the recorded lives of an arm, imported on first use."""
     folder = tmp_path_factory.mktemp("chats")
 
     @cache

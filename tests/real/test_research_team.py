@@ -1,7 +1,7 @@
-"""The research team on real input: what 61 failed teams of agents said, a paper each.
+"""The research team on real input: messages of 61 failed teams of agents, a paper each.
 
-Nobody of Hansard wrote these texts: they are the recorded runs of Who&When. The analyzer is killed
-in the middle of its task; what the team found is counted again from the files by plain code.
+The texts are the recorded runs of Who&When, not written for Hansard. The analyzer is killed in the
+middle of its task; plain code recounts the team's findings from the files.
 """
 
 import json
@@ -30,7 +30,7 @@ PAPERS_MAX = 5
 
 
 def reports(folder: Path):
-    """What was published."""
+    """Return the published reports."""
     return sorted(path.name for path in folder.glob("report-*.md"))
 
 
@@ -60,7 +60,7 @@ def texts(real_data):
 
 @pytest.fixture(scope="module")
 def place(texts, tmp_path_factory):
-    """The team's folder with the papers in it; the analyzer was killed once, all is done."""
+    """Return the team's folder with the papers, after a kill of the analyzer and a complete run."""
     (documents := tmp_path_factory.mktemp("texts") / "docs").mkdir()
     data = tmp_path_factory.mktemp("data")
     with hansard.connect(data_dir=data):

@@ -45,7 +45,7 @@ CLAIMS = {
 
 @pytest.fixture(scope="module")
 def folder(real_data):
-    """Where the files are."""
+    """Return the folder of the files."""
     return real_data / "tau2-bench" / "dev"
 
 
@@ -88,7 +88,7 @@ def test_the_audit_reads_what_a_submission_claims(tmp_path_factory, folder, arm,
 
 @pytest.fixture
 def place(_each):
-    """The workspace of the file."""
+    """Return the workspace of the file."""
     return _each[0]
 
 
@@ -99,7 +99,7 @@ def found(_each):
 
 
 def test_counts_are_as_parsed(found):
-    """Runs, messages by role and calls: counted beforehand, parsed, told and recorded are one."""
+    """Runs, messages by role and calls agree: counted beforehand, parsed, reported and recorded."""
     chats.check_counts(found, COUNTS[found.source.arm])
 
 
@@ -146,7 +146,7 @@ def test_nothing_is_wrong_with_the_whole(place):
 
 
 def _cost(trial):
-    """What the assistant's messages of a run cost, as the record has it."""
+    """Return the recorded cost of the assistant's messages of a run."""
     messages = trial.events("message.added.v1")
     return fsum(each["usage"]["cost"] for each in messages if each["role"] == "assistant")
 

@@ -58,7 +58,7 @@ COUNTS = {
 
 @pytest.fixture(scope="module")
 def folder(real_data):
-    """Where the files are."""
+    """Return the folder of the files."""
     return real_data / "tau-bench" / "dev"
 
 
@@ -82,7 +82,7 @@ def _each(request, imported):
 
 @pytest.fixture
 def place(_each):
-    """The workspace of the file."""
+    """Return the workspace of the file."""
     return _each[0]
 
 
@@ -93,7 +93,7 @@ def found(_each):
 
 
 def test_counts_are_as_documented(found):
-    """Runs, messages by role and calls: documented, parsed, told and recorded are one."""
+    """Runs, messages by role and calls agree: documented, parsed, reported and recorded."""
     chats.check_counts(found, COUNTS[found.source.arm])
 
 
@@ -125,7 +125,7 @@ def test_a_sample_is_derived_again(place, found):
 
 
 def _program(session, chat, ran):
-    """The agent that made these calls, as a program: each tool would say that it ran."""
+    """Run the agent that made these calls as a program; each tool would note its execution."""
     came = []
     for _, name, given in chat.called():
         arguments = chats.named(given)

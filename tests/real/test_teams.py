@@ -17,11 +17,11 @@ from tests.real.converters import crewai, who_and_when
 pytestmark = pytest.mark.real
 
 MISTAKEN_LABELS = {"Algorithm-Generated/15": ("Verification_Expert", "Boggle_Board_Expert")}
-"""Where the source blames another than who said the message of that step."""
+"""Cases where the source blames an agent other than the author of the message at that step."""
 
 
 def rules_of(role: str) -> RoleDefined:
-    """A role sees its own work, who is there, and of the others' messages what is said."""
+    """Return rules by which a role sees its own work, the roster and the messages of others."""
     return RoleDefined(
         sees=(
             RoleRule("its own work", roles=(role,)),
@@ -32,7 +32,7 @@ def rules_of(role: str) -> RoleDefined:
 
 
 def alone(role: str) -> RoleDefined:
-    """A role sees its own work alone."""
+    """Return rules by which a role sees its own work alone."""
     return RoleDefined(sees=(RoleRule("its own work", roles=(role,)),))
 
 
@@ -76,7 +76,7 @@ def teams(place, runs, folder, make) -> list[Team]:
 
 
 def views_of(place, found: list[Team]) -> dict[tuple[str, str], View]:
-    """The view of every role of every run."""
+    """Return the view of every role of every run."""
 
     async def work() -> dict[tuple[str, str], View]:
         async with reading(place.settings) as workspace:
@@ -91,21 +91,21 @@ def views_of(place, found: list[Team]) -> dict[tuple[str, str], View]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A workspace with the failed runs of Who&When."""
+    """Return a workspace with the failed runs of Who&When."""
     with support.opened(tmp_path_factory.mktemp("teams")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def failed(place, real_data, tmp_path_factory):
-    """Its 61 teams; each role sees its own work alone."""
+    """Return the 61 failed teams; each role sees its own work alone."""
     runs = list(who_and_when.convert(real_data / "who-and-when" / "dev"))
     return teams(place, runs, tmp_path_factory.mktemp("roles"), alone)
 
 
 @pytest.fixture(scope="module")
 def seen(place, failed):
-    """What each role may see of each of them."""
+    """Return the visible events of each role of each team."""
     return views_of(place, failed)
 
 
@@ -129,7 +129,7 @@ def test_each_role_sees_the_messages_of_its_agents_and_no_others(few):
 
 @pytest.mark.thorough(quick="test_each_role_sees_the_messages_of_its_agents_and_no_others")
 def test_each_role_of_every_team_sees_its_own(failed, seen):
-    """Of all that there are."""
+    """Every role of every team sees all of its own events."""
     assert len(failed) == 61
     assert len(seen) > 150
     _assert_each_sees_its_own(failed, seen)
@@ -184,7 +184,7 @@ def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
     quick="roles/test_views.py::test_knew_tells_the_state_and_the_view_before_a_decision"
 )
 def test_a_text_for_people_tells_the_same(place, failed):
-    """Who, in which role, how much it could see."""
+    """The text states the roles and how much each could see."""
     team = failed[0]
     actor, address, _ = team.said[team.step]
     told = place.call("knew", address)

@@ -1,4 +1,4 @@
-"""Who&When: failed runs of several agents, and whose mistake it was at which step."""
+"""Who&When: failed runs of several agents, and the agent and step of each mistake."""
 
 import json
 from collections import Counter
@@ -21,13 +21,13 @@ class Case(msgspec.Struct):
 
     @property
     def blamed(self):
-        """Who is said to have made the mistake."""
+        """Agent that the source blames for the mistake."""
         return self.life.state.labels["mistake_agent"]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A workspace of its own for this data set."""
+    """Return a workspace of its own for this data set."""
     with support.opened(tmp_path_factory.mktemp("who")) as made:
         yield made
 
@@ -48,7 +48,7 @@ def cases(place, real_data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sources(real_data):
-    """The files, by the same name."""
+    """Return the files, by the same name."""
     folder = real_data / "who-and-when" / "dev"
     found = folder.rglob("*.json")
     return {f"{file.parent.name}/{file.stem}": json.loads(file.read_bytes()) for file in found}
@@ -67,7 +67,7 @@ def test_every_message_is_its_agents(cases, sources):
 
 
 def test_what_the_source_says_besides_is_kept(cases, sources):
-    """What a message of the orchestrator was (a thought, an order to whom) stays beside it."""
+    """A message of the orchestrator keeps its kind (a thought, an order and its addressee)."""
     kept = Counter(
         message["fields"]["channel"]
         for case in cases.values()

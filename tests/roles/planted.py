@@ -112,11 +112,11 @@ class Log:
         self.all.append(RawMessage(number, BEGAN_NS + number * 10**6, subject, body, origin))
 
     async def extent(self) -> Extent:
-        """The first and the newest position, and how many messages there are."""
+        """Return the first and the newest position, and the number of messages."""
         return Extent(1, len(self.all), len(self.all))
 
     async def past(self, stream: StreamId) -> list[Stored]:
-        """A stream's own commits."""
+        """Return a stream's own commits."""
         found = [(each, *decode(each.subject, each.body)) for each in self.all if not each.fault]
         return [
             Stored(each.position, each.stamp, of, commit, each.body)
@@ -134,7 +134,7 @@ class Log:
 
 
 def renumbered(messages: Sequence[RawMessage]) -> Log:
-    """A log of these, by new positions, each at its old time."""
+    """Return a log of these at new positions, each at its old time."""
     made = Log()
     made.all = [
         msgspec.structs.replace(each, position=number) for number, each in enumerate(messages, 1)
@@ -145,7 +145,7 @@ def renumbered(messages: Sequence[RawMessage]) -> Log:
 def bring(
     log: Log, home: Path, rules: RoleDefined | None, role: str = "writer", **more: Any
 ) -> TableFiles:
-    """A role's tables, brought up to a log's end."""
+    """Bring a role's tables up to a log's end, and return them."""
     place = role_place(home, WORKSPACE, role)
 
     async def rules_at(_position: int) -> RoleDefined | None:
@@ -156,7 +156,7 @@ def bring(
 
 
 def digests(place: TableFiles) -> dict[str, Digest]:
-    """What is published, each table in short."""
+    """Return the digest of each published table."""
     with published.holding(place) as found:
         assert found is not None
         store = Store(found.path, read_only=True)
@@ -194,7 +194,7 @@ def everything(place: TableFiles, *, views: bool = True) -> bytes:
 
 
 def whole_tables(log: Log, path: Path) -> Store:
-    """The workspace's own tables of a log, open."""
+    """Return the workspace's own tables of a log, open."""
     store, rows = Store(path), Rows()
     for message in log.all:
         rows.add(message)
@@ -228,19 +228,19 @@ SECRETS = [
     "name-of-conversation",
     "data-of-newer-version",
 ]
-"""Each stands in the workspace's log, and in nothing that the role may see."""
+"""Texts in the workspace's log, none of them in anything that the role may see."""
 
 ADA, BOB = AgentStream("r1", "writer", "ada"), AgentStream("r1", "reader", "bob")
 
 
 def secret(name: str) -> str:
-    """The text that is planted; long enough that it is found by no chance."""
+    """Return the planted text, long enough that no other text matches by chance."""
     assert name in SECRETS
     return f"S3CRET~{name}~PLANTED"
 
 
 def raw(value: Any) -> msgspec.Raw:
-    """A payload."""
+    """Return a payload."""
     return msgspec.Raw(msgspec.json.encode(value))
 
 
@@ -251,7 +251,7 @@ def _began(stream: AgentStream, epoch: int = 1) -> agent.SessionBegan:
 
 
 def asked(step: int, tool: str = "t", **more: Any) -> steps.StepRequested:
-    """An intent."""
+    """Return an intent."""
     return steps.StepRequested(
         step=step,
         tool=tool,
@@ -264,17 +264,17 @@ def asked(step: int, tool: str = "t", **more: Any) -> steps.StepRequested:
 
 
 def done(step: int, result: Any, **more: Any) -> steps.StepCompleted:
-    """An outcome."""
+    """Return an outcome."""
     return steps.StepCompleted(step=step, result=raw(result), digest="d", **more)
 
 
 def said(text: str, **more: Any) -> agent.MessageAdded:
-    """A message."""
+    """Return a message."""
     return agent.MessageAdded(role="user", content=raw(text), fingerprint="f", **more)
 
 
 def planted() -> Log:
-    """The team's log."""
+    """Return the team's log."""
     log = Log()
     labels = {"team": "x", "owner": secret("masked-label")}
     joined = [run.AgentJoined(agent=each.agent, role=each.role) for each in (ADA, BOB)]
@@ -329,7 +329,7 @@ def main(folder: Path, turns: int) -> None:
 
 
 def long_log(turn: int) -> Log:
-    """As many runs as the turn says, and ever the same first ones."""
+    """Return a log with as many runs as the turn says; the first ones are always the same."""
     log = Log()
     for number in range(turn * 20):
         life, ada = RunStream(f"run {number}"), AgentStream(f"run {number}", "writer", "ada")

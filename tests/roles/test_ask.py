@@ -39,7 +39,7 @@ SAMPLE = sorted(CORPUS) if ROUNDS >= ROUNDS_THOROUGH else sorted(CORPUS)[:: len(
 
 @pytest.fixture
 def roles(call, record, tmp_path) -> str:
-    """A run, and the two roles; the run's id."""
+    """Return a run, and the two roles; the run's id."""
     path = tmp_path / "roles.toml"
     path.write_text(ROLES)
     assert call("roles", "apply", path).code == 0
@@ -128,7 +128,7 @@ def test_a_table_of_one_s_own_is_joined_with_what_the_role_sees(call, roles, tmp
 
 
 def test_a_position_of_the_workspace_is_not_for_a_role(call, roles):
-    """How far the log is, is not told."""
+    """A role does not learn a workspace position, which would reveal the length of the log."""
     told = call("sql", "SELECT 1", "--role", "reader", "--wait-for", "999999")
     assert (told.code, told.out) == (2, "")
     assert "--wait-for names a position of the workspace" in told.err
@@ -136,7 +136,9 @@ def test_a_position_of_the_workspace_is_not_for_a_role(call, roles):
 
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
-    """A door before a role's tables, with the workspace's and another role's beside them."""
+    """Yield an asker of a role's tables, with those of the workspace and of another role beside
+    them.
+    """
     home: Path = tmp_path_factory.mktemp("hostile")
     (home / "projections").mkdir()
     whole_tables(planted(), home / "projections" / "lab.duckdb").close()
@@ -149,7 +151,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
 @pytest.mark.fast(cases=1, slow=1)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_hostile_statement_is_contained(name: str, asker: Asker):
-    """As before the workspace's tables: and no answer or error holds what the role may not see."""
+    """A hostile statement is contained, and no answer or error holds data hidden from the role."""
     told = CORPUS[name]
     limits = LIMITS
     if told["outcome"] in {"stopped", "any"}:

@@ -30,7 +30,7 @@ def test_apply_and_show(call):
 
 @pytest.mark.slow
 def test_show_at_a_point(call, record):
-    """By position and time; what was not defined by then is not found."""
+    """A role is shown as of a position or time; a later one is not found."""
     call("roles", "apply", EXAMPLE)
     assert [line["role"] for line in call("roles", "show", "--at", "1", "--json").lines] == [
         "researcher"
@@ -95,7 +95,7 @@ def test_explain(call, record):
 
 @pytest.mark.parametrize("event", ["nothing", "1.7", "999999.0"])
 def test_an_event_that_is_not_there(call, event):
-    """It is told what to give."""
+    """An unknown event is refused, with the valid form."""
     call("roles", "apply", EXAMPLE)
     told = call("roles", "explain", "writer", event)
     assert (told.code, told.out) == (2, "")

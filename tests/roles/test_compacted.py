@@ -35,7 +35,7 @@ SECRET = "the unsayable words"
 
 
 def brief(messages: list[dict[str, str]]) -> str:
-    """A rule in the place of a model; it repeats what was said."""
+    """Return a summary by a rule in place of a model; it repeats the messages."""
     return messages[0]["content"]
 
 

@@ -58,7 +58,7 @@ WAIT_S = 60.0
 
 
 def opened(place: TableFiles) -> Store:
-    """What is published of a role's tables."""
+    """Return the published tables of a role."""
     found = published.newest(place)
     assert found is not None
     return Store(found.path, read_only=True)
@@ -160,7 +160,7 @@ _step_events = st.sampled_from(
 
 @st.composite
 def unseen(draw: st.DrawFn, number: int) -> list[tuple]:
-    """Commits that the role may not see: of others, of other kinds, and what is no commit."""
+    """Draw commits that the role may not see: of others, of other kinds, and invalid ones."""
     made = []
     for count in range(draw(st.integers(0, 3))):
         name = f"unseen {number}.{count}"
@@ -182,7 +182,7 @@ def unseen(draw: st.DrawFn, number: int) -> list[tuple]:
 
 
 def mixed(seen: Log, between: list[list[tuple]]) -> Log:
-    """A log with others' commits put in between, each commit that was there at its old time."""
+    """Return a log with others' commits in between; each earlier commit keeps its time."""
     messages = []
     for message, added in zip(seen.all, between, strict=True):
         for stream, events, name in added:
@@ -207,7 +207,9 @@ def made_anew(log: Log, home: Path, size: int = BATCH_MAX, *, views: bool = True
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Callable[[int], bytes]]:
-    """A place, and what its tables hold of the planted log alone, by how large the batches are."""
+    """Return a place, and a function of the batch size that gives its tables for the planted log
+    alone.
+    """
     home = tmp_path_factory.mktemp("alone")
     return home, functools.cache(lambda size: made_anew(planted(), home, size))
 
@@ -257,7 +259,7 @@ def test_what_is_not_seen_has_no_influence(alone, data):
 
 @pytest.mark.thorough(quick="roles/test_view.py::test_a_dropped_value_has_no_influence")
 def test_other_values_where_they_are_hidden_change_nothing(tmp_path):
-    """What masks drop and fields leave out may be anything."""
+    """Values dropped by masks and left out by field rules do not influence the tables."""
     log = planted()
     changed = Log()
     changed.all = [
@@ -289,7 +291,7 @@ def test_the_same_check_finds_what_is_seen(alone):
 @given(st.lists(st.integers(1, 17), min_size=1, max_size=4), st.sampled_from([2, 5, 10_000]))
 @settings(max_examples=max(2, min(ROUNDS // 2, 30)), **QUICKLY)
 def test_in_turns_is_as_from_the_beginning(tmp_path_factory, cuts, size):
-    """Wherever the log stood when somebody asked, and wherever batches ended."""
+    """Tables built in turns equal those built at once, for every log end and batch border."""
     home = tmp_path_factory.mktemp("turns")
     log = planted()
     for rules, role in ((RULES, "writer"), (ALL, "auditor")):
@@ -446,7 +448,7 @@ def test_a_kill_after_new_tables_shows_nothing_by_rules_that_hold_no_more(tmp_pa
 
 
 TURNS = 5
-"""How often the program that is killed goes on with its tables."""
+"""How often the killed program resumes building its tables."""
 
 
 @pytest.mark.thorough(quick="sql_sandbox/test_published.py::test_kills_leave_whole_generations")

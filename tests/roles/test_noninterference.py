@@ -1,7 +1,7 @@
-"""What a role may not see has no influence on anything that it is shown or told.
+"""Hidden events and values have no influence on anything that a role is shown.
 
-Of a generated run a second one is made by changing, leaving out and putting in what the role may
-not see. Both are valid logs; all that the role gets is equal, byte for byte.
+A second run is made from a generated one by changing, leaving out and inserting events that the
+role may not see. Both are valid logs; everything that the role gets is equal, byte for byte.
 """
 
 import json
@@ -51,7 +51,7 @@ def all_of(rules: RoleDefined, history: Sequence[Stored]) -> bytes:
 
 
 def seen_of(rules: RoleDefined, history: Sequence[Stored]) -> dict[str, bool]:
-    """Whether a role sees each event, by id."""
+    """Return by event id whether a role sees the event."""
     return {each.id: judge(rules, each.facts).visible for each in facts_of_run(RUN, history)}
 
 
@@ -90,7 +90,7 @@ def looked(rules: RoleDefined, acts: list[Act]) -> Looked:
 
 
 def without_trace(one: Looked, other: Looked) -> bool:
-    """Whether one world became the other by what the role may not see alone."""
+    """Return whether the two worlds differ only in events that the role may not see."""
     first = [each for each in one.seen if one.seen[each]]
     if first != [each for each in other.seen if other.seen[each]]:
         return False
@@ -101,7 +101,7 @@ def without_trace(one: Looked, other: Looked) -> bool:
 
 @st.composite
 def changed(draw: st.DrawFn, rules: RoleDefined, world: list[Act]) -> list[Act]:
-    """The world after some changes of which the role may see none."""
+    """Draw a world with some changes, none of them visible to the role."""
     stands = looked(rules, world)
     for count in range(draw(st.integers(2, 8))):
         how = draw(st.sampled_from(["add", "remove", "one", "two", "refs", "label"]))

@@ -26,13 +26,16 @@ SECRET = "swordfish"
 
 
 def rules(*kinds: str, about: str = "") -> RoleDefined:
-    """A role that sees these kinds."""
+    """Return a role that sees these kinds."""
     return RoleDefined(sees=(RoleRule("r", kinds),), about=about)
 
 
 @twins
 async def test_the_same_rules_again_change_nothing(lab: Lab):
-    """Others replace them; who said so is on record; broken ones are refused before a write."""
+    """The same rules applied again change nothing; other rules replace them, with their author.
+
+    Broken rules are refused before a write.
+    """
     async with lab.connect(redact={"key": SECRET}) as record:
         assert await record.apply_role("writer", rules("step.*"), by="ada") is True
         assert await record.apply_role("writer", rules("step.*")) is False
@@ -97,7 +100,7 @@ async def test_what_a_role_could_see_at_a_position_has_an_answer(lab: Lab):
 
 
 def team(record: hansard.Record) -> str:
-    """A run of three agents, each of which hides a secret in what it does."""
+    """Record a run of three agents, each of which hides a secret in its work; return its id."""
     with record.run("papers", agent="r1", role="researcher", labels={"team": "x"}) as session:
         run: str = session.run
 
@@ -123,14 +126,17 @@ def team(record: hansard.Record) -> str:
 
 
 def shown(record: hansard.Record, role: str, run: str, at: object = None) -> list[dict[str, Any]]:
-    """What a role is shown, as plain values, with its numbers."""
+    """Return a role's view as plain values, with its numbers."""
     lines = record._portal.run(roles.visible_events(record.workspace, role, run, at, KEY))
     assert [number for number, _ in lines] == list(range(1, len(lines) + 1))
     return [json.loads(msgspec.json.encode(line)) for _, line in lines]
 
 
 def test_each_role_of_the_example_sees_its_part_of_a_team(record):
-    """Its own work, what the others found for it, cut and hashed as told; the auditor all."""
+    """Each role sees its own work and the findings of others for it, cut and hashed by its rules.
+
+    The auditor sees all.
+    """
     for name, told in role_file.parse(EXAMPLE.read_text()).items():
         record.apply_role(name, told)
     run = team(record)
@@ -182,7 +188,7 @@ def test_a_view_of_the_past_is_by_the_rules_of_then(record):
 
 
 def test_a_fork_is_one_view(record):
-    """What its parent did before the cut counts as the fork's own, steps numbered through."""
+    """A fork's view includes its parent's events before the cut, with steps numbered through."""
     record.apply_role("reader", rules("step.*"))
     run = team(record)
     fork = record.fork(run, labels={"team": "y"})

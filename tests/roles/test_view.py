@@ -1,4 +1,4 @@
-"""What a role is shown does not depend on what it may not see: not on events, not on values."""
+"""A role's view does not depend on hidden events or values."""
 
 import base64
 import hashlib
@@ -47,14 +47,14 @@ role_check.check(SOME)
 
 
 def bytes_of(lines: list[tuple[int, ShownEvent]]) -> bytes:
-    """All that a role is shown, as bytes."""
+    """Return the lines shown to a role as bytes."""
     return msgspec.json.encode(lines)
 
 
 def happened(
     tag: str, data: Any, number: int = 0, stream: StreamId | None = None, **more: Any
 ) -> UnjudgedEvent:
-    """An event, of ada's stream if nothing else is said."""
+    """Return an event, by default of ada's stream."""
     where = stream if stream is not None else AgentStream("r", "writer", "ada")
     raw = data if isinstance(data, bytes) else msgspec.json.encode(data)
     told = facts(tag, where, more.pop("actor", "ada"), ROSTER, LABELS)
@@ -209,7 +209,7 @@ def test_who_sees_everything_sees_the_record_as_it_is():
 
 
 def test_a_role_without_rules_is_shown_nothing():
-    """Whether it was never defined or withdrawn."""
+    """A role without rules is shown nothing, whether it is undefined or withdrawn."""
     events = [happened("step.failed.v1", {"step": 1})]
     assert list(view(None, events)) == []
     assert list(view(check.initial().rules, events)) == []
@@ -222,7 +222,7 @@ STEP = "step.completed.v1"
 
 
 def of_result(data: Any, *masks: Mask, fields: tuple[str, ...] | None = None) -> Any:
-    """What is shown of a completed step with this result."""
+    """Return the shown form of a completed step with this result."""
     rules = RoleDefined(sees=(RoleRule("r", ("step.completed",), fields=fields),), masks=masks)
     role_check.check(rules)
     told = {"step": 1, "result": data, "digest": "d", "usage": {"output_tokens": 5}, "items": 2}
@@ -231,7 +231,7 @@ def of_result(data: Any, *masks: Mask, fields: tuple[str, ...] | None = None) ->
 
 
 def hide(*paths: str, how: Masking = Masking.DROP, n: int | None = None, name: str = "m") -> Mask:
-    """A mask of a completed step."""
+    """Return a mask of a completed step."""
     return Mask(name, ("step.completed",), paths, how, n)
 
 
@@ -284,7 +284,7 @@ def test_of_a_cut_text_only_what_is_left_counts(head, one, other):
 
 @given(values_.filter(lambda value: not isinstance(value, str)))
 def test_what_is_no_text_cannot_be_cut(value):
-    """It is dropped."""
+    """A value that is no text is dropped by a mask that cuts."""
     assert of_result(value, hide("result", how=Masking.TRUNCATE, n=4)) == {"step": 1}
 
 
@@ -405,7 +405,7 @@ def test_the_hash_is_of_the_key():
 
 
 def test_bytes_are_stable():
-    """What a role was shown once, it is shown for ever: golden lines and their digest."""
+    """The bytes of a view never change: golden lines and their digest."""
     events = [
         happened(STEP, {"step": 4, "result": {"a": 1, "b": 2}, "digest": "d"}, 1),
         happened(

@@ -34,7 +34,7 @@ READER = RoleDefined(
 
 
 async def viewed(session, at=None, key=None):
-    """A view of either client's session."""
+    """Return a view of either client's session."""
     found = session.raw.view(at, key=key)
     return await found if session.is_async else found
 
@@ -63,7 +63,7 @@ async def play(record, **options):
 
 @twins
 async def test_a_view_is_what_its_role_may_see(lab: Lab):
-    """Its own numbers, the state that follows from them; each is on record once, as was served."""
+    """A view has its own numbers and state, and each view is recorded once as served."""
     async with lab.connect() as record:
         await record.apply_role("reader", READER)
         first, second, third = await play(record)
@@ -121,7 +121,7 @@ async def test_a_replayed_view_is_derived_again(lab: Lab, mode):
 
 @twins
 async def test_a_fork_gives_the_view_that_its_parent_was_served(lab: Lab):
-    """As it was, the parent's run included; the fork's next view goes on in its own stream."""
+    """A fork returns the view that its parent was served; its next view is in its own stream."""
     async with lab.connect() as record:
         await record.apply_role("reader", READER)
         first = (await play(record))[0]
@@ -140,7 +140,11 @@ async def test_a_fork_gives_the_view_that_its_parent_was_served(lab: Lab):
 
 @twins
 async def test_a_view_that_is_not_what_was_served_is_an_error(lab: Lab):
-    """Another key of hashed values: both sides are told. The wrong key length: before the read."""
+    """A view that differs from the one served is an error.
+
+    Another key of hashed values: the error has both digests. A wrong key length fails before the
+    read.
+    """
     async with lab.connect() as record:
         await record.apply_role("analyzer", role_file.parse(EXAMPLE.read_text())["analyzer"])
 
@@ -169,7 +173,7 @@ async def test_a_view_that_is_not_what_was_served_is_an_error(lab: Lab):
 
 @twins
 async def test_a_role_without_rules_is_shown_nothing(lab: Lab):
-    """Which is served and on record, too, with no rules."""
+    """An empty view is served and recorded, with no rules."""
     async with lab.connect() as record, record.run(run="r", agent="a", role="nobody") as session:
         view = await viewed(session)
         assert (view.events, view.digest) == ([], "")
@@ -213,7 +217,9 @@ with hansard.connect(sys.argv[1], data_dir=sys.argv[2]) as record:
 
 @pytest.mark.slow
 def test_a_kill_leaves_the_outcome_and_the_summary_or_none(record, data_dir, workspace, rounds):
-    """Wherever it strikes; whoever resumes is given what was served and goes on."""
+    """A kill at any point leaves both outcome and summary, or none; a resume returns the served
+    view.
+    """
     record.apply_role("reader", READER)
     with record.run("w", run="r", agent="ada", role="writer") as session:
         session.message("user", "hello")
@@ -253,7 +259,7 @@ def test_ranges_name_versions():
 
 
 def test_a_person_looks_and_that_is_on_record(call, record):
-    """`hansard roles view` shows a role's view and says who looked, which the role is not told."""
+    """`hansard roles view` shows a role's view and records its reader; the role does not see that."""
     call("roles", "apply", EXAMPLE)
     run = team(record)
     lines = call("roles", "view", "writer", run, "--by", "audrey", "--json").lines
@@ -313,13 +319,13 @@ def test_who_follows_a_view_is_told_of_each_change_once(data_dir, workspace):
 
 
 def test_a_point_of_the_past_cannot_be_followed(call, record):
-    """It does not change."""
+    """A view of a past position cannot be followed, since it does not change."""
     found = call("roles", "view", "writer", "last", "--follow", "--at", "1")
     assert (found.code, "the past does not change" in found.err) == (2, True)
 
 
 def test_a_hash_s_key_comes_from_a_file(call, record, tmp_path):
-    """Its bytes as they are."""
+    """The key of hashed values is the bytes of a file, unchanged."""
     call("roles", "apply", EXAMPLE)
     run = team(record)
     path = tmp_path / "key"
@@ -350,7 +356,9 @@ def decided(data_dir):
 
 @pytest.mark.slow
 def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided):
-    """Just what the views before it named, and what its own steps told it."""
+    """The tables list exactly the events that the views named, and the results of the role's own
+    steps.
+    """
     record, place, run, decision = decided
     rows = place.rows("FROM knew($1)", decision)
     states = record.workspace.states
@@ -453,7 +461,7 @@ def test_knew_tells_the_state_and_the_view_before_a_decision(decided, call):
     ],
 )
 def test_what_knew_cannot_tell(decided, call, asked, said):
-    """It is told why, and what to give."""
+    """A question that `knew` cannot answer is refused with the reason and the remedy."""
     found = call("-w", decided[1].workspace, "knew", asked)
     assert (found.code, found.out) == (2, "")
     assert said in found.err

@@ -56,7 +56,7 @@ class Act(msgspec.Struct, frozen=True):
 
 
 def acts(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Act]:
-    """An act of anybody."""
+    """Draw an act of any agent."""
     said = st.one_of(
         strategies.text,
         st.fixed_dictionaries(
@@ -96,7 +96,7 @@ class _Builder:
     def tell(
         self, stream: StreamId, actor: str, mark: str, events: Sequence[Event], label: str = ""
     ) -> None:
-        """A commit; ids and time follow from the mark."""
+        """Append a commit; ids and time follow from the mark."""
         version = self._versions.get(stream, 0)
         self._versions[stream] = version + len(events)
         seconds = sum(mark.encode())
@@ -112,7 +112,7 @@ class _Builder:
         self.history.append(Stored(position, position, stream, commit, encode(stream, commit)))
 
     def join(self, name: str) -> None:
-        """An agent's first commit, and its place in the roster."""
+        """Append an agent's first commit, and its roster entry."""
         role = ROSTER[name]
         self.tell(RunStream(RUN), name, f"join-{name}", [run.AgentJoined(agent=name, role=role)])
         began = agent.SessionBegan(
@@ -121,7 +121,7 @@ class _Builder:
         self.tell(AgentStream(RUN, role, name), name, f"began-{name}", [began])
 
     def act(self, act: Act) -> None:
-        """An act as events in the stream they belong to."""
+        """Append an act as events to their stream."""
         stream: StreamId = AgentStream(RUN, ROSTER[act.agent], act.agent)
         events = self._events(act)
         if act.kind in ("put", "add", "append"):
@@ -193,7 +193,7 @@ class _Builder:
 
 
 def build(found: Sequence[Act]) -> list[Stored]:
-    """The history of a run in which these acts happened, in this order."""
+    """Return the history of a run in which these acts happened, in this order."""
     made = _Builder()
     started = run.RunStarted(workflow="papers", labels={"team": "x"})
     made.tell(RunStream(RUN), "r1", "start", [started])

@@ -11,13 +11,13 @@ from tests.cli.support import Call
 
 @pytest.fixture
 def home(data_dir: Path) -> Path:
-    """The data directory of the broker."""
+    """Return the data directory of the broker."""
     return data_dir
 
 
 @pytest.fixture
 def workspace(home: Path, workspace: str) -> str:
-    """A workspace that is there, and that nobody has used."""
+    """Return a workspace that is there, and that nobody has used."""
     hansard.connect(workspace, data_dir=home).close()
     return workspace
 

@@ -25,7 +25,7 @@ def silent(_done: int, _total: int) -> None:
 
 
 def place_of(home: Path, workspace: str) -> IndexPlace:
-    """Where a workspace's index is."""
+    """Return the place of a workspace's index."""
     return IndexPlace.of(home, workspace)
 
 
@@ -52,7 +52,9 @@ def _worked(home: Path, workspace: str, work: Any, place: IndexPlace | None) -> 
 
 
 def content(path: Path) -> dict[str, Any]:
-    """All that an index holds: rows, words with their places, position; checked by FTS5 itself."""
+    """Return the whole content of an index: rows, words with their places, position; FTS5 checks
+    it.
+    """
     con = sqlite3.connect(path)
     try:
         con.execute("INSERT INTO events (events, rank) VALUES ('integrity-check', 1)")
@@ -70,7 +72,7 @@ def content(path: Path) -> dict[str, Any]:
 
 
 def say(home: Path, workspace: str, *texts: Any, run: str = "r1") -> None:
-    """A run in which an agent says these."""
+    """Record a run in which an agent states these texts."""
     who = AgentStream(run, "writer", "ada")
     began = SessionBegan(
         epoch=1, agent="ada", role="writer", server_version="1", protocol_version="1"
@@ -88,7 +90,7 @@ def say(home: Path, workspace: str, *texts: Any, run: str = "r1") -> None:
 
 
 def unknown(home: Path, workspace: str, tag: str, data: bytes, run: str = "r9") -> None:
-    """An event of a type that this version does not know."""
+    """Append an event of a type that this version does not know."""
     told = Recorded(tag, "event-of-tomorrow", msgspec.Raw(data))
     plant(home, workspace, (RunStream(run), commit(1, told)))
 
@@ -112,7 +114,7 @@ def grow(home: Path, workspace: str, since: int, count: int) -> None:
 
 
 def made(home: Path, workspace: str) -> str:
-    """A real run with a tool, a failure, a decision and a large result."""
+    """Record a real run with a tool, a failure, a decision and a large result; return its id."""
     with (
         hansard.connect(workspace, data_dir=home) as record,
         record.run("orders", agent="clerk", role="support") as session,

@@ -24,7 +24,7 @@ def _start(home: Path, workspace: str) -> Process:
 
 
 def _load(home: Path, workspace: str, stop: threading.Event) -> None:
-    """Commits, as fast as they go, until told to stop."""
+    """Append commits as fast as possible until stopped."""
     for since in count(0, 200):
         if stop.is_set():
             return

@@ -56,7 +56,7 @@ def test_a_real_run_is_found_by_its_words(home: Path, workspace: str, call: Call
 
 
 def test_people_see_brackets_and_no_control_characters(home: Path, workspace: str, call: Call):
-    """What a payload holds cannot move the cursor; its address and agent stand above it."""
+    """A payload cannot move the cursor; its address and agent are printed above it."""
     run = made(home, workspace)
     told = call("order", "--type", "message.added")
     [head, said] = told.out.splitlines()
@@ -67,7 +67,7 @@ def test_people_see_brackets_and_no_control_characters(home: Path, workspace: st
 
 
 def test_a_large_result_is_found_by_its_reference(home: Path, workspace: str, call: Call):
-    """What is kept in a blob is not searched; the event that names it is."""
+    """Values in blobs are not searched; the event that names one is found."""
     made(home, workspace)
     assert call("haystack", "--json").lines == []
     [hit] = call("blob", "--json", "--type", "step.completed").lines
@@ -168,7 +168,7 @@ def test_hostile_words_are_words(home: Path, workspace: str, call: Call, words: 
 
 
 def test_a_megabyte_is_refused(home: Path, workspace: str, call: Call):
-    """Words and queries are bounded, and the bound is told."""
+    """Words and queries are bounded, and the error states the bound."""
     say(home, workspace, "harmless")
     for more in ([], ["--query"]):
         told = call("x " * 500_000, *more)
@@ -178,7 +178,7 @@ def test_a_megabyte_is_refused(home: Path, workspace: str, call: Call):
 
 
 def test_raw_queries_have_operators_and_clear_errors(home: Path, workspace: str, call: Call):
-    """FTS5's own syntax with --query; what is malformed is told with the reason."""
+    """`--query` takes FTS5's own syntax; a malformed query is refused with the reason."""
     say(home, workspace, "red apple", "green apple", "red pear")
     indexes = lambda query: {  # noqa: E731 -- a word for what follows
         line["event_index"] for line in call(query, "--query", "--json").lines
@@ -227,7 +227,9 @@ def test_it_goes_on_where_it_stood(home: Path, workspace: str):
 
 
 def test_rows_and_position_are_written_together(home: Path, workspace: str):
-    """Where the position cannot be written, the rows are not there either; afterwards both are."""
+    """If the position cannot be written, the rows are not there either; the next try writes
+    both.
+    """
     say(home, workspace, "apple")
     place = place_of(home, workspace)
     rows = Rows()
@@ -256,7 +258,7 @@ def test_rows_and_position_are_written_together(home: Path, workspace: str):
 
 
 def test_a_reader_sees_one_moment(home: Path, workspace: str):
-    """What is written after it opened the file is not found, whatever position it tells."""
+    """A reader sees no rows written after it opened the file, at any stated position."""
     say(home, workspace, "apple", run="r1")
     brought_up(home, workspace)
     place = place_of(home, workspace)
@@ -272,7 +274,10 @@ def test_a_reader_sees_one_moment(home: Path, workspace: str):
 
 
 def test_while_another_indexes_the_answer_is_as_of_then(home: Path, workspace: str, call: Call):
-    """What is indexed is searched and its position told; where nothing is yet, who to wait for."""
+    """While another process indexes, the existing index answers with its position.
+
+    Without an index the error names the process to wait for.
+    """
     say(home, workspace, "old", run="r1")
     hold = WriteLock(place_of(home, workspace))
     try:
@@ -331,7 +336,9 @@ def test_another_log_is_noticed(home: Path, workspace: str, call: Call):
 
 
 def test_a_rebuild_waits_for_readers(home: Path, workspace: str, monkeypatch: pytest.MonkeyPatch):
-    """A file is not replaced under a reader; who reads for ever is told of, and the old stands."""
+    """A rebuild does not replace a file under a reader; it reports an endless one and keeps the
+    file.
+    """
     say(home, workspace, "apple")
     brought_up(home, workspace)
     place = place_of(home, workspace)
@@ -349,7 +356,7 @@ def test_a_rebuild_waits_for_readers(home: Path, workspace: str, monkeypatch: py
 
 
 def test_a_search_does_not_wait_for_ever_for_a_rebuild(home, workspace, monkeypatch):
-    """Whoever replaces the file may be stopped in the middle: who searches is told."""
+    """A search is refused in time while a stopped process holds the rebuild."""
     say(home, workspace, "apple")
     brought_up(home, workspace)
     place = place_of(home, workspace)

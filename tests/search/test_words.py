@@ -1,4 +1,4 @@
-"""What of an event is indexed, and what of a question is asked."""
+"""Indexed words of an event, and words of a query."""
 
 import json
 import sqlite3
@@ -30,7 +30,7 @@ json_values = st.recursive(
 
 
 def index(*told: str) -> sqlite3.Connection:
-    """An index of texts."""
+    """Return an index of texts."""
     con = sqlite3.connect(":memory:")
     con.execute("CREATE VIRTUAL TABLE t USING fts5(text, tokenize='unicode61 remove_diacritics 2')")
     con.executemany("INSERT INTO t VALUES (?)", [(each,) for each in told])
@@ -38,7 +38,7 @@ def index(*told: str) -> sqlite3.Connection:
 
 
 def strings(value: object) -> list[str]:
-    """The keys and texts of a JSON value, in order."""
+    """Return the keys and texts of a JSON value, in order."""
     match value:
         case dict():
             return [each for key, told in value.items() for each in (key, *strings(told))]
@@ -114,20 +114,20 @@ def test_what_is_found(said, asked, hit):
     "asked", ["", "   ", "\x00", "*", "&& || ()", '"', '""', "…", "\u200b", "\ufdd0"]
 )
 def test_no_word_is_an_error(asked):
-    """Nothing to search for is said, not answered with nothing."""
+    """A query without a word is an error, not an empty result."""
     with pytest.raises(BadQuery, match="there is no word in"):
         quoted(asked)
 
 
 @pytest.mark.parametrize("how", [quoted, raw])
 def test_a_question_is_bounded(how):
-    """A megabyte is refused before anything is asked."""
+    """A query of a megabyte is refused before the search."""
     with pytest.raises(BadQuery, match=f"at most {QUERY_CHARACTERS_MAX:,}"):
         how("x" * 1_000_000)
 
 
 def test_words_are_bounded():
-    """As many as are allowed are asked for, one more is an error."""
+    """As many words as allowed are searched, one more is an error."""
     most = " ".join(f"w{n}" for n in range(WORDS_MAX))
     con = index(most)
     assert con.execute("SELECT count(*) FROM t WHERE t MATCH ?", [quoted(most)]).fetchone() == (1,)
@@ -137,7 +137,7 @@ def test_words_are_bounded():
 
 @pytest.mark.parametrize("asked", ["*reads", "  *id", "", "\x00"])
 def test_commands_of_the_index_cannot_be_given(asked):
-    """What FTS5 takes for a command of its own never reaches it."""
+    """A command of FTS5 itself is never passed to the index."""
     with pytest.raises(BadQuery, match="has no terms"):
         raw(asked)
 

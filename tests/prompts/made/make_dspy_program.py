@@ -1,6 +1,7 @@
-"""Writes two saved DSPy programs: `python make_dspy_program.py PROGRAM.json PREDICTOR.json`.
+"""Script that writes two saved DSPy programs: `python make_dspy_program.py PROGRAM.json
+PREDICTOR.json`.
 
-Needs `pip install dspy==3.4.1`. Its own `DummyLM` stands in for a model.
+Needs `pip install dspy==3.4.1`. Its own `DummyLM` replaces a model.
 """
 
 import sys

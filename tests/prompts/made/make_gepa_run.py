@@ -1,6 +1,7 @@
-"""Writes a GEPA run folder and its result: `python make_gepa_run.py FOLDER RESULT.json`.
+"""Script that writes a GEPA run folder and its result: `python make_gepa_run.py FOLDER
+RESULT.json`.
 
-Needs `pip install gepa==0.1.4`. No model is asked: the reflection model is a function that adds an
+Needs `pip install gepa==0.1.4`. No model is called: the reflection model is a function that adds an
 exclamation mark, and the adapter scores by counting them. Two components, so that GEPA merges.
 """
 
@@ -38,7 +39,7 @@ class Adapter:
 
 
 def reflect(prompt: str) -> str:
-    """Stands in for a model: the text that it is shown, with one more exclamation mark."""
+    """Return the shown text with one more exclamation mark, in place of a model."""
     text = prompt.split("```")[1].strip()
     return f"```\n{text}!\n```"
 

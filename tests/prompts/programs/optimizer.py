@@ -1,5 +1,7 @@
-"""Optimises a prompt over recorded predictions with the real GEPA: `optimizer.py FOLDER WORKSPACE
-FILE ROWS STOP`. What is asked is noted outside; at the STOPth question it waits, to be killed.
+"""Prompt optimisation over recorded predictions with the real GEPA: `optimizer.py FOLDER WORKSPACE
+FILE ROWS STOP`.
+
+Each evaluation is noted outside; at the STOPth one it waits, to be killed.
 """
 
 import csv
@@ -15,7 +17,7 @@ PROMPTS = ("baseline", "default", "confidence")
 
 
 def main() -> None:
-    """Ask what is to be asked, and print what it came to."""
+    """Run the optimisation, and print its result."""
     folder, workspace, file, rows, stop = sys.argv[1:]
     data, world = Path(file), Path(folder) / f"{workspace}.asked"
     set_name = data.name.removesuffix("_combined.csv")

@@ -54,5 +54,5 @@ _KEPT = {"role", "content", "tool_calls", "tool_call_id"}
 
 
 def role(name: str) -> str:
-    """An agent's name as that of its role."""
+    """Return an agent's name as a role name."""
     return re.sub(r"\W+", "-", name).strip("-").lower()

@@ -36,7 +36,7 @@ def convert(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _right(puzzle: dict[str, Any]) -> list[bool]:
-    """Which samples were right: `infos` in two of the files, `accs` in the third."""
+    """Return which samples were right: `infos` in two of the files, `accs` in the third."""
     if "accs" in puzzle:
         return puzzle["accs"]
     return [info["r"] == 1 for info in puzzle["infos"]]

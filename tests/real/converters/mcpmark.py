@@ -1,4 +1,4 @@
-"""MCPMark to chat-jsonl: runs of which only the figures are known, not what was said."""
+"""Converter of MCPMark to chat-jsonl: runs with figures, without messages."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def alfworld(folder: Path) -> Iterator[dict[str, Any]]:
-    """The trials of one agent. What it remembers of those before is what it has in its context."""
+    """Yield the trials of one agent; its memory of earlier trials is part of its context."""
     files = sorted(folder.glob("env_results_trial_*.json"), key=_trial)
     for file in files:
         for environment in json.loads(file.read_bytes()):

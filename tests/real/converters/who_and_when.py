@@ -1,4 +1,4 @@
-"""Who&When to chat-jsonl: failed runs of several agents, and who is to blame for what."""
+"""Converter of Who&When to chat-jsonl: failed runs of several agents, with the agent to blame."""
 
 from __future__ import annotations
 
