@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def store(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """The story in tables, written in batches of random sizes."""
+    """Yield the story in tables, written in batches of random sizes."""
     made = Store(tmp_path_factory.mktemp("story") / "t.duckdb")
     fill(made, told.messages, some_borders(told.messages, 3))
     yield made

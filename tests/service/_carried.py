@@ -75,7 +75,7 @@ class Law:
         self.carried: dict[str, Label] = {}
         self.position = 0
         self.labelled = 0
-        """How many of the principals' commits had a label."""
+        """Number of the principals' commits with a label."""
 
     def check(self, house: House) -> None:
         """Look at what is new."""
@@ -108,7 +108,7 @@ def check(house: House) -> int:
 
 
 def shown_to_clerk(house: House, run: str) -> str:
-    """All that the role that is not cleared is shown of a run."""
+    """Return everything of a run that the role without clearance is shown."""
     with house.connect("bob", "clerk") as record:
         try:
             return msgspec.json.encode(record.view(run)).decode()

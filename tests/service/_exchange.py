@@ -1,9 +1,8 @@
-"""What a role asks the service, and the answers as they came over the wire.
+"""Requests of a role to the service, and the answers over the wire.
 
-Two exchanges are compared byte for byte but for what is no answer to what was asked, by this rule:
-ids are numbered within an answer, in the order in which they come (so their number, their places
-and which of them are the same all count); times, durations and the digests of what has ids and
-times in it are left out. The run's name is the same in both.
+Two exchanges are compared byte for byte, without incidental parts: ids are numbered within an
+answer, in order of appearance (so their number, places and equalities all count); times, durations
+and the digests over ids and times are left out. The run's name is the same in both.
 """
 
 import re
@@ -38,31 +37,31 @@ STRANGE = "01a1fef2-5cb1-793a-a392-e2de8fb45e85"
 
 
 def request(name: str, *given: Any) -> msgspec.Raw:
-    """The request of an operation: its fields in their order, whatever is given for them."""
+    """Return the request of an operation: its fields in order, with the passed values."""
     fields = [*OPERATIONS[name].fields] if name in OPERATIONS else []
     told = {field: wire.dump(each) for field, each in zip(fields, given, strict=False)}
     return msgspec.Raw(wire.encode({"op": name, **told}))
 
 
 def do(name: str, *given: Any) -> Asked:
-    """An operation of a session."""
+    """Return an operation of a session."""
     return "do", Do(operation=request(name, *given))
 
 
 def of_record(name: str, *given: Any) -> Asked:
-    """An operation of the record."""
+    """Return an operation of the record."""
     return name.partition(".")[2], request(name, *given)
 
 
 def numbered(answer: bytes) -> bytes:
-    """An answer, its ids numbered in the order in which they come, without what is measured."""
+    """Return an answer with ids numbered in order of appearance, without measured values."""
     names: dict[bytes, bytes] = {}
     answer = IDS.sub(lambda found: names.setdefault(found[0], b"#%d" % len(names)), answer)
     return MEASURED.sub(b"#", answer)
 
 
 def shown_in(answer: bytes) -> list[str]:
-    """The ids of the events of a view."""
+    """Return the ids of the events of a view."""
     found = msgspec.json.decode(answer).get("value") or {}
     return re.findall(r'"id":"([0-9a-f-]{36})"', msgspec.json.encode(found).decode())
 
@@ -85,7 +84,7 @@ class Exchange:
         return answer
 
     def keep(self, what: str) -> None:
-        """Keep the last answer under what was asked."""
+        """Store the last answer under its request."""
         self.told.append((what, numbered(self._last)))
 
     def outside(self, asked: Sequence[Asked]) -> None:
@@ -122,7 +121,7 @@ class Exchange:
             portal().run(session.end())
 
     def _middle(self, session: SessionLink, run: str) -> None:
-        """The view as it was at an event in its middle."""
+        """Request the view as of an event in its middle."""
         portal().run(session.ask(*do("session.view")))
         shown = shown_in(self._last)
         at = shown[len(shown) // 2]
@@ -132,7 +131,7 @@ class Exchange:
         self.keep("view at the middle")
 
     def _transaction(self, session: SessionLink) -> None:
-        """Reads and writes in one commit, and what happens between them."""
+        """Request a transaction with reads and writes in one commit, and changes between them."""
         began: list[int] = []
         portal().run(session.ask("enter", Do(operation=request("board.transaction")), began=began))
         self.keep("enter")
@@ -158,7 +157,7 @@ def exchanged(
     outside: Sequence[Asked],
     meanwhile: Sequence[Callable[[], None]] = (),
 ) -> list[tuple[str, bytes]]:
-    """What the service of a workspace answers: what was asked, and the answer."""
+    """Return the requests to a workspace's service, each with its answer."""
     with house.link() as link:
         made = Exchange(link, meanwhile)
         made.session(run, asked, outside)
@@ -166,7 +165,7 @@ def exchanged(
 
 
 def told_outside(house: House, asked: Sequence[Asked]) -> list[tuple[str, bytes]]:
-    """What it answers to what is asked outside of a session."""
+    """Return the answers to requests outside of a session."""
     with house.link() as link:
         made = Exchange(link)
         made.outside(asked)

@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).parent / "programs" / "nursery.py"
 
 
 class Child:
-    """What the nursery started. `notes`: the file of the points that it reached."""
+    """A process that the nursery started. `notes`: the file of the points that it reached."""
 
     def __init__(self, nursery: "Nursery", job: Job) -> None:
         self.notes = Path(job.notes)
@@ -28,11 +28,11 @@ class Child:
         self.pid: int = nursery.ask(job)["pid"]
 
     def heard(self) -> dict[str, Any]:
-        """What it says first."""
+        """Return the first message of the process."""
         return self._nursery.hear()
 
     def ended(self) -> tuple[int, Any]:
-        """How it ended (as `subprocess` has it), and what a client said, None where nothing."""
+        """Return the exit status (as in `subprocess`) and the client's output, None without any."""
         found = self._nursery.ask(self.pid)
         said = found.get("said")
         while "status" not in found:
@@ -40,7 +40,7 @@ class Child:
         return found["status"], said
 
     def reached(self) -> list[str]:
-        """The points that it reached."""
+        """Return the points that it reached."""
         return self.notes.read_text().splitlines() if self.notes.exists() else []
 
 
@@ -64,12 +64,12 @@ class Forking:
         self._process.stdin.flush()
 
     def hear(self) -> bytes:
-        """The next line that is said."""
+        """Return the next output line."""
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
     def gone(self) -> bool:
-        """Whether it ended by itself."""
+        """Return whether the process ended by itself."""
         return self._process.poll() is not None
 
     def end(self) -> None:
@@ -94,14 +94,14 @@ class Nursery:
         self._process = forking()
 
     def ask(self, what: Job | int) -> dict[str, Any]:
-        """Send a line; the next line that is said."""
+        """Send a line, and return the next output line."""
         self._process.ask(msgspec.json.encode(what))
         found = self.hear()
         self._living += "pid" in found
         return found
 
     def hear(self) -> dict[str, Any]:
-        """The next line that is said."""
+        """Return the next output line."""
         found: dict[str, Any] = msgspec.json.decode(self._process.hear())
         self._living -= "status" in found
         return found
@@ -119,7 +119,7 @@ class Nursery:
 
     @contextlib.contextmanager
     def service(self, dies: int | None = None) -> Iterator[Child]:
-        """A service that serves; killed at its point, or else at the end."""
+        """Yield a running service, killed at its point, or else at the end."""
         child = Child(self, self._job("service", dies))
         said = child.heard()
         assert said == {"up": True}, said
@@ -131,12 +131,12 @@ class Nursery:
             child.ended()
 
     def client(self, run: str, file: Path, dies: int | None = None) -> Child:
-        """A client that goes through the small program once."""
+        """Start a client that goes through the small program once."""
         login = str(self._house.login())
         return Child(self, self._job("client", dies, run=run, file=str(file), credentials=login))
 
     def close(self) -> None:
-        """Where something still runs, what it says would be heard by the next one."""
+        """Close the nursery; output of a running process would go to the next reader."""
         if self._living or self._process.gone():
             self._process.end()
             forking.cache_clear()

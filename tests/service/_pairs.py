@@ -63,7 +63,7 @@ class Act(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """What happens in the one run, and what in the other."""
+    """Events of the one run, and of the other."""
 
     one: tuple[Act, ...]
     other: tuple[Act, ...]
@@ -99,7 +99,7 @@ pairs: st.SearchStrategy[list[Moment]] = st.lists(_moments, min_size=3, max_size
 
 
 def kinds_of(pair: Sequence[Moment]) -> set[str]:
-    """What unseen agents do in one of the runs only."""
+    """Return the kinds of acts of unseen agents that occur in one of the runs only."""
     return {
         act.kind
         for moment in pair
@@ -200,7 +200,7 @@ class Cast:
                 raise AssertionError(act)
 
     async def _ask(self, act: Act, text: str) -> None:
-        """A question as a session states it, or its answer."""
+        """State a question as a session does, or its answer."""
         approvals = Approvals(self._record.workspace.states, self._run)
         if act.kind == "grant":
             await approvals.record(ApprovalGranted(approval=APPROVAL, by="zoe"), "zoe")
@@ -221,7 +221,7 @@ class Cast:
 
 
 def _call(session: Session, kind: str, text: str) -> None:
-    """A tool that comes to something, fails, or leaves open what it came to."""
+    """Call a tool that succeeds, fails, or leaves its step in doubt."""
 
     def act(text: str) -> str:
         if kind == "failing":

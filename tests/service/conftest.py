@@ -14,7 +14,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def house(data_dir: Path, tmp_path: Path) -> Iterator[House]:
-    """A workspace with a role `writer` that may all, and its service."""
+    """Yield a workspace with an unrestricted role `writer`, and its service."""
     made = House(data_dir, f"svc-{os.getpid()}-{next(_numbers)}", tmp_path)
     made.apply(ALL)
     made.begin()
@@ -24,14 +24,14 @@ def house(data_dir: Path, tmp_path: Path) -> Iterator[House]:
 
 @pytest.fixture(params=["sync", "async"])
 def client(request: pytest.FixtureRequest) -> str:
-    """Which client a scenario is played with."""
+    """Return the client of a scenario: sync or async."""
     kind: str = request.param
     return kind
 
 
 @pytest.fixture(params=["trusted", "restricted"])
 def lab(request: pytest.FixtureRequest, house: House, client: str) -> Lab:
-    """The workspace through one of the doors."""
+    """Return the workspace through one of the doors."""
     if request.param == "restricted":
         house.login_all(("ada", "writer"), ("bob", "writer"))
     return Lab(house, request.param, client)

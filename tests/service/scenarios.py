@@ -1,7 +1,7 @@
-"""Programs that are played through either door: each gives what it was told, and leaves a record.
+"""Programs for either door: each returns its results, and leaves a record.
 
-A program takes a session of either client (`tests.agents.twins.TwinSession`) and a list that it
-writes down what it gets in; it must not depend on ids or on time.
+A program takes a session of either client (`tests.agents.twins.TwinSession`) and a list to which it
+appends its results; it must not depend on ids or on time.
 """
 
 import dataclasses
@@ -28,12 +28,12 @@ class Paper:
 
 
 async def done(found: Any) -> Any:
-    """What either client's operation gives: the sync one gives it, the async one awaits it."""
+    """Return the result of either client's operation: the sync one's value, or the awaited one."""
     return await found if inspect.isawaitable(found) else found
 
 
 async def caught(work: Any) -> str:
-    """What something raises, as its type and text."""
+    """Return the type and text of the error that is raised."""
     try:
         await done(work() if callable(work) else work)
     except Exception as error:  # noqa: BLE001 -- what it is is what is told
@@ -42,7 +42,7 @@ async def caught(work: Any) -> str:
 
 
 async def tools(session: TwinSession, told: list[Any]) -> None:
-    """A tool of each policy; what they give and raise."""
+    """Call a tool of each policy; note their results and errors."""
     ran: list[str] = []
 
     @session.tool(effects="pure")
@@ -154,12 +154,12 @@ async def reconciled(session: TwinSession, told: list[Any]) -> None:
 
 
 async def give(send: Any, told: list[Any]) -> None:
-    """Have what a tool gives told."""
+    """Call a tool and note its result."""
     told.append(await send(1))
 
 
 async def gated(session: TwinSession, told: list[Any]) -> None:
-    """What a rule refuses is on record with its name."""
+    """Check that a call refused by a rule is recorded with the rule's name."""
 
     @session.tool(effects="once")
     async def send(to: str) -> str:
@@ -261,7 +261,7 @@ async def facts(session: TwinSession, told: list[Any]) -> None:
 
 
 async def inputs(session: TwinSession, told: list[Any]) -> None:
-    """What decisions were made from: values, entries, views, steps; and what is none of these."""
+    """Decide with inputs: values, entries, views, steps; and with invalid ones."""
 
     @session.tool(effects="pure")
     async def rate(title: str) -> Paper:
@@ -282,7 +282,7 @@ async def inputs(session: TwinSession, told: list[Any]) -> None:
 
 
 async def loops(session: TwinSession, told: list[Any]) -> None:
-    """A loop whose progress is on record."""
+    """Run a loop whose progress is recorded."""
 
     @session.tool(effects="pure")
     async def square(x: int) -> int:
@@ -415,7 +415,7 @@ async def claimed(session: TwinSession, told: list[Any]) -> None:
 
 
 async def viewing(session: TwinSession, told: list[Any]) -> None:
-    """What the role sees, and that it was shown."""
+    """Take a view of the role, and record that it was shown."""
     await session.message("user", "seen")
     view = await done(session.view())
     told.append([(number, shown.type, shown.agent) for number, shown in view.events])

@@ -8,7 +8,7 @@ from tests.service.scenarios import Odd, caught, give
 
 
 async def budgets(session: TwinSession, told: list[Any]) -> None:
-    """What is used up is refused; what an error used is used."""
+    """Use up a budget until it refuses; usage of a failed call counts."""
 
     @session.tool(effects="once")
     async def send(to: str) -> str:
@@ -51,7 +51,7 @@ async def settled(session: TwinSession, told: list[Any]) -> None:
 
 
 def by_rule(step: Any) -> Any:
-    """A policy for doubt: what it says follows from the step's own tool and arguments."""
+    """Settle a doubt by the step's own tool and arguments."""
     match step.tool:
         case "send_happened":
             return hansard.Happened((step.number, bytes(step.arguments).decode()))
@@ -66,12 +66,12 @@ def by_rule(step: Any) -> Any:
 
 
 async def by_waiting(step: Any) -> Any:
-    """The same, as a coroutine function."""
+    """Settle a doubt the same way, as a coroutine function."""
     return by_rule(step)
 
 
 async def placed(session: TwinSession, told: list[Any]) -> None:
-    """A run of an experiment, which tells the agent its arm."""
+    """Begin a run of an experiment, which returns the agent's arm."""
     arm = session.arm
     told.append((arm.name, arm.prompt, arm.model, arm.parameters))
     await session.message("user", f"as {arm.name}")

@@ -50,7 +50,7 @@ query = true
 async def credentials(
     data_dir: Path, folder: Path, name: str, role: str, workspace: str, **more: Any
 ) -> Path:
-    """A file of credentials, as `hansard credentials` makes it."""
+    """Return a file of credentials, as made by `hansard credentials`."""
     place = folder / f"{name}-{uuid4().hex}.json"
     given = settings.load(workspace=workspace, data_dir=data_dir)
     await make(given, CredentialsRequest(role=role, name=name, output=place, **more))
@@ -94,7 +94,7 @@ class House:
                     time.sleep(0.01)
 
     def _rules_version(self, role: str) -> int:
-        """Of the rules that the service goes by."""
+        """Return the version of a role's rules that the service applies."""
         assert self.service is not None
         return self.service._authenticator.rules_version(role)
 
@@ -118,7 +118,7 @@ class House:
         self.service = self.opened = None
 
     def login_all(self, *whos: tuple[str, str]) -> None:
-        """Credentials of several, each a name and a role: the broker is told of all at once."""
+        """Create credentials of several names and roles with one reload of the broker."""
 
         async def told_with_the_last(*_: object) -> bool:
             return True
@@ -146,20 +146,20 @@ class House:
         return self.files[name, role]
 
     def known(self, name: str = "ada", role: str = "writer") -> Credentials:
-        """The same, read."""
+        """Return the credentials, read from the file."""
         return access.load(self.login(name, role))
 
     def connect(self, name: str = "ada", role: str = "writer", **options: Any) -> Any:
-        """A restricted agent's record, of the sync client."""
+        """Connect a restricted agent's record with the sync client."""
         return hansard.connect(credentials=self.login(name, role), **options)
 
     def trusted(self, **options: Any) -> Any:
-        """A trusted program's record, of the sync client."""
+        """Connect a trusted program's record with the sync client."""
         return hansard.connect(self.workspace, data_dir=self.data_dir, **options)
 
     @contextlib.contextmanager
     def link(self, name: str = "ada", role: str = "writer") -> Iterator[Link]:
-        """A restricted agent's bare connection."""
+        """Yield a restricted agent's bare connection."""
         link = portal().run(Link.open(self.known(name, role)))
         try:
             yield link
@@ -180,7 +180,7 @@ class Served(House):
 
 
 class Lab:
-    """What `tests.agents.twins.Lab` is, through either door, with either client."""
+    """Counterpart of `tests.agents.twins.Lab` for either door and either client."""
 
     def __init__(self, house: House, door: str, kind: str) -> None:
         self.house = house
@@ -189,7 +189,7 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def connect(self, name: str = "ada", **options: Any) -> AsyncIterator[TwinRecord]:
-        """A record of an agent's own program."""
+        """Yield a record of an agent's own program."""
         house = self.house
         given: dict[str, Any] = {"workspace": house.workspace, "data_dir": house.data_dir}
         if self.door == "restricted":
@@ -202,7 +202,7 @@ class Lab:
                 yield TwinRecord(record, is_async=False)
 
     def commits(self, run: str) -> list[Stored]:
-        """What stands on record of a run."""
+        """Return the stored commits of a run."""
         with self.house.trusted() as record:
             work = record.workspace.log.read_run(run)
             found: list[Stored] = portal().run(work)

@@ -1,4 +1,4 @@
-"""What comes is looked at in turn: whoever burns holds up another's request by one of theirs."""
+"""Requests are examined in turn: a principal with many delays another's by one of theirs."""
 
 import asyncio
 from typing import Any
@@ -64,7 +64,9 @@ async def test_who_waits_is_bounded():
 
 
 async def test_one_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch):
-    """What nobody foresaw is told to the loop; who waits is looked at all the same."""
+    """An unforeseen error is reported to the loop, and waiting requests are examined all the
+    same.
+    """
     told: list[Any] = []
     monkeypatch.setattr(fair_queue, "AT_ONCE", 1)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
@@ -86,13 +88,13 @@ async def test_one_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is paced has their turn, and no other one within the test."""
+    """Give a paced principal a turn that outlasts the test."""
     monkeypatch.setattr(fair_queue, "SHARE", 1e-9)
     monkeypatch.setattr(fair_queue, "PACE_S_MAX", 3_600.0)
 
 
 async def turns() -> None:
-    """As many of the loop as all need who are not paced."""
+    """Run the loop as many times as unpaced requests need."""
     for _ in range(2 * PACKET):
         await asyncio.sleep(0)
 

@@ -54,7 +54,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 @contextlib.asynccontextmanager
 async def caller(credentials: Credentials) -> AsyncIterator[Requests]:
-    """A bare connection with somebody's login at the broker."""
+    """Yield a bare connection with a principal's login at the broker."""
     requests = await Requests.open(credentials.options())
     try:
         yield requests
@@ -63,7 +63,7 @@ async def caller(credentials: Credentials) -> AsyncIterator[Requests]:
 
 
 async def said(requests: Requests, subject: str, body: bytes) -> bytes | None:
-    """The answer; None where there is none."""
+    """Send a request; return its answer, or None without one."""
     try:
         return await requests.ask(subject, body, QUICK_S)
     except NoAnswer:
@@ -71,7 +71,7 @@ async def said(requests: Requests, subject: str, body: bytes) -> bytes | None:
 
 
 def refusals(house: House) -> list[AccessRefused]:
-    """What is on record of refused access."""
+    """Return the recorded access refusals."""
     with house.trusted() as record:
         stored = portal().run(record.workspace.log.read_kind(KIND))
         events = [each for item in stored for each in revive_all([item.commit])]
@@ -79,14 +79,14 @@ def refusals(house: House) -> list[AccessRefused]:
 
 
 def asked(credentials: Credentials, token: str | None = None, **more: Any) -> bytes:
-    """A request to open a session."""
+    """Return a request to open a session."""
     data = msgspec.Raw(wire.encode(Open(workflow="w", agent=credentials.principal)))
     given = {"nonce": "n", "data": data, **more}
     return wire.encode(Request(token=credentials.token if token is None else token, **given))
 
 
 def other_secret(token: str) -> str:
-    """A token with the same public id and another secret."""
+    """Return a token with the same public id and another secret."""
     return token[:-1] + ("b" if token[-1] != "b" else "c")
 
 
@@ -128,7 +128,7 @@ def test_stranger(house: House) -> None:
 
 
 def test_other_names(house: House) -> None:
-    """A login publishes under its own name alone: what another's token would be asked for."""
+    """A login publishes under its own name alone, which protects requests with another's token."""
     house.apply(ROLES)
     ada, bob = house.known("ada"), house.known("bob", "reader")
     workspace = house.workspace
@@ -201,7 +201,7 @@ class Tried:
         self.session = session
 
     async def fails(self, verb: str, data: Any, **more: Any) -> str:
-        """The text of the error."""
+        """Return the text of the error."""
         answer = await self.session.ask(verb, data, **more)
         assert isinstance(answer, Failed), answer
         return answer.fault.message
@@ -250,7 +250,7 @@ def test_another_session(house: House) -> None:
 
 
 def call(**more: Any) -> wire.Call:
-    """A call of a tool."""
+    """Return a call of a tool."""
     tool = {"name": "t", "effects": "pure", **more}
     return wire.Call(tool=wire.Declared(**tool), arguments=wire.dump({"x": 1}))
 
@@ -303,7 +303,7 @@ BAD: list[tuple[str, Any]] = [
 
 
 def test_bad_requests(house: House) -> None:
-    """What no client asks is refused with a text, and the session goes on."""
+    """A malformed request is refused with a text, and the session goes on."""
 
     async def work(tried: Tried) -> list[str]:
         found = [await tried.fails(verb, data) for verb, data in BAD]
@@ -421,7 +421,7 @@ def test_floods(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_not_offered(house: House) -> None:
-    """What only a trusted program may do says so, with what to do instead."""
+    """An operation for trusted programs alone is refused with an alternative."""
     with house.connect() as record:
         for use in (
             lambda: record.state("r1"),
@@ -453,7 +453,7 @@ def test_not_offered(house: House) -> None:
 
 
 def test_role_refuses(house: House) -> None:
-    """What the role may not do is refused by the session that the service hosts, and on record."""
+    """A call that the role does not allow is refused by the hosted session and recorded."""
     house.apply(ROLES)
     with house.connect("bob", "reader") as record, record.run("w", run="r9") as session:
         look = session.tool(effects="pure", name="look")(lambda: 1)
@@ -521,7 +521,7 @@ def test_role_refuses_outside_of_sessions(house: House, operation: str, ask_for:
 
 
 def test_too_many_turns(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that never does what it is asked for has so many operations open, and no more."""
+    """A client that never runs its callbacks has a bounded number of open operations."""
     monkeypatch.setattr(hosted, "TURNS_MAX", 5)
 
     async def work(tried: Tried) -> list[str]:
@@ -593,7 +593,7 @@ def test_resolver_that_never_answers(house: House, monkeypatch: pytest.MonkeyPat
 
 
 def test_forged_claim(house: House) -> None:
-    """A claim's number can be guessed: what is said of a task counts from whoever claimed it."""
+    """A guessed claim number has no effect: a task accepts statements only from its claimer."""
     house.login()
     with house.trusted() as record, record.run("w", run="r1", agent="eve", role="writer") as eve:
         eve.team.add("hers", task="t")
@@ -608,7 +608,7 @@ def test_forged_claim(house: House) -> None:
 
 
 def test_another_version(house: House) -> None:
-    """A client of another form is told of both; a request does not show its token."""
+    """A client of another version receives both versions; a repr of a request hides its token."""
     ada = house.known()
 
     async def work() -> bytes | None:

@@ -1,4 +1,4 @@
-"""How things show themselves at a prompt and in a notebook: short, escaped, and asking nobody."""
+"""Representations at a prompt and in a notebook: short, escaped, and without requests."""
 
 import asyncio
 import html.parser
@@ -40,7 +40,7 @@ HARMLESS = {"table", "caption", "b", "tr", "th style=text-align:left", "td style
 
 
 def looked_at(value: Any) -> tuple[str, str]:
-    """A value's repr and its page, which are small and harmless whatever is in it."""
+    """Return a value's repr and HTML page after checking that both are small and harmless."""
     line, page = repr(value), value._repr_html_()
     assert line.isprintable()
     assert len(line) < LINE_MAX
@@ -51,7 +51,7 @@ def looked_at(value: Any) -> tuple[str, str]:
 
 
 def step(number: int, tool: str = "search", result: Any = None) -> Step:
-    """A step that was recorded."""
+    """Return a recorded step."""
     return Step(
         number=number,
         tool=tool,
@@ -110,7 +110,9 @@ def test_a_state_says_what_counts() -> None:
 
 @pytest.mark.fast(cases=1, slow=0)
 def test_every_session_record_and_view_has_both(lab: Lab) -> None:
-    """Through either door, with either client; and when nobody could be asked any more."""
+    """Every session, record and view has both forms through either door, even after it is
+    closed.
+    """
     found: list[Any] = []
 
     async def scenario() -> None:

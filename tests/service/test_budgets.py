@@ -37,13 +37,13 @@ MAY = ', "budget.*"'
 
 
 def counter(*, sees: bool = True, may: bool = True) -> str:
-    """A role that may have calls counted, or lacks a rule for that."""
+    """Return a role that may count calls, or lacks a rule for that."""
     text = COUNTER.replace("SEES", SEES if sees else "")
     return text.replace("MAY", MAY if may else "")
 
 
 def spending(record: Any, name: str, limit: float, calls: int, **options: Any) -> list[str]:
-    """What calls came to that one budget limits, by the agent of this record."""
+    """Return the outcomes of calls of this record's agent under one budget."""
     told: list[str] = []
     with record.run(run=name, gate=[hansard.budget("calls", limit)], **options) as session:
         send = session.tool(effects="once", name="send")(lambda to: f"sent {to}")
@@ -157,7 +157,7 @@ def test_counted_at_once(house: House) -> None:
 
 @pytest.mark.parametrize("calls", [1, 3])
 def test_what_others_used_is_not_told(house: House, other: House, calls: int) -> None:
-    """What unseen agents used has no influence on a refusal."""
+    """The usage of unseen agents has no influence on a refusal."""
     found = []
     other.begin()
     try:
@@ -180,7 +180,7 @@ def test_what_others_used_is_not_told(house: House, other: House, calls: int) ->
 
 
 def test_what_is_labelled_higher_is_not_counted_with(house: House) -> None:
-    """Whether there is room left would tell what an agent used that was shown secrets."""
+    """Usage of an agent with a higher label is not counted, since a refusal would reveal it."""
     house.apply(counter())
     with house.connect("ada", "counter") as record:
         assert spending(record, "r1", 5, 1, workflow="w") == ["sent 0"]

@@ -38,13 +38,13 @@ NEVER = do("team.wait_for", "never", None, None)
 
 
 def service_of(house: House) -> server.Service:
-    """The service that runs in this process."""
+    """Return the service of this process."""
     assert house.service is not None
     return house.service
 
 
 def under_way(house: House) -> int:
-    """How many requests the service has under way for ada."""
+    """Return how many requests the service has in flight for ada."""
     return service_of(house)._under_way["ada"]
 
 
@@ -57,7 +57,7 @@ async def until(done: Callable[[], bool]) -> None:
 
 @contextlib.asynccontextmanager
 async def opened(house: House, **asked: Any) -> AsyncGenerator[SessionLink, None]:
-    """A bare session of ada's."""
+    """Yield a bare session of ada's."""
     link = await Link.open(house.known())
     try:
         session = await link.open_session(Open(**{"workflow": "w", "agent": "ada", **asked}))
@@ -84,7 +84,7 @@ async def full(house: House, session: SessionLink, count: int) -> AsyncIterator[
 
 
 def is_busy(answer: Any) -> bool:
-    """Whether it was refused as one too many."""
+    """Return whether a request was refused as one too many."""
     return isinstance(answer, Failed) and isinstance(faults.ours(answer.fault), ServiceBusy)
 
 
@@ -287,7 +287,7 @@ def test_refused_requests_do_not_wear_a_session_out(house, monkeypatch):
 
 
 def test_a_request_cancelled_before_it_is_sent_loses_no_scope(house: House) -> None:
-    """What was to be told of scopes with a request that never went is told with the next."""
+    """Scope changes of a request that was never sent go with the next one."""
     login = house.login()
 
     async def work() -> None:

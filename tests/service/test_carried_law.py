@@ -51,7 +51,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def houses(tmp_path: Path) -> Iterator[list[Served]]:
-    """One workspace with two services: an opening comes to either."""
+    """Yield one workspace with two services; an opening reaches either."""
     with join(tmp_path / "broker", Durability.RELAXED):  # what a power cut leaves is not asked here
         made = [Served(tmp_path / "broker", "carried-law", tmp_path) for _ in range(2)]
         made[0].apply(ROLES)
@@ -101,7 +101,7 @@ class World:
         self._records[name] = self._stack.enter_context(self.house.connect(name, "cleared"))
 
     def mark(self, name: str) -> str:
-        """A word that nobody wrote yet, for what a principal writes now."""
+        """Return an unused word for a principal's next write."""
         self.marks += 1
         word = f"mark{self.number}x{self.marks}z"
         above = self.shown[name].confidentiality is not Confidentiality.PUBLIC
@@ -112,13 +112,13 @@ class World:
         return word
 
     def see(self, name: str, label: Label) -> None:
-        """A principal was shown something."""
+        """Show a principal a labelled value."""
         self.shown[name] = joined(self.shown[name], label)
         if self.shown[name].confidentiality is not Confidentiality.PUBLIC:
             self.ever.add(name)
 
     def session(self, name: str, which: int) -> Any:
-        """An open session in one of a principal's runs."""
+        """Return an open session in one of a principal's runs."""
         if (name, which) not in self._sessions:
             run = self._own.get((name, which))
             if run is None:

@@ -1,4 +1,4 @@
-"""What a restricted agent has besides its session, and what it is told when somebody is gone."""
+"""Operations of a restricted agent outside its session, and its errors when a peer is gone."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ SECRET = "hunter2-4711"
 
 
 def bodies(house: House) -> bytes:
-    """All that the log holds."""
+    """Return the bodies of the whole log."""
     with house.trusted() as record:
         runs = [run for run, _ in record.runs()]
         found = [portal().run(record.workspace.log.read_run(run)) for run in runs]
@@ -31,7 +31,7 @@ def bodies(house: House) -> bytes:
 
 
 def test_secrets_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is redacted never leaves the client; its tools are given it back there."""
+    """A redacted value never leaves the client; its tools receive the original there."""
     sent = requests_sent(monkeypatch)
     got: list[str] = []
     options: dict[str, Any] = {"redact": {"token": SECRET}, "secrets": {"token": SECRET}}
@@ -88,7 +88,7 @@ def test_approvals(house: House) -> None:
 
 
 def wait_for_question(record: Any) -> str:
-    """The newest question that is not answered, as an approver sees it."""
+    """Return the newest unanswered question, as an approver sees it."""
     until = time.monotonic() + 15
     while time.monotonic() < until:
         try:
@@ -201,7 +201,7 @@ def test_revoked(house: House) -> None:
 
 
 def test_cancelled(house: House) -> None:
-    """What is cancelled at the client is cancelled at the service: a wait, and a body in doubt."""
+    """A call cancelled at the client is cancelled at the service: a wait, and a body in doubt."""
     login = house.login()
 
     async def work() -> list[str]:
@@ -260,7 +260,9 @@ def test_modes(house: House) -> None:
 
 
 def test_module_tools_and_threads(house: House) -> None:
-    """Tools of a module find the session; threads have a scope, bare ones are told to take one."""
+    """Module tools find the session; threads have a scope, bare threads get an error to take
+    one.
+    """
 
     @hansard.tool(effects="pure")
     def look(x: int) -> int:
@@ -289,7 +291,7 @@ def test_module_tools_and_threads(house: House) -> None:
 
 
 def test_no_service(other: House) -> None:
-    """Where no service runs, that is what a client is told, at once."""
+    """Without a running service a client gets that error at once."""
     other.login("ada")
     with other.connect() as record:
         began = time.monotonic()
@@ -368,7 +370,7 @@ def test_service_ends(other: House) -> None:
 
 
 def test_fork(house: House) -> None:
-    """In a fork, what has effects is not repeated: the declared shadow stands in, at the client."""
+    """In a fork an effect is not repeated: the declared shadow replaces it, at the client."""
     ran: list[str] = []
 
     def as_if(to: str) -> str:

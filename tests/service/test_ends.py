@@ -1,4 +1,4 @@
-"""How runs end and tasks are done after all: the same through either door, where the role may."""
+"""Late ends of runs and tasks: the same through either door, where the role allows it."""
 
 from typing import Any
 
@@ -33,12 +33,12 @@ kinds = ["message.added", "task.added", "task.claimed", "task.completed", "task.
 
 
 def worker(*more: str) -> str:
-    """A role that works, and may state these kinds besides."""
+    """Return a role that works, and may state these kinds besides."""
     return WORKER.replace("MORE", "".join(f', "{kind}"' for kind in more))
 
 
 def stands(lab: Lab) -> Any:
-    """The run as a trusted program reads it."""
+    """Return the run as a trusted program reads it."""
     with lab.house.trusted() as record:
         return record.state("r")
 

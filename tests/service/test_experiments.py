@@ -33,13 +33,13 @@ BOLD = Arm("bold", "p 4", "m", {"t": 0.5, "of": (1, b"x")})
 
 
 def register(house: House, name: str = "greeting", plan: Any = PLAN) -> None:
-    """A person registers an experiment."""
+    """Register an experiment as a person."""
     with house.trusted() as record:
         record.register(name, plan)
 
 
 def run(record: Any, name: str | None = None, workflow: str | None = "w", **options: Any) -> Any:
-    """The arm that a session has, and its run."""
+    """Return a session's arm and run."""
     with record.run(workflow, run=name, **options) as session:
         return session.arm, session.run
 
@@ -271,7 +271,9 @@ HIDDEN: list[tuple[bool, bool, dict[str, Any]]] = [
 
 
 async def opened(house: House) -> list[bytes]:
-    """The service's answers to a client that asks for each place, less their random ids."""
+    """Return the service's answers to a client that requests each place, without their random
+    ids.
+    """
     link = await Link.open(house.known())
     told: list[bytes] = []
     try:

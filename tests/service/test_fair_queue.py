@@ -15,11 +15,11 @@ BOUNDS = Bounds(
     what="tests", places=3, places_each=2, waiting_each=4, wait_s=60.0, retry_after_s=7.0
 )
 STEPS_MAX = 20
-"""So often a loop runs until whoever may go on has."""
+"""Loop turns within which every unblocked waiter has run."""
 
 
 class Bench:
-    """Who holds a place, and who waits, as their tasks see it."""
+    """Holders and waiters of places, as their tasks see them."""
 
     def __init__(self, bounds: Bounds = BOUNDS) -> None:
         self.queue = FairQueue(bounds)
@@ -51,7 +51,7 @@ class Bench:
         return name
 
     def waiting(self) -> list[str]:
-        """Who waits."""
+        """Return the waiters."""
         held = {task for *_, task in self.holding}
         return [name for name, task in self.tasks if not task.done() and task not in held]
 
@@ -69,7 +69,7 @@ async def settle() -> None:
 
 
 async def test_one_alone_never_has_all():
-    """Whoever comes next finds a place, however much one has asked for."""
+    """A single principal never has all places, so that the next one finds a place."""
     bench = Bench()
     for _ in range(6):
         await bench.ask("ada")
@@ -80,7 +80,7 @@ async def test_one_alone_never_has_all():
 
 
 async def test_places_go_in_turn():
-    """Who waits with many is served once for each time that others are."""
+    """A principal with many waiting requests is served once for each turn of the others."""
     bench = Bench(replace(BOUNDS, places=2, places_each=1))
     for name in ("ada", "ada", "ada", "bob", "bob", "carl"):
         await bench.ask(name)

@@ -55,7 +55,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 @contextlib.asynccontextmanager
 async def linked(house: House, name: str) -> AsyncGenerator[Link, None]:
-    """A principal's bare connection."""
+    """Yield a principal's bare connection."""
     link = await Link.open(house.known(name))
     try:
         yield link
@@ -174,7 +174,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def once(link: Link, verb: str, data: bytes) -> Any:
-    """What one request comes to, asked by somebody who does not ask again when refused."""
+    """Return the outcome of one request, without a retry after a refusal."""
     return await link._request(verb, data)
 
 

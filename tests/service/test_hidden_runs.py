@@ -37,7 +37,7 @@ REQUESTS = (
 
 @pytest.fixture
 def hidden(house: House) -> House:
-    """A workspace with a run of which ada's role is shown nothing."""
+    """Return a workspace with a run of which ada's role is shown nothing."""
     house.apply(ROLES)
     with house.trusted() as record, record.run("w", run="hidden", agent="eve", role="boss") as eve:
         eve.message("user", "hello")
@@ -46,7 +46,7 @@ def hidden(house: House) -> House:
 
 
 def message_of(linked: Link, request: Ask, run: str) -> str:
-    """The message of a refusal, without the run's name."""
+    """Return the message of a refusal, without the run's name."""
     asked = msgspec.structs.replace(request, run=run)
     answer = portal().run(
         linked.outside(str(asked.__struct_config__.tag).removeprefix("record."), asked)
@@ -56,7 +56,7 @@ def message_of(linked: Link, request: Ask, run: str) -> str:
 
 
 def test_hidden_and_absent_have_one_answer(hidden: House) -> None:
-    """Whatever is asked of them."""
+    """A hidden run and an absent one get the same answer to every request."""
     with hidden.link("ada", "clerk") as ada:
         for request in REQUESTS:
             assert message_of(ada, request, "hidden") == message_of(ada, request, "absent")

@@ -69,7 +69,7 @@ async def _learned(house: Served) -> dict[str, list[str]]:
 
 @pytest.fixture
 def house(data_dir: Path, workspace: str, tmp_path: Path) -> Any:
-    """A workspace, served."""
+    """Yield a served workspace."""
     with _served(Served(data_dir, workspace, tmp_path)) as made:
         yield made
 
@@ -84,7 +84,7 @@ def _served(made: Served) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def read_only(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A workspace with both, served, to which no test writes; and the runs that taught them."""
+    """Yield a served workspace with both, read only, and the runs that taught them."""
     made = Served(data_dir, f"kept-experiences-{os.getpid()}", tmp_path_factory.mktemp("kept"))
     with _served(made):
         yield made, asyncio.run(_learned(made))

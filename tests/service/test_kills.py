@@ -1,4 +1,4 @@
-"""Whoever is killed, at whatever moment: each effect is made once, and nothing said is lost."""
+"""At any kill each effect is made once, and no stated fact is lost."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ NOTICED_S = 20.0
 
 
 def work(house: House, file: Path, run: str) -> subprocess.Popen[str]:
-    """The worker, begun."""
+    """Start the worker."""
     return subprocess.Popen(
         [sys.executable, str(WORKER), run, str(file), str(LINES)],
         env={**os.environ, "HANSARD_CREDENTIALS": str(house.login())},
@@ -66,7 +66,7 @@ def up(house: House) -> Iterator[subprocess.Popen[str]]:
 
 
 def settle(house: House, run: str, said: str, file: Path) -> None:
-    """What a person does about a doubt: look, and say what is so."""
+    """Settle a doubt as a person does: look at the file, and state the outcome."""
     _, step, tool = said.split()[:3]
     assert tool == "send", said  # nothing else may be in doubt
     with house.trusted() as record:
@@ -79,7 +79,7 @@ def settle(house: House, run: str, said: str, file: Path) -> None:
 
 
 def ended(house: House, process: subprocess.Popen[str], run: str, file: Path) -> str | None:
-    """What a worker printed, a doubt settled; None where it has to be begun again."""
+    """Return a worker's output, with doubts settled; None if it has to be restarted."""
     said, _ = process.communicate(timeout=170)
     if process.returncode == 0:
         return said
@@ -178,7 +178,7 @@ def went_on(house: House, run: str, file: Path, told: list[Any], ended: list[Any
 
 
 def settle_small(house: House, run: str, ended: list[Any], file: Path) -> None:
-    """As `settle`, of the small program."""
+    """Settle a doubt of the small program."""
     _, step, tool = ended
     assert tool == "send"
     with house.trusted() as record:
@@ -255,7 +255,7 @@ def test_client_killed_at_each_point(house, nursery, tmp_path, rounds, evidence)
 
 
 def test_service_killed_while_a_client_waits(house: House, nursery: Nursery) -> None:
-    """Who waits for what others do is told so as soon as anybody."""
+    """A client that waits for others learns of the service's end as soon as any other client."""
     house.end()
     with nursery.service() as service, house.connect() as record:
         with record.run("w", run="r1") as session:

@@ -24,7 +24,7 @@ kinds = ["message.*"]
 paths = ["org/notes/**", "org/pay/**"]
 """
 HIDDEN = ("pay", "Zanzibar", "NOTES", "secret plan")
-"""What stands in what the role does not see: in paths, texts, reasons."""
+"""Texts in the hidden paths, contents and reasons."""
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def filled(house: House) -> House:
 
 
 def told(work: object) -> str:
-    """What something comes to, its error included, as a text."""
+    """Return the text of a result or error."""
     try:
         return repr(work() if callable(work) else work)
     except hansard.HansardError as error:
@@ -59,7 +59,7 @@ def told(work: object) -> str:
 
 
 def clean(found: str) -> None:
-    """Nothing of what is hidden stands in it."""
+    """Check that no hidden text occurs in it."""
     assert not [word for word in ("pay.md", "pay/m", *HIDDEN[1:]) if word in found], found
 
 
@@ -112,7 +112,7 @@ def test_a_live_session_leaks_nothing_of_what_its_role_does_not_see(filled: Hous
 
 
 def memory_paths(org: object) -> list[str]:
-    """The paths of all changes that are shown, each once."""
+    """Return the paths of all changes that are shown, each once."""
     return sorted({each.path for each in org.history()})  # type: ignore[attr-defined] # either client's
 
 
@@ -134,7 +134,7 @@ def test_a_link_leads_nobody_past_the_rules(filled: House) -> None:
 
 
 def test_a_case_twin_of_what_is_hidden_is_not_named(filled: House) -> None:
-    """What cannot stand beside it is refused by one text."""
+    """A path that differs by case from a hidden one is refused without naming it."""
     roles = READER.replace('"org/notes/**"', '"org/notes2/**"')
     filled.apply(ALL + roles)
     with (

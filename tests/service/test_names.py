@@ -14,7 +14,7 @@ pytestmark = pytest.mark.later
 
 
 def stored(house: House) -> str:
-    """All that is stored of a workspace: subjects and bodies."""
+    """Return all stored subjects and bodies of a workspace."""
     with house.trusted() as record:
         portal, log = record._portal, record.workspace.log
         commits = [portal.run(log.at(i)) for i in range(1, portal.run(log.head()) + 1)]
@@ -24,7 +24,7 @@ def stored(house: House) -> str:
 @pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize("what", sorted(RESTRICTED))
 def test_a_run_is_opened_by_no_name_that_holds_a_secret(house: House, what: str) -> None:
-    """Whatever names it, the run does not begin, and the service is not asked."""
+    """A run whose opening has a secret in any name does not begin, and no request is sent."""
     before = stored(house)
     with house.connect(redact=REDACT) as record:
         wanted: dict[str, Any] = {"workflow": "w", "run": "r", **OPENING[what]}
@@ -62,7 +62,7 @@ def test_a_session_says_no_name_that_holds_a_secret(house: House, what: str, cli
 
 
 def test_a_rule_s_words_leave_the_program_without_the_secret(house: House) -> None:
-    """What a rule is called and why it refuses is told, the secret replaced."""
+    """A rule's name and reason are sent with the secret replaced."""
     rule = hansard.deny(name=NAME, reason=NAME)
     with house.connect(redact=REDACT, gate=[rule]) as record, record.run("w", run="r") as session:
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_no_operation_of_a_restricted_agent_sends_a_secret(house, monkeypatch, tmp_path):
-    """What a restricted agent's client sends has no secret, whatever it is asked to do."""
+    """No request of a restricted agent's client contains a secret, for any operation."""
     with house.trusted() as plain:
         place = Place(plain, tmp_path, by="ada")
         with house.connect(**REDACT) as record:

@@ -1,4 +1,4 @@
-"""What a role does not see has no influence on what the service answers, byte for byte."""
+"""Events hidden from a role have no influence on the service's answers, byte for byte."""
 
 import functools
 import itertools
@@ -65,7 +65,7 @@ ASKED: list[Asked] = [
 
 
 def hidden(house: House, how_much: int) -> None:
-    """What a role that `writer` does not see does: nothing, or more and more."""
+    """Act in a role that `writer` does not see: not at all, or more and more."""
     with house.trusted() as record, record.run("w", run="r1", agent="bob", role="writer") as bob:
         bob.message("user", "to be seen")
         if not how_much:
@@ -134,7 +134,7 @@ may = { tools = ["**"], kinds = ["**"], keys = ["**"], query = true }
 
 
 def carries_on(house: House, how_much: int) -> None:
-    """What a principal that was shown a secret does elsewhere: nothing, or more and more."""
+    """Act elsewhere as a principal that was shown a secret: not at all, or more and more."""
     with house.trusted() as record:
         with record.run("w", run="source", agent="zoe", role="boss") as zoe:
             zoe.message("user", "it is secret", label="secret")
@@ -172,7 +172,7 @@ def test_answers_beside_a_carrying_principal(worlds: tuple[Served, Served]) -> N
 
 
 def check_same(one: list[tuple[str, bytes]], other: list[tuple[str, bytes]]) -> None:
-    """The same was asked, and answered byte for byte; and nothing of what nobody was to see."""
+    """Check that requests and answers are equal byte for byte, without any hidden text."""
     assert [what for what, _ in one] == [what for what, _ in other]
     for (what, first), (_, second) in zip(one, other, strict=True):
         if first != second:
@@ -206,11 +206,11 @@ def worlds(tmp_path: Path) -> Iterator[tuple[Served, Served]]:
 
 
 def asked_of(run: str) -> tuple[list[Asked], list[Asked]]:
-    """What the role asks within a session, and outside of any: of what it sees, of what it does
-    not see, and of what there is not.
+    """Return the requests of a role within a session, and outside: of seen, hidden and absent
+    things.
 
-    Not asked for are names that are taken by what it does not see: an id of a run or of a task is
-    one thing to all, so who opens the run, or gives the id to a task, learns that there is one.
+    Names taken by hidden things are left out: the id of a run or of a task is shared by all, so the
+    creator of a run or task with that id learns that it exists.
     """
     within = [
         *ASKED,
@@ -261,14 +261,14 @@ TABLES = (
 
 
 def counts(house: House) -> list[tuple[str, bytes]]:
-    """How many rows tables and views of the role's own database have."""
+    """Return the row counts of tables and views of the role's own database."""
     each = [f"SELECT '{name}' AS name, count(*) AS rows FROM {name}" for name in TABLES]
     whole = of_record("record.sql", " UNION ALL ".join(each))
     return told_outside(house, [whole])
 
 
 def told_of(where: House, run: str, acts: Sequence[Sequence[Act]]) -> list[tuple[str, bytes]]:
-    """What the role is told where these acts happen: half of them before its session."""
+    """Return the answers to the role where these acts happen: half of them before its session."""
     with where.trusted() as record, Cast(record, run) as cast:
         half = len(acts) // 2
         for each in acts[:half]:

@@ -38,7 +38,7 @@ def _nobody_is_open() -> Any:
 
 
 def tool_for(lab: Lab) -> Any:
-    """A `@hansard.tool` of the module, as the client calls it."""
+    """Return a `@hansard.tool` of the module, as the client calls it."""
     declare = hansard.tool(effects="pure", name="double")
     return declare(_double) if lab.is_async else SyncTool(declare(plain(_double)))
 
@@ -51,13 +51,13 @@ async def cell(lab: Lab, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 
 
 def life(lab: Lab, run: str) -> Any:
-    """A run's life as a trusted program reads it."""
+    """Return a run's lifecycle as a trusted program reads it."""
     with lab.house.trusted() as record:
         return record.state(run).life
 
 
 def test_cells_share_a_session(lab: Lab) -> None:
-    """What one cell opens, the next ones call, state facts in, and close; no context is shared."""
+    """A session opened in one cell is used and closed in later ones; no context is shared."""
     double = tool_for(lab)
 
     async def scenario() -> None:
@@ -172,7 +172,7 @@ def test_a_record_that_is_closed_ends_what_is_open(lab: Lab, fails: bool) -> Non
 
 
 def test_closed_with_an_error_it_has_failed(lab: Lab) -> None:
-    """What a block does by itself, `close(error)` does by hand."""
+    """`close(error)` fails the session as an error in a block does."""
 
     async def scenario() -> None:
         async with lab.connect() as record:
@@ -221,7 +221,9 @@ async def _both(double: Any) -> list[str]:
 
 
 def test_a_bare_thread_is_refused_while_a_call_is_open(lab: Lab) -> None:
-    """Where it stands would be left to chance: as with a block."""
+    """A bare thread is refused while a call is open, as with a block: its position would be
+    random.
+    """
     if lab.is_async:
         pytest.skip("the async client's calls are made in its loop")
     raised: list[BaseException] = []

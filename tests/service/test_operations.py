@@ -142,7 +142,7 @@ BEFORE: dict[str, list[tuple[str, tuple[Any, ...]]]] = {
     "loop": [("loop.begin", ("items", 1))],
     "loop.end": [("loop.begin", ("items", 2)), ("loop.skips", (1,)), ("loop.done", ())],
 }
-"""What is asked before those of a group, or before one."""
+"""Requests that precede those of a group, or a single one."""
 
 OWN = '[[roles.{role}.sees]]\nname = "own work"\nroles = ["{role}"]\n'
 ROLES = {
@@ -152,17 +152,17 @@ ROLES = {
     "writes": 'keys = ["**"]',  # which it sees
     "trusted": "approve = true\nsettle = true\nquery = true",
 }
-"""What roles may that see their own work, and one of them the board."""
+"""Permissions of roles that see their own work, one of them also the board."""
 
 BOARD = '[[roles.writes.sees]]\nname = "board"\nkinds = ["board.*"]\nkeys = ["**"]\n'
 
 
 WRONG = [{"x": [1]}]
-"""What no field holds that is no program's value."""
+"""Values that fit no field and are no program's value."""
 
 
 def text_of(names: dict[str, str]) -> str:
-    """These roles as a file says them."""
+    """Return these roles as the text of a roles file."""
     told = ""
     for role, may in names.items():
         sees = OWN.format(role=role) + (BOARD if role == "writes" else "")
@@ -178,14 +178,14 @@ class Asking:
         self._session = session
 
     def ask(self, operation: Operation, asked: Any, context: int = 0) -> Answer:
-        """What a request comes to, where it is asked for."""
+        """Return the answer to a request in its context."""
         if operation.group == "record":
             return portal().run(self._link.outside(operation.method, asked))
         verb = "enter" if operation.name in BLOCKS else "do"
         return portal().run(self._session.ask(verb, Do(operation=asked, context=context)))
 
     def answers(self, name: str, *given: Any) -> Iterator[Answer]:
-        """What an operation comes to, with the block that it needs, or that it begins."""
+        """Yield the answers of an operation, with the block that it needs or begins."""
         operation = OPERATIONS[name]
         opens, *before = BEFORE.get(name, BEFORE.get(operation.group, [("", ())]))
         if opens[0] not in ("", name):
@@ -208,7 +208,7 @@ class Asking:
 
 
 def asking(house: House, name: str, role: str, run: str) -> Iterator[Asking]:
-    """A principal in a role, with a session in a run."""
+    """Yield a principal in a role, with a session in a run."""
     with house.link(name, role) as link:
         session = portal().run(link.open_session(Open(workflow="w", run=run, agent=name)))
         try:
@@ -220,7 +220,7 @@ def asking(house: House, name: str, role: str, run: str) -> Iterator[Asking]:
 
 @pytest.fixture
 def ada(house: House) -> Iterator[Asking]:
-    """A principal that may do all, and whom nobody is asked about."""
+    """Yield a principal that may do everything without approval."""
     house.login()
     with house.trusted() as record:
         for space in ("agent/ada", "org"):
@@ -229,7 +229,7 @@ def ada(house: House) -> Iterator[Asking]:
 
 
 def refusal(answer: Answer) -> Any:
-    """The error that it is, or None."""
+    """Return the error in an answer, or None."""
     return faults.ours(answer.fault) if isinstance(answer, Failed) else None
 
 
@@ -249,7 +249,7 @@ class Another:
     """Answers with other fields."""
 
     def keys(self, prefix: str) -> None:
-        """What is declared without one."""
+        """List keys without a declared permission."""
 
 
 def test_none_is_served_without_its_answer() -> None:
@@ -265,7 +265,7 @@ def test_none_is_served_without_its_answer() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_request_comes_back_as_it_was_made(name: str) -> None:
-    """What a client encodes by a declaration is what the service decodes by it."""
+    """A request encoded by a client's declaration is decoded equal by the service."""
     operation, asked = read(request(name, *SAMPLES[name]))
     assert operation is OPERATIONS[name]
     assert isinstance(asked, operation.request)
@@ -274,7 +274,7 @@ def test_a_request_comes_back_as_it_was_made(name: str) -> None:
 
 
 def wrong_requests(operation: Operation) -> Iterator[tuple[Any, str]]:
-    """Requests that it does not take, and what the error names."""
+    """Yield invalid requests of an operation, each with the text that its error names."""
     fields = dict(zip(operation.fields, SAMPLES[operation.name], strict=False))
     fields = {"op": operation.name, **fields}
     yield {**fields, "colour": 1}, f"{operation.called}(colour)"
@@ -375,7 +375,7 @@ def _check_needs(who: Asking, operation: Operation, permit: Permit) -> None:
 
 
 def needed(need: Need) -> str:
-    """What a role needs, as the documents say it."""
+    """Return a role's need as the documents word it."""
     match need.what:
         case "kind":
             return f'`kinds = ["{unversioned(need.name)}"]`'
@@ -398,7 +398,7 @@ def needed(need: Need) -> str:
 
 
 def table() -> list[str]:
-    """The table of the documents: what a role needs, and the operations that need it."""
+    """Return the documents' table: each need of a role, and the operations with it."""
     by_need: dict[str, list[str]] = {}
     for operation in OPERATIONS.values():
         _, asked = read(request(operation.name, *SAMPLES[operation.name]))

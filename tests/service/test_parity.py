@@ -18,11 +18,11 @@ from tests.service.support import House, Lab
 PROGRAMS = SCENARIOS | GIVEN
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 COMMAND = re.compile(r"hansard( --[a-z-]+ \S+)* run settle")
-"""Where the record is differs, and only trusted programs are told the folder."""
+"""Settle command, whose record location differs: only trusted programs learn the folder."""
 VOLATILE = frozenset({"duration_ms", "retry_in_ms", "at", "seen", "digest_of_view"})
 SIDE_BY_SIDE = frozenset({"nested"})
 WITH_IDS = frozenset({"board", "memory", "transactions", "viewing", "inputs"})
-"""What these put on record names events, so digests of it, and what follows them, differ."""
+"""Scenarios that record event names, so that digests of these and of later events differ."""
 RULES = [hansard.deny("send", where={"to": hansard.one_of("boss")}, name="not to the boss")]
 BUDGETS = [
     *(hansard.budget("calls", 3, tool="send"), hansard.ask_first("nobody's")),
@@ -53,7 +53,7 @@ def play(lab: Lab, scenario: Coroutine[Any, Any, None]) -> None:
 
 
 def bare(value: Any, names: dict[str, str]) -> Any:
-    """A value without times, durations and ids: ids are numbered as they come."""
+    """Return a value without times, durations and ids: ids are numbered in order of appearance."""
     match value:
         case dict():
             is_view = "served" in value or "rules" in value  # digests of what has ids and times
@@ -72,7 +72,7 @@ def bare(value: Any, names: dict[str, str]) -> Any:
 
 
 def record_of(lab: Lab, run: str) -> list[Any]:
-    """What a run left on record, by stream."""
+    """Return a run's record, by stream."""
     names: dict[str, str] = {}
     found = []
     for stored in sorted(lab.commits(run), key=lambda each: str(each.stream)):
@@ -96,7 +96,7 @@ def by_place(record: list[Any]) -> list[Any]:
 
 
 def told_by(house: House, door: str, client: str, name: str) -> tuple[list[Any], list[Any]]:
-    """What a program is told, also when it is resumed and replayed; and the record."""
+    """Return a program's results, also when resumed and replayed, and the record."""
     lab = Lab(house, door, client)
     told: list[Any] = []
 
@@ -116,7 +116,7 @@ def told_by(house: House, door: str, client: str, name: str) -> tuple[list[Any],
 @pytest.mark.fast(cases=2, slow=1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same(house: House, other: House, client: str, name: str) -> None:
-    """A restricted agent's program is told, and leaves on record, what a trusted one's is."""
+    """A restricted agent's program gets the same results and record as a trusted one."""
     house.login("ada")
     told, record = told_by(house, "restricted", client, name)
     expected, recorded = told_by(other, "trusted", client, name)
@@ -131,7 +131,7 @@ RESUMED = [name for name in PROGRAMS if name not in ("failures", "team", "claime
 @pytest.mark.fast(cases=1, slow=1)
 @pytest.mark.parametrize("name", RESUMED)
 def test_resumed(house: House, other: House, client: str, name: str) -> None:
-    """Gone through again, a program is told what it was told, as a trusted one is."""
+    """A resumed program gets its earlier results again, as a trusted one does."""
     house.login("ada")
     found = {}
     for door, where in (("restricted", house), ("trusted", other)):
@@ -173,7 +173,7 @@ def two(lab: Lab, told: list[Any]) -> Coroutine[Any, Any, None]:
 
 @pytest.mark.fast(cases=99, slow=0)
 def test_two_agents(house: House, other: House, client: str) -> None:
-    """What restricted agents do with each other is what trusted ones do."""
+    """Two restricted agents interact as trusted ones do."""
     found = {}
     for door, where in (("restricted", house), ("trusted", other)):
         lab = Lab(where, door, client)

@@ -1,4 +1,4 @@
-"""A restricted agent's policy for doubt: a function of its program, asked by the service."""
+"""A restricted agent's policy for doubt: a function of its program, called by the service."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,9 @@ from tests.service.test_parity import play
 
 
 def edited(lab: Lab, policy: Callable[[hansard.UnsettledStep], Any], first: str) -> list[Any]:
-    """A program whose first call is another one each time, before a call with an effect."""
+    """Return the results of a program whose first call changes each time, before one with an
+    effect.
+    """
     told: list[Any] = []
 
     async def scenario() -> None:
@@ -63,7 +65,7 @@ def test_a_policy_settles_a_divergence(lab: Lab, answer: Verdict | None) -> None
 
 
 def doubtful(lab: Lab, policy: Callable[[Step], Any]) -> Any:
-    """What a program is told that is resumed with a step in doubt."""
+    """Return the results of a program that is resumed with a step in doubt."""
     told: list[Any] = []
 
     async def scenario() -> None:
@@ -115,7 +117,9 @@ def test_a_role_that_may_not_settle(house: House, client: str) -> None:
 
 
 def test_the_service_ends_while_a_policy_is_asked(house: House) -> None:
-    """What was not said is not settled: the step is in doubt still, for the next session to ask."""
+    """Without the policy's answer the step stays in doubt, and the next session calls the
+    policy.
+    """
     calls: list[int] = []
 
     def policy(step: Step) -> object:

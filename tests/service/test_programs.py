@@ -1,4 +1,4 @@
-"""Any program: through the service it is told, and leaves on record, the same as without."""
+"""Any program gets the same results and record through the service as without it."""
 
 import itertools
 from typing import Any
@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 
 
 class Player:
-    """Goes through a program with a session, and writes down what it is told."""
+    """Interpreter of a program in a session, with its results."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -50,7 +50,7 @@ class Player:
         self.count = session.tool(effects="pure")(self.count_)
 
     def tool(self, effects: str) -> Any:
-        """A tool that gives what it is given, or raises what it is told."""
+        """Return a tool that returns its argument, or raises the requested error."""
 
         def act(value: Any, error: str | None = None) -> Any:
             self.ran += 1
@@ -61,15 +61,15 @@ class Player:
         return self.session.tool(effects=effects, name=f"act_{effects}")(act)
 
     def nest_(self, ops: list[Any]) -> list[Any]:
-        """A composite tool."""
+        """Run operations in a composite tool."""
         return [self.outcome(op) for op in ops]
 
     def count_(self, n: int) -> Any:
-        """A streaming tool."""
+        """Run a streaming tool."""
         yield from range(n)
 
     def outcome(self, op: Any) -> Any:
-        """What an operation gives or raises."""
+        """Return an operation's result or error."""
         try:
             return self.does(op)
         except Exception as error:  # noqa: BLE001 -- what it is is what is told
@@ -114,7 +114,7 @@ class Player:
 
 
 def played(house: House, door: str, run: str, program: list[Any]) -> tuple[list[Any], int]:
-    """What a program is told, and how often its tools ran."""
+    """Return a program's results, and how often its tools ran."""
     where = house.connect() if door == "restricted" else house.trusted()
     options = {} if door == "restricted" else {"agent": "ada", "role": "writer"}
     with where as record, record.run("w", run=run, **options) as session:
@@ -141,7 +141,7 @@ def test_same(house: House, other: House, program: list[Any]) -> None:
 
 
 def without_ids(record: list[Any]) -> list[Any]:
-    """A record without digests of what may name an event."""
+    """Return a record without the digests over event ids."""
     for *_, data in record:
         for digest in ("digest", "fingerprint", "full", "call"):
             data.pop(digest, None)

@@ -47,7 +47,7 @@ VOLATILE = frozenset(
 
 QUESTIONS = ("1" * 32, "2" * 32)
 WITHHELD = frozenset({"view", "egress", "settle", "reopen", "deny", "finish", "cancel"})
-"""Their refusals say less to a restricted agent: what it is not shown is not there."""
+"""Operations whose refusals say less to a restricted agent, since hidden things appear absent."""
 
 PLAN = hansard.experiments.plan(arms=["plain", "bold"], metrics=["solved"])
 
@@ -86,7 +86,7 @@ async def _taught(house: Served) -> str:
 
 
 def prepared(house: Served) -> dict[str, str]:
-    """A workspace with runs, open questions, steps in doubt and a failed task; their ids."""
+    """Record runs, open questions, steps in doubt and a failed task; return their ids."""
     with house.trusted() as record:
         record.register("e", PLAN)
         record.memory("org").set_policy("off", by="eve")
@@ -127,7 +127,7 @@ def prepared(house: Served) -> dict[str, str]:
 
 
 def plain(value: Any, *volatile: str) -> Any:
-    """A result without what is volatile; ids and times by a placeholder."""
+    """Return a result with volatile fields removed, and placeholders for ids and times."""
     without = VOLATILE.union(volatile)
     match value:
         case msgspec.Struct():
@@ -148,7 +148,7 @@ def plain(value: Any, *volatile: str) -> Any:
 
 
 def refusal(name: str, error: Exception) -> tuple[str, str]:
-    """An error by its class as callers catch it, and the first line of its message."""
+    """Return an error's class as callers catch it, and the first line of its message."""
     kinds = (hansard.NotFound, hansard.errors.Refused, hansard.errors.CallerError)
     if name in WITHHELD and isinstance(error, kinds[:2]):
         return "refused", ""
@@ -298,7 +298,7 @@ async def everything(  # noqa: PLR0915 -- a step each
 
 
 def events_of(house: Served) -> list[Any]:
-    """What is on record of prompts, caches, experiences, memory and of the run in doubt."""
+    """Return the recorded events of prompts, caches, experiences, memory and the run in doubt."""
     told: list[Any] = []
     with house.trusted() as record:
         log = record.workspace.log

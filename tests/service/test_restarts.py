@@ -26,20 +26,22 @@ from tests.service.test_kills import check_small, settle_small, up
 pytestmark = pytest.mark.slow
 
 NOTICED_S = 20.0
-"""So soon a client is told; an append is tried for 30 s, and a request is waited for for ever."""
+"""Seconds within which a client is notified; an append retries for 30 s, a request waits
+forever.
+"""
 
 DEATHS = 4
 """So often the broker may die: a fifth time within a minute is held to be for good."""
 
 BACK_S = 30.0
-"""How long everything may take until a client gets through again."""
+"""Seconds until a client gets through again."""
 
 
 class Mortal(House):
     """A workspace with a broker of its own, whose supervisor starts it again when it dies."""
 
     def pid(self) -> int:
-        """The server that runs now, once one does."""
+        """Return the process id of the running server, once there is one."""
         deadline = time.monotonic() + BACK_S
         while time.monotonic() < deadline:
             found = peek(self.data_dir)
@@ -55,7 +57,7 @@ class Mortal(House):
 
 @contextlib.contextmanager
 def living(folder: Path) -> Iterator[Mortal]:
-    """The workspace, served. Its broker may die `DEATHS` times."""
+    """Yield the served workspace. Its broker may die `DEATHS` times."""
     made = Mortal(folder / "broker", "mortal", folder)
     made.begin()
     try:
@@ -68,13 +70,13 @@ def living(folder: Path) -> Iterator[Mortal]:
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[Mortal]:
-    """The same for a test."""
+    """Yield the served workspace with a mortal broker."""
     with living(tmp_path) as made:
         yield made
 
 
 class Told(list[Any]):
-    """What a program was told; at one of them something happens."""
+    """Results of a program; at one of them an action happens."""
 
     def __init__(self, at: int, happens: Callable[[], None]) -> None:
         super().__init__()
@@ -117,8 +119,7 @@ def go_on(house: House, run: str, file: Path, before: list[Any], ended: list[Any
 
 BEFORE_EFFECT, AFTER_EFFECT, ANY_TIME = -1, -2, 0
 PLACES = [*range(1, len(small.ENDED)), BEFORE_EFFECT, AFTER_EFFECT, *[ANY_TIME] * 10]
-"""Where the program is when the broker is killed: how much it has been told; in a tool; anywhere.
-"""
+"""Points of the kill: after so many results, in a tool, or anywhere."""
 
 
 @pytest.mark.long
@@ -139,7 +140,7 @@ def test_the_broker_is_killed_at_work(tmp_path, rounds, evidence):
 
 
 def killed_at(mortal: Mortal, place: int, run: str, file: Path) -> list[Any]:
-    """One kill in one run, which then goes on; what it was told in the end."""
+    """Kill once in a run and resume it; return the program's final results."""
     told: list[Any] = Told(place, mortal.kill)
     timer = threading.Timer(random.uniform(0, 0.2), mortal.kill)
     with pytest.MonkeyPatch.context() as patch:
@@ -158,7 +159,7 @@ def killed_at(mortal: Mortal, place: int, run: str, file: Path) -> list[Any]:
 
 
 def dying(house: Mortal, *, first: bool) -> Callable[[Path, str], None]:
-    """An effect before or after which the broker is killed."""
+    """Return an effect before or after which the broker is killed."""
     write = small.write
 
     def work(file: Path, line: str) -> None:
@@ -176,7 +177,7 @@ def dying(house: Mortal, *, first: bool) -> Callable[[Path, str], None]:
     "how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)]
 )
 def test_the_broker_goes_while_a_client_waits(mortal: Mortal, how: signal.Signals) -> None:
-    """Who waits for what others do is told so, too, and waits on when it has resumed its run."""
+    """A client that waits for others is notified, too, and waits on after it resumed its run."""
     with mortal.connect() as record:
         told: list[float] = []
 
@@ -204,7 +205,7 @@ def test_the_broker_goes_while_a_client_waits(mortal: Mortal, how: signal.Signal
 
 
 def reached(house: House) -> Any:
-    """A client that gets through again."""
+    """Return a client that gets through again."""
     deadline = time.monotonic() + BACK_S
     while True:
         try:

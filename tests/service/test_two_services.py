@@ -1,4 +1,4 @@
-"""Two services answer for one workspace: what is asked for again is done once, whoever does it."""
+"""Two services for one workspace carry out a repeated request once."""
 
 import asyncio
 import contextlib
@@ -38,12 +38,12 @@ def second(house: House) -> Iterator[House]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that soon asks again."""
+    """Make a client retry soon."""
     monkeypatch.setattr(client, "AGAIN_S", 0.3)
 
 
 def silent(house: House, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A service whose answers to openings are lost; the sessions that it opened."""
+    """Drop a service's answers to openings; return the sessions that it opened."""
     assert house.service is not None
     requests, lost = house.service._requests, []
     send = requests.answer
@@ -59,7 +59,7 @@ def silent(house: House, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def lives(house: House, run: str) -> Counter[str]:
-    """How often each kind of event stands in a run's life."""
+    """Return the number of events of each kind in a run's lifecycle."""
     with house.trusted() as record:
         commits = portal().run(record.workspace.log.read_run(run))
     tags = [event.type for each in commits for event in each.commit.events]
@@ -93,7 +93,7 @@ def test_an_opening_is_done_once_though_another_answers(house, second, impatient
 
 
 def runs_of(house: House) -> list[str]:
-    """The runs of the workspace."""
+    """Return the runs of the workspace."""
     with house.trusted() as record:
         return [run for run, _ in record.runs()]
 

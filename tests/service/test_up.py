@@ -1,4 +1,4 @@
-"""What `hansard up` serves: SQL of a role's own tables, and the status that says so."""
+"""Services of `hansard up`: SQL of a role's own tables, and the status of it."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ Status = Callable[[], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A record of its own: `hansard up` projects each workspace that other tests have made."""
+    """Yield a record of its own, as `hansard up` projects the workspaces of all other tests."""
     folder = tmp_path_factory.mktemp("broker")
     with join(folder):
         yield folder
@@ -30,7 +30,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def status(
     other: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Status]:
-    """What `hansard status --json` says of the workspace."""
+    """Yield a function that returns `hansard status --json` of the workspace."""
     where = ("--data-dir", other.data_dir, "--workspace", other.workspace)
 
     def told() -> dict[str, Any]:
@@ -43,7 +43,7 @@ def status(
 
 @pytest.mark.thorough(quick="service/test_fairness.py::test_a_service_that_hangs_is_told")
 def test_the_status_says_whether_a_service_answers(other: House, status: Status) -> None:
-    """One that is there and says nothing is not told as none."""
+    """A service that does not answer is distinguished from an absent one."""
     with other.trusted():
         assert status()["served"] is False
         with up(other) as process:

@@ -121,7 +121,7 @@ class Slow(Exception):
 
 
 def test_an_error_comes_back_whole(house: House) -> None:
-    """Its attributes, members, cause and notes go by the service, which makes nothing of them."""
+    """Attributes, members, cause and notes of an error pass through the service unchanged."""
     ran = []
     for _ in range(2):
         with house.connect() as record, record.run("w", run="r") as session:

@@ -36,7 +36,7 @@ may = { view = ["writer", "boss"] }
 
 
 def seen(record: Any, run: str, **options: Any) -> bytes:
-    """A view, as it is told."""
+    """Return a view's bytes as sent."""
     return msgspec.json.encode(record.view(run, **options))
 
 
@@ -78,18 +78,18 @@ def test_it_is_what_that_role_is_shown(house: House) -> None:
 
 
 def first(record: Any) -> str:
-    """The first event that a role is shown."""
+    """Return the first event that a role is shown."""
     return str(record.view("r1").events[0][1].id)
 
 
 def not_found(record: Any, run: str) -> NotFound:
-    """How a run that is not shown is refused to the role itself."""
+    """Return the role's own error for a run that it is not shown."""
     with pytest.raises(NotFound) as no:
         record.view(run)
     return no.value
 
 
 def who_was_served(house: House) -> list[tuple[str, str]]:
-    """Who looked, and the role whose view it was."""
+    """Return the readers of views, each with the role viewed."""
     with hansard.connect(house.workspace, data_dir=house.data_dir) as record:
         return list(record.sql("SELECT shown_to, role FROM views_served").rows)

@@ -1,4 +1,4 @@
-"""What goes over the wire: nothing breaks its readers; an error is recorded as it was raised."""
+"""Wire format: no bytes break its readers; an error is recorded as it was raised."""
 
 import sys
 from collections.abc import Iterator
@@ -36,7 +36,9 @@ class Odd(Exception):
 
 @given(st.binary() | st.text().map(str.encode))
 def test_any_bytes_are_read(data: bytes) -> None:
-    """What is no request is none, and what is no answer a BadValue: nothing else is raised."""
+    """Bytes that are no request are ignored, invalid answers are BadValue, and nothing else is
+    raised.
+    """
     assert wire.request(data) is None or isinstance(wire.request(data), Request)
     with pytest.raises(BadValue):
         wire.answer(b"{" + data)
@@ -44,7 +46,7 @@ def test_any_bytes_are_read(data: bytes) -> None:
 
 @given(st.text(), st.text())
 def test_any_subject_is_read(one: str, two: str) -> None:
-    """What is no subject of ours is none."""
+    """A foreign subject is ignored."""
     assert wire.address(one) is None or one.startswith("svc.")
     found = wire.address(f"svc.lab.{one}.{two}.open")
     assert found is None or isinstance(found, Address)
@@ -63,7 +65,7 @@ def test_who_asks_stands_in_the_subject(role: str, principal: str) -> None:
 
 @given(st.lists(PLAIN, max_size=3), st.sampled_from([Odd, ValueError, OSError, KeyError]))
 def test_an_error_is_recorded_as_raised(args: list[Any], kind: type[Exception]) -> None:
-    """What the service records of a client's error is what a trusted session would have."""
+    """The service records a client's error as a trusted session would."""
     error = kind(*args)
     told = msgspec.json.decode(wire.encode(faults.of_program(error, None, None)), type=wire.Fault)
     assert failure(faults.rebuilt(told)) == failure(error)
@@ -90,7 +92,7 @@ def test_long_texts_are_cut_once(length: int) -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_means_the_same(effects: str, error: BaseException) -> None:
-    """What an error says of an effect is what the tool's own declaration says."""
+    """An error settles an effect as the tool's own declaration does."""
 
     def tool() -> None: ...
 

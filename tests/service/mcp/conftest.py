@@ -9,5 +9,5 @@ from tests.integrations.mcp.support import Setup
 
 @pytest.fixture
 def setup(data_dir: Path, workspace: str, tmp_path: Path) -> Setup:
-    """A fresh workspace."""
+    """Return a fresh workspace."""
     return Setup(data_dir, workspace, tmp_path / "sent.txt")

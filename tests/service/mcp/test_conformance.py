@@ -24,7 +24,7 @@ OF_EACH = {"tools-list", "tools-call-error", "resources-list", "prompts-list"} |
 """Scenarios that need no tool, resource or prompt of a suite's own, whatever the version."""
 
 OF_2025 = OF_EACH | {"server-initialize", "ping", "logging-set-level"}
-"""Those of versions with a handshake."""
+"""Scenarios of protocol versions with a handshake."""
 
 OURS = (
     OF_2025,
@@ -37,7 +37,7 @@ OURS = (
         for each in ("ignore-extra-params", "missing-input-response")
     },
 )
-"""Of each suite. Of `server-stateless` two checks ask for a tool of the suite's own."""
+"""Scenarios of each suite. Two checks of `server-stateless` need a tool of the suite's own."""
 
 STATELESS = (26, 2)
 

@@ -29,7 +29,7 @@ async def test_a_context_that_is_acknowledged_is_there_once(setup: Setup, rounds
             record.memory(SPACE).set_policy("off", by="alice", because="a test")
 
     def stands() -> tuple[list[str], list[str], list[int]]:
-        """The lines, the files, and of how many files each change was."""
+        """Return the lines, the files, and the number of files in each change."""
         with hansard.connect(setup.workspace, data_dir=setup.data_dir) as record:
             memory = record.memory(SPACE)
             paths = [each.path for each in memory.entries()]

@@ -30,13 +30,13 @@ TOKEN = "a token of thirty-two characters"
 def serving(
     setup: Setup, *options: object
 ) -> AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]:
-    """The server, and its address once it listens; it is told to end, and ends."""
+    """Run the server; yield its address and process once it listens, and stop it at the end."""
     command = [python(), "-m", "hansard", "mcp", "serve", "--tools", "all", "--http", "0"]
     return served(setup, [*command, *map(str, options)])
 
 
 def given(folder: Path) -> Path:
-    """A file with the token."""
+    """Return a file with the token."""
     file = folder / "token"
     file.write_text(TOKEN + "\n")
     file.chmod(0o600)
@@ -45,7 +45,7 @@ def given(folder: Path) -> Path:
 
 @asynccontextmanager
 async def asking(url: str, token: str, mode: str, **more: Any) -> AsyncGenerator[Team]:
-    """The SDK's client."""
+    """Yield the SDK's client."""
     import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
     from mcp import Client  # noqa: PLC0415 -- it is an extra that may be missing
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 -- it is an extra that may be missing
@@ -61,7 +61,7 @@ async def asking(url: str, token: str, mode: str, **more: Any) -> AsyncGenerator
 
 
 async def posted(url: str, **headers: str) -> httpx2.Response:
-    """The answer to a request that asks who is there."""
+    """Return the response to a request for the list of agents."""
     import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
 
     said = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -104,7 +104,7 @@ def revoke(house: House, who: str) -> None:
 
 
 async def until_refused(client: Team, asked: dict[str, Any]) -> str:
-    """What a client is told once its credentials are refused: by a result, or by HTTP."""
+    """Return the error of a client whose credentials are refused: a result, or HTTP."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- it is an extra that may be missing
 
     for _ in range(200):
@@ -119,7 +119,7 @@ async def until_refused(client: Team, asked: dict[str, Any]) -> str:
 
 
 async def until_turned_away(url: str, token: str) -> httpx2.Response:
-    """The first 401 to a token, however long it takes to be known that it is refused."""
+    """Return the first 401 for a token, however long the refusal takes to arrive."""
     async with asyncio.timeout(WAIT_S):
         while True:
             answer = await posted(url, Authorization=f"Bearer {token}")

@@ -1,4 +1,4 @@
-"""A call that takes long tells that it goes on, to who asked."""
+"""Progress notifications of long calls to their caller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 class Heard:
-    """What a client is told of its calls."""
+    """Notifications that a client received about its calls."""
 
     def __init__(self, team: Team) -> None:
         self.client: Any = team.client
@@ -27,12 +27,12 @@ class Heard:
         self.words: list[tuple[float, float | None, str | None]] = []
 
     async def note(self, done: float, total: float | None, message: str | None) -> None:
-        """Of one call."""
+        """Note one call's progress."""
         self.words.append((done, total, message))
         self.something.set()
 
     async def call(self, tool: str, /, **arguments: Any) -> Any:
-        """A tool's result."""
+        """Return a tool's result."""
         return await self.client.call_tool(tool, arguments, progress_callback=self.note)
 
 
@@ -71,7 +71,7 @@ async def test_who_waits_is_told_what_for(setup: Setup, tmp_path: Path, transpor
 
 
 async def test_who_waits_for_a_person_is_told_what_to_answer(data_dir: Path, workspace: str):
-    """Which call, and the question's id."""
+    """A caller that waits for a person receives the call and the question's id."""
     from mcp import Client  # noqa: PLC0415 -- it is an extra that may be missing
 
     from hansard.service.mcp.server import serving as server_of  # noqa: PLC0415 -- as its own import

@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # see the support's
 
 SERVE = ["mcp", "serve", "--tools", "all"]
 SCHEMAS = {each.name: each.gives for each in offers().values()}
-"""Of what each tool gives."""
+"""Output schema of each tool."""
 
 
 class Team:
@@ -46,7 +46,7 @@ class Team:
         self.client = client
 
     async def ask(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        """A tool's result, as it went over the wire."""
+        """Return a tool's result, as sent over the wire."""
         if isinstance(self.client, Wire):
             return await self.client.call(tool, **arguments)
         found = await self.client.call_tool(tool, arguments)
@@ -54,7 +54,7 @@ class Team:
         return told
 
     async def get(self, tool: str, /, **arguments: Any) -> Any:
-        """What it gives, which is as its schema says."""
+        """Return the tool's value after validation by its schema."""
         found = await self.ask(tool, **arguments)
         assert not found.get("isError"), text(found)
         given = found["structuredContent"]["result"]
@@ -69,7 +69,7 @@ class Team:
 
 
 def command(agent: str) -> list[str]:
-    """The server's, for one agent."""
+    """Return the server's command for one agent."""
     serve = ["mcp", "serve", "--tools", "all", "--agent", agent, "--role", agent]
     return [python(), "-m", "hansard", *serve]
 
@@ -78,7 +78,7 @@ def command(agent: str) -> list[str]:
 async def sdk(
     setup: Setup, agent: str, mode: str, *options: str, **more: Any
 ) -> AsyncIterator[Team]:
-    """The SDK's client; `options` are of the server's command, `more` the client's own."""
+    """Yield the SDK's client; `options` are of the server's command, `more` the client's own."""
     from mcp import Client, StdioServerParameters  # noqa: PLC0415 -- see above
     from mcp.client.stdio import stdio_client  # noqa: PLC0415 -- see above
 
@@ -94,7 +94,7 @@ async def sdk(
 
 @asynccontextmanager
 async def lines(setup: Setup, agent: str) -> AsyncIterator[Team]:
-    """The one that writes lines."""
+    """Yield the client that writes lines."""
     async with wire(setup, command(agent)) as client:
         await client.greet()
         yield Team(client)
@@ -387,7 +387,7 @@ async def test_a_server_that_ends_leaves_its_runs_open(setup: Setup):
 
 @pytest.mark.slow
 async def test_what_is_wrong_is_said_and_nothing_is_written(setup: Setup):
-    """Unknown tools, runs and fields, values of another kind: what came, and what to give."""
+    """Unknown tools, runs and fields and invalid values are refused with value and remedy."""
     async with sdk(setup, "ada", "auto") as ada:
         run = (await ada.get("start_run"))["run_id"]
         for tool, arguments, fact in (
@@ -600,7 +600,7 @@ BOARD, TASK = "board://{run}/{+key}", "task://{run}/{task}"
 
 
 async def offered(client: Wire, ref: str, name: str, begun: str = "", **known: str) -> list[str]:
-    """What may be meant by an argument that begins so."""
+    """Return the completions of an argument that begins so."""
     kind = {"type": "ref/resource", "uri": ref}
     if "{" not in ref:
         kind = {"type": "ref/prompt", "name": ref}
@@ -802,7 +802,7 @@ async def test_a_client_finds_and_reads_experiences_and_what_left_a_run(setup: S
 
 
 async def in_a_run(client: Team) -> dict[str, Any]:
-    """A run to name."""
+    """Begin a run and return arguments that name it."""
     return {"run_id": (await client.get("start_run", workflow="w"))["run_id"]}
 
 

@@ -51,7 +51,7 @@ class Npm:
         self._process = process
 
     async def ask(self, verb: str, /, **told: Any) -> dict[str, Any]:
-        """What came of it: `result` or `error`."""
+        """Return the outcome: `result` or `error`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"verb": verb, **told}).encode() + b"\n")
@@ -61,7 +61,7 @@ class Npm:
         return answer
 
     async def get(self, tool: str, /, **arguments: Any) -> Any:
-        """A tool's result."""
+        """Return a tool's result."""
         found = await self.ask("call", tool=tool, arguments=arguments)
         assert not found["result"].get("isError"), found
         return found["result"]["structuredContent"]["result"]
@@ -94,7 +94,7 @@ class Inspector:
         self.printed = ""
 
     async def ask(self, *method: str) -> tuple[int | None, str]:
-        """What a method comes to: its exit code, and what was printed."""
+        """Return the exit code and the output of a method."""
         process = await asyncio.create_subprocess_exec(
             *(*self._command, *method),
             stdout=asyncio.subprocess.PIPE,
@@ -106,7 +106,7 @@ class Inspector:
         return process.returncode, out.decode() or err.decode()
 
     async def get(self, tool: str, /, **arguments: Any) -> Any:
-        """A tool's result."""
+        """Return a tool's result."""
         pairs = [
             each
             for name, value in arguments.items()
@@ -122,7 +122,7 @@ class Inspector:
 
 
 class Job:
-    """What the team does in one run, and which task it has."""
+    """The team's work in one run, and its task."""
 
     def __init__(self, ben: Npm, rob: Inspector) -> None:
         self.ben = ben

@@ -1,4 +1,4 @@
-"""Word of what changed: a client is told to read again what it watches, and nothing else."""
+"""Update notifications: a client learns to read its watched resources again, and nothing else."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ pytestmark = [
 CHANGED = "notifications/prompts/list_changed"
 
 ASKED_AGAIN_S = 4 * updates.POLL_S_MAX
-"""For what a client that asks now and then is to be told."""
+"""Longest time until a polling client is notified."""
 
 SILENCE_S = 1.0
-"""What is to bring no word is followed by what is, and for so long by nothing more."""
+"""Seconds without further notifications after the expected one."""
 
 
 class Watcher:
@@ -49,7 +49,7 @@ class Watcher:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What its client is made with."""
+        """Options of its client."""
         return {"message_handler": self._hear} if self.mode == "legacy" else {}
 
     async def _hear(self, message: Any) -> None:
@@ -83,7 +83,7 @@ class Watcher:
         await self._stack.aclose()
 
     async def told(self, *uris: str) -> None:
-        """Wait until it was told of each of them, and of no other address."""
+        """Wait until each of these addresses was notified, and no other."""
         wanted = set(uris)
         async with asyncio.timeout(WAIT_S):
             while wanted:
@@ -92,7 +92,7 @@ class Watcher:
                 wanted.discard(heard)
 
     async def silent(self) -> None:
-        """It is told nothing."""
+        """Check that no notification arrives."""
         await asyncio.sleep(SILENCE_S)
         assert self.heard.empty(), self.heard.get_nowait()
 
@@ -261,7 +261,7 @@ async def test_a_restricted_agent_is_told_of_what_it_is_shown(setup, house, tmp_
 @pytest.mark.thorough(quick="test_who_watches_is_told_what_another_process_did")
 @pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.thorough)])
 async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: str):
-    """What a connection held is free for the next one of the same client."""
+    """The watches of a closed connection are free for the client's next one."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- it is an extra that may be missing
 
     async with (
@@ -340,7 +340,7 @@ may = { tools = ["**"] }
 
 
 async def frames_until_word(client: Wire) -> list[dict[str, Any]]:
-    """What a client is sent up to the word that prompts changed."""
+    """Return the frames sent to a client up to the notification that prompts changed."""
     assert client.process.stdout is not None
     told: list[dict[str, Any]] = []
     async with asyncio.timeout(ASKED_AGAIN_S):

@@ -1,13 +1,13 @@
-"""Starts services and clients in no time: each is a fork of this process, which has all imported.
+"""Fast starter of services and clients: each is a fork of this process, which has all imported.
 
-A line of JSON on stdin is a `Job`, or a number: wait for that process. The answers on stdout: what
-was started (`{"pid": n}`), what it says (`{"up": true}` of a service, `{"said": ...}` of a
-client), how it ended (`{"status": n}`).
+A line of JSON on stdin is a `Job`, or a number: wait for that process. The answers on stdout: the
+started process (`{"pid": n}`), its output (`{"up": true}` of a service, `{"said": ...}` of a
+client), its end (`{"status": n}`).
 
-What is started kills itself at its `dies`th point, counted from 0: those of a service are before
-and after each append that it makes for a hosted session and before and after each answer that it
-sends but to signs of life; those of a client before each request, while its answer is on its way,
-and after it. Each point that is reached is first noted in a file.
+A process kills itself at its `dies`th point, counted from 0. The points of a service are before and
+after each append for a hosted session and before and after each answer except heartbeats; those of
+a client before each request, while its answer is in flight, and after it. Each point that is
+reached is first noted in a file.
 """
 
 import asyncio
@@ -79,17 +79,17 @@ class PointedLog:
         return getattr(self._log, name)
 
     async def append(self, append: Append) -> Stored:
-        """The real append."""
+        """Return the real append."""
         found: Stored = await self._around([append], self._log.append(append))
         return found
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """The real append of several."""
+        """Return the real append of several."""
         found: list[Stored] = await self._around(appends, self._log.append_all(appends))
         return found
 
     async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
-        """The real append of several transactions."""
+        """Return the real append of several transactions."""
         appends = [append for group in groups for append in group]
         found: list[list[Stored]] = await self._around(appends, self._log.append_groups(groups))
         return found
@@ -187,7 +187,7 @@ def start(job: Job) -> int:
 
 
 def main() -> None:
-    """Start and wait for what is asked."""
+    """Start processes and wait for them, as requested on stdin."""
     for line in sys.stdin:
         asked = msgspec.json.decode(line, type=Job | int)
         if isinstance(asked, Job):

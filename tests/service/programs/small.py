@@ -1,4 +1,4 @@
-"""A small program with one of each kind of write, gone through again until it comes to its end."""
+"""A small program with one write of each kind, repeated until it completes."""
 
 import os
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ ENDED: list[Any] = [
     *({"half": 2}, True, ["hi"], [0, 1], [1, 2]),
     ["hello", "again"],
 ]
-"""What it is told, whoever was killed how often."""
+"""Results of the complete program, whichever process was killed and how often."""
 
 
 def play(session: Session, file: Path, told: list[Any]) -> None:
-    """Go through it; `told` is what was told so far."""
+    """Run the program; `told` collects its results so far."""
 
     @session.tool(effects="once")
     def send(line: int) -> str:
@@ -64,7 +64,7 @@ def play(session: Session, file: Path, told: list[Any]) -> None:
 
 
 def write(file: Path, line: str) -> None:
-    """An effect in the world; it is made by the time this returns."""
+    """Append a line to the file, as an effect that is complete on return."""
     out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(out, f"{line}\n".encode())

@@ -1,6 +1,7 @@
-"""A restricted agent's program: sends each of some lines once, whoever is killed.
+"""A restricted agent's program: sends each of some lines once, despite kills.
 
-Arguments: run, file, lines. Credentials come from HANSARD_CREDENTIALS. Prints what stops it.
+Arguments: run, file, lines. Credentials are read from HANSARD_CREDENTIALS. Prints the error that
+stops it.
 """
 
 import os
