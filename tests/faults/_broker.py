@@ -13,13 +13,13 @@ from typing import Any, Protocol
 from hansard.broker.lease import find_binary
 
 READY_S = 60.0
-"""How long a server may take to open its store: a killed one rebuilds what it had not closed."""
+"""Longest start of a server, in seconds: a killed one rebuilds what it had not closed."""
 
 STOP_S = 60.0
-"""How long a server may take to stop in order."""
+"""Longest orderly stop of a server, in seconds."""
 
 SYNC = {"strict": "always", "relaxed": "10ms"}
-"""What an acknowledgement means, in the server's own words."""
+"""Interval of the server's disk syncs, by durability."""
 
 
 class Reachable(Protocol):

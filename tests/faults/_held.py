@@ -1,4 +1,4 @@
-"""Logs that hold an append back: until told to go on (a slow broker, made exact), or for ever."""
+"""Logs that hold an append back, until released (an exact slow broker) or for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program that is to be killed works with: the world, its own notes, and where it stops.
+"""Tools of a program that is to be killed: the world, its own notes, and its stops.
 
 The code under test is untouched: a stop is a tool body, or an event log around the real one, that
 makes a file and then waits for ever. See `support` for the other side.
@@ -31,7 +31,7 @@ APPEND_LINE = Path(__file__).with_name("_append_line.py")
 
 
 class Point(StrEnum):
-    """Where a program stops and waits for its end."""
+    """A point at which a program stops and waits to be killed."""
 
     NOWHERE = ""
     BEFORE_INTENT = "before_intent"
@@ -53,9 +53,10 @@ UNREAD = (Point.UNREAD_INTENT, Point.UNREAD_RECEIPT)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program is told. `world` is a folder outside the broker's; `acks` and `marker` are
-    files of this one process; `freeze` makes a stop one from which SIGCONT wakes it; `settings` is
-    whatever else the program wants to know.
+    """A program's input.
+
+    `world` is a folder outside the broker's; `acks` and `marker` are files of this one process;
+    `freeze` makes a stop one from which SIGCONT wakes it; `settings` holds the program's options.
     """
 
     workspace: str
@@ -115,11 +116,11 @@ class World:
         )
 
     def note(self, what: str, **fields: object) -> None:
-        """Note something that is no effect: a body that ran, a question that was asked."""
+        """Note something that is no effect: a body that ran, a question to a person."""
         append_line(self._folder / what, json.dumps(fields).encode())
 
     def read(self, what: str = "effects", **wanted: object) -> list[dict[str, Any]]:
-        """The lines of a kind, in order, whose fields are as wanted."""
+        """Return the lines of a kind, in order, whose fields have the given values."""
         try:
             lines = (self._folder / what).read_text().splitlines()
         except FileNotFoundError:
@@ -136,7 +137,7 @@ class Stops:
         self._went_on = False
 
     def wanted(self, point: Point, tool: str) -> bool:
-        """Whether this is where to stop; no longer once it went on from there."""
+        """Return whether to stop here; False once the program went on from this stop."""
         return point is self._job.point and tool == self._job.tool and not self._went_on
 
     def reach(self) -> bool:
@@ -154,7 +155,7 @@ class Stops:
             threading.Event().wait()
 
     def hold(self, point: Point, tool: str) -> None:
-        """As `here`, but the log says that the point is reached."""
+        """Wait for ever if this is the stop; the log reports that it is reached."""
         if self.wanted(point, tool) and not self._job.freeze:
             threading.Event().wait()
 
@@ -273,7 +274,7 @@ class WatchedLog:
 
 
 class Inside:
-    """What a program's `main` is given."""
+    """Argument of a program's `main`."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -281,7 +282,7 @@ class Inside:
         self.stops = Stops(job)
 
     def connect(self, **more: Any) -> hansard.Record:
-        """The workspace, its log watched; where the broker is stands in the environment."""
+        """Connect to the workspace with a watched log; the environment names the broker."""
         record = hansard.connect(workspace=self.job.workspace, **more)
         self.log = WatchedLog(record.workspace.log, self.job, self.stops)
         record.workspace.log = self.log
@@ -294,7 +295,7 @@ class Inside:
 
 
 def run_program(main: Callable[[Inside], Any]) -> None:
-    """Run a program and print what it came to, as one line of JSON."""
+    """Run a program and print its report as one line of JSON."""
     inside = Inside(msgspec.json.decode(sys.argv[1], type=Job))
     report: dict[str, Any] = {"results": None, "error": "", "message": "", "step": 0}
     try:

@@ -32,7 +32,7 @@ class PowerDisk:
         run("mount", "-o", "loop", str(self._image), str(self.folder))
 
     def cut(self) -> None:
-        """Cut the power: whoever writes gets an error from here on."""
+        """Cut the power: every write fails from here on."""
         fd = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))

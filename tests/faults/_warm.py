@@ -1,13 +1,13 @@
 """Programs as forks of a process that has imported what they import.
 
-A process of Python costs half a second of CPU before it does anything, and tests that kill start
-them by the hundred. What is forked is a process like another one: of its own, with a session,
-folder, environment and output of its own, killed by SIGKILL, with nothing of another program in it.
-Two processes fork in turn, so that a program and the one that goes on with it differ in how they
-hash, as processes do. `make test-full` starts each afresh.
+A Python process costs half a second of CPU before it does anything, and kill tests start hundreds.
+A forked program is an ordinary process: it has its own session, folder, environment and output, is
+killed by SIGKILL, and holds nothing of another program. Two processes fork in turn, so that a
+program and its successor differ in hash seeds, as processes do. `make test-full` starts each one
+without a fork.
 
-What another program starts, it starts by `python`, which stands for `sys.executable` in a command:
-a stub that asks for a fork and hands on what it is given, signals and SIGKILL included.
+Programs start others by `python`, a replacement for `sys.executable` in commands: a stub that
+requests a fork and passes everything on, signals and SIGKILL included.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ CHUNK = 65_536
 
 
 class Process(Protocol):
-    """What tests ask of a program that runs: `subprocess.Popen` has it, and `Forked`."""
+    """Interface of a running program that tests use, as of `subprocess.Popen` and `Forked`."""
 
     pid: int
     returncode: Any
 
     def poll(self) -> int | None:
-        """How it ended, None while it runs."""
+        """Return the exit code, or None while it runs."""
         ...
 
     def wait(self, timeout: float | None = None) -> int:
@@ -77,7 +77,7 @@ class Forked:
         self.pid = int(told.recv(32))
 
     def poll(self) -> int | None:
-        """How it ended, None while it runs."""
+        """Return the exit code, or None while it runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(0.0)
         return self.returncode
@@ -170,7 +170,7 @@ class Nurse:
 
 
 def paths() -> dict[str, str]:
-    """Where a program finds the package and these helpers."""
+    """Return the environment by which a program finds the package and these helpers."""
     return {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONWARNINGS": "error"}
 
 
@@ -181,9 +181,11 @@ def _none_is_forked() -> bool:
 
 @functools.cache
 def python(*imported: str) -> str:
-    """What stands for `sys.executable` in a command that a program under test starts, or a client
-    of ours that takes a command: the process is a stub, what runs is a fork, in a session of its
-    own, that has imported these packages, too. Not for what looks at its parent, its terminal or
+    """Return the replacement for `sys.executable` in a command that is started by a program under
+    test or by a client that takes a command.
+
+    The process is a stub; the program runs in a fork, in a session of its own, that has also
+    imported these packages. Not for programs that inspect their parent, their terminal or
     descriptors beyond the first three.
     """
     if _none_is_forked():

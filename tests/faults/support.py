@@ -26,16 +26,16 @@ from tests.faults._warm import Process, paths, start
 PROGRAMS = Path(__file__).with_name("programs")
 
 REACH_S = 30.0
-"""How long a program may take to reach its point, or its end: it starts in about 0.4 s."""
+"""Longest time until a program's stop or end, in seconds: it starts in about 0.4 s."""
 
 POLL_S = 0.002
 
 PROGRESS_S = 40.0
-"""How long a writer may take to have its next acknowledgement: an append is tried for 30 s."""
+"""Longest wait for a writer's next acknowledgement, in seconds: an append is tried for 30 s."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a program came to: its results, or its error and the step that the error is about."""
+    """A program's results, or its error and the step that the error is about."""
 
     results: Any
     error: str
@@ -177,11 +177,11 @@ class Stage:
         return child
 
     def go_on(self, program: str | Path, **settings: Any) -> Report:
-        """Resume in a new process; what that came to."""
+        """Resume in a new process and return its report."""
         return self.start(program, **settings).end()
 
     def view(self) -> RunView:
-        """The run as it stands in the log."""
+        """Return the run's state in the log."""
         return self.record.state(self.run)
 
     def commits(self) -> list[Stored]:
@@ -198,7 +198,7 @@ class Stage:
         return missing(self.acks(), self.commits())
 
     def acks(self) -> list[Acked]:
-        """What processes of this run noted as acknowledged."""
+        """Return the commits that processes of this run noted as acknowledged."""
         files = (Path(child.job.acks) for child in self._children if child.job.run == self.run)
         return [ack for file in files for ack in read_acks(file)]
 
@@ -213,7 +213,7 @@ class Stage:
 
 
 def acks_of(child: Child) -> int:
-    """How many commits a program has noted as acknowledged."""
+    """Return how many commits a program has noted as acknowledged."""
     path = Path(child.job.acks)
     return path.read_bytes().count(b"\n") if path.exists() else 0
 

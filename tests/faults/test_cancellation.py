@@ -99,13 +99,13 @@ async def _cut_off(held: HeldLog, task: asyncio.Task[Any]) -> None:
 
 
 async def _step(record: hansard.AsyncRecord, number: int = 1) -> Any:
-    """A step as it stands in the log, not as the session believes."""
+    """Return a step as it is in the log, not as the session believes."""
     state = await record.state("r1")
     return state.agent("worker").steps.get(number)
 
 
 async def _resumed(record: hansard.AsyncRecord, world: World, policy: str) -> Any:
-    """What the same call comes to in a session after this one."""
+    """Return the outcome of the same call in a later session."""
     body = Body(world)
     body.release.set()
     async with record.run("cancelled", **NAMES) as session:
@@ -165,7 +165,7 @@ async def test_again_and_again_while_the_doubt_is_recorded(record, world):
 @pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize("policy", ["pure", *WITH_EFFECTS])
 async def test_while_the_outcome_is_recorded(record, world, policy):
-    """The write is waited for; the outcome stands, and resuming returns it."""
+    """The write of an outcome is completed, and resuming returns that outcome."""
     held, body = _hold(record, "step.completed.v1"), Body(world)
     body.release.set()
     async with record.run("cancelled", **NAMES) as session:
@@ -378,7 +378,7 @@ async def test_while_a_budget_is_corrected(record, world, raises):
 
 
 async def _gone(record: hansard.AsyncRecord, name: str) -> float:
-    """What is gone of a budget, by the log."""
+    """Return how much of a budget is spent, by the log."""
     stored = await record.workspace.log.read(KeyStream("r1", budgets.key_of(name)))
     events = revive_all([each.commit for each in stored])
     return budgets.fold(budgets.BudgetState(), events).total
@@ -422,7 +422,7 @@ async def test_before_the_body_draws_on_no_budget(record, policy, tag):
 
 
 async def test_before_a_stream_begins_draws_on_no_budget(record):
-    """So does a stream that is cut off before its first item is asked for."""
+    """A stream that is cut off before its first item is requested draws on no budget."""
     held = _hold(record, "step.requested.v1")
     async with record.run("cancelled", gate=[hansard.budget("few", 1)], **NAMES) as session:
 
@@ -546,7 +546,7 @@ class SilentLog:
 
 
 async def test_an_unknown_intent_keeps_its_share(record):
-    """Where the broker did not answer, nothing is given back for a call that may be on record."""
+    """An intent that may be on record keeps its share of the budget."""
     done: list[int] = []
     log = record.workspace.log
     record.workspace.log = SilentLog(log)

@@ -39,7 +39,7 @@ def _bodies(stage: Stage) -> list[str]:
 
 
 def test_a_later_step_changed(stage):
-    """What was recorded before the edit replays: no body runs again, no effect happens again."""
+    """Steps recorded before the edit are replayed; no body or effect is repeated."""
     path = _source(stage)
     stage.killed_at(path, Point.AFTER_RECEIPT, "send", policy="once")
     _edit(path, LATER)
@@ -113,7 +113,7 @@ def test_an_earlier_step_changed_before_an_effect(stage, evidence, policy, verdi
 
 
 def test_an_earlier_step_changed_before_an_idempotent_one(stage):
-    """It runs again with the key it had."""
+    """An idempotent step runs again with its former key."""
     path = _source(stage)
     stage.killed_at(path, Point.AFTER_RECEIPT, "send", policy="idempotent")
     _edit(path, EARLIER)

@@ -129,7 +129,7 @@ DELETED_TRIES = 50
 
 
 def deleted(data_dir: Path) -> None:
-    """As `rm -rf` does it, said again where somebody wrote into a folder that it had emptied."""
+    """Delete the folder as `rm -rf` does, again where files were written to it meanwhile."""
     for _ in range(DELETED_TRIES):
         with contextlib.suppress(OSError):
             shutil.rmtree(data_dir)
@@ -140,7 +140,7 @@ def deleted(data_dir: Path) -> None:
 
 
 def renamed(data_dir: Path) -> None:
-    """As `mv` does it."""
+    """Rename the folder as `mv` does."""
     data_dir.rename(data_dir.with_name("elsewhere"))
 
 
@@ -200,7 +200,7 @@ def test_an_agent_whose_files_are_gone_is_told(data_dir):
 
 @pytest.mark.thorough(quick="test_files_that_are_gone_are_an_error_at_the_next_write")
 def test_up_ends_where_its_files_are_gone(data_dir):
-    """It has nothing left to hold: it says so and leaves what stands there alone."""
+    """`up` reports that its files are gone, ends, and leaves the folder alone."""
     with up(data_dir, "-w", "lab", "--json") as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["kind"] == "up"

@@ -17,7 +17,7 @@ LEAVES = Path(__file__).with_name("programs") / "leaves.py"
 
 
 def _said(stage: Stage) -> tuple[str | None, list[str]]:
-    """How the agent's own stream says that it left, and the end of the run's life."""
+    """Return how the agent left, by its own stream, and the tags of the run's stream."""
     view = stage.view()
     tags = [
         recorded.type
@@ -60,7 +60,7 @@ def test_a_kill_where_an_agent_leaves_leaves_all_of_its_end_or_nothing(stage, wh
 
 
 def test_a_run_whose_agent_was_killed_is_open_until_somebody_ends_it(stage: Stage) -> None:
-    """It says for whom; `finish` ends it, and the agent that comes back opens it and ends it."""
+    """An open run names its missing agent; `finish` ends it, and a returning agent reopens it."""
     child = stage.start(LEAVES, when="before", tag="agent.left.v1", agent="w0")
     child.reach()
     child.kill()

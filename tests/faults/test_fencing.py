@@ -20,7 +20,7 @@ def _wake(child: Child) -> Report:
 
 
 def _check_fenced(stage: Stage, old: Child, woken: Report, before: int) -> None:
-    """The old one's error is Fenced, it wrote nothing after, and the run's end stands."""
+    """Check that the old process was fenced, wrote nothing more, and the run completed."""
     assert woken.error == "Fenced"
     assert "the run was resumed elsewhere" in woken.message
     assert stage.view().life.status == "completed"
@@ -51,7 +51,7 @@ def test_one_stopped_before_its_intent_does_nothing_any_more(stage, evidence, po
 
 
 def test_one_stopped_before_its_receipt_leaves_one_effect(stage):
-    """Its effect has happened; the run asks, is told so, and goes on; the old one is fenced."""
+    """A stopped process whose effect happened is fenced; the run continues once it is settled."""
     old = stage.frozen_at("matrix", Point.BEFORE_RECEIPT, policy="once")
     before = len(read_acks(old.job.acks))
     report = stage.go_on("matrix", policy="once")
@@ -85,7 +85,7 @@ def test_fencing_guards_the_record_and_not_the_world(stage, policy, keys):
 
 @pytest.mark.slow
 def test_a_settlement_fences_the_session_that_is_still_at_work(stage):
-    """Settling a step takes the next epoch: whoever was still in that step cannot record it."""
+    """Settling a step takes the next epoch, so a session still in that step cannot record it."""
     old = stage.frozen_at("matrix", Point.BEFORE_RECEIPT, policy="once")
     stage.record.settle("r1", "worker#2", "happened", result={"did": "by hand"})
     assert _wake(old).error == "Fenced"

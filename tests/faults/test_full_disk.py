@@ -43,10 +43,10 @@ from tests.faults.support import Stage, all_go_on, missing, read_acks
 from tests.projections.support import Messages, digests, fill, new_store
 
 NOTICED_S = 60.0
-"""How long until everybody knows: the server says it at once, a busy machine reads it later."""
+"""Longest time in seconds until a full disk is known; a busy machine reads the report late."""
 
 PROJECTED_S = 60.0
-"""How long `hansard up` may take to start, or the projector to go on, on a busy machine."""
+"""Longest start of `hansard up`, or restart of the projector, on a busy machine, in seconds."""
 
 LARGE = "x" * 200_000
 BODY = b'"' + b"." * 2_000 + b'"'
@@ -182,7 +182,7 @@ async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
 
 
 async def test_a_disk_without_files_left_is_a_full_one(disk: Disk):
-    """The server cannot begin its next file: it is said, and room for files is enough."""
+    """A server that cannot create its next file reports it, and goes on once there is room."""
     async with opened(disk.folder / "data", disk_wait_s=60.0) as (host, log):
         await log.append(append(KeyStream("r1", "a")))
         disk.no_more_files()
@@ -200,7 +200,7 @@ async def test_a_disk_without_files_left_is_a_full_one(disk: Disk):
 
 
 async def test_a_transaction_that_finds_no_room_waits_for_it(disk: Disk):
-    """Of a batch nats-server says only that it is incomplete: what hinders it the disk tells."""
+    """nats-server reports an incomplete batch; the error names the disk, and a retry succeeds."""
     async with opened(disk.folder / "data", disk_wait_s=0.2) as (_, log):
         await log.append(append(KeyStream("r1", "a")))
         disk.no_more_files()
@@ -332,7 +332,7 @@ def test_credentials_that_find_no_room_are_given_later(disk: Disk):
 
 @pytest.mark.slow
 def test_the_status_says_what_hinders(disk: Disk, call_there):
-    """Where a write was refused, `status` has the fact and the path; nothing once there is room."""
+    """`status` reports the fact and the path of a refused write until there is room."""
     assert call_there("status", "--json").lines[0]["hindered"] is None
     with hansard.connect("lab", data_dir=disk.folder / "data", disk_wait_s=0.2) as record:
         disk.full()
@@ -386,7 +386,7 @@ def test_what_a_disk_refuses_is_said_with_path_and_remedy(code, said):
 
 
 def test_a_restricted_agent_is_not_told_where_the_disk_is():
-    """It learns that its record is unknown and that a disk is the reason, not the host's paths."""
+    """A restricted agent learns that a disk made its record unknown, but no path of the host."""
     error = AppendUnknown(
         KeyStream("r1", "k"), 3, "c1", 2.0, str(NotWritable(Path("/srv/x"), "full"))
     )
@@ -398,7 +398,7 @@ def test_a_restricted_agent_is_not_told_where_the_disk_is():
 
 @pytest.mark.thorough(quick="test_a_read_only_disk_is_said")
 def test_a_broker_is_not_started_on_a_full_disk(disk: Disk):
-    """Who asks for it is told of the disk, with its path; with room it starts."""
+    """Starting a broker on a full disk raises an error with its path; with room it starts."""
     data_dir = disk.folder / "data"
     with join(data_dir):
         pass

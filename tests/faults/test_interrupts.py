@@ -16,7 +16,7 @@ DONE = ["LETTER", {"did": "LETTER"}, "LETTER"]
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What an interrupt leaves: the step's status, whether resuming asks a person, effects."""
+    """Result of an interrupt: the step's status, safety and doubt on resume, number of effects."""
 
     status: StepStatus | None
     safe: bool = False
@@ -93,7 +93,7 @@ def test_a_body_under_a_timeout_runs_on_in_its_thread(stage):
     quick="faults/test_kill_matrix.py::test_a_composite_is_entered_again_and_its_parts_replay"
 )
 def test_an_interrupted_composite_is_entered_again(stage):
-    """Its parts have their receipts; it has none, and needs none."""
+    """A composite has no receipt and is entered again; its parts keep theirs."""
     _interrupted(stage, Point.AFTER_EFFECT, policy="composite")
     assert stage.view().agent("worker").steps[2].status is StepStatus.REQUESTED
     report = stage.go_on("matrix", policy="composite")

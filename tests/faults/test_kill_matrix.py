@@ -17,7 +17,7 @@ PARTS = ["LETTER", {"did": "LETTER 1, LETTER 2"}, "LETTER 1, LETTER 2"]
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What must be: effects in the world when killed and when done, and what resuming asks."""
+    """Expected effects when killed and when done, and the question on resume."""
 
     killed: int
     done: int
@@ -56,7 +56,7 @@ TELLING = {
     ("reconcile", Point.AFTER_INTENT),
     ("reconcile", Point.BEFORE_RECEIPT),
 }
-"""Where a policy does what `once` does not."""
+"""Cells in which a policy differs from `once`."""
 
 
 def _tier(policy, point):

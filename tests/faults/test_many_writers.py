@@ -16,7 +16,7 @@ ROUNDS_FULL = 200
 """From so many rounds on, each process appends its full share."""
 
 COMMIT_S_MAX = 0.05
-"""What one commit may take with its conflicts: on two cores it takes 0.005 s."""
+"""Longest duration of a commit with its conflicts, in seconds: 0.005 s on two cores."""
 
 
 @pytest.mark.thorough(quick="board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing")

@@ -25,12 +25,12 @@ PARTED_S = (3.0, 6.0, 12.0)
 
 JOINED_S = (0.5, 3.0)
 RUNS = "r1", "r2"
-"""Of the commits over the loop, and of the sessions."""
+"""Runs of the commits over the loop, and of the sessions."""
 
 STREAMS, THREADS = 20, 5
 LEADER_SHARE = 0.75
 BROKEN_SHARE = 0.5
-"""How often the connections that were held back break at the end, and what they held is lost."""
+"""Share of partitions that end with broken connections, whose held data is lost."""
 
 
 async def made(servers: Cluster) -> None:

@@ -1,7 +1,7 @@
-"""Power cuts: what an acknowledgement promises, and that a workspace can be opened again.
+"""Power cuts: the guarantee of an acknowledgement, and the reopening of a workspace.
 
-The disk is ext4 on a loop device that is shut down at once: what the kernel had not written to it
-by then is gone, the journal's own memory included.
+The disk is ext4 on a loop device that is shut down at once: data that the kernel has not written to
+it is lost, the journal's own memory included.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Programs that end in the middle of something: each ends by itself, and what it leaves is said."""
+"""Programs that end in the middle of work: each ends by itself and reports what it leaves."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from hansard.domain.steps import StepStatus
 from tests.faults.support import Stage
 
 WITHIN_S = 2.0
-"""How long a program may go on after its last statement, or after its signal: what orchestrators
-and people wait for. On a busy machine the 200 rounds are judged by it, one case by `PATIENT_S`."""
+"""Longest time, in seconds, from a program's last statement or its signal to its end, which is what
+orchestrators and people wait for. On a busy machine it applies to the 200 rounds, and `PATIENT_S`
+to a single case.
+"""
 
 PATIENT_S = 8.0
 
@@ -23,7 +25,7 @@ RECORD_WARNING = "a record was never closed"
 
 
 class End(msgspec.Struct, frozen=True):
-    """What a program leaves: its exit code, the run's status, and the status of its last step."""
+    """A program's exit code, its run's status, and the status of its last step."""
 
     code: int
     run: str

@@ -31,11 +31,11 @@ ONCE = [
     ("send", "parcel"),
     ("send", "summary of 2"),
 ]
-"""What must be in the world exactly once in the end."""
+"""Effects that must be in the world exactly once in the end."""
 
 
 class Tally:
-    """What happened over all rounds."""
+    """Counts over all rounds."""
 
     def __init__(self) -> None:
         self.kills = 0

@@ -24,7 +24,7 @@ IN_A_CALLBACK = (
 
 
 class SoftTimeLimit(Exception):
-    """What the handler raises."""
+    """The error that the handler raises."""
 
 
 @pytest.fixture

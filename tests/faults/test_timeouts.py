@@ -99,7 +99,7 @@ def slow(stage: Stage) -> Iterator[Slow]:
 
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_of_a_once_tool_is_a_doubt(stage, slow, attempts):
-    """It is not tried again, however many attempts it may have; a person says what happened."""
+    """A timeout is not retried, whatever the number of attempts; a person settles the step."""
     with (
         pytest.raises(TimeoutError, match=r"no answer within 0\.2 s"),
         stage.record.run("timeouts", **NAMES) as session,

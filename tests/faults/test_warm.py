@@ -1,4 +1,4 @@
-"""What forks the tests' programs outlives whoever asked it, and was killed meanwhile."""
+"""The process that forks the tests' programs survives kills of those that request them."""
 
 import subprocess
 

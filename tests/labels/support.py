@@ -1,4 +1,4 @@
-"""What the tests of labels ask of a run: what each commit was labelled, and what was refused."""
+"""Helpers of label tests: roles, and the labels and refusals of a run's commits."""
 
 from typing import Any
 

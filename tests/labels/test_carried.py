@@ -1,4 +1,4 @@
-"""What a principal carries, decided in the log: whoever writes for it, knowing whatever it knew."""
+"""A principal's accumulated label is decided in the log, for all its writers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _registered = PrincipalRegistered(kind=PrincipalKind.AGENT)
 
 
 def lowered(to: str = "") -> LabelDeclassified:
-    """That somebody lowered it."""
+    """Return the event of a declassification."""
     return LabelDeclassified(to=to, approver="eve", because="law", before="")
 
 
@@ -63,7 +63,7 @@ def test_it_is_the_join_of_what_was_shown_since_it_was_lowered(told: list[str | 
 
 @pytest.mark.parametrize("event", [PrincipalShown(label="secret", role="r"), lowered()])
 def test_who_is_not_registered_carries_nothing(event: Any) -> None:
-    """It is refused, with the remedy."""
+    """An unregistered principal is refused, with the remedy."""
     with pytest.raises(Refused, match="not registered"):
         principal.decide(principal.initial(), event)
 
@@ -75,7 +75,7 @@ class Far(RecorderLog):
     """A log of which each answer takes a while: others go on meanwhile."""
 
     async def read(self, *given: Any, **more: Any) -> list[Stored]:
-        """What stands there, a turn of the loop later."""
+        """Read the log, one turn of the loop later."""
         found = await super().read(*given, **more)
         await asyncio.sleep(0)
         return found
@@ -107,7 +107,7 @@ class Desk:
         return workspace.commit(version, ACTOR, events or [_registered], label=label)
 
     async def state(self) -> PrincipalState:
-        """The principal as it stands."""
+        """Return the current state of the principal."""
         stored = await self.log.read(ADA)
         return principal.fold(principal.initial(), revive_all(each.commit for each in stored))
 
@@ -146,7 +146,7 @@ async def test_whoever_knows_an_older_label_writes_under_the_new_one(desk: Desk)
 
 
 async def test_what_is_written_together_is_decided_again(desk: Desk) -> None:
-    """Whoever decided it keeps in mind what it wrote, so it must know under which label."""
+    """A transaction under an outdated label conflicts, and its caller has to decide it again."""
     one, other = await desk.carried(), await desk.carried()
     await one.shown(parse("secret"))
     appends = [desk.append(MINE), desk.append(KEY)]
@@ -188,7 +188,7 @@ async def test_who_was_at_work_when_it_was_lowered_writes_nothing_more(desk: Des
 
 
 async def test_what_has_a_condition_of_its_own_leaves_none_for_ours(desk: Desk) -> None:
-    """It is no commit that anybody may make: nothing is written."""
+    """An append with another condition is refused, and nothing is written."""
     one = await desk.carried()
     append = desk.append(MINE)
     held = Append(append.stream, append.commit, NothingUnder("b", "ada"))
@@ -226,7 +226,7 @@ class Play:
         return self.writers[number]
 
     async def step(self, kind: str, number: int, label: str) -> None:
-        """What happens next; who is over begins again."""
+        """Do the next act; a writer that was lowered begins again."""
         one = await self.writer(number)
         try:
             match kind:

@@ -25,7 +25,7 @@ TABLES = ("events", "steps", "board_writes", "tasks")
 
 @pytest.fixture
 def world(record):
-    """What an agent says in the open, then under `internal`, then what it was shown a secret of."""
+    """Record an agent's public statements, then `internal` ones, then those after a secret."""
 
     def make(run: str, *, secrets: bool) -> None:
         with together(record, run=run, ada="researcher", bob="analyzer") as (ada, bob):
@@ -69,7 +69,7 @@ def test_no_byte_of_a_roles_tables_has_what_is_labelled_higher(world, call, data
 
 @pytest.mark.thorough
 def test_what_is_labelled_higher_counts_for_nothing(world, call):
-    """Two runs that differ in what is secret alone are told alike: numbers, gaps and all."""
+    """Runs that differ in secrets alone look alike to a reader, numbers and gaps included."""
     world("plain", secrets=False)
     world("full", secrets=True)
 
@@ -89,5 +89,5 @@ def test_what_is_labelled_higher_counts_for_nothing(world, call):
 
 
 def _moves(column: str) -> bool:
-    """Whether a column is a time, an id or a position, which differ from run to run."""
+    """Return whether a column is a time, an id or a position, which differ from run to run."""
     return column.endswith(("_at", "id", "decision", "position", "run"))

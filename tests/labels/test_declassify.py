@@ -55,7 +55,7 @@ def test_a_key_is_lowered(shown):
 
 
 def test_a_session_at_work_is_fenced(shown):
-    """What it was shown it may not have said yet: it must begin again to go on."""
+    """An open session is fenced by a declassification and has to begin again."""
 
     def work():
         with shown.run(run="r", agent="ada", role="researcher") as ada:
@@ -67,7 +67,7 @@ def test_a_session_at_work_is_fenced(shown):
 
 
 def test_a_call_that_was_refused_goes_through_afterwards(shown):
-    """The tool's own bound is asked again."""
+    """After a declassification the tool's own bound is checked again."""
     for refused in (True, False):
         with shown.run(run="r", agent="ada", role="researcher") as ada:
             post = ada.tool(effects="once", takes="public", name="post")(lambda text: text)
@@ -81,7 +81,7 @@ def test_a_call_that_was_refused_goes_through_afterwards(shown):
 
 
 def test_after_a_declassification_labels_rise_again(shown):
-    """It is for what was shown up to then."""
+    """A declassification covers only earlier input."""
     shown.declassify("r", agent="ada", **WHY)
     with shown.run(run="r", agent="ada", role="researcher") as ada:
         assert ada.label == parse("")

@@ -43,14 +43,14 @@ def test_a_label_is_read_back_from_its_text(label):
 
 @given(labels, labels)
 def test_what_states_keep_is_raised(kept, more):
-    """As the labels themselves are joined."""
+    """A label kept as text is raised by the join of labels."""
     assert raised(text(kept), more) == text(kept.join(more))
     assert raised(text(kept), None) == text(kept)
 
 
 @given(labels, labels)
 def test_a_declassification_lowers_or_is_refused(before, to):
-    """It takes away confidentiality or distrust, and adds none."""
+    """A declassification removes confidentiality or distrust, and adds none."""
     lowers = to != before and join(to, before) == before
     if lowers:
         event = decide(before, to, "eve", "reviewed")

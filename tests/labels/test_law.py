@@ -232,7 +232,7 @@ def law_record(data_dir) -> Iterator[Record]:
 @given(shared, st.lists(acts, min_size=6, max_size=18))
 @settings(max_examples=max(6, settings().max_examples // 3 - 4), deadline=None)
 def test_what_is_committed_is_labelled_by_all_that_was_shown_before(law_record, begun, then):
-    """Whoever wrote it, into whatever stream, over resumptions and declassifications."""
+    """A commit's label covers earlier input of all writers, streams and sessions."""
     world = World(law_record)
     for name in AGENTS:
         world.open(name)

@@ -1,4 +1,4 @@
-"""What an agent was shown goes to nobody uncleared; the refusal alone is on record."""
+"""Input of an agent never reaches an uncleared reader; only the refusal is on record."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def blocked(record, agent: str) -> list[tuple[str, str]]:
 
 
 def test_a_tool_takes_so_much_and_no_more(record, pair):
-    """Called before it is shown a secret, and refused after; asked again when that is lowered."""
+    """A tool with a bound is refused after a secret, and allowed once the label is lowered."""
     ada, _ = pair
     sent = []
 
@@ -72,7 +72,7 @@ def test_nothing_is_sent_to_who_is_not_cleared(record, pair, what):
 
 
 def test_a_hand_off_is_refused(record, pair):
-    """Of a task, and as such; the second is no call, and on record all the same."""
+    """Both kinds of hand-off to an uncleared role are refused and on record."""
     ada, _ = pair
     ada.team.add("report", role="researcher")
     task = ada.team.claim()
@@ -140,7 +140,7 @@ def test_a_transaction_of_a_key_that_is_too_high_writes_nothing(record, pair):
 
 
 def test_a_role_that_was_never_defined_is_a_name(record):
-    """Whoever runs without roles is told all, with its label."""
+    """Without defined roles every reader gets the content, with its label."""
     with together(record, ada="researcher", bob="analyzer") as (ada, bob):
         read_secret(ada)
         ada.team.send("plan", role="analyzer")
@@ -190,7 +190,7 @@ def test_what_it_is_not_cleared_for_never_comes(pair):
 
 @pytest.mark.parametrize("what", [{"key": "k"}, {"task": "t"}])
 def test_what_is_waited_for_is_shown(record, what):
-    """That it came is news of it."""
+    """The end of a wait shows the label of the awaited key or task."""
     apply_roles(record)
     with together(record, ada="researcher", bob="researcher") as (ada, bob):
         read_secret(ada)

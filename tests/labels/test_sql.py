@@ -1,4 +1,4 @@
-"""Which decisions rest on untrusted input, and on what, is a question in SQL."""
+"""SQL lists the decisions that rest on untrusted input, with their sources."""
 
 import pytest
 
@@ -73,7 +73,7 @@ def test_a_decision_names_its_sources(team, rows):
 
 @pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_a_put_that_is_settled_rests_on_what_it_replaced(record, rows):
-    """Its own write, which stands before its outcome, does not hide what its resolver was given."""
+    """A resolved put rests on the value it replaced, although its write precedes its outcome."""
     with together(record, ada="researcher", bob="analyzer") as (ada, bob):
         read_secret(ada)
         ada.board.put("found", ["a plan"])
@@ -107,7 +107,7 @@ def test_the_tables_say_what_the_log_says(team, rows):
 
 @pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_a_declassified_decision_says_so(team, rows):
-    """What it rests on, and who answers for it; one after new untrusted input is tainted again."""
+    """A declassified decision names its sources and approver; new untrusted input taints again."""
     team.declassify("r", agent="bob", to="", **WHY)
     with team.run(run="r", agent="bob", role="analyzer") as bob:
         bob.decide("again?", selected="yes")
@@ -150,7 +150,7 @@ def test_a_fork_rests_on_what_its_parent_was_told(team, rows):
 
 @pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_over_tasks_and_views(record, rows):
-    """Each way on which something untrusted reaches an agent leads back to where it came from."""
+    """A source is found over every path by which untrusted input reaches an agent."""
     apply_roles(record)
     with together(record, ada="researcher", bob="researcher", cyd="researcher") as (ada, bob, cyd):
         ada.team.add("clear", agent="cyd")

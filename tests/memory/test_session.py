@@ -393,7 +393,7 @@ paths = ["org/notes/*"]
 
 
 def test_the_prompt_has_all_instructions_and_names_skills(session: Session, ada: Record):
-    """The prompt ends with the nearest instructions and names skills; news lists changes."""
+    """The prompt has the nearest instructions last, then skills by name; news lists changes."""
     ada.memory().create("AGENTS.md", "of all\n", by="eve")
     ada.memory("user/alice").create("AGENTS.md", "of alice\n", by="eve")
     session.memory.create("docs/AGENTS.md", "in docs\n")

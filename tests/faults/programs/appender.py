@@ -15,7 +15,7 @@ PADDING = "." * 200
 
 
 def main(inside: Inside) -> int:
-    """Append until told to stop; the number of acknowledged commits."""
+    """Append until stopped; return the number of acknowledged commits."""
     return asyncio.run(_main(inside))
 
 

@@ -36,7 +36,7 @@ class Watched:
 
 
 def main(inside: Inside) -> list[Any]:
-    """What the calls gave."""
+    """Return the results of the calls."""
     with inside.connect() as record:
         assert record.workspace.snapshots is not None
         histories = record.workspace.states._histories

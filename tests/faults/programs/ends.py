@@ -15,7 +15,7 @@ from tests.faults._inside import Job
 
 JOB = msgspec.json.decode(sys.argv[1], type=Job)
 KEPT: list[Any] = []
-"""What a program still holds when it ends."""
+"""Objects that a program still holds when it ends."""
 
 
 def reach() -> None:

@@ -11,7 +11,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> list[Any]:
-    """What the parent got before and after its child."""
+    """Return the parent's results before and after its child."""
     with (
         inside.connect() as record,
         record.run("parent", run=inside.job.run, agent="parent", role="worker") as session,

@@ -6,7 +6,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> list[str]:
-    """What its call came to."""
+    """Return the result of its call."""
     settings = inside.job.settings
     with hansard.connect(workspace=inside.job.workspace) as record:
         record.workspace.log = EndlessLog(record.workspace.log, inside)

@@ -1,4 +1,4 @@
-"""Three steps: look, act (under one of the effects policies), look at what came of it."""
+"""Three steps: look, act (under one of the effects policies), look at the result."""
 
 from typing import Any
 

@@ -10,7 +10,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> dict[str, Any]:
-    """The agent's work; what it came to does not depend on how often it was killed."""
+    """Do the agent's work; the result does not depend on the number of kills."""
     world = inside.world
 
     def was_filed(word: str) -> Any:

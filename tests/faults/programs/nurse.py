@@ -32,7 +32,7 @@ IMPORTED = (
     "hansard.client.record",
     "tests.faults._inside",
 )
-"""What programs import, or begin to import when they connect; none of it starts a thread."""
+"""Modules that programs import, or begin to import when they connect; none starts a thread."""
 
 OF_MCP = (
     "hansard.cli.mcp",
@@ -41,18 +41,18 @@ OF_MCP = (
     "anyio._backends._asyncio",
     "nanoarrow",
 )
-"""What clients and servers of MCP import besides, twice as much as all else: imported when one is
-first asked for, whose command or program is called by that name.
+"""Modules that MCP clients and servers import besides, twice as much as all else; imported at the
+first request for a command or program with `mcp` in its name.
 """
 
 JOB_BYTES_MAX = 1 << 20
 FDS_MAX = 16
-"""Of an owner's job three: where to tell its end, its stdout, its stderr; of a stub's all that it
-was started with.
+"""Largest number of descriptors: three of an owner's job (report of its end, stdout, stderr), or
+all that a stub was started with.
 """
 
 BEYOND = 200
-"""From here on are the descriptors of a child while it makes them those that it was asked for."""
+"""Lowest descriptor for a child's temporary copies, while it puts its own into place."""
 
 
 class Nurse:
@@ -73,7 +73,7 @@ class Nurse:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def work(self) -> dict[str, Any]:
-        """In a child: what it is to do. The nurse ends when its owner can ask no more."""
+        """Return, in a child, its job. The nurse ends when its owner can send no more."""
         with selectors.DefaultSelector() as selector:
             for one in (self._line, self._woken, self._door):
                 selector.register(one, selectors.EVENT_READ)
@@ -102,7 +102,7 @@ class Nurse:
                         return job
 
     def _fork(self, fds: list[int], wanted: list[int | None], asking: socket.socket) -> bool:
-        """Whether this is the child, which has its own output by now, and nothing of the nurse."""
+        """Fork; return True in the child, which has its own output and nothing of the nurse."""
         stub = asking is not self._line
         told = os.dup(asking.fileno()) if stub else fds[0]
         if pid := os.fork():
@@ -157,7 +157,7 @@ class Nurse:
 
 
 def _asked(asking: socket.socket) -> tuple[bytes, list[int]]:
-    """What somebody asks for; nothing where there is nobody any more."""
+    """Return a request and its descriptors, empty if the sender is gone."""
     try:
         said, fds, _, _ = socket.recv_fds(asking, JOB_BYTES_MAX, FDS_MAX)
     except ConnectionError:
@@ -166,7 +166,7 @@ def _asked(asking: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def become(job: dict[str, Any]) -> None:
-    """Be what is asked for, as `python PROGRAM ARGUMENTS`, `-m MODULE` and `-c TEXT` are."""
+    """Become the requested program, as `python PROGRAM ARGUMENTS`, `-m MODULE` or `-c TEXT`."""
     program, *arguments = job["command"]
     os.chdir(job["cwd"])
     mine = os.environ["PYTHONPATH"].split(os.pathsep)
@@ -203,7 +203,7 @@ def become(job: dict[str, Any]) -> None:
 
 
 def have(names: Iterable[str]) -> None:
-    """Import them, and leave what came of it alone: what is forked shares it."""
+    """Import the modules, and freeze all objects, since forks share them."""
     for each in names:
         importlib.import_module(each)
     assert len(list(Path("/proc/self/task").iterdir())) == 1

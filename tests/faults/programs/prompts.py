@@ -18,7 +18,7 @@ LARGE_CHARACTERS = 70_000
 
 
 def message(number: int) -> dict[str, str]:
-    """What is said in a turn; every third is too large for an event."""
+    """Return the message of a turn; every third is too large for an event."""
     size = LARGE_CHARACTERS if number % 3 == 2 else 900
     text = "".join(f"{number}/{n} was said, " for n in range(size // 14))
     return {"role": "user", "content": text}

@@ -8,7 +8,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> list[Any]:
-    """Whether it was reopened, and by which claim it was then done."""
+    """Return whether the task was reopened, and the number of the claim that completed it."""
     with hansard.connect(workspace=inside.job.workspace) as record:
         record.workspace.log = EndlessLog(record.workspace.log, inside)
         with record.run("w", run=inside.job.run, agent="w0", role="worker") as session:

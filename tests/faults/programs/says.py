@@ -6,7 +6,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> bool:
-    """Whether it was news."""
+    """Return whether the statement was new."""
     say, run = inside.job.settings["say"], inside.job.run
     with hansard.connect(workspace=inside.job.workspace) as record:
         record.workspace.log = EndlessLog(record.workspace.log, inside)

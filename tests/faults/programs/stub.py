@@ -10,11 +10,11 @@ import sys
 from types import FrameType
 
 BYTES_MAX = 32
-"""Of a number that is told."""
+"""Largest size of a number on the socket, in bytes."""
 
 
 def inherited(fd: int) -> bool:
-    """Whether it is one that this process was started with."""
+    """Return whether this process was started with the descriptor."""
     try:
         return os.get_inheritable(fd)
     except OSError:  # of the folder that was listed

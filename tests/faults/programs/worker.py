@@ -1,4 +1,4 @@
-"""An agent that works until it is told to stop, and notes each result that it was handed."""
+"""An agent that works until it is stopped, and notes each result that it receives."""
 
 import itertools
 from pathlib import Path
@@ -7,7 +7,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> int:
-    """Work until told to stop; the number of results."""
+    """Work until stopped; return the number of results."""
     stop, name = Path(inside.job.settings["stop"]), inside.job.settings["name"]
     with (
         inside.connect() as record,
