@@ -15,7 +15,7 @@ from tests.faults import _warm
 
 @functools.cache
 def python() -> str:
-    """As `tests.faults._warm.python`; supervisors start in `/`, with no folder on their path."""
+    """Return the Python of `tests.faults._warm` for supervisors, which start in `/`."""
     found = _warm.python()
     if found == sys.executable:
         return found
@@ -26,7 +26,7 @@ def python() -> str:
 
 
 class _Sys:
-    """Stands for `sys` where nothing else is taken of it; who forks begins when asked."""
+    """A substitute for `sys` with the used attributes only; a forking test begins on request."""
 
     @property
     def executable(self) -> str:

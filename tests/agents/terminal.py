@@ -16,7 +16,7 @@ AGAIN_S = 0.5
 """Seconds after which an ignored key is pressed again."""
 
 Answer = tuple[str, tuple[str, ...]]
-"""What is waited for on the screen, and what is typed then, in turn, until something is shown."""
+"""Text to wait for on the screen, and texts to type then, in turn, until something is shown."""
 
 
 class Person:
@@ -61,7 +61,7 @@ class Person:
         return self._gone or time.monotonic() > self._until
 
     def _read(self, wait_s: float) -> bool:
-        """Whether something new is shown."""
+        """Return whether something new is shown."""
         if self._gone or not select.select([self._master], [], [], wait_s)[0]:
             return False
         try:
@@ -99,5 +99,5 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """What stood there."""
+        """Text on the screen."""
         return self._person.shown

@@ -74,7 +74,7 @@ async def test_the_context_window_is_in_the_provider_s_form(lab: Lab):
 
 
 async def test_the_context_window_of_a_resume_is_that_of_its_place(lab: Lab):
-    """A model asked about its context is answered from the record: later messages are not in it."""
+    """A model asked about its context is answered from the record, without later messages."""
     asked: list[int] = []
     async with lab.connect() as record:
         for _ in range(2):
@@ -108,7 +108,7 @@ async def test_the_context_window_holds_what_a_resumable_loop_skips(lab: Lab):
 
 
 async def test_the_same_words_twice_are_two_facts(lab: Lab):
-    """A fact said again in the same session is another one; a resume knows both."""
+    """A fact stated twice in a session is recorded as two facts, and a resume knows both."""
     async with lab.connect() as record:
         for _ in range(2):
             async with record.run(run="r") as session:
@@ -128,7 +128,7 @@ async def test_an_edited_fact_is_added(lab: Lab):
 
 
 async def test_checkpoint_data_comes_back_exactly(lab: Lab):
-    """What a checkpoint held is read back with its types, of any size; None where there is none."""
+    """A checkpoint's data is read back with its types, of any size; None if there is none."""
     data = {"n": (1, 2), "s": {"a"}, "big": "x" * 200_000, "at": b"\0"}
     async with lab.connect() as record:
         async with record.run(run="r") as session:
@@ -140,7 +140,7 @@ async def test_checkpoint_data_comes_back_exactly(lab: Lab):
 
 
 async def test_facts_of_branches_keep_their_places(lab: Lab):
-    """Facts stated side by side are told apart by their scopes and recorded once."""
+    """Facts stated in parallel are distinguished by their scopes and recorded once."""
     async with lab.connect() as record:
         for _ in range(2):
             async with record.run(run="r") as session:
@@ -324,7 +324,7 @@ async def test_other_items_are_refused(lab: Lab):
 
 
 async def test_fewer_items_than_were_done_are_refused(lab: Lab):
-    """A list that ends before what was done before is another list: said, not passed over."""
+    """A list that ends before the recorded items do is another list, and is refused."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             assert [i async for i in session.resumable([1, 2, 3])] == [1, 2, 3]

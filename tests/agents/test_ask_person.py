@@ -98,7 +98,7 @@ async def test_what_it_returned_is_asked_where_it_happened(lab: Lab):
 
 
 async def test_stopping_leaves_it_as_it_is(lab: Lab):
-    """The error has the command, as where nobody was asked; so it is where there is no terminal."""
+    """The error shows the command, as it does without a question and without a terminal."""
     files = Files()
     await _failed(lab, files)
     async with lab.connect(settle=hansard.ask_person) as record:

@@ -1,4 +1,4 @@
-"""What a record answers itself: SQL, a role's view, and a file of roles applied."""
+"""Queries of a record: SQL, a role's view, and a file of roles applied."""
 
 import io
 import sys
@@ -55,7 +55,7 @@ async def test_sql_takes_parameters_of_every_plain_kind(lab: Lab):
 
 @pytest.mark.slow(cases=1)
 async def test_sql_that_cannot_be_answered_says_why(lab: Lab):
-    """What DuckDB says of a statement, and that one which writes is none."""
+    """The error has DuckDB's message, and rejects a statement that writes."""
     async with lab.connect() as record:
         with pytest.raises(hansard.errors.QueryFailed, match="nowhere"):
             await record.sql("SELECT * FROM nowhere")
@@ -85,7 +85,7 @@ TYPED = """
 
 @pytest.mark.slow(cases=1)
 async def test_an_answer_is_given_as_analysts_have_tables(lab: Lab):
-    """As Arrow with DuckDB's types, as pandas and polars, shown in a notebook and a terminal."""
+    """An answer is Arrow with DuckDB's types, pandas, polars, and a notebook or terminal table."""
     async with lab.connect() as record:
         found = await record.sql(TYPED)
     table = found.arrow()
@@ -120,7 +120,7 @@ async def test_an_empty_answer_has_its_columns(lab: Lab):
 
 
 def test_an_answer_that_was_only_told_is_a_table_too():
-    """As a restricted agent has it: the types are those of the values."""
+    """A restricted agent's answer is a table whose types are those of the values."""
     told = hansard.types.SqlAnswer(["n", "s"], [(1, "a"), (None, "\x1b[31m")] * 15, 9, "rows")
     with pytest.warns(hansard.errors.AnswerCut):
         table = told.arrow()
@@ -144,7 +144,7 @@ def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.slow(cases=1)
 async def test_a_file_of_roles_is_applied_and_a_role_viewed(lab: Lab, tmp_path: Path):
-    """Of each role it is said whether that is new; a view shows what the role sees, on record."""
+    """Each applied role is reported as new or not; a view shows what the role sees, on record."""
     file = tmp_path / "roles.toml"
     file.write_text(ROLES, encoding="utf-8")
     async with lab.connect() as record:
@@ -174,7 +174,7 @@ async def test_a_broken_file_of_roles_changes_no_role(lab: Lab, tmp_path: Path):
 
 
 def test_a_record_in_memory_has_no_tables():
-    """It says what has."""
+    """A record in memory has no tables, and the error names a record that has."""
     with (
         testing.record() as record,
         pytest.raises(hansard.errors.Refused, match="connect to a workspace"),

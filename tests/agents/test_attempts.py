@@ -44,7 +44,7 @@ async def test_every_attempt_is_recorded(lab: Lab, effects):
 
 
 async def test_the_last_attempt_s_error_is_the_outcome(lab: Lab):
-    """When no attempt succeeds, the last error is raised and recorded as the outcome."""
+    """If no attempt succeeds, the last error is raised and recorded as the outcome."""
     async with lab.connect() as record, record.run() as session:
 
         @session.tool(effects="pure", attempts=2, wait=AT_ONCE)
@@ -151,7 +151,7 @@ async def test_the_idempotency_key_is_the_same_in_every_attempt_and_session(lab:
 
 
 async def test_the_key_follows_from_the_run_and_the_call(lab: Lab):
-    """A session whose intent got lost comes to the same key again: nothing of it is chance."""
+    """A session whose intent was lost derives the same key again: no part of it is random."""
     keys = []
     for workspace in (lab.workspace, f"{lab.workspace}-b"):
         async with lab.connect(workspace=workspace) as record, record.run(run="r") as session:
@@ -176,7 +176,7 @@ async def test_equal_calls_have_different_keys(lab: Lab):
 
 
 async def test_usage_is_recorded_with_the_call_that_reports_it(lab: Lab):
-    """Usage stands on its step, summed; a value that is no number is refused."""
+    """Usage is recorded with its step, summed; a value that is not a number is refused."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
 

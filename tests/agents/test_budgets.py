@@ -24,7 +24,7 @@ class Counting:
         return getattr(self._log, name)
 
     async def read(self, *args: Any, **kwargs: Any) -> Sequence[Stored]:
-        """What the log has."""
+        """Read the log."""
         found: Sequence[Stored] = await self._log.read(*args, **kwargs)
         self.read_count += len(found)
         return found

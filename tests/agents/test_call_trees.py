@@ -29,7 +29,7 @@ OWN = {
     *("run.resumed.v1", "agent.session_began.v1", "agent.left.v1", "run.agent_left.v1"),
     "run.completed.v1",
 }
-"""What a resume records of itself."""
+"""Events that a resume records itself."""
 
 TREES = max(20, settings().max_examples // 3)
 """Each is played four times."""
@@ -103,7 +103,7 @@ class Program:
             pure, once, idempotent, fail, stream, composite)}  # fmt: skip
 
     async def run(self, tree: Any) -> Any:
-        """What a tree comes to; errors are values."""
+        """Return the result of a tree; errors are values."""
         kind, what = tree
         try:
             return await self._run(kind, what)

@@ -30,7 +30,7 @@ async def double_later(x: int, times: int = 2) -> int:
 
 
 def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What most decorators make: a plain function, whatever is inside."""
+    """Wrap a function in a plain function, as most decorators do."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -102,7 +102,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 async def come(result: Any) -> Any:
-    """What a tool of either client came to."""
+    """Return the result of a tool of either client."""
     return await result if asyncio.iscoroutine(result) else result
 
 
@@ -138,13 +138,13 @@ class Holder:
     @hansard.tool
     @staticmethod
     def echo(x: int) -> int:
-        """It gets no object."""
+        """Return the number; it gets no object."""
         return x
 
     @classmethod
     @hansard.tool
     def name(cls, x: int) -> str:
-        """It gets the class."""
+        """Return the class's answer; it gets the class."""
         return cls.__name__ * x
 
     root = hansard.tool(name="root")(math.sqrt)
@@ -258,7 +258,7 @@ class LaterRule:
 
 @pytest.mark.fast(cases=99, slow=0)
 async def test_a_policy_may_be_anything_that_is_called(lab: Lab):
-    """What settles doubt may be a coroutine function, an object, or give something to await."""
+    """A policy may be a coroutine function, an object, or return an awaitable."""
 
     async def happened(_: Any) -> Any:
         return hansard.Happened("yes")
@@ -323,7 +323,7 @@ def outcome(bind: Callable[..., dict[str, Any]], *given: Any) -> Any:
 
 
 def as_inspect_binds(signature: inspect.Signature, args: Any, kwargs: Any) -> dict[str, Any]:
-    """What is filled in by `inspect`."""
+    """Return the arguments as `inspect` binds them."""
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.arguments

@@ -1,4 +1,4 @@
-"""A context window that is compacted: a summary stands for its earlier messages, which stay."""
+"""Compaction of a context window: a summary replaces its earlier messages, which are kept."""
 
 import signal
 from pathlib import Path

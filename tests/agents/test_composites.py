@@ -65,7 +65,7 @@ async def test_a_call_inside_another_tool_is_refused(lab: Lab):
 
 
 async def test_doubt_inside_a_composite_is_not_the_composite_s_own(lab: Lab):
-    """What stops a child for a person's word leaves the composite open, not failed."""
+    """A child that stops for a person's decision leaves the composite open, not failed."""
 
     async def work(record):
         async with record.run(run="r") as session:

@@ -16,7 +16,7 @@ async def _turn(record, text, answer, conversation="c", **options):
 
 
 async def test_a_conversation_goes_on_over_runs(lab: Lab):
-    """Its runs, turns, tokens and messages in the provider's form, in the order of the record."""
+    """A conversation has its runs, turns, tokens and provider messages, in record order."""
     async with lab.connect() as record:
         assert (await record.conversation("c")).messages == []
         first = await _turn(record, "hi", "hello")
@@ -82,7 +82,7 @@ async def test_a_conversation_s_name_is_a_name(lab: Lab, name):
 
 @pytest.mark.parametrize("name", ["a.b", "*", ">", "x" * 900, "été/../x", "\U0001f4a5"])
 async def test_any_other_name_is_carried(lab: Lab, name):
-    """What a subject cannot hold is escaped: the conversation is found by its own name alone."""
+    """Characters that a subject cannot hold are escaped, and only the exact name finds it."""
     async with lab.connect() as record:
         run = await _turn(record, "hi", "hello", conversation=name)
         assert (await record.conversation(name)).runs == [run]
@@ -90,7 +90,7 @@ async def test_any_other_name_is_carried(lab: Lab, name):
 
 
 async def test_large_messages_come_back_whole(lab: Lab):
-    """A message kept as a blob is put back where it stands."""
+    """A message kept as a blob is restored in its place."""
     async with lab.connect() as record:
         await _turn(record, "x" * 200_000, "y")
         found = await record.conversation("c")

@@ -10,11 +10,11 @@ from hansard.errors import ResultMismatch
 from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
-"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+"""Client-independent tests: a single sync-client case is in the quick run."""
 
 
 class World:
-    """What a tool does outside: its effects, and how often its answer gets lost."""
+    """Effects of a tool outside, and how often its answer is lost."""
 
     def __init__(self, losses: int = 1) -> None:
         self.effects: list[str] = []
@@ -85,7 +85,7 @@ async def test_an_equal_call_is_the_one_in_doubt(lab: Lab):
 
 @pytest.mark.parametrize("step", ["1", "ada#1"])
 async def test_a_person_says_that_it_happened(lab: Lab, step):
-    """`happened` with a result completes the step: no body runs, replay returns what was said."""
+    """`happened` with a result completes the step: no body runs, replay returns that result."""
     world = World()
     async with lab.connect() as record:
         await _lost(record, world)
@@ -259,7 +259,7 @@ async def test_a_reconciling_tool_is_asked_by_the_key_that_its_call_had(lab: Lab
 
 @pytest.mark.parametrize("verdict", [Happened("known"), DID_NOT_HAPPEN, None])
 async def test_a_policy_may_settle(lab: Lab, verdict):
-    """`settle=` is asked about each doubt; its word is recorded as the policy's."""
+    """`settle=` is called for each doubt, and its verdict is recorded as the policy's."""
     world = World()
     seen = []
 
@@ -306,7 +306,7 @@ async def test_an_open_intent_is_in_doubt_for_whoever_resumes(lab: Lab):
 
 
 async def test_a_settlement_fences_a_session_at_work(lab: Lab):
-    """Settling takes the next epoch: who still works on the run is told, and adds nothing."""
+    """Settling takes the next epoch: a session still at work is fenced and appends nothing."""
     async with lab.connect() as record, lab.connect() as elsewhere:
         with pytest.raises(hansard.errors.Fenced):
             async with record.run(run="r") as session:
@@ -384,7 +384,7 @@ async def test_a_diverged_effect_may_run_again(lab: Lab):
 
 
 async def test_pure_and_idempotent_steps_run_after_an_edit(lab: Lab):
-    """What may run again does so after an earlier edit, without asking."""
+    """Repeatable steps run again after an earlier edit, without a question."""
     async with lab.connect() as record:
         ran = []
         for before in ("a", "edited"):

@@ -41,7 +41,7 @@ class World:
 
     @property
     def effects(self) -> int:
-        """How many different effects happened."""
+        """Number of different effects."""
         return len(self._keys)
 
 
@@ -112,7 +112,7 @@ def arguments_reordered(session: Session, policy: str, world: World) -> str:
 
 
 def earlier_step_edited(session: Session, policy: str, world: World) -> str:
-    """What the tool is given comes from an edited step."""
+    """Run a program whose tool gets its argument from an edited step."""
 
     @session.tool(**_options(policy))
     def send(to: str, text: str, copies: int = 1, key: str = "") -> str:
@@ -169,7 +169,7 @@ ANOTHER_CALL = [tool_renamed, argument_renamed, earlier_step_edited, tool_replac
 
 @pytest.fixture(autouse=True)
 def _own_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that no other test has declared tools in."""
+    """Simulate a process in which no other test has declared tools."""
     monkeypatch.setattr(doubt, "DECLARED", set())
 
 
@@ -181,13 +181,13 @@ def record(data_dir: Path) -> Iterator[Record]:
 
 
 def _differing(call: Call, run: str) -> list[Any]:
-    """What deriving a run's calls again finds to be different."""
+    """Return the differences found by deriving a run's calls again."""
     derived = call("-w", WORKSPACE, "run", "replay", run, "--json")
     return [line for line in derived.lines if line.get("differs") or line.get("unproven")]
 
 
 def _outcome(world: World, program: Callable[[], Any]) -> str:
-    """What an edited program came to."""
+    """Return the outcome of an edited program."""
     runs = world.runs
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hansard.errors.ToolChanged)
@@ -346,7 +346,7 @@ def test_an_alias_keeps_the_key(record: Record, call: Call):
 
 
 def test_another_version_is_another_call(record: Record):
-    """Who changes `version=` says that recorded calls no longer count: the effect is made."""
+    """Changing `version=` invalidates recorded calls: the effect is made."""
     world, run = World(), "version"
     with record.run("edited", run=run) as session:
         recorded(session, "once", world)
@@ -364,7 +364,7 @@ def test_another_version_is_another_call(record: Record):
 
 
 def test_the_warning_says_what_will_happen(record: Record):
-    """Of a tool with effects: recorded calls are answered, others stop; of a pure one: they run."""
+    """Recorded calls of a tool with effects are reused, others stop; a pure tool runs."""
     for policy, rest in (("once", "stops as Diverged"), ("pure", "any other call runs")):
         world, run = World(), f"warning-{policy}"
         with record.run("edited", run=run) as session:

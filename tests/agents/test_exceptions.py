@@ -238,7 +238,7 @@ def _seen(fail: Callable[[], Any], look: Callable[[Any], Any]) -> Any:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("mode", ["resume", "strict", "offline", "fork"])
 def test_an_exception_comes_back_whole(kind, mode):
-    """It has its class, arguments, attributes, causes and notes; the tool does not run again."""
+    """Class, arguments, attributes, causes and notes are kept; the tool does not run again."""
     make, look = KINDS[kind]
     ran = []
 
@@ -287,7 +287,7 @@ def _recorded(error: BaseException) -> Any:
 
 
 def test_what_cannot_be_restored_is_of_both_classes():
-    """It is caught as its class and as RecordedFailure, and says what is missing."""
+    """Such an error is caught as its class and as RecordedFailure, and names what is missing."""
     error = RateLimited("slow", retry_after=7)
     error.lock = threading.Lock()  # type: ignore[attr-defined] # what a client's error may hold
     found: Any = _recorded(error)
@@ -329,7 +329,7 @@ def test_a_class_that_is_nowhere_is_a_recorded_failure():
 
 
 def test_no_constructor_runs_and_nothing_is_imported():
-    """What is on record only fills arguments and attributes of a class that is an exception."""
+    """Recorded data only fills arguments and attributes of an exception class."""
     ran = []
 
     class Loud(Exception):
@@ -393,7 +393,7 @@ def nothing() -> None:
 
 
 def raised(name: str, module: str) -> BaseException:
-    """What a step raises whose error was recorded under a name and a module."""
+    """Return the exception of a step whose error was recorded under a name and a module."""
     step = Step(
         number=1,
         tool="nothing",
@@ -421,5 +421,5 @@ def test_of_two_errors_with_one_name_the_recorded_module_decides():
 
 
 def test_a_name_of_another_package_is_no_error_of_hansard():
-    """Its class is not known here, so the failure is a recorded one."""
+    """Its class is unknown here, so the failure is a RecordedFailure."""
     assert type(raised("NotFound", "acme.errors")) is RecordedFailure

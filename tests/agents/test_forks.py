@@ -1,4 +1,4 @@
-"""Forks: a new run that stands where another stood; what was done to the world is not redone."""
+"""Forks: a new run that begins at another's position and does not repeat its effects."""
 
 import pytest
 
@@ -6,7 +6,7 @@ import hansard
 from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
-"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+"""Client-independent tests: a single sync-client case is in the quick run."""
 
 
 class World:
@@ -201,7 +201,7 @@ async def test_a_program_that_goes_on_after_a_refused_effect_replays(lab: Lab):
 
 
 async def test_pure_tools_run_in_a_fork(lab: Lab):
-    """What has no effects simply runs in a fork."""
+    """Tools without effects run in a fork."""
     async with lab.connect() as record:
         ran: list[str] = []
         for first in (True, False):
@@ -239,7 +239,7 @@ async def test_an_intent_open_at_the_cut_takes_the_parent_s_later_outcome(lab: L
 
 
 async def test_what_is_in_doubt_in_the_parent_is_in_doubt_in_a_fork(lab: Lab):
-    """Nobody knows what the parent's call came to, so nothing runs before somebody says."""
+    """The outcome of the parent's call is unknown, so nothing runs before it is settled."""
     effects: list[str] = []
 
     async def work(record, run):

@@ -8,7 +8,7 @@ from hansard.agents.policy.gate import Budget
 from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
-"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+"""Client-independent tests: a single sync-client case is in the quick run."""
 
 
 @pytest.mark.slow(cases=1)
@@ -63,7 +63,7 @@ async def test_what_was_blocked_is_tried_again_on_resume(lab: Lab):
 
 
 async def test_rules_see_the_values_that_the_tool_gets(lab: Lab):
-    """A rule is asked about arguments by name, defaults filled in, of their own types."""
+    """A rule gets arguments by name, with defaults, in their own types."""
     seen = []
 
     def look(asked):
@@ -169,7 +169,7 @@ async def test_a_budget_counts_only_its_tools_and_roles(lab: Lab):
     [("cost", 1.0, 0.5, "abc"), ("tokens", 45, 15, "abc"), ("input_tokens", 25, 10, "ab")],
 )
 async def test_a_budget_of_usage_counts_what_was_used(lab: Lab, unit, limit, reserve, ran):
-    """What is set aside before a call is replaced by what the call reports."""
+    """A call's reported usage replaces the amount reserved before it."""
     rule = hansard.budget("b", limit, unit=unit, reserve=reserve)
     async with lab.connect() as record:
         assert await _spend(record, "abcd", rule, cost=0.25, run="r") == (ran, "b")
@@ -199,7 +199,7 @@ async def test_every_attempt_counts(lab: Lab):
 
 
 async def test_a_call_that_is_blocked_draws_on_no_budget(lab: Lab):
-    """Where a second budget refuses, the first gets back what was set aside."""
+    """If a second budget refuses, the first gets its reservation back."""
     none, few = hansard.budget("none", 0), hansard.budget("few", 1)
     async with lab.connect() as record:
         for _ in range(3):

@@ -30,7 +30,7 @@ def call(tool="send_mail", role="writer", **arguments):
 
 
 def allowed(*rules, **fields):
-    """Whether some rules let a call through."""
+    """Return whether some rules allow a call."""
     return ask(rules, call(**fields)).allowed
 
 
@@ -44,7 +44,7 @@ def test_the_first_rule_that_matches_decides():
 
 
 def test_patterns_are_of_names_and_case_counts():
-    """`*` stands for any part of a name; `?` and `[` are themselves."""
+    """`*` matches any part of a name; `?` and `[` are literal."""
     assert not allowed(deny("send_*ail"))
     assert allowed(deny("send_?ail"))
     assert allowed(deny("send_[lm]ail"))
@@ -133,7 +133,7 @@ def tree(tmp_path: Path) -> Path:
     ],
 )
 def test_path_under_resolves_dots_and_links(tree, path, inside):
-    """What counts is where a path leads: `..` and links lead nowhere else, prefixes not in."""
+    """The resolved path counts: `..`, links and equal prefixes do not count as inside."""
     holds = path_under(tree / "in")
     assert holds(os.path.join(tree, path) if path else path) is inside  # noqa: PTH118 -- `..` must stay
     assert holds(Path(tree, path) if path else Path()) is inside
@@ -148,7 +148,7 @@ def test_path_under_takes_several_roots_and_the_root_itself(tree):
 
 
 def test_path_under_knows_relative_paths(tree, monkeypatch):
-    """A relative path is taken from where the process stands, as the tool would."""
+    """A relative path is resolved from the process's working directory, as the tool does."""
     monkeypatch.chdir(tree / "in")
     holds = path_under(tree / "in")
     assert holds("file")

@@ -119,7 +119,7 @@ NAUGHTY = [
 
 @pytest.mark.thorough(quick="domain/test_values.py::test_a_value_comes_back_exactly")
 async def test_naughty_strings_come_back_exactly(lab: Lab):
-    """As argument, result, item, key, error text and message: every string is the same after."""
+    """Each string is unchanged as argument, result, item, key, error text and message."""
     async with lab.connect() as record:
         for mode in (None, "strict", "resume"):
             async with record.run(run="r", mode=mode) as session:

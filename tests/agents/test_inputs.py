@@ -1,4 +1,4 @@
-"""What a decision was made from: whatever a program has at hand, as the event it came from."""
+"""Inputs of a decision: any value that a program holds, as the event that it came from."""
 
 import inspect
 import json
@@ -14,11 +14,11 @@ from tests.agents.twins import Lab, TwinSession
 from tests.audit.support import decided_of_old
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
-"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+"""Client-independent tests: a single sync-client case is in the quick run."""
 
 
 async def now(value: Any) -> Any:
-    """What either client gives, awaited where it is to be."""
+    """Return the value of either client, awaited if necessary."""
     return await value if inspect.isawaitable(value) else value
 
 
@@ -29,7 +29,7 @@ async def decisions(record: Any, run: str = "r") -> list[list[str]]:
 
 
 async def ids(record: Any, run: str = "r") -> dict[tuple[str, int], str]:
-    """The ids of what steps came to, by agent and step."""
+    """Return the ids of step outcomes, by agent and step."""
     found: dict[tuple[str, int], str] = {}
     for stored in await record.commits(run):
         for event in stored.commit.events:
@@ -162,7 +162,7 @@ async def test_an_input_that_is_none_is_refused_before_anything_is_recorded(lab:
 
 
 async def test_a_part_of_too_many_results_is_refused(lab: Lab):
-    """A value that stands in many results does not say where it came from."""
+    """A value that occurs in many results has no single origin, and is refused."""
     async with lab.connect() as record, record.run(run="r") as session:
         profile, _, _ = tools(session)
         for n in range(21):
@@ -172,7 +172,7 @@ async def test_a_part_of_too_many_results_is_refused(lab: Lab):
 
 
 async def test_a_value_is_looked_for_where_the_decision_stands(lab: Lab):
-    """What runs beside it may have an equal value: it was not given that."""
+    """An equal value of a parallel branch is not an input of the decision."""
     async with lab.connect() as record:
         for _ in range(2):
             async with record.run(run="r") as session:
@@ -199,7 +199,7 @@ async def test_a_value_is_looked_for_where_the_decision_stands(lab: Lab):
 
 
 async def test_a_fork_s_inputs_are_its_parent_s_events(lab: Lab):
-    """What a fork took over was told in its parent's stream."""
+    """Inputs that a fork took over are events of its parent's stream."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             profile, _, _ = tools(session)

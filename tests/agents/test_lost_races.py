@@ -52,11 +52,11 @@ class Race:
         self._late = other.workspace
 
     def late(self, log: RivalLog) -> Workspace:
-        """The other one, written through a log that comes too late."""
+        """Return the losing workspace, written through a log that appends too late."""
         return self._late.through(log)
 
     def rival(self, work: Callable[[], Awaitable[Any]], times: int = 1, after: int = 0) -> RivalLog:
-        """The log of the one that comes too late."""
+        """Return the log of the loser."""
         return RivalLog(self._late.log, work, times, after)
 
     async def lose(self, work: Work, rival: Work | None = None, after: int = 0) -> Any:
@@ -90,7 +90,7 @@ async def race(data_dir: Path, workspace: str) -> AsyncIterator[Race]:
 
 
 async def test_a_score_that_another_gave_meanwhile_is_not_given_again(race: Race):
-    """The same judge said just that."""
+    """The same judge has already given the same score."""
     async with race.record.run("w", run="r"):
         pass
 
@@ -102,7 +102,7 @@ async def test_a_score_that_another_gave_meanwhile_is_not_given_again(race: Race
 
 
 async def test_a_run_ends_once(race: Race):
-    """Who ends it the same way later has nothing to say, and who ends it another way is refused."""
+    """Ending a run again in the same way adds nothing; in another way it is refused."""
     for run in ("r", "q"):
         await race.early.log.append(Append(RunStream(run), race.early.commit(1, "ada", [BEGUN])))
 
@@ -117,7 +117,7 @@ async def test_a_run_ends_once(race: Race):
 
 
 async def test_a_step_is_settled_once(race: Race):
-    """By who came first; its agent's epoch is taken once, too."""
+    """The first settlement counts, and takes the agent's epoch once."""
     with contextlib.suppress(ConnectionError):
         async with race.record.run("w", run="r", agent="ada", role="a") as session:
 
@@ -136,7 +136,7 @@ async def test_a_step_is_settled_once(race: Race):
 
 
 async def test_a_task_is_reopened_once(race: Race):
-    """Who comes second finds it open."""
+    """The loser finds the task open."""
     async with race.record.run("w", run="r") as session:
         await session.team.add("t")
         task = await session.team.claim()
@@ -151,7 +151,7 @@ async def test_a_task_is_reopened_once(race: Race):
 
 
 async def test_an_agent_that_joins_beside_another_is_on_the_roster_with_it(race: Race):
-    """Taking part goes by the run as it stands."""
+    """Joining uses the run's current state."""
     async with race.record.run("w", run="r", agent="ada"):
 
         async def join(name: str, workspace: Workspace) -> None:
@@ -179,7 +179,7 @@ async def _shown(race: Race) -> None:
 
 @pytest.mark.parametrize("which", [{"agent": "ada"}, {"key": "k"}, {"principal": "ada"}])
 async def test_a_label_is_lowered_once(race: Race, which: dict[str, str]):
-    """It is not lowered by what it was before another lowered it."""
+    """A lowering that lost its race does not use the earlier label."""
     await _shown(race)
     await principals.register(race.early, "ada")
     secret = PrincipalShown(label="secret", role="a")
@@ -230,7 +230,7 @@ async def test_what_is_written_for_a_principal_has_the_label_it_carries_then(rac
 @pytest.mark.parametrize(("limit", "granted"), [(10.0, False), (12.0, True)])
 @pytest.mark.parametrize("before", [0, 1])
 async def test_a_share_is_set_aside_of_what_others_left(race, limit, granted, before):
-    """Whether it is counted here for the first time, or by what is known of it."""
+    """A reservation counts others' shares, for a new budget and for a known one."""
     rule = Budget(name="b", limit=limit, reserve=6)
 
     async def reserve(workspace: Workspace) -> bool:
@@ -249,7 +249,7 @@ async def test_a_share_is_set_aside_of_what_others_left(race, limit, granted, be
 
 
 async def test_a_question_is_answered_once(race: Race):
-    """Who denies what another granted a moment ago is refused."""
+    """A denial after another's grant is refused."""
     async with race.record.run("w", run="r", agent="ada"):
         pass
     approval = ids.marked(race.record.workspace.clock.new_id(), "r")
@@ -339,7 +339,7 @@ async def test_what_another_stated_meanwhile_is_not_stated_again(race: Race):
 
 @pytest.mark.slow
 async def test_a_heartbeat_that_loses_again_and_again_leaves_the_others_a_while(race: Race):
-    """Its tries at once are bounded; it goes on before its lease is over."""
+    """Immediate retries are bounded, and the heartbeat continues before its lease expires."""
     lease_ms = 9_000  # it beats each third of it, and tries again after a third of that
     async with race.record.run("w", run="r", agent="ada", role="a") as session:
         await session.team.add("t")

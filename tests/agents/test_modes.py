@@ -45,7 +45,7 @@ async def test_replay_runs_nothing_and_writes_nothing(lab: Lab, mode):
 
 @pytest.mark.parametrize("mode", ["strict", "offline"])
 async def test_a_miss_shows_both_sides(lab: Lab, mode):
-    """A call that is not on record stops the replay, with what is on record and what came."""
+    """A call that is not recorded stops the replay and shows the recorded and the new call."""
     ran: list[str] = []
     async with lab.connect() as record:
         async with record.run(run="r") as session:
@@ -373,7 +373,7 @@ async def test_an_answer_of_a_source_before_the_last_is_told_of(lab: Lab):
 
 
 async def test_a_changed_tool_is_told_of(lab: Lab):
-    """It warns once on resume, is a miss in strict, and passes offline."""
+    """A changed tool warns once on resume, is a miss in strict, and passes offline."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
 

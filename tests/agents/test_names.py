@@ -34,10 +34,10 @@ OPENING: dict[str, dict[str, Any]] = {
     "unit": {"experiment": "e", "unit": NAME},
     "budget": {"gate": [hansard.budget(NAME, 1)]},
 }
-"""What a run is opened with."""
+"""Arguments that open a run."""
 
 RESTRICTED = OPENING.keys() - {"agent", "role", "conversation", "on_behalf_of"}
-"""Those of it that an agent with credentials may say."""
+"""Those that an agent with credentials may pass."""
 
 
 async def _transaction(session: Any) -> None:
@@ -67,7 +67,7 @@ async def _usage(session: Any) -> None:
 
 
 async def come(found: Any) -> Any:
-    """What a method of either client gives."""
+    """Return the value of a method of either client."""
     return await found if hasattr(found, "__await__") else found
 
 
@@ -85,7 +85,7 @@ SAYING: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "tool": _tool,
     "usage": _usage,
 }
-"""What a session says by a name."""
+"""Session operations with a name."""
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 PLAN = hansard.experiments.plan(arms=["a", "b"], metrics=["m"])
@@ -124,7 +124,7 @@ WORKSPACE: dict[str, Callable[[Any], Awaitable[Any]]] = {
     ),
     "fork's label": lambda record: record.fork("r", labels={NAME: "x"}),
 }
-"""What is said of a workspace by a name."""
+"""Workspace operations with a name."""
 
 
 def rules() -> RoleDefined:
@@ -133,7 +133,7 @@ def rules() -> RoleDefined:
 
 
 async def stored(record: Any) -> str:
-    """All that is stored of a workspace: subjects and bodies."""
+    """Return all stored data of a workspace: subjects and bodies."""
     head = await record.io(record.raw.workspace.log.head())
     commits = [await record.io(record.raw.workspace.log.at(i)) for i in range(1, head + 1)]
     return "\n".join(f"{each.stream} {each.body!r}" for each in commits)
@@ -174,7 +174,7 @@ async def test_nothing_is_said_of_a_workspace_by_such_a_name(lab: Lab, what):
 
 
 async def test_a_rule_of_the_gate_is_known_without_the_secret(lab: Lab):
-    """What a rule says is read, and nothing is found by it: the secret is replaced in its name."""
+    """A rule is known without the secret, which is replaced in its name and matches nothing."""
     async with (
         lab.connect(redact=REDACT) as record,
         record.run(run="r", gate=[hansard.deny(name=NAME, reason=NAME)]) as session,

@@ -28,7 +28,7 @@ OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.parametrize(("where", "given"), [(name, *case[:1]) for name, case in OPTIONS.items()])
 def test_an_option_that_there_is_not_names_the_right_one(where: str, given: Callable[[], Any]):
-    """It is a TypeError as Python's own, and an error of ours."""
+    """An unknown option is a TypeError, as Python's own, and a Hansard error."""
     with pytest.raises(
         hansard.errors.BadOption, match=f"did you mean '{OPTIONS[where][1]}'"
     ) as told:
@@ -90,7 +90,7 @@ def test_a_policy_that_is_none_names_the_right_one():
 
 @pytest.mark.slow
 def test_a_server_that_is_not_there_is_told_within_three_seconds():
-    """Whether the connection is refused or nobody answers; with the address."""
+    """A refused connection and a missing answer are reported alike, with the address."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(1)

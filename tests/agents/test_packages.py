@@ -26,12 +26,12 @@ def needed(name: str) -> Any:
 
 
 async def come(found: Any) -> Any:
-    """What a tool of either client came to."""
+    """Return the result of a tool of either client."""
     return await found if asyncio.iscoroutine(found) else found
 
 
 def known_as(value: Any) -> str:
-    """What a value counts for in a fingerprint."""
+    """Return the form of a value in a fingerprint."""
     return digest(canonical(values.plain(value)))
 
 
@@ -90,7 +90,7 @@ PANDAS: dict[str, Callable[[Any], Any]] = {
 
 
 def of_pandas(name: str) -> Callable[[], Any]:
-    """What makes one of pandas' values, once it is asked for."""
+    """Return a function that makes one of pandas' values when called."""
     return lambda: PANDAS[name](needed("pandas"))
 
 
@@ -170,8 +170,8 @@ STORED: dict[str, tuple[Callable[[], Any], bytes]] = {
         b"dddffe05d8dd15e2c828a2daa356467d899e27ccd9aa51976a4ec719b8159e76",
     ),
 }
-"""What is stored, or the SHA-256 of it. A call with such an argument is known by it: a new version
-of a package that wrote it otherwise would make recorded calls other ones.
+"""Stored bytes of values, or their SHA-256. They identify a call with such an argument: if a new
+version of a package wrote them differently, recorded calls would no longer match.
 """
 
 
@@ -268,7 +268,7 @@ async def test_a_pydantic_model_is_a_record(lab: Lab):
         @pydantic.field_validator("number")
         @classmethod
         def twice(cls, number: int) -> int:
-            """What a second validation would do again."""
+            """Double the number, which a second validation would repeat."""
             return number * 2
 
     order = Order(items=[Item(name="a", tags={"x"})], no=3, more="said")

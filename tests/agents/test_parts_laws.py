@@ -1,4 +1,4 @@
-"""Whatever is told by parts reads back as it was given, at every point; what is damaged is told."""
+"""Laws of values stored in parts: read back unchanged at every point; damage is reported."""
 
 import hashlib
 import json
@@ -32,11 +32,11 @@ WORDS = [
 ]  # fmt: skip
 
 VALUE_CHARACTERS_MAX = 8_000
-"""Of a value that others are made of."""
+"""Largest value that others are made of, in characters."""
 
 
 class Told:
-    """An agent's steps told one after the other, as a session tells them."""
+    """Steps of an agent, written one after the other, as a session writes them."""
 
     def __init__(self) -> None:
         self.state = agent.initial()
@@ -108,7 +108,7 @@ steps = st.lists(st.tuples(recipes, recipes, leaves, st.booleans()), min_size=1,
 
 
 class Said:
-    """Values made of what was said before, in any structure, and of something new."""
+    """Values made of earlier values, in any structure, and of something new."""
 
     def __init__(self) -> None:
         self._said: list[Any] = ["It was said at the very beginning, and at some length. " * 12]
@@ -172,7 +172,7 @@ def _told_in_full(told: Told) -> None:
 
 
 def test_arguments_and_results_are_told_in_full():
-    """The law above, of one history in which both are told by parts."""
+    """The law above holds for one history with arguments and results in parts."""
     told = Told()
     for n in range(3):
         said = [f"message {i} " * 40 for i in range(n + 1)]

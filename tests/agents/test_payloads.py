@@ -13,7 +13,7 @@ from tests.agents.test_shared_texts import arguments_of
 from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
-"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+"""Client-independent tests: a single sync-client case is in the quick run."""
 
 SIZES = [INLINE_BYTES_MAX - 2, INLINE_BYTES_MAX - 1, INLINE_BYTES_MAX, 200_000, 2_000_000]
 
@@ -107,7 +107,7 @@ async def test_a_growing_prompt_is_recorded_in_linear_size(lab: Lab):
 
 
 async def test_a_prompt_that_changes_is_recorded_anew(lab: Lab):
-    """An edited, shortened or reordered prompt is told whole; growing goes on from there."""
+    """An edited, shortened or reordered prompt is stored in full; growth continues from there."""
     prompts = [
         _prompt(3),
         _prompt(4),

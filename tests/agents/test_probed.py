@@ -15,7 +15,7 @@ from hansard.inspect.probes import Replacement, search
 from tests.agents.twins import Lab
 
 CUSTOMERS: dict[int, dict[str, str | int]] = {1: {"name": "Ada", "gender": "female", "income": 30}}
-"""What the program looks up."""
+"""Customers that the program looks up."""
 
 
 class Program:
@@ -196,7 +196,7 @@ async def test_the_full_chain_answers_a_model_by_its_fingerprint(alone: Lab, cha
 
 
 async def test_a_fork_of_a_probe_s_fork_is_the_probe_s(alone: Lab):
-    """It is told from a real run, too, and is answered the same."""
+    """Such a fork is distinguished from a real run, too, and answered the same."""
     program = Program()
     async with alone.connect() as record:
         await program.run(record, run="r")
@@ -216,7 +216,7 @@ async def test_a_plain_fork_is_written_as_before(alone: Lab):
 
 
 async def test_a_path_names_a_value_that_a_call_returned(alone: Lab):
-    """With the tool's name before it or without; what is there is told where it is not."""
+    """The tool's name before the path is optional; a missing path lists the existing ones."""
     async with alone.connect() as record:
         await Program().run(record, run="r")
         workspace = record.workspace

@@ -1,4 +1,4 @@
-"""What a session is an execution of, where nobody says it."""
+"""Default program name of a session."""
 
 import sys
 

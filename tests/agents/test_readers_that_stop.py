@@ -42,7 +42,7 @@ class World:
         return session.run
 
     def resumed(self, run: str, **options: Any) -> list[int]:
-        """What the mended reader gets."""
+        """Return the items that the fixed reader gets."""
         with self.record.run(run=run, **options) as session:
             return self.read(session, stops=False)
 
@@ -57,7 +57,7 @@ def world(tmp_path, request):
 
 @pytest.mark.parametrize("world", ["pure", "idempotent"], indirect=True)
 def test_a_mended_reader_goes_on_where_the_tool_may_run_again(world):
-    """It is given what it had from the record, the rest from the tool, and all is on record."""
+    """Earlier items come from the record, the rest from the tool, and all are recorded."""
     run = world.stopped()
     assert world.resumed(run) == [0, 1, 2, 3, 4]
     assert world.made == [0, 1, 2, 3, 4]
@@ -68,7 +68,7 @@ def test_a_mended_reader_goes_on_where_the_tool_may_run_again(world):
 
 @pytest.mark.parametrize("world", ["once"], indirect=True)
 def test_a_mended_reader_asks_where_the_tool_has_an_effect(world):
-    """Running it again is said by a person, or its end is taken to be where the reader stopped."""
+    """A person allows another run, or the stream ends where the reader stopped."""
     run, other = world.stopped(), world.stopped()
     for each in (run, other):
         with pytest.raises(hansard.Diverged, match="stopped after 3 items, continues"):
@@ -91,7 +91,7 @@ def test_a_tool_that_gives_other_items_the_second_time_is_found_out(world):
 
 @pytest.mark.parametrize("world", ["pure"], indirect=True)
 def test_strict_replay_never_runs_the_rest(world):
-    """A reader that wants more than is on record is told so."""
+    """A reader that needs more than is recorded gets an error."""
     run = world.stopped()
     with pytest.raises(hansard.errors.Miss, match=r"stopped after . items?, continues"):
         world.resumed(run, mode="strict")

@@ -11,7 +11,7 @@ from hansard import Secret
 from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
-"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+"""Client-independent tests: a single sync-client case is in the quick run."""
 
 SECRET = "sk-hunter2-hunter2"
 PIN = re.compile(r"PIN-\d{4}")

@@ -81,7 +81,7 @@ def waiting(folder: Path) -> Iterator[str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What a program is started with."""
+    """Return the environment of a program."""
     return {"HANSARD_DATA_DIR": str(folder / "record"), "PATH": "/usr/bin:/bin"}
 
 

@@ -46,7 +46,7 @@ class Reply(pydantic.BaseModel):
 
     @functools.cached_property
     def words(self) -> object:
-        """What nobody records."""
+        """Return an object that cannot be recorded."""
         return object()
 
 
@@ -128,7 +128,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("kind", sorted(RESULTS))
 def test_a_record_that_nothing_annotates_comes_back(kind):
-    """Its class is found by name, its set fields are the same, and nothing runs again."""
+    """Its class is found by name, the same fields are set, and nothing runs again."""
     paid = []
     given = RESULTS[kind]()
     with memory() as record:
@@ -151,7 +151,7 @@ def test_a_record_that_nothing_annotates_comes_back(kind):
 
 
 def test_an_annotation_may_be_a_union_of_records():
-    """Neither of two classes is told by the fields alone: each is recorded with its name."""
+    """Fields alone do not distinguish the two classes: each is recorded with its name."""
     with memory() as record:
         for options in ({}, {"mode": "strict"}):
             with record.run(None if options else "w", run="r", **options) as session:
@@ -169,7 +169,7 @@ def test_an_annotation_may_be_a_union_of_records():
 
 
 def test_which_fields_were_set_comes_back_of_an_annotated_model():
-    """What a program sends on is what was set: `model_dump(exclude_unset=True)` is the same."""
+    """A program sends the set fields: `model_dump(exclude_unset=True)` is the same."""
     with memory() as record:
         for options in ({}, {"mode": "strict"}):
             with record.run(None if options else "w", run="r", **options) as session:
@@ -205,7 +205,7 @@ def test_only_records_are_made_by_their_names(name):
 
 
 def test_a_constructor_does_not_run():
-    """What is recorded fills the fields of a dataclass, whatever its own code would do."""
+    """Recorded data fills the fields of a dataclass without running its own code."""
     name = conversions.class_name(Paid)
     stored = {"$value": {"tag": "hansard.record.v1", "data": {"cents": 1, "total": 9}}}
     stored["$value"]["class"] = name  # type: ignore[assignment] # of a record
@@ -300,7 +300,7 @@ def test_an_enum_value_that_is_gone_is_an_error():
 
 
 def test_a_changed_class_does_not_run_its_tool_again():
-    """The program that catches the error and calls again is told the same."""
+    """A program that catches the error and calls again gets the same error."""
     before, after = _dataclass(a=(int, ...)), _dataclass(b=(int, ...))
     ran = []
     with memory() as record:

@@ -352,7 +352,7 @@ def test_a_role_is_given_what_it_sees_whole_and_of_the_rest_no_hint(record: Reco
 
 
 async def erase(data_dir: Path, workspace: str, sha256: str) -> None:
-    """Erase a blob, as whoever may administer can."""
+    """Erase a blob, as an administrator can."""
     info = peek(data_dir)
     assert info is not None
     login = BrokerOptions(urls=(info.url,), user=info.admin.user, password=info.admin.password)
@@ -377,7 +377,7 @@ def test_an_answer_whose_bytes_were_erased_is_none(record: Record, workspace: st
 
 
 def test_an_offer_is_its_agent_s_own_and_under_its_key():
-    """An offer of another's answer, or one under another key, does not fit where it stands."""
+    """An offer of another agent's answer, or under another key, does not fit its place."""
 
     def why(actor: str, stream: WorkspaceStream, event) -> str:
         at = datetime(2026, 11, 24, tzinfo=UTC)
@@ -453,14 +453,14 @@ BEGUN_S_MAX = 60.0
 
 
 def offers(stage: Stage, workflow: str) -> list[AnswerOffered]:
-    """What the runs of a workflow offered."""
+    """Return the answers offered by the runs of a workflow."""
     commits = portal().run(stage.record.workspace.log.read_kind(KIND))
     found = [revive(recorded) for stored in commits for recorded in stored.commit.events]
     return [each for each in found if isinstance(each, AnswerOffered) and each.workflow == workflow]
 
 
 def stopped(child: Child) -> bool:
-    """Whether a program stopped at its append, or has fewer and came to its end."""
+    """Return whether a program stopped at its append; it has ended if it makes fewer."""
     deadline = time.monotonic() + BEGUN_S_MAX
     while not Path(child.job.marker).exists() and child.process.poll() is None:
         assert time.monotonic() < deadline

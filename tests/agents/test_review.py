@@ -1,4 +1,4 @@
-"""What a hostile reader of the session found: each rule here was once broken."""
+"""Rules found by a hostile review of the session: each was once broken."""
 
 import asyncio
 import re
@@ -14,7 +14,7 @@ from hansard.agents.steps.payloads import INLINE_BYTES_MAX, Learned, Shared
 from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
-"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+"""Client-independent tests: a single sync-client case is in the quick run."""
 
 SECRET = "correct-horse-battery"
 LARGE = "x" * (INLINE_BYTES_MAX + 1)
@@ -40,7 +40,7 @@ async def _missing(record, run="r"):
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("who", ["policy", "reconcile"])
 async def test_a_large_result_that_is_settled_is_stored(lab: Lab, who):
-    """What a policy or the world says that happened may be large: its blob is stored first."""
+    """A large result reported by a policy or the world is stored as a blob first."""
 
     async def ask() -> hansard.Happened:
         return hansard.Happened(LARGE)
@@ -120,7 +120,7 @@ async def test_a_reused_stream_of_any_length_is_recorded(lab: Lab):
 
 
 async def test_a_settled_stream_is_reused_as_it_was_settled(lab: Lab):
-    """What a person said of a cut stream is what a fork gets, not the items before the cut."""
+    """A fork gets a person's settlement of a cut stream, not the items before the cut."""
     async with lab.connect() as record:
         for run in ("r", "r", None):
             run = run or await record.fork("r", at="ada@1")
@@ -163,7 +163,7 @@ async def test_a_shadow_of_a_stream_gives_its_items(lab: Lab):
 
 
 async def test_a_tool_s_kind_is_recordable(lab: Lab):
-    """What cannot be encoded is an error of the call's, no wait for ever."""
+    """A kind that cannot be encoded fails the call instead of blocking it."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
 

@@ -1,4 +1,4 @@
-"""When a run ends, and how: with the last of its agents, as the worst of them, or by a word."""
+"""End of a run: with its last agent, as the worst outcome of all, or by command."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ async def _fails(record, **options):
 
 
 async def test_a_run_goes_on_when_who_began_it_leaves(lab: Lab):
-    """It stays open for the other, and fails when that one raises: what ends last is what is so."""
+    """It stays open for the other agent, and fails if that one raises: the last end counts."""
     async with lab.connect() as record:
         with pytest.raises(ValueError, match="no ink"):
             await _left_by_its_starter(record)
@@ -78,7 +78,7 @@ async def test_a_failure_counts_though_another_agent_leaves_last(lab: Lab):
 
 
 async def test_agents_one_after_the_other_are_one_run(lab: Lab):
-    """Whoever joins a run that has ended opens it again: it ends with that one."""
+    """An agent that joins an ended run reopens it; the run ends with that agent."""
     async with lab.connect() as record:
         async with record.run(run="r", agent="ada"):
             pass

@@ -147,7 +147,7 @@ async def test_damage_leaves_the_others(data_dir: Path, workspace: str):
 
 
 async def test_a_line_of_forks_has_an_end(data_dir: Path, workspace: str):
-    """A run that is a fork of itself is told of, and no loop."""
+    """A run that is a fork of itself is reported instead of looping."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         log = record.workspace.log
         await log.append(_commit("a", 2, lives.RunForked(parent="a", at={"life": 1})))

@@ -1,4 +1,4 @@
-"""What replays saved: what is recorded of the calls that were answered, and nothing made up."""
+"""Savings of replays: from the recorded usage of the reused calls, without estimates."""
 
 from datetime import UTC, datetime
 from pathlib import Path

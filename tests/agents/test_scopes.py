@@ -1,4 +1,4 @@
-"""Scopes: calls side by side keep their places, whoever ends first; without one: refused."""
+"""Scopes: parallel calls keep their places in any order of ends; without a scope: refused."""
 
 import asyncio
 import threading
@@ -299,7 +299,7 @@ def test_idle_children_one_after_the_other_are_told_together(monkeypatch: pytest
 
 
 def test_of_too_many_joins_only_the_head_is_told():
-    """So that a step stays small; what comes after it goes on from there."""
+    """Only the head is recorded, so that a step stays small; later steps continue from it."""
     root = _root()
     children = root.spawn(JOIN_ENDS_MAX + 1)
     root.join(children)

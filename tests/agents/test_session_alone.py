@@ -24,7 +24,7 @@ def doubled(number: int) -> int:
 
 @pytest.fixture(autouse=True)
 def _program(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program `digest.py`, whose workspace stands in its environment and nothing else."""
+    """Make a program `digest.py` with only its workspace in the environment."""
     for name in [name for name in os.environ if name.startswith("HANSARD_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HANSARD_DATA_DIR", str(lab.data_dir))
@@ -55,7 +55,7 @@ async def test_it_works_as_it_stands(lab: Lab):
 async def test_what_is_given_wins_over_the_settings_and_those_over_defaults(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """In each of them all four can be said; `record.run` takes the same defaults."""
+    """All four can be set in each of them; `record.run` takes the same defaults."""
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -152,7 +152,7 @@ async def test_what_it_opened_is_closed_however_it_ends(lab: Lab):
 
 
 def _at_work(lab: Lab) -> set[asyncio.Task[object]]:
-    """What reads and writes the connections of this client, as tasks of its loop."""
+    """Return the tasks that read and write this client's connections, in its loop."""
     return {*asyncio.all_tasks(None if lab.is_async else portal().loop)}
 
 

@@ -45,7 +45,7 @@ GIVEN = {
     "cache": {},
     "experience": "",
 }
-"""What an operation is given, by the names of what it must be given."""
+"""Arguments of operations, by the names of their required parameters."""
 
 
 ALWAYS = ("close", "use", "snapshot")
@@ -89,7 +89,7 @@ def operations(session, tool):
 
 
 async def begun(operation):
-    """What an operation gives when it is called, awaited, entered or asked for its first item."""
+    """Return the result of an operation: called, awaited, entered or asked for its first item."""
     found = operation()
     if inspect.isawaitable(found):
         return await found
@@ -229,7 +229,7 @@ class Held:
         assert self.began.wait(WAIT_S)
 
     def end(self):
-        """Let it go, and what it came to."""
+        """Release the task and return its outcome."""
         self.go.set()
         self.thread.join(WAIT_S)
         assert not self.thread.is_alive()
@@ -288,7 +288,7 @@ def test_a_call_that_a_late_body_makes_is_refused(record):
 
 
 def test_a_late_body_of_a_closed_record_is_told_at_once(data_dir, workspace):
-    """Its outcome cannot be recorded: it stays in doubt, and nobody waits for a broker."""
+    """Its outcome cannot be recorded: it stays in doubt, and no call waits for a broker."""
     held = Held()
     with hansard.connect(workspace, data_dir=data_dir) as record:  # noqa: SIM117 -- one is left first
         with record.run("w", run="r", agent="ada", role="writer") as session:
@@ -383,7 +383,7 @@ def test_a_claim_is_not_kept_alive_by_an_ended_session(data_dir, workspace):
 
 
 def test_a_task_that_runs_on_behind_the_session_is_recorded_as_late(data_dir, workspace):
-    """The async client, too: what its task came to is on record, and late."""
+    """The async client, too, records the outcome of its task, marked late."""
 
     async def main():
         async with hansard.connect_async(workspace, data_dir=data_dir) as record:
@@ -407,7 +407,7 @@ def test_a_task_that_runs_on_behind_the_session_is_recorded_as_late(data_dir, wo
 
 
 def test_the_twins_offer_the_same():
-    """What is tested above for one is there for the other."""
+    """Both clients have everything tested above."""
     sync, other = (
         {name for name in dir(each) if not name.startswith("_")} for each in (Session, AsyncSession)
     )

@@ -1,4 +1,4 @@
-"""What an agent says again is not recorded again, in whatever structure; it reads back whole."""
+"""Shared texts: repeated text is stored once, in any structure, and reads back in full."""
 
 import random
 
@@ -13,10 +13,10 @@ from tests.agents.twins import Lab
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 RATIO_MAX = 2.0
-"""Of what is stored, event and all, to the text that was told."""
+"""Largest ratio of stored bytes, events included, to the text."""
 
 EVENT_BYTES_MAX = 1_300
-"""What a call's events have besides its text (benchmarks/bench_size.py)."""
+"""Largest size of a call's events without its text (benchmarks/bench_size.py)."""
 
 SYLLABLES = ["ka", "so", "re", "mi", "tun", "del", "ver", "san", "po", "li", "gra", "neth"]
 
@@ -179,7 +179,7 @@ async def test_prompts_beyond_what_an_event_holds_are_shared_too(lab: Lab):
 
 
 async def test_a_state_at_any_position_tells_what_was_said_whole(lab: Lab):
-    """Whether a step lies in the chunk that a state begins with, or came after it."""
+    """This holds for steps in the chunk that a state begins with and for later ones."""
     told = _messages(80, size=150)
     async with lab.connect() as record:
         async with record.run(run="r") as session:
@@ -200,7 +200,7 @@ async def test_a_state_at_any_position_tells_what_was_said_whole(lab: Lab):
 
 
 async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(lab: Lab):
-    """What a tool gave and is then part of a prompt refers to the result."""
+    """A tool's result that becomes part of a prompt is stored as a reference."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
 

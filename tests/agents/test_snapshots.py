@@ -12,7 +12,7 @@ from hansard.types import Moment
 from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
-"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+"""Client-independent tests: a single sync-client case is in the quick run."""
 
 STREAM = AgentStream("r", "writer", "ada")
 BIG = payloads.INLINE_BYTES_MAX + 1
@@ -82,7 +82,7 @@ async def test_the_chain_begins_with_the_request_and_ends_with_the_final_state(l
 
 
 async def test_from_the_newest_snapshot_the_run_goes_on(lab: Lab):
-    """Of a run that stopped, the newest snapshot resumes it: what is done is not done again."""
+    """The newest snapshot resumes a stopped run: finished work is not repeated."""
     calls: list[str] = []
     async with lab.connect() as record:
         with pytest.raises(KeyboardInterrupt):

@@ -55,7 +55,7 @@ async def test_items_come_back_in_order(lab: Lab, mode):
 
 
 async def test_an_item_is_on_record_before_it_is_handed_on(lab: Lab):
-    """Whoever holds an item can rely on its being in the log."""
+    """The holder of an item can rely on its being in the log."""
     async with lab.connect() as record, record.run(run="r") as session:
 
         @session.tool(effects="once")
@@ -146,7 +146,7 @@ async def test_a_stream_cut_off_is_in_doubt_with_its_items_shown(lab: Lab):
 
 
 async def test_a_pure_stream_cut_off_runs_again(lab: Lab):
-    """What has no effects simply runs again on resume, its old items gone."""
+    """A tool without effects runs again on resume, and its old items are dropped."""
     fail = [True]
     async with lab.connect() as record:
         for _ in range(2):
@@ -192,7 +192,7 @@ async def test_an_item_that_cannot_be_recorded_is_recorded_in_part(lab: Lab, eff
 
 
 async def test_two_streams_may_be_read_by_turns(lab: Lab):
-    """Streams that overlap are told apart, and replay so."""
+    """Overlapping streams are distinguished, and replay the same."""
     async with lab.connect() as record:
         for mode in (None, "strict"):
             async with record.run(run="r", mode=mode) as session:
@@ -213,7 +213,7 @@ async def test_two_streams_may_be_read_by_turns(lab: Lab):
 
 
 def test_an_async_generator_is_refused_by_the_sync_client(record):
-    """The sync client cannot iterate an async generator: said before anything runs."""
+    """The sync client cannot iterate an async generator, and refuses it before anything runs."""
     with record.run("w") as session:
 
         @session.tool(effects="once")

@@ -10,7 +10,7 @@ from tests.agents.twins import Lab
 
 
 async def test_a_scenario_is_played_in_a_loop_by_the_async_client_alone(lab: Lab):
-    """What the tests of both clients rely on."""
+    """The async client alone runs a scenario in a loop: tests of both clients rely on it."""
     assert (asyncio._get_running_loop() is not None) is lab.is_async
 
 

@@ -45,7 +45,7 @@ def following(by: str, last: Stored | None) -> Append:
 
 
 async def told(log: Any, by: str, tries_max: int = TRIES_MAX) -> Stored | None:
-    """State something, whatever stands there."""
+    """Append a statement, at any version."""
 
     async def read() -> Stored | None:
         found: Stored | None = await log.last(STREAM)
@@ -55,7 +55,7 @@ async def told(log: Any, by: str, tries_max: int = TRIES_MAX) -> Stored | None:
 
 
 async def test_it_reads_again_after_each_lost_race():
-    """What it appends in the end follows on what the others wrote."""
+    """Its final append follows the others' writes."""
     log = Counting("w")
     late = RivalLog(log, lambda: told(log, "early"), times=3)
     stored = await told(late, "late")
@@ -82,7 +82,7 @@ async def test_its_tries_are_bounded_and_the_error_says_so():
 
 
 async def test_nothing_to_append_appends_nothing():
-    """It reads once, and that is all."""
+    """An empty decision costs one read."""
     log = Counting("w")
 
     async def never(_: Append) -> Stored:
@@ -96,7 +96,7 @@ async def test_nothing_to_append_appends_nothing():
 
 
 async def test_a_bound_that_was_reached_below_is_not_multiplied():
-    """What was tried as often as it may be is not tried again by who asked for it."""
+    """An inner transaction that used up its tries is not retried by the outer one."""
     log = Counting("w")
     late = RivalLog(log, lambda: told(log, "early"), times=1_000)
     with pytest.raises(Conflict) as lost:
@@ -105,7 +105,7 @@ async def test_a_bound_that_was_reached_below_is_not_multiplied():
 
 
 async def test_a_race_of_somebody_else_s_is_raised_at_once():
-    """As it was lost."""
+    """Another transaction's lost race is raised unchanged."""
     log = Counting("w")
     late = RivalLog(log, lambda: told(log, "early"))
 
@@ -118,7 +118,7 @@ async def test_a_race_of_somebody_else_s_is_raised_at_once():
 
 
 async def test_an_append_whose_outcome_is_unknown_is_not_made_again():
-    """It may be stored: another one, with another id, might state it twice."""
+    """The commit may be stored: another append, with another id, could duplicate it."""
     log = Counting("w")
 
     async def lost_answer(append: Append) -> Stored:

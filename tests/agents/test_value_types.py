@@ -114,7 +114,7 @@ LINE = Line("tea", Money(250, "EUR"))
 
 
 async def come(found: Any) -> Any:
-    """What a tool of either client came to."""
+    """Return the result of a tool of either client."""
     return await found if asyncio.iscoroutine(found) else found
 
 
@@ -324,7 +324,7 @@ async def test_a_type_that_is_not_registered_is_named(lab: Lab):
 
 
 async def test_an_older_version_of_a_type_is_read(lab: Lab):
-    """What was recorded under an older tag comes back through `older=`."""
+    """A value recorded under an older tag is read through `older=`."""
 
     def tool(session: Any) -> Any:
         @session.tool(effects="once")
@@ -443,7 +443,7 @@ def test_no_dict_of_the_user_s_is_taken_for_a_tag():
 
 
 def test_paths_are_plain_values():
-    """What was a value before still is one, in the same bytes."""
+    """Values that were plain before stay plain, in the same bytes."""
     assert values.plain(Path("/a")) == {"$path": "/a"}
     assert values.plain(Line("x", Money(1, "EUR")))["what"] == "x"
 

@@ -1,4 +1,4 @@
-"""What went out of a run, or may have: while it is at work, and to addresses that are none."""
+"""Egress of a run: certain or possible, while it is at work, and to invalid addresses."""
 
 import pytest
 
@@ -6,7 +6,7 @@ import hansard
 
 
 def test_a_call_that_is_under_way_may_have_left(record: hansard.Record):
-    """Who is killed there leaves it so: nobody knows whether the mail went out."""
+    """A kill during the call leaves it so: it is unknown whether the mail was sent."""
     seen: list[hansard.types.SentOut] = []
     with record.run("w", agent="a", role="r") as session:
 
@@ -24,7 +24,7 @@ def test_a_call_that_is_under_way_may_have_left(record: hansard.Record):
 
 @pytest.mark.parametrize("url", ["https://[example.org](https://example.org)", "http://["])
 def test_an_address_that_is_none_is_told_as_that(record: hansard.Record, url: str):
-    """What an agent gives to its browser cannot end the report on it."""
+    """An invalid address that an agent gives to its browser does not break the report."""
     with record.run("w", agent="a", role="r") as session:
 
         @session.tool(effects="once", name="browser.goto")

@@ -20,7 +20,7 @@ from hansard.bus.log import Stored
 FACTS = ("checkpoint", "checkpoint_data", "decide", "message", "resource", "hand_off", "context")
 
 WAITING = {"close", "snapshot", "latest_checkpoint", "save", "get", "window", "compact"}
-"""What else of a session waits."""
+"""Other methods of a session that wait."""
 
 
 def at_once(work: Coroutine[Any, Any, Any]) -> Any:
@@ -84,7 +84,7 @@ class SyncTool:
 
 
 class Twin:
-    """What hangs on a session of either client, its methods awaited."""
+    """Wrapper of an object of either client's session, with its methods awaited."""
 
     def __init__(self, raw: Any, *, is_async: bool) -> None:
         self.raw = raw
@@ -101,7 +101,7 @@ class Twin:
         return awaited
 
     def _waits(self, name: str) -> bool:
-        """Whether a method of the async client is to be awaited."""
+        """Return whether a method of the async client must be awaited."""
         return True
 
 
@@ -282,7 +282,7 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def begun(self, session: Any) -> AsyncIterator[TwinSession]:
-        """Its block."""
+        """Enter the session's block."""
         if self.is_async:
             async with session as entered:
                 yield TwinSession(entered, is_async=True)

@@ -1,4 +1,6 @@
-"""Asks what an earlier run asked, and something new; may stop around one append, by number."""
+"""Program that repeats calls of an earlier run and makes a new one; can stop at one append, by
+number.
+"""
 
 import hansard
 from tests.aggregates.programs.trading import numbered
@@ -6,7 +8,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> list[str]:
-    """What was answered."""
+    """Return the answers."""
     job = inside.job
     with (
         numbered(inside) as record,
