@@ -507,7 +507,7 @@ def test_a_session_that_has_not_heard_of_it_goes_on(desk: House, does: str) -> N
 
 @pytest.fixture
 def nursery(desk: House, tmp_path: Path) -> Iterator[Nursery]:
-    """Starts services of the workspace."""
+    """Yield a starter of services of the workspace."""
     made = Nursery(desk, tmp_path)
     yield made
     made.close()

@@ -150,7 +150,7 @@ def test_service_killed(other: House, tmp_path: Path, rounds: Callable[[int, int
 
 @pytest.fixture
 def nursery(house: House, tmp_path: Path) -> Iterator[Nursery]:
-    """Starts services and clients of the workspace."""
+    """Yield a starter of services and clients of the workspace."""
     made = Nursery(house, tmp_path)
     yield made
     made.close()

@@ -54,7 +54,7 @@ class Asker:
         return asyncio.run_coroutine_threadsafe(self.door.ask(sql, limits), self._loop)
 
     def workers(self) -> list[int]:
-        """The process ids of those that wait for a question."""
+        """Return the process ids of idle workers."""
         pool = self.door._pool
         assert pool is not None
         return [worker.pid for worker in pool._idle]
@@ -69,7 +69,7 @@ class Asker:
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> TableFiles:
-    """Published tables that no test changes."""
+    """Return published tables that no test changes."""
     made = TableFiles.of(tmp_path_factory.mktemp("door"), "w")
     fill_place(made)
     return made
@@ -77,7 +77,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> TableFiles:
 
 @pytest.fixture(scope="session")
 def asker(place: TableFiles) -> Iterator[Asker]:
-    """The door that every test may ask."""
+    """Yield an asker of the published tables that every test may use."""
     patched = pytest.MonkeyPatch()
     patched.setenv("HANSARD_NATS_PASSWORD", SECRET)
     made = Asker(place, Bounds(workers_max=2, spares=0))

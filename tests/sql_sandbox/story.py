@@ -1,4 +1,4 @@
-"""An endless log that is the same each time: what stands at a position follows from the number."""
+"""Endless log that is the same each time: the commit at a position follows from the number."""
 
 from functools import cache
 
@@ -13,7 +13,7 @@ LENGTH = 5
 
 
 def message(position: int) -> RawMessage:
-    """The commit at a position."""
+    """Return the commit at a position."""
     number, part = divmod(position - 1, LENGTH)
     stream, version, events = _part(f"run {number}", part, number)
     made = Messages()

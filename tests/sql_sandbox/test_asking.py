@@ -84,7 +84,7 @@ async def test_who_gave_way_and_gets_nothing_comes_as_others_do(place: TableFile
 
 @pytest.mark.slow
 async def test_more_questions_than_workers_wait_or_are_turned_away(place: TableFiles):
-    """They wait for their turn, no longer than said, and no more of them than said."""
+    """Excess queries wait in a bounded queue for a bounded time, or are refused."""
     bounds = Bounds(workers_max=1, spares=0, waiting_max=2, queue_s=0.8)
     async with Door(place, bounds) as door:
         await door.ask(COUNT)
@@ -135,7 +135,7 @@ async def test_a_question_that_nobody_waits_for_ends(place: TableFiles):
 
 @pytest.mark.slow
 async def test_a_worker_that_dies_is_replaced(place: TableFiles):
-    """Idle or at work: whoever asks next does not notice."""
+    """A worker that dies, idle or at work, is replaced before the next query."""
     async with Door(place, Bounds(workers_max=1)) as door:
         await door.ask(COUNT)
         pool = door._pool

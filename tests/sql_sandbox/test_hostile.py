@@ -29,13 +29,13 @@ LATE_S = 5.0
 """For a kill, and a machine that does other things."""
 
 WORKER_MIB_MAX = 1_600
-"""What a worker may have resident at most: its limits and what Python and Arrow need."""
+"""Largest resident size of a worker, in MiB: its limits and what Python and Arrow need."""
 
 LEAKS = re.compile(r"root:x:|/root|/home|/etc/|/work|\.venv|site-packages|" + re.escape(SECRET))
 
 
 def sql_of(told: dict[str, Any]) -> str:
-    """The statement; what cannot be written out is repeated."""
+    """Return the statement; generate long ones by repetition."""
     count = told.get("repeat", 0)
     pieces = {
         "{open}": "(" * count,
@@ -98,7 +98,7 @@ def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: TableF
 
 @pytest.mark.slow
 def test_what_is_refused_is_said(asker: Asker):
-    """Fact, value and remedy: the type of the statement, and what may be asked instead."""
+    """A refusal has the fact, value and remedy: the statement's type, and the permitted ones."""
     with pytest.raises(NotAllowed, match=r"takes one statement that reads .* and no CREATE"):
         asker.ask("CREATE TABLE t (x INTEGER)")
     with pytest.raises(NotAllowed, match="this is 2"):

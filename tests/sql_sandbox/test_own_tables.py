@@ -31,7 +31,7 @@ may = { query = true }
 
 
 def files(folder: Path) -> list[Path]:
-    """The same table in each format that is read."""
+    """Write the same table in each format that can be read."""
     table = pa.table(COSTS)
     parquet.write_table(table, folder / "a.parquet")
     csv.write_csv(table, folder / "b.csv")

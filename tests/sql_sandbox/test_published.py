@@ -43,14 +43,14 @@ def grow(store: LiveStore, count: int) -> None:
 
 
 def opened(tmp_path: Path) -> tuple[TableFiles, WriteLock, LiveStore]:
-    """An empty workspace, held."""
+    """Return an empty workspace with its write lock held."""
     place = TableFiles.of(tmp_path, "w")
     hold = WriteLock(place)
     return place, hold, LiveStore(hold)
 
 
 def digests(generation: PublishedSnapshot) -> dict[str, Digest]:
-    """What a reader finds."""
+    """Return the digests of the tables that a reader finds."""
     store = Store(generation.path, read_only=True)
     try:
         assert store.progress.position == generation.position
@@ -60,7 +60,7 @@ def digests(generation: PublishedSnapshot) -> dict[str, Digest]:
 
 
 def check_counts(generation: PublishedSnapshot) -> None:
-    """What every position of the story says of itself."""
+    """Check that each position of the story has the counts that follow from its number."""
     with duckdb.connect(generation.path, read_only=True) as con:
         position = generation.position
         [(runs,)] = con.execute("SELECT count(*) FROM runs").fetchall()
@@ -102,7 +102,9 @@ def test_a_generation_is_the_tables_at_its_position(tmp_path: Path):
 
 
 def test_old_ones_go_when_nobody_reads_them(tmp_path: Path):
-    """What is held stays and answers the same, however much is published; then it goes."""
+    """A generation in use stays and gives the same answers however much is published; then it
+    goes.
+    """
     place, hold, store = opened(tmp_path)
     grow(store, 7)
     with published.holding(place) as held:
@@ -155,7 +157,7 @@ def test_duckdb_keeps_its_lock_while_it_is_copied(tmp_path: Path):
 
 
 async def test_a_position_is_awaited(tmp_path: Path):
-    """Until it is published, and no longer than said."""
+    """A wait ends when the position is published, or at its timeout."""
     place, hold, store = opened(tmp_path)
     grow(store, 5)
     store.publish(now=True)

@@ -63,7 +63,9 @@ WITHOUT = "import sys\nsys.modules['pyarrow'] = None\n"
 
 
 async def test_both_forms_have_the_same_values(place: TableFiles):
-    """Of every type, NULL beside it; what only DuckDB has is its text in both."""
+    """Values of every type, and NULL, are the same in both forms; DuckDB's own types are text in
+    both.
+    """
     chosen = ", ".join(f"{value} AS v{at}" for at, value in enumerate(VALUES))
     nothing = ", ".join("NULL" for _ in VALUES)
     sql = f"SELECT {chosen} UNION ALL SELECT {nothing}"
@@ -102,7 +104,7 @@ sys.stdout.write(f"{said.wrong} {said.rows} {said.text}")
 
 
 def test_an_answer_imports_nothing(place: TableFiles):
-    """Of any type, with parameters: a worker sees no files when it answers."""
+    """A worker answers values of any type, with parameters, without access to files or imports."""
     generation = newest(place)
     assert generation is not None
     chosen = ", ".join(f"{value} AS v{at}" for at, value in enumerate(VALUES))
@@ -116,7 +118,7 @@ def test_an_answer_imports_nothing(place: TableFiles):
 
 
 async def test_what_leaves_as_text_keeps_order_names_and_parameters(place: TableFiles):
-    """A query that is cast is asked whole: its order, columns of one name, its parameters."""
+    """A query whose result is cast to text keeps its order, equal column names and parameters."""
     sql = "SELECT i, INTERVAL (i) DAY AS i, ? AS p FROM range(3000) t(i) ORDER BY i DESC -- end"
     async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         found = await door.ask(sql, parameters=["x"])
@@ -136,7 +138,7 @@ async def test_a_statement_may_end_as_it_likes(place: TableFiles, end: str):
 
 @pytest.mark.parametrize("cut", [1, 5, 20, -1])
 def test_a_body_that_is_cut_is_no_answer(cut: int):
-    """What a worker sends is read as if anybody had made it."""
+    """A truncated body is an error: a worker's output is read as untrusted."""
     batch = rows.Batch([(1, "a"), (2, "b")], rows.makes([]))
     whole = rows.body([rows.Column("i", "BIGINT"), rows.Column("s", "VARCHAR")], [batch])
     assert list(Answer(1, whole, 2).tuples()) == [(1, "a"), (2, "b")]

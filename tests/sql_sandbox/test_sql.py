@@ -1,4 +1,4 @@
-"""`hansard sql`: formats, where a question comes from, what stands on stderr, who answers."""
+"""`hansard sql`: formats, source of the query, stderr, and the role that answers."""
 
 import io
 import json
@@ -32,13 +32,13 @@ EVERY_TYPE = """
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory."""
+    """Return a data directory."""
     return tmp_path_factory.mktemp("sql") / "data"
 
 
 @pytest.fixture(scope="session")
 def record(home: Path) -> Iterator[hansard.Record]:
-    """A workspace with runs, held open so that its broker stays."""
+    """Yield a workspace with runs, held open so that its broker stays."""
     with hansard.connect(WORKSPACE, data_dir=home) as opened:
         make_runs(opened)
         yield opened
@@ -68,7 +68,7 @@ def ask(
 
 @pytest.mark.slow
 def test_it_answers_as_of_the_head(ask: Call, record: hansard.Record):
-    """What was recorded before the question is in the answer, and stderr says the position."""
+    """Commits before the query are in the answer, and stderr states the position."""
     before = ask("SELECT count(*) AS runs FROM runs", "--json")
     assert before.code == 0, before.err
     with record.run("one more", agent="a", role="r"):
@@ -81,7 +81,7 @@ def test_it_answers_as_of_the_head(ask: Call, record: hansard.Record):
 
 @pytest.mark.slow
 def test_it_is_a_program(home: Path, record: hansard.Record):
-    """As whoever asks starts it: the question on stdin, the answer on stdout."""
+    """As a program it takes the query on stdin and writes the answer to stdout."""
     done = subprocess.run(
         [sys.executable, "-m", "hansard", "sql", "--json"],
         env=environment(home),
@@ -103,7 +103,7 @@ def test_people_get_a_table(ask: Call):
 
 @pytest.mark.slow
 def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
-    """Two columns of one name are told apart; what a format does not have stands as text."""
+    """Columns of one name are distinguished; a type that a format lacks is text."""
     first = ask(EVERY_TYPE, "--format", "ndjson")
     position = int(first.err.removeprefix("as of position ").partition(":")[0])
     [row] = first.lines
@@ -149,7 +149,7 @@ def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
 
 @pytest.mark.thorough(quick="sql_sandbox/test_written.py::test_all_of_an_answer_is_written")
 def test_pipes_carry_every_format(ask: Call):
-    """On stdout stands the answer alone, as bytes."""
+    """Stdout holds only the answer, as bytes."""
     sql = "SELECT 7 AS x"
     assert ask(sql, "--format", "csv").out == '"x"\n7\n'
     arrow = ask(sql, "--format", "arrow").out.encode("latin-1")

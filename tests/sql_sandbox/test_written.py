@@ -29,13 +29,13 @@ GROWN_MIB_MAX = 64
 
 @pytest.fixture
 def record(data_dir: Path, workspace: str) -> None:
-    """A workspace with a run."""
+    """Return a workspace with a run."""
     with hansard.connect(workspace, data_dir=data_dir) as opened, opened.run("w", run="r"):
         pass
 
 
 def read(path: Path) -> Any:
-    """A file as a table."""
+    """Return a file as a table."""
     match path.suffix:
         case ".arrow":
             return ipc.open_stream(path.read_bytes()).read_all()
@@ -74,7 +74,7 @@ def test_all_of_an_answer_is_written(call: Any, tmp_path: Path, ending: str):
 
 @pytest.mark.usefixtures("record")
 def test_what_is_not_whole_is_not_written(call: Any, tmp_path: Path):
-    """Cut, failed half way, or too slow: what stood there stays, and nothing stands beside it."""
+    """A result that is cut, failed or too slow leaves the old file, and no other file beside it."""
     path = tmp_path / "kept.arrow"
     path.write_text("as it was")
     halfway = (
@@ -93,7 +93,7 @@ def test_what_is_not_whole_is_not_written(call: Any, tmp_path: Path):
 
 @pytest.mark.usefixtures("record")
 def test_a_role_is_written_what_it_sees_once_that_is_on_record(call, data_dir, workspace, tmp_path):
-    """With --role the file is there when the answer stands on record, with its rows."""
+    """With --role the file appears once the answer is recorded, with its rows."""
     roles = tmp_path / "roles.toml"
     roles.write_text(
         '[roles.few]\n[[roles.few.sees]]\nname = "m"\nkinds = ["message.*"]\n'
@@ -111,7 +111,7 @@ def test_a_role_is_written_what_it_sees_once_that_is_on_record(call, data_dir, w
 
 
 def peak_mib(data_dir: Path, workspace: str, count: int, path: Path) -> float:
-    """The most memory that any process of a command had."""
+    """Return the peak memory of any process of a command, in MiB."""
     question = f"SELECT range AS n FROM range({count})"
     given = ["--data-dir", str(data_dir), "-w", workspace, "sql", question, "-o", str(path)]
     with subprocess.Popen(

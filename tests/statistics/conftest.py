@@ -12,7 +12,9 @@ from tests.statistics import support
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, frozenset[str]]]:
-    """Opened once, for a store is a tenth of a second; and the tables that are never empty."""
+    """Yield a store, opened once since that takes a tenth of a second, and its never empty
+    tables.
+    """
     made = support.opened(tmp_path_factory.mktemp("store"))
     yield made, support.filled(made)
     made.close()
@@ -20,7 +22,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, fr
 
 @pytest.fixture
 def store(opened: tuple[Store, frozenset[str]]) -> Iterator[Store]:
-    """An empty one."""
+    """Yield an empty store."""
     made, kept = opened
     yield made
     for table in support.filled(made) - kept:

@@ -14,7 +14,7 @@ QUESTION = "Grant?"
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What one fork, or the run that it is of, decided: an option, with the options' scores."""
+    """Decision of one fork, or of its run: an option, with the options' scores."""
 
     selected: str
     scores: Mapping[str, float | None] = {}
@@ -22,7 +22,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """A run: the value on record, what stands on record, and what each fork decided, by value."""
+    """A run: the recorded value and decision, and the decision of each fork, by value."""
 
     recorded: str
     before: Sequence[Decided]
@@ -30,7 +30,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def same(recorded: str, forks: Mapping[str, str]) -> Pair:
-    """A run of one decision; that of the fork with the recorded value stood on record."""
+    """Return a run of one decision, which the fork with the recorded value repeats."""
     return Pair(
         recorded,
         [Decided(forks[recorded])],

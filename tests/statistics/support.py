@@ -1,4 +1,4 @@
-"""A real Store with trials in it, put there as rows, and questions asked of it."""
+"""A real Store with trials inserted as rows, and queries of it."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Trial(msgspec.Struct, kw_only=True):
 
 
 def opened(path: Path) -> Store:
-    """A new store. One thread: of so few rows a second one waits more than it does."""
+    """Open a new store with one thread; a second one would only wait with so few rows."""
     made = new_store(path / "t.duckdb")
     made.all("SET threads = 1")
     return made
 
 
 def filled(store: Store) -> frozenset[str]:
-    """The tables that have rows, or had some since the last checkpoint."""
+    """Return the tables with rows now or since the last checkpoint."""
     sql = "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND estimated_size > 0"
     return frozenset(name for (name,) in store.all(sql))
 
@@ -192,6 +192,6 @@ def asked_of(store: Store, macro: str, experiment: str = "e", **asked: Any) -> l
 
 
 def default(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The one row that is counted as the plan says."""
+    """Return the one row that is counted by the plan."""
     [row] = [row for row in rows if row["default"]]
     return row

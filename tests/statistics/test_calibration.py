@@ -15,7 +15,7 @@ ROUNDS = 400 if THOROUGH else 150
 ROUNDS_DIFFERENT = 400
 LOOKS = range(10, 401, 10)
 SURE = 0.9995
-"""How sure a bound is, one side: a right method misses one of a thousand of them."""
+"""Confidence of a one-sided bound: a right method misses one of a thousand."""
 
 NULLS = {
     "ten clusters": (Design(rounds=ROUNDS, spread=0.6), {"cluster": "cluster"}),
@@ -29,14 +29,14 @@ NULLS = {
 
 
 def rounds_of(store, experiment):
-    """The default row of each round, in order."""
+    """Return the default row of each round, in order."""
     rows = support.compared(store, experiment, by_label="round")
     found = [row for row in rows if row["default"] and row["slice"]]
     return sorted(found, key=lambda row: int(row["slice"]))
 
 
 def bounds(share, rounds):
-    """How often something of that chance may happen in so many rounds, as shares."""
+    """Return the bounds of the share of events with this chance in so many rounds."""
     low, high = scipy.stats.binom.ppf([1 - SURE, SURE], rounds, share)
     return low / rounds, high / rounds
 
@@ -157,7 +157,7 @@ def test_looking_after_every_ten_tasks_breaks_the_fixed_p_and_not_the_always_val
 
 
 def always_valid(t, df, tasks, planned):
-    """The always-valid p as `test_paired` proves that the macro has it."""
+    """Return the always-valid p; `test_paired` proves that the macro equals it."""
     nr = tasks * (2 * np.log(20) + np.log(1 + 2 * np.log(20))) / planned
     z = scipy.stats.norm.isf(scipy.stats.t.sf(abs(t), df))
     return np.sqrt(nr + 1) * np.exp(-(z**2) * nr / (2 * (nr + 1)))
@@ -173,7 +173,7 @@ ORDERS = {
 }
 
 QUICK = ("five in turn",)
-"""Of the fewest clusters."""
+"""Cases with the fewest clusters."""
 
 
 @pytest.mark.thorough(
@@ -200,7 +200,9 @@ def test_two_clusters_would_break_it():
 
 
 def differences(rng, rounds, cluster, spread):
-    """Of one trial an arm and task, 0 or 1; without a spread of clusters any number, normal."""
+    """Draw differences of one trial an arm and task, 0 or 1; without a cluster spread normal
+    numbers.
+    """
     shape = (rounds, len(cluster))
     if spread is None:
         return rng.normal(0, 1, shape)
@@ -211,7 +213,9 @@ def differences(rng, rounds, cluster, spread):
 
 
 def alarms(cluster, spread, planned, fewest, rounds=4_000):
-    """The share of rounds in which the always-valid p was ever at .05, without any effect."""
+    """Return the share of rounds in which the always-valid p was ever at .05, without any
+    effect.
+    """
     differ = differences(np.random.default_rng(15), rounds, cluster, spread)
     alarmed = np.zeros(rounds, dtype=bool)
     for look in LOOKS:

@@ -1,4 +1,4 @@
-"""What holds of every comparison, whatever the rows: order, swapping, shifting, and the edges."""
+"""Laws of every comparison, for any rows: order, swapping, shifting, and the edges."""
 
 import math
 import random
@@ -54,7 +54,9 @@ def everything(store: Store, **asked):
 
 
 def same(one, other):
-    """Whether two answers are the same bytes: `repr` tells the last digit of each float."""
+    """Return whether two answers have the same bytes: `repr` includes the last digit of each
+    float.
+    """
     return repr(one) == repr(other)
 
 
@@ -86,7 +88,7 @@ RUNS = 24
 
 
 def told_experiment():
-    """An experiment as a log: its plan, runs, outcomes."""
+    """Return an experiment as a log: its plan, runs, outcomes."""
     log = Messages()
     arms = (experiment.PlannedArm(name="a"), experiment.PlannedArm(name="b"))
     plan = experiment.ExperimentRegistered(
@@ -108,7 +110,7 @@ def told_experiment():
 
 
 def test_a_newer_judgement_counts(store):
-    """Of several values of a metric the newest is the run's."""
+    """The newest of several values of a metric is the run's."""
     fill(store, told_experiment())
     rows = support.asked_of(store, "trial_scores")
     assert len(rows) == RUNS
@@ -134,7 +136,7 @@ def test_without_runs_there_is_nothing_to_compare(store, name):
 
 
 def test_one_arm_is_compared_with_nothing(store):
-    """Its summary stands, and no comparison."""
+    """A single arm has a summary, and no comparison."""
     support.plant(store, scored(1, 0) + scored(1, 1, task="u"))
     assert support.compared(store) == []
     [row] = support.asked_of(store, "arm_summary")
@@ -502,7 +504,7 @@ def test_a_crash_that_was_scored_is_told_from_a_failure(store, asked):
 
 
 def _both(store):
-    """The tasks whose runs completed under both arms."""
+    """Return the tasks whose runs completed under both arms."""
     rows = store.all(
         "SELECT task FROM runs WHERE status = 'completed' GROUP BY task HAVING count(*) = 2"
     )
@@ -536,7 +538,7 @@ def test_how_runs_ended_is_told_apart(store):
 
 
 def test_success_is_not_that_a_run_ended(store):
-    """Where anything was judged, a run that was not is no success, though it completed."""
+    """Where any run was judged, an unjudged run is no success, though it completed."""
     made = [
         Trial(arm=a, task=f"t{n}", scores={"reward": 0.0} if n else {})
         for a in "ab"
@@ -565,7 +567,7 @@ def test_a_metric_nobody_judged_says_so(store):
 
 
 def test_a_missing_cost_is_no_cost(store):
-    """Where less is better, a trial without a value is left out either way, and counted."""
+    """A trial without a value is left out and counted, even where less is better."""
     made = [
         Trial(arm=a, task=f"t{k}", trial=n, scores={"cost": 1.0 + k if n else None})
         for a in "ab"

@@ -16,14 +16,14 @@ pytestmark = pytest.mark.later
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """The schema, and no rows."""
+    """Return the schema, and no rows."""
     made = support.opened(tmp_path_factory.mktemp("oracles"))
     yield made
     made.close()
 
 
 def asked(store: Store, call: str, *columns):
-    """A macro over rows of arguments; `call` names them a, b, c ..."""
+    """Return the result of a macro over rows of arguments; `call` names them a, b, c ..."""
     names = "abcdef"[: len(columns)]
     parts = ", ".join(f"unnest($n{i}::DOUBLE[]) AS {name}" for i, name in enumerate(names))
     given = {f"n{i}": list(column) for i, column in enumerate(columns)}
@@ -32,7 +32,7 @@ def asked(store: Store, call: str, *columns):
 
 
 def grid(*axes):
-    """The columns of every combination."""
+    """Return the columns of every combination."""
     return [list(column) for column in zip(*product(*axes), strict=True)]
 
 
@@ -42,7 +42,7 @@ SHARES = [*TAILS, 0.5, *(1 - tail for tail in TAILS if tail >= 1e-9)]
 
 
 def test_the_normal_distribution_is_scipys():
-    """The test of the next two runs over more; here, that scipy is asked the right question."""
+    """The reference scipy call is right; the next two tests cover the macro over more values."""
     assert scipy.stats.norm.cdf(1.959963984540054) == pytest.approx(0.975, abs=1e-15)
 
 
@@ -163,7 +163,7 @@ def test_wilson(store, alpha):
 
 
 def test_wilson_of_nothing(store):
-    """Of no trials, or of more successes than trials, there is no interval."""
+    """No trials, or more successes than trials, have no interval."""
     none = asked(store, "wilson_low(a, b)", [0, 3, -1, 1], [0, 2, 5, -1])
     none += asked(store, "wilson_high(a, b)", [0, 3, -1, 1], [0, 2, 5, -1])
     assert none == [None] * 8
@@ -194,7 +194,9 @@ def test_pass_of_more_than_there_is(store):
 
 
 def one_over_mixture(estimate, se, n, rho2):
-    """The density of the mean at 0 over that under a normal prior of variance rho2 n se^2."""
+    """Return the density of the mean at 0 over that under a normal prior of variance rho2 n
+    se^2.
+    """
     under = scipy.stats.norm.logpdf(estimate, scale=se * math.sqrt(1 + n * rho2))
     return math.exp(min(0.0, scipy.stats.norm.logpdf(estimate, scale=se) - under))
 

@@ -56,7 +56,7 @@ def trials_of(seed, clusters, arms="abc"):
 
 
 def by_task(trials, arm, metric, counting, better):
-    """The mean over trials, by task. A missing value is the worst there is, or none."""
+    """Return the mean over trials, by task; a missing value is the worst value, or left out."""
     known = [each.scores[metric] for each in trials if each.scores.get(metric) is not None]
     worst = min(0.0, *known) if better == "higher" and counting == "failure" else None
     found = defaultdict(list)

@@ -1,4 +1,6 @@
-"""How an experiment stands: before or after its data, and whether arms got their share of units."""
+"""Status of an experiment: plan before or after its data, and whether arms got their share of
+units.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -13,7 +15,7 @@ pytestmark = pytest.mark.later
 
 
 def standing(store, experiment="e"):
-    """What its plan is worth."""
+    """Return the status of an experiment's plan."""
     [row] = store.all("SELECT standing FROM experiment_plans WHERE experiment = $1", [experiment])
     return row[0]
 
@@ -47,13 +49,13 @@ def test_a_plan_is_before_the_data_by_position_and_by_time(store, plan, said):
 
 
 def test_without_a_plan_all_is_exploratory(store):
-    """What was only met in runs was never promised."""
+    """Without a plan every arm is exploratory."""
     support.plant(store, [Trial(**RUN)])
     assert standing(store) == "exploratory: no plan is registered"
 
 
 def shares(store, arms, units, **plan):
-    """The answer of sample_ratio, where the hash gave so many runs to each arm."""
+    """Return the result of sample_ratio for so many runs in each arm."""
     support.plant(
         store,
         [Trial(arm=arm, task=f"{arm}{n}") for arm, count in units.items() for n in range(count)],
@@ -91,14 +93,16 @@ def test_shares_are_held_against_the_plans_weights(store, arms, units):
 
 
 def test_without_a_plan_shares_are_equal_and_have_no_test(store):
-    """Weights that nobody stated (NULL) are equal ones; nobody said how many were to be there."""
+    """Weights that are not stated (NULL) are equal, and have no test."""
     found = shares(store, None, {"a": 30, "b": 50})
     assert {row["expected"] for row in found.values()} == {40.0}
     assert {row["p"] for row in found.values()} == {None}
 
 
 def test_an_arm_of_weight_nothing_gets_nothing(store):
-    """It is out of the test while it has no unit; with one, the shares cannot be by the plan."""
+    """An arm of weight zero is left out while it has no unit; with one, the shares contradict the
+    plan.
+    """
     found = shares(store, [("a", 1.0), ("b", 1.0), ("c", 0.0)], {"a": 30, "b": 50})
     assert found["c"]["expected"] == 0
     assert found["a"]["p"] == pytest.approx(scipy.stats.chisquare([30, 50]).pvalue)

@@ -1,4 +1,4 @@
-"""What a probe's forks decided, compared: by scipy, by counting, and by how often it errs."""
+"""Comparison of the decisions of a probe's forks: by scipy, by counting, and by its error rate."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ VALUES = ("female", "male")
 
 @pytest.fixture(scope="module")
 def macros(tmp_path_factory) -> Iterator[Store]:
-    """The schema, and no rows."""
+    """Yield an empty store with the schema."""
     made = support.opened(tmp_path_factory.mktemp("macros"))
     yield made
     made.close()
 
 
 def compared(store: Store, probe: str = "p", slice_: str = "", **given):
-    """The rows of a slice, by measure and option."""
+    """Return the rows of a slice, by measure and option."""
     named = "".join(f", {name} := ${number}" for number, name in enumerate(given, 2))
     rows = store.rows(f"FROM probe_comparisons($1{named})", [probe, *given.values()])
     return {(row["measure"], row["option"]): row for row in rows if row["slice"] == slice_}
@@ -98,7 +98,7 @@ def test_the_interval_of_the_net_share_holds_the_truth(macros, n):
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(("up", "down", "even"), [(8, 0, 16), (9, 2, 5), (0, 0, 12), (1, 1, 0)])
 def test_decisions_are_judged_by_exact_mcnemar(store, up, down, even):
-    """As scipy's binomial test of the pairs that differ."""
+    """The test equals scipy's binomial test of the differing pairs."""
     plant(store, flips(up, down, even))
     row = compared(store)["selected", "approve"]
     n = up + down + even
@@ -112,7 +112,7 @@ def test_decisions_are_judged_by_exact_mcnemar(store, up, down, even):
 
 
 def test_scores_are_judged_by_the_paired_t_test(store):
-    """As scipy's, with its interval; of two alternatives one says all."""
+    """The test and its interval equal scipy's; with two alternatives one measure is enough."""
     rng = np.random.default_rng(3)
     base, arm = rng.normal(0.5, 0.1, 15), rng.normal(0.55, 0.1, 15)
     plant(
@@ -203,7 +203,7 @@ def test_no_difference_is_said_only_of_a_margin_that_was_named(store):
 
 @pytest.mark.thorough(quick="test_scores_are_judged_by_the_paired_t_test")
 def test_a_score_without_spread_has_no_interval_and_is_in_no_margin(store):
-    """What is always the same is no sample of how it may differ."""
+    """A score without spread has no interval, since it shows nothing about variation."""
     made = [Decided("approve", {"approve": 0.5})]
     plant(store, [Pair("male", made, dict.fromkeys(VALUES, made))] * 30)
     row = compared(store, score_margin=0.1)["score", "approve"]
@@ -260,7 +260,7 @@ def test_a_pair_that_does_not_count_says_why(store):
 
 
 def test_runs_and_questions_can_be_chosen(store):
-    """Of some runs; questions that begin alike are one."""
+    """Runs can be chosen; questions with the same beginning count as one."""
     plant(
         store,
         [

@@ -16,7 +16,7 @@ FOUND = ("difference", "se", "df", "p", "low", "high", "always_p")
 
 
 def without_tasks(base, arm, **more):
-    """Runs that name no task, with the rewards of two arms."""
+    """Return runs without a task, with the rewards of two arms."""
     return [
         Trial(arm=name, task=None, scores={"reward": value}, **more)
         for name, values in (("a", base), ("b", arm))
@@ -30,7 +30,7 @@ def alternating(runs):
 
 
 def compared(store, trials, **plan):
-    """The comparison of an experiment of its own."""
+    """Return the comparison of an experiment of its own."""
     store.all("DELETE FROM runs")
     store.all("DELETE FROM outcomes")
     for table in ("experiments", "arms", "metrics"):
@@ -59,7 +59,7 @@ def test_more_runs_are_not_better(store, plan, missing):
 
 
 def test_a_difference_of_runs_without_a_task_is_found(store):
-    """It is that of the means, tested as scipy tests it."""
+    """The difference of the means is reported and tested as scipy tests it."""
     base, arm = [float(n % 4 == 0) for n in range(60)], [float(n % 4 > 0) for n in range(40)]
     row = compared(store, without_tasks(base, arm))
     wanted = scipy.stats.ttest_ind(arm, base, equal_var=False)
@@ -173,7 +173,7 @@ def test_an_arm_of_one_unit_proves_nothing_and_one_of_two_little(store, few, tur
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_an_arm_without_spread_has_that_of_the_other(store, turned):
-    """Three zeros do not prove that their arm has no variance: the other arm's stands for it."""
+    """An arm without spread takes the other arm's variance: three zeros do not prove none."""
     sides = ([0.0] * 3, alternating(27))
     row = compared(store, without_tasks(*(sides[::-1] if turned else sides)))
     variance = np.var(sides[1], ddof=1)

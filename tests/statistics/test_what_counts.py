@@ -1,4 +1,4 @@
-"""What counts in a comparison: unmatched tasks, missing values, open runs, impossible values."""
+"""Effects on a comparison: unmatched tasks, missing values, open runs, impossible values."""
 
 import math
 import random
@@ -26,7 +26,7 @@ def trials(arm, values, *, metric="reward", first=0, **more):
 
 
 def compared(store, made, *, plan=None, **query):
-    """The default row of the comparison of two arms."""
+    """Return the default row of the comparison of two arms."""
     support.plant(store, made)
     if plan is not None:
         support.register(store, **plan)

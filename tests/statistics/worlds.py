@@ -15,9 +15,11 @@ Floats = NDArray[np.float64]
 
 
 class Design(msgspec.Struct, frozen=True, kw_only=True):
-    """What a round is. `spread` is that of the cluster-by-arm effect (logit), whose mean is zero;
-    `effect` is what the second arm has more (logit), `difficulty` the spread of tasks (logit);
-    `apart`: a task is in one arm only.
+    """Design of a round.
+
+    `spread` is that of the cluster-by-arm effect (logit), whose mean is zero; `effect` is the second
+    arm's advantage (logit), `difficulty` the spread of tasks (logit); `apart`: a task is in one arm
+    only.
     """
 
     rounds: int
@@ -48,7 +50,7 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
         return np.asarray(1 / (1 + np.exp(-logit)))
 
     def true_difference(self) -> float:
-        """What the difference of means is in the whole world, over tasks and clusters."""
+        """Return the true difference of means, over all tasks and clusters."""
         rng = np.random.default_rng(99)
         logit, bent = (
             rng.normal(0, self.difficulty, 2_000_000),

@@ -73,7 +73,7 @@ def code_lines(text: str, tree: ast.Module) -> int:
 
 
 def forwards(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function only calls another with its own parameters, unchanged."""
+    """Return whether a function only calls another with its own parameters, unchanged."""
     body = function.body[1:] if _is_text(function.body[0]) else function.body
     if function.decorator_list or len(body) != 1:
         return False

@@ -40,19 +40,19 @@ class Private(msgspec.Struct, order=True):
 
 
 class House(msgspec.Struct):
-    """All that is drawn."""
+    """Everything that is drawn."""
 
     modules: int
     rooms: list[Room]
     arrows: dict[str, dict[str, int]]
     circles: list[list[str]]
-    """Of modules."""
+    """Import cycles of modules."""
 
     room_circles: list[list[str]]
-    """Of the rooms directly under the top."""
+    """Import cycles of the packages directly under the top."""
 
     inner_circles: list[list[str]]
-    """Of all rooms, but those between a room and the ones inside it."""
+    """Import cycles of all packages, except between a package and those inside it."""
 
     private: list[Private]
 
@@ -67,7 +67,7 @@ def sources(folder: Path = ROOT / "src") -> dict[str, Path]:
 
 
 def drawn() -> House:
-    """The house as it stands."""
+    """Return the current import structure."""
     files = sources()
     packages = {name for name, path in files.items() if path.name == "__init__.py"}
     graph = grimp.build_graph(PACKAGE, cache_dir=None)
@@ -92,7 +92,7 @@ def drawn() -> House:
 
 
 def _short(name: str) -> str:
-    """A room's name without the package's; the package itself is `.`."""
+    """Return a package's name without the top package's; the top package is `.`."""
     return name.removeprefix(PACKAGE).removeprefix(".") or "."
 
 
@@ -106,7 +106,7 @@ def _nested(a: str, b: str) -> bool:
 
 
 def within(inner: str, outer: str) -> bool:
-    """Whether a module or package is another, or stands in it, however deep."""
+    """Return whether a module or package is another, or is inside it, at any depth."""
     return f"{inner}.".startswith(f"{outer}.")
 
 
@@ -114,7 +114,7 @@ def within(inner: str, outer: str) -> bool:
 
 
 def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """The sets of more than one node that all reach each other."""
+    """Return the sets of more than one node that all reach each other."""
     graph = grimp.ImportGraph()
     nodes = {node for edge in edges for node in edge}
     named = {node: f"n{number}" for number, node in enumerate(sorted(nodes))}  # no parents in names
@@ -135,7 +135,7 @@ def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
 
 
 def private(files: dict[str, Path], packages: set[str]) -> Iterator[Private]:
-    """What each module takes that belongs to a package it does not stand in."""
+    """Yield each use of a private name of a package from outside of it."""
     for importer, path in files.items():
         tree = _parsed(path.read_text(encoding="utf-8"))
         here = importer if importer in packages else importer.rpartition(".")[0]
@@ -147,7 +147,7 @@ def private(files: dict[str, Path], packages: set[str]) -> Iterator[Private]:
 
 
 def _taken(node: ast.AST) -> Iterator[str]:
-    """The dotted names that an import takes from this package."""
+    """Return the dotted names that an import takes from this package."""
     match node:
         case ast.Import(names=names):
             found = [alias.name for alias in names]
@@ -159,7 +159,9 @@ def _taken(node: ast.AST) -> Iterator[str]:
 
 
 def _owner(name: str, files: dict[str, Path], packages: set[str]) -> str | None:
-    """The package that a private name belongs to: where its first part with a `_` stands."""
+    """Return the package that owns a private name: the one with its first part that begins with
+    `_`.
+    """
     parts = name.split(".")
     for end, part in enumerate(parts):
         if part.startswith("_") and not part.startswith("__"):

@@ -1,4 +1,4 @@
-"""What is asked is answered by `hansard.inspect`; what is printed is decided in one place."""
+"""`hansard.inspect` answers all requests; one place decides what is printed."""
 
 import ast
 from pathlib import Path
@@ -10,7 +10,7 @@ INSPECT = ROOT / "src/hansard/inspect"
 
 
 def branches_on_json(path: Path) -> bool:
-    """Whether a module decides anything by `json`."""
+    """Return whether a module branches on `json`."""
     tests = [
         node.test
         for node in ast.walk(ast.parse(path.read_text()))

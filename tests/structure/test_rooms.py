@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def house() -> House:
-    """The tree as it stands."""
+    """Return the current structure of the tree."""
     return drawn()
 
 
@@ -62,7 +62,7 @@ def test_a_circle_is_found_whole():
     ],
 )
 def test_an_underscore_means_this_package_and_those_inside_it(tmp_path, importer, says, taken):
-    """Whoever stands in the package of a private name may take it, and nobody else."""
+    """Only modules inside the package of a private name may import it."""
     packages = {"hansard", "hansard.a", "hansard.a.inner", "hansard.b"}
     file = tmp_path / "m.py"
     file.write_text(says)
@@ -80,7 +80,7 @@ WALKS = 4
 
 
 def walks() -> dict[str, str]:
-    """The walks of ARCHITECTURE.md, by what goes there."""
+    """Return the walks of ARCHITECTURE.md, by subject."""
     text = ARCHITECTURE.read_text(encoding="utf-8")
     told = text.partition("## Four walks\n")[2].partition("\n## ")[0]
     parts = re.split(r"^\*\*(.+)\*\*$", told, flags=re.MULTILINE)[1:]
@@ -88,7 +88,7 @@ def walks() -> dict[str, str]:
 
 
 def test_a_walk_crosses_each_room_once():
-    """Its rooms are there, each once, and the files named with a room stand in it."""
+    """A walk crosses existing packages, each once, and its files are in the named package."""
     found = walks()
     assert len(found) == WALKS
     for told in found.values():
@@ -101,7 +101,7 @@ def test_a_walk_crosses_each_room_once():
 
 
 def test_each_path_that_architecture_names_is_there():
-    """Of the package's own: a file, a folder, or some of a pattern."""
+    """Each path of the package that ARCHITECTURE.md names exists: a file, folder or pattern."""
     rows = re.findall(
         r"^\| (`.+?) \|", ARCHITECTURE.read_text(encoding="utf-8"), flags=re.MULTILINE
     )

@@ -22,7 +22,7 @@ from hansard.domain.run import AgentJoined, RunAgentLeft
 from hansard.domain.team import mail, task
 
 PLANTED = "planted-by-a-forger"
-"""Stands in every forged body that can hold a text."""
+"""Text in every forged body that can hold one."""
 
 RUN = "r-1"
 ADA = AgentStream(RUN, "writer", "ada")
@@ -48,7 +48,7 @@ def publish(home: Path, *messages: tuple[str, bytes]) -> None:
 
 
 def forged(version: int, *events: Event | Recorded, by: str = "ada", **fields: Any) -> Commit:
-    """A commit as anybody can write it."""
+    """Return a commit as anybody could write it."""
     return Commit(
         id=str(uuid4()),
         version=version,
@@ -63,14 +63,14 @@ def forged(version: int, *events: Event | Recorded, by: str = "ada", **fields: A
 
 
 def said(text: str = PLANTED) -> agent.MessageAdded:
-    """A message in an agent's context."""
+    """Return a message in an agent's context."""
     return agent.MessageAdded(
         role="user", content=msgspec.Raw(msgspec.json.encode(text)), fingerprint=str(uuid4())
     )
 
 
 def began(agent_: str, role: str, epoch: int, purpose: str = "run") -> agent.SessionBegan:
-    """A session of an agent."""
+    """Return a session of an agent."""
     return agent.SessionBegan(
         agent=agent_,
         role=role,
@@ -82,28 +82,28 @@ def began(agent_: str, role: str, epoch: int, purpose: str = "run") -> agent.Ses
 
 
 def put(role: str) -> ValuePut:
-    """A put to a key."""
+    """Return a put to a key."""
     return ValuePut(value=msgspec.Raw(msgspec.json.encode(PLANTED)), role=role)
 
 
 def served(role: str, agent_: str) -> access.ViewServed:
-    """A view that was served."""
+    """Return a view that was served."""
     return access.ViewServed(role=role, agent=agent_, at=PLANTED, events=1, digest="d")
 
 
 def claimed(agent_: str, role: str) -> task.TaskClaimed:
-    """A claim of the run's task."""
+    """Return a claim of the run's task."""
     return task.TaskClaimed(task="t", number=1, agent=agent_, role=role, lease_ms=60_000)
 
 
 def sent(role: str) -> mail.MailSent:
-    """A message to bob."""
+    """Return a message to bob."""
     content = msgspec.Raw(msgspec.json.encode(PLANTED))
     return mail.MailSent(content=content, sender_role=role, agent="bob")
 
 
 def misplaced(type_: str, data: bytes) -> Recorded:
-    """An event with whatever data."""
+    """Return an event with arbitrary data."""
     return Recorded(type_, str(uuid4()), msgspec.Raw(data))
 
 
@@ -214,7 +214,7 @@ FORGERIES: dict[str, tuple[StreamId, Forge]] = {
 def message(
     workspace: str, version: int, made: tuple[StreamId, Commit | bytes]
 ) -> tuple[str, bytes]:
-    """What is published for a forgery at a version of its stream."""
+    """Return the subject and bytes published for a forgery at a version of its stream."""
     stream, what = made
     body = what if isinstance(what, bytes) else encode(stream, what)
     return subjects.subject(workspace, stream, version), body

@@ -1,7 +1,7 @@
-"""What the roles of examples/research_team may see, said a second time: by plain code, not rules.
+"""Visibility of the roles of examples/research_team, restated as plain code instead of rules.
 
 `check` holds every view that a run's agents were served against it, event by event, derives it
-again by the rules as of then, and compares it with what the agent's own step says it was told.
+again by the rules of that time, and compares it with the result in the agent's own step.
 """
 
 import json
@@ -18,7 +18,7 @@ from hansard.domain.roles.view import served
 from hansard.domain.run import AgentJoined
 
 SEES = {"researcher": (), "analyzer": ("researcher",), "writer": ("researcher", "analyzer")}
-"""Of which other roles each sees decisions and tasks."""
+"""Other roles whose decisions and tasks each role sees."""
 
 DECISION_FIELDS = {"question", "selected", "because"}
 REASON_CHARACTERS = 60
@@ -37,7 +37,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def may_see(role: str, event: Told) -> bool:
-    """Whether a role is shown an event."""
+    """Return whether a role is shown an event."""
     if event.tag.startswith("view."):
         return False
     shared = event.key == "analysis" and role != "researcher"
@@ -99,12 +99,14 @@ def check(record: hansard.Record, run: str) -> dict[str, int]:
 
 
 def places(seen: dict[str, str]) -> set[tuple[str, int]]:
-    """The events that a view names: stream and version."""
+    """Return the stream and version of the events that a view names."""
     return {(stream, number) for stream, parts in seen.items() for number in versions(parts)}
 
 
 def check_lines(role, lines):
-    """Of other roles' decisions three fields are shown, to the writer the reasons in short."""
+    """Check that three fields of other roles' decisions are shown, and to the writer short
+    reasons.
+    """
     for line in lines:
         if line.role == role or line.type != "decision.made.v1":
             continue

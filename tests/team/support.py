@@ -1,4 +1,4 @@
-"""What the tests of the team share."""
+"""Shared parts of the team's tests."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ class TwinTeam(Twin):
 
     @asynccontextmanager
     async def claimed(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        """A task claimed for a block."""
+        """Yield a task claimed for a block."""
         if self.is_async:
             async with self.raw.claimed(*args, **kwargs) as task:
                 yield task
@@ -24,12 +24,12 @@ class TwinTeam(Twin):
 
 
 def team_of(session: TwinSession) -> TwinTeam:
-    """A session's team, awaited."""
+    """Return a session's team, awaited."""
     return TwinTeam(session.raw.team, is_async=session.is_async)
 
 
 async def task_tags(record: TwinRecord, run: str) -> list[str]:
-    """The tags of what was said of a run's tasks, in order."""
+    """Return the tags of a run's task events, in order."""
     return [
         recorded.type
         for stored in await record.commits(run)

@@ -105,7 +105,7 @@ def test_following_ends_when_told(record, following, number):
 
 @pytest.fixture
 def following(data_dir, workspace):
-    """Starts `hansard team r-1 --follow` as a child; gives it, and its lines as they come."""
+    """Yield a starter of `hansard team r-1 --follow` as a child, with its lines as they arrive."""
     children = []
 
     def start(*more):

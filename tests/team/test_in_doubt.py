@@ -12,13 +12,13 @@ from tests.agents.twins import Lab, twins
 from tests.team.support import task_tags, team_of
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
-"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+"""The results do not depend on the client: the quick run includes the sync one's tests here."""
 
 CLAIMED = ["task.added.v1", "task.claimed.v1"]
 
 
 async def _tags(record):
-    """What was said of the tasks, less the heartbeats."""
+    """Return the tags of the task events, without heartbeats."""
     return [tag for tag in await task_tags(record, "r") if tag != "task.extended.v1"]
 
 
@@ -53,7 +53,7 @@ async def _session(record, how, raised=None, wrap=None):
 
 
 async def _fails(block):
-    """A block that is left by an error of its own."""
+    """Leave the block by an error of its own."""
     async with block:
         message = "no"
         raise ValueError(message)
@@ -127,7 +127,7 @@ async def test_an_error_of_the_block_fails_the_task_where_nothing_is_in_doubt(la
 
 
 def test_an_error_group_of_what_stops_the_run_leaves_the_claim(data_dir, workspace):
-    """What a task group raises counts as what is in it."""
+    """An error group counts as the errors in it."""
 
     async def stops():
         message = "not here"

@@ -1,4 +1,4 @@
-"""What a message takes does not grow with the messages before it."""
+"""The cost of a message does not grow with the messages before it."""
 
 from collections import Counter
 from pathlib import Path

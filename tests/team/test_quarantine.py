@@ -1,7 +1,7 @@
-"""What does not fit its subject and user is quarantined when it is read, and shown.
+"""A commit that does not fit its subject and user is quarantined on read, and listed.
 
 Trusted agents write to the broker themselves. Here a bare client with their login publishes bodies
-that no agent of ours would: nothing of them counts, and whoever they were to harm goes on.
+that no agent of ours would: none of them counts, and the agents they target continue.
 """
 
 import json
@@ -50,7 +50,7 @@ def tell(record: Record, run: str = RUN) -> None:
 
 
 def facts(record: Record, run: str = RUN) -> dict[str, Any]:
-    """What a run's state says, less how many versions its streams have."""
+    """Return a run's state without the number of versions of its streams."""
     view = record.state(run)
     zero = msgspec.structs.replace
     return {
@@ -62,13 +62,13 @@ def facts(record: Record, run: str = RUN) -> dict[str, Any]:
 
 
 def next_version(record: Record, stream: Any) -> int:
-    """The version that a stream's next event has."""
+    """Return the version of a stream's next event."""
     return record.state(stream.run).vector.get(str(stream), 0) + 1
 
 
 @pytest.fixture
 def told(record: Record) -> Record:
-    """A run to be forged in, and another one."""
+    """Return a record with a run to forge in, and another one."""
     tell(record)
     tell(record, "r-2")
     return record
@@ -84,7 +84,7 @@ def rows(home: Path, workspace: str, store: Store) -> Store:
 
 
 def texts(store: Store) -> dict[str, str]:
-    """All that each table holds."""
+    """Return all contents of each table."""
     return {table: repr(store.all(f'SELECT * FROM "{table}"')) for table in store.tables()}
 
 
@@ -131,7 +131,7 @@ def _fails() -> None:
 def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
     record: Record, call, data_dir: Path, workspace: str, tmp_path: Path
 ):
-    """Who joined the parent after the cut may join the fork in another role, and all count it."""
+    """An agent that joined the parent after the cut may join the fork in another role."""
     with record.run("w", run=RUN, agent="ada", role="writer") as ada:
         ada.message("user", "hello")
     cut = record.state(RUN).position
@@ -211,7 +211,9 @@ def goes_on(record: Record) -> None:
 
 @pytest.mark.slow
 def test_what_holds_after_a_restart_of_the_projector(told: Record, data_dir, workspace, tmp_path):
-    """Who is in a run is read from the tables: the same is quarantined wherever a batch ends."""
+    """Membership is read from the tables: the same commits are quarantined wherever a batch
+    ends.
+    """
     _, forge = FORGERIES["a put as another role"]
     late = next_version(told, ADA)
     publish(data_dir, message(workspace, 2, forge(2)))
@@ -278,7 +280,9 @@ def test_an_export_is_the_record_as_it_stands(told: Record, call, data_dir, work
 def test_a_session_at_work_stops_and_goes_on_when_opened_again(
     epoch: int, told: Record, call, data_dir, workspace
 ):
-    """What would have been its next version is taken: it is told so, and nothing it did is lost."""
+    """A session whose next version is taken stops with an error, and loses nothing when
+    reopened.
+    """
 
     def disturbed() -> None:
         with told.run("w", run=RUN, agent="ada", role="writer") as ada:

@@ -30,10 +30,10 @@ WORK_S = 0.05
 
 
 def holders(stored_commits):
-    """Who had each task from when to when, as the log says it; raises where two had one at once.
+    """Return the holders of each task with their times in the log; raise where two overlap.
 
-    Read by other code than the one under test: a claim begins at its commit's time, and ends with
-    what its agent said last, or with the next claim, which must not be before its lease ended.
+    Independent of the code under test: a claim begins at its commit's time, and ends with its
+    agent's last statement, or with the next claim, which must not precede the lease's end.
     """
     ends: dict[str, tuple[int, int]] = {}  # number, end of the lease
     done: dict[str, str] = {}

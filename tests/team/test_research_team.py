@@ -24,7 +24,7 @@ ROLES = ("researcher", "analyzer", "writer")
 
 
 def reports(folder: Path):
-    """What was published."""
+    """Return the published reports."""
     return sorted(path.name for path in folder.glob("report-*.md"))
 
 
@@ -42,7 +42,7 @@ TEAM = UseCase(
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A broker's folder that outlives the processes."""
+    """Return a broker's folder that outlives the processes."""
     folder = tmp_path_factory.mktemp("data")
     with hansard.connect(data_dir=folder):
         yield folder
@@ -50,7 +50,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def desk(data, tmp_path_factory):
-    """Makes places to run the team in: an empty folder and a workspace that has its roles."""
+    """Yield a maker of places for the team: an empty folder and a workspace with its roles."""
     (texts := tmp_path_factory.mktemp("texts") / "docs").mkdir()
 
     def make(workspace):
@@ -63,7 +63,7 @@ def desk(data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def undisturbed(desk):
-    """Where nobody is killed: the report, what the tasks came to, the researcher's places."""
+    """Return the report, task results and the researcher's places of a run without kills."""
     quiet = desk("quiet")
     for role in ROLES:
         done = quiet.start(role)
@@ -81,13 +81,15 @@ def _results(view):
 
 
 def _second_paper(places):
-    """Where a researcher has read its second paper, and nothing of it is on record."""
+    """Return the places where a researcher has read its second paper, and recorded nothing of
+    it.
+    """
     _, second, *_ = [n for n, each in enumerate(places) if each == "return sentences_of"]
     return str(second + 1)
 
 
 KILLS = {"researcher": "", "analyzer": "return by_share", "writer": "return write_report"}
-"""Where each role is killed: its work is done, and not on record."""
+"""Kill points of each role: its work is done, but not recorded."""
 
 
 @pytest.mark.thorough(
@@ -145,7 +147,7 @@ def _command(place, *words):
 
 
 def test_the_page_says_what_the_program_is_called():
-    """Its README's commands name the program and the roles that it has."""
+    """The README's commands name the program and its roles."""
     text = (ROOT / "examples" / "research_team" / "README.md").read_text("utf-8")
     assert "hansard roles apply roles.toml" in text
     for role in ROLES:

@@ -48,14 +48,14 @@ MS = 1_000_000
 
 
 def said(state, *wanted, now=0, agent="ada"):
-    """The state after commands at a log time."""
+    """Return the state after commands at a log time."""
     for each in wanted:
         state = fold(state, decide(state, each, now), By(agent, now, "e"))
     return state
 
 
 def claim(agent="ada", role="researcher", lease_ms=LEASE_MS):
-    """A claim."""
+    """Return a claim."""
     return Claim(agent=agent, role=role, lease_ms=lease_ms)
 
 
@@ -71,7 +71,7 @@ class Team(RuleBasedStateMachine):
         self.over: set[str] = set()
 
     def say(self, wanted, agent):
-        """What was decided, folded."""
+        """Decide a command and fold its events."""
         events = decide(self.state, wanted, self.now)
         by = By(agent, self.now, "e")
         self.events += [(event, by) for event in events]
@@ -80,7 +80,7 @@ class Team(RuleBasedStateMachine):
 
     @rule(ms=st.integers(1, 2 * LEASE_MS))
     def time_goes_on(self, ms):
-        """The log's time, which decides about leases."""
+        """Advance the log's time, which decides about leases."""
         self.now += ms * MS
 
     @rule(
@@ -132,7 +132,7 @@ class Team(RuleBasedStateMachine):
         data=st.data(),
     )
     def say_of_a_task(self, agent, number, what, role, data):
-        """It counts where the claim stands, and only there."""
+        """State a task's outcome, which counts only while the claim is valid."""
         if not self.state.tasks:
             return
         name = data.draw(st.sampled_from(sorted(self.state.tasks)))
@@ -165,7 +165,7 @@ class Team(RuleBasedStateMachine):
 
     @invariant()
     def each_is_held_by_who_claimed_it_last(self):
-        """The state agrees with the model."""
+        """Check that the state agrees with the model."""
         for each in self.state.tasks.values():
             assert each.is_over == (each.id in self.over)
             held = self.holds.get(each.id)
@@ -379,7 +379,7 @@ def test_a_run_has_a_most_of_tasks():
 
 
 def test_an_unknown_task_and_a_bad_name_are_refused():
-    """What is not there cannot be waited for, nor said anything of."""
+    """A task that does not exist can neither be waited for nor changed."""
     with pytest.raises(Refused, match="no task 'b'"):
         decide(initial(), TaskAdded(task="a", title="t", waits_for=("b",)), 0)
     with pytest.raises(Refused, match="no task 'b'"):

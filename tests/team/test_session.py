@@ -77,7 +77,7 @@ async def test_a_claim_and_its_outcome_are_one_commit(lab: Lab):
 
 
 async def _everything(record, **options):
-    """A session that does one of everything; what each told it."""
+    """Run a session with one operation of each kind; return the results."""
     told = []
     async with record.run(run="r", **options) as session:
         team = team_of(session)
@@ -135,7 +135,9 @@ async def test_a_resumed_session_is_told_the_same_and_says_nothing_again(lab: La
 
 @twins
 async def test_a_claim_whose_lease_ran_out_is_taken_over(lab: Lab):
-    """The other agent waits for it, by the log's time; the first one is told who has it now."""
+    """Another agent takes over an expired claim by the log's time; the first one learns who
+    has it.
+    """
     async with (
         lab.connect() as record,
         record.run(run="r") as ada,
@@ -221,7 +223,7 @@ async def test_what_is_waited_for(lab: Lab):
 
 
 def test_a_wait_ends_when_another_process_would_say_so(record, data_dir, workspace):
-    """What another connection writes ends a wait, soon after it is there."""
+    """A wait ends soon after another connection writes."""
 
     async def main():
         async with (
@@ -324,7 +326,9 @@ async def test_what_cannot_be_taken_is_refused_before_anything_is_written(lab: L
 
 @twins
 async def test_a_secret_is_taken_out_of_what_is_said_and_refused_in_a_name(lab: Lab):
-    """What a task says, a result, an error and a message have the secret's name instead."""
+    """In tasks, results, errors and messages a secret is replaced by its name; in a name it is
+    refused.
+    """
     async with (
         lab.connect(redact={"key": "sk-12345"}, secrets={"key": "sk-12345"}.get) as record,
         record.run(run="r") as session,

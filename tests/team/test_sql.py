@@ -58,7 +58,7 @@ STATUS = {"open": "open", "claimed": "claimed", "done": "done", "failed": "faile
 
 
 def check_tasks(store: Store, run: str, state: task.TeamState) -> None:
-    """The rows of a run's tasks are what its fold says."""
+    """Check that the rows of a run's tasks equal its fold."""
     rows = {row["task"]: row for row in selected(store, "tasks", "run = $1", run)}
     assert rows.keys() == state.tasks.keys()
     for name, found in state.tasks.items():
@@ -87,7 +87,7 @@ def check_tasks(store: Store, run: str, state: task.TeamState) -> None:
 @settings(max_examples=15, deadline=None)
 @given(task_histories)
 def test_tasks_are_what_the_domain_folds(events):
-    """Whatever is said of tasks, in whatever order."""
+    """The rows equal the fold for any task events in any order."""
     messages, state = Messages(), task.initial()
     for version, each in enumerate(events, 1):
         made = messages.add(tasks_of("r"), version, [each])
@@ -206,7 +206,7 @@ def test_approvals(record: Record, data_dir, workspace, store):
 
 
 def test_refusals(record: Record, data_dir, workspace, store):
-    """What a role did not allow: a call, a key; and what nobody was let in for."""
+    """Refusals are listed: a call, a key, and a refused login."""
     sees = RoleRule(name="all of it", kinds=("**",))
     record.apply_role("writer", RoleDefined(sees=(sees,), may=May(tools=("search",))))
     with record.run("w", run="r", agent="ada", role="writer") as ada:
@@ -234,7 +234,7 @@ def test_refusals(record: Record, data_dir, workspace, store):
 
 
 def test_principals_and_their_tokens(record: Record, data_dir, workspace, store):
-    """Who there is, and which tokens are worth something; no digest stands in these tables."""
+    """Principals and valid tokens are listed, without digests."""
     record.apply_role("writer", RoleDefined(sees=(RoleRule(name="a", kinds=("message.*",)),)))
     work, run = record.workspace, portal().run
     run(principals.register(work, "ada", about="the first", by="eve"))

@@ -1,4 +1,4 @@
-"""What tasks wait for, kept as they change: as if all of it were looked at again each time."""
+"""Incremental waits of tasks equal a complete recomputation."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ PLACES = st.integers(0, 11)
 
 
 def _wanted(state: TeamState, what: str, place: int, other: set[int], role: str) -> TaskCommand:
-    """A command about one of the tasks that are there."""
+    """Return a command about one of the existing tasks."""
     names = list(state.tasks)
     after = tuple(names[each % len(names)] for each in sorted(other)) if names else ()
     roles = tuple(ROLES[each % 4] for each in sorted(other) if each % 4)[:2]

@@ -11,7 +11,7 @@ class Full(Exception):
 
 
 class State(msgspec.Struct):
-    """How many there are."""
+    """A count."""
 
     count: int = 0
 

@@ -38,7 +38,7 @@ def work(record: Any) -> str:
 
 
 def kept(record: Record, run: str) -> list[Any]:
-    """A run without what is another in each run: times, ids and durations."""
+    """Return a run without its times, ids and durations."""
     view = record.state(run)
     steps = [
         (each.number, each.tool, each.effects, each.arguments, each.status, each.verdict)
@@ -78,7 +78,7 @@ async def test_both_clients_share_a_memory():
 
 
 async def test_inside_a_loop_the_sync_client_says_what_to_do():
-    """As `connect` does."""
+    """Inside a loop the sync client raises the same error as `connect`, with the remedy."""
     with pytest.raises(hansard.errors.BusError, match="inside a running event loop"):
         testing.record()
 

@@ -31,7 +31,7 @@ def report(record):
 
 
 async def report_async(record):
-    """The same, of the async client."""
+    """Write the report with the async client."""
     async with record.run("report", agent="writer") as session:
 
         @session.tool(effects="pure")
@@ -52,7 +52,7 @@ async def report_async(record):
 
 
 def search_only(record):
-    """As far as `report` came in an earlier version."""
+    """Search only, as an earlier version of `report` did."""
     with record.run("report", agent="writer") as session:
 
         @session.tool(effects="pure")
@@ -105,7 +105,7 @@ def test_doubt_stops_the_program(program):
 
 
 def test_a_settled_doubt_is_answered():
-    """A command is a function of a record, too; and a memory goes on where it stands."""
+    """A settled doubt is answered by a command of a record; the memory continues from there."""
 
     def settle(record):
         [(run, _)] = record.runs()
@@ -118,7 +118,7 @@ def test_a_settled_doubt_is_answered():
 
 
 def test_a_memory_that_is_given_stays_as_it_is():
-    """Two tests may begin where one record stands: neither sees the other's."""
+    """Two tests may begin from one record, and neither sees the other's changes."""
     begun = given(report).killed_at("writer#2").when(lambda record: None).memory
     head = len(begun.log.after(0))
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_a_memory_that_is_given_stays_as_it_is():
 
 
 def look_or_guess(record, *, caught):
-    """A call that fails the first time; whoever catches that goes on with a guess."""
+    """Make a call that fails the first time; with `caught`, continue with a guess."""
     with record.run("w", agent="writer") as session:
 
         @session.tool(effects="pure")
@@ -160,7 +160,7 @@ def test_a_step_at_which_the_run_failed_runs_again():
 
 
 def test_a_failure_that_the_run_went_on_after_is_answered():
-    """Its recorded error is raised again, without a call."""
+    """The recorded error of a caught failure is raised again, without a call."""
     program = partial(look_or_guess, caught=True)
     then = given(program).when(program)
     failed = answered("look", status="failed", error="KeyError")
@@ -198,7 +198,7 @@ def test_what_connect_takes_is_taken():
 
 
 def test_several_agents_are_told_apart():
-    """Where each call names its agent, the order between agents is nobody's."""
+    """Each call names its agent, so that the order between agents does not matter."""
 
     def team(record):
         with record.run("t", agent="a") as first:
@@ -225,7 +225,7 @@ async def test_inside_a_loop_it_is_awaited():
 
 
 def test_a_large_payload_comes_back():
-    """What is too large for an event is compared whole."""
+    """A payload too large for an event is compared whole."""
 
     def large(record):
         with record.run("w") as session:
@@ -250,7 +250,7 @@ def _message(check) -> str:
 
 
 def test_calls_are_shown_from_both_sides():
-    """What fits stands as it was made; what was expected in its place, and what was found."""
+    """Matching calls are shown as made; a difference shows the expected and the actual one."""
     then = given(report).when(report)
     told = _message(
         lambda: then.then(

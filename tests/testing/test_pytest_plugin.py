@@ -42,7 +42,7 @@ def test_towns(hansard_record, town):
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """A project with one file of tests; runs it."""
+    """Return a function that runs a project with one file of tests."""
     for name in ("CALLS", "NETWORK", "CI"):
         monkeypatch.delenv(name, raising=False)
     # Plugins of other packages that are found would be imported again by each run.
@@ -58,7 +58,7 @@ def project(pytester, monkeypatch):
 
 
 def calls(pytester) -> int:
-    """How often the tool ran."""
+    """Return how often the tool ran."""
     file: Path = pytester.path / "calls.txt"
     return len(file.read_text().splitlines()) if file.exists() else 0
 
@@ -108,7 +108,7 @@ def test_each_set_of_parameters_has_a_recording_of_its_own(project, pytester):
 
 
 def test_the_flag_records_anew(project, pytester, monkeypatch):
-    """What is called now is on record from then on."""
+    """The flag replaces the recording by the current calls."""
     project("-k", "agent").assert_outcomes(passed=1)
     monkeypatch.setenv("CALLS", "bonn,ulm,rom")
     project("-k", "agent", "--hansard=all").assert_outcomes(passed=1)
@@ -118,7 +118,7 @@ def test_the_flag_records_anew(project, pytester, monkeypatch):
 
 @pytest.mark.parametrize("options", [(), ("--hansard=none",)], ids=["CI", "none"])
 def test_without_a_recording_ci_performs_no_effect(project, pytester, monkeypatch, options):
-    """Where CI is set, or by `none`, a missing recording fails the test before a tool runs."""
+    """With CI set, or with `none`, a missing recording fails the test before a tool runs."""
     if not options:
         monkeypatch.setenv("CI", "true")
     failed = project("-k", "agent", *options)
@@ -144,7 +144,7 @@ def test_new_records_missing_calls_and_replays_the_others(project, pytester, mon
 def test_a_replay_reaches_no_network_and_a_failed_test_records_nothing(
     project, pytester, monkeypatch
 ):
-    """Who asks for an address is told so; a recording is of a test that passed."""
+    """A replay refuses network addresses, and a failed test records nothing."""
     monkeypatch.setenv("NETWORK", "1")
     project("-k", "agent").assert_outcomes(failed=1)
     assert not list(pytester.path.rglob("*.jsonl"))
@@ -157,7 +157,7 @@ def test_a_replay_reaches_no_network_and_a_failed_test_records_nothing(
 
 
 def test_runs_and_agents_that_are_missing_fail_and_one_file_has_one_test(project, pytester):
-    """What the recording has and the test did not begin."""
+    """Recorded runs and agents that the test did not begin fail it."""
     begin = "    with hansard_record.run('one', agent='ada'):\n        pass\n"
     head = "import pytest\n@pytest.mark.hansard('r.jsonl')\ndef test_r(hansard_record):\n"
     pytester.makepyfile(test_project=head + begin + begin)

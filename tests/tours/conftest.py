@@ -1,4 +1,4 @@
-"""What the package starts by itself is forked; commands read the record in the test's folder."""
+"""Fixtures of the tours: processes are forked; commands read the record in the test's folder."""
 
 from pathlib import Path
 from typing import Any

@@ -26,7 +26,7 @@ def _run(home: Path, *command: str) -> str:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example, run."""
+    """Return the folder of the completed example."""
     folder = tmp_path_factory.mktemp("prompts")
     assert "60 tasks under 2 arms" in _run(folder, str(PROGRAM))
     return folder
@@ -34,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def store(home: Path):
-    """Its tables."""
+    """Yield the example's tables."""
     _run(home, "-m", "hansard", "rebuild")
     copied = shutil.copy(home / "data" / "projections" / "default.duckdb", home / "t.duckdb")
     opened = Store(Path(copied), read_only=True)
@@ -43,13 +43,13 @@ def store(home: Path):
 
 
 def test_each_question_has_a_sentence_and_a_statement():
-    """No statement stands there without what its answer tells."""
+    """Each statement comes with the question that it answers."""
     assert len(QUESTIONS) == len(STATEMENTS) >= 15
     assert all(question.startswith("--") for question in QUESTIONS)
 
 
 COMPARING = [number for number, asked in enumerate(STATEMENTS) if "FROM comparisons(" in asked]
-"""Each takes seconds: one is asked, in other words, by the test of what the example comes to."""
+"""Statements that take seconds: the test of the example's results covers one in other words."""
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ COMPARING = [number for number, asked in enumerate(STATEMENTS) if "FROM comparis
     ],
 )
 def test_each_statement_has_an_answer(number: int, store: Store):
-    """It runs as it stands and has rows."""
+    """Each statement runs unchanged and returns rows."""
     assert store.all(STATEMENTS[number])
 
 

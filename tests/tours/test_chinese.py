@@ -1,4 +1,4 @@
-"""Everything that people name or write can be Chinese, and is found, asked and given back."""
+"""Any name or text can be Chinese, and is found, queried and returned."""
 
 import csv
 from pathlib import Path
@@ -46,7 +46,7 @@ query = true
 
 
 def _read(record: hansard.Record, run: str) -> None:
-    """A run that reads papers, all of whose names and texts are Chinese."""
+    """Record a run that reads papers, with Chinese names and texts only."""
     with record.run("论文整理", run=run, agent="小明", role="研究员") as session:
 
         @session.tool(name="检索", effects="once")
@@ -68,7 +68,7 @@ def _read(record: hansard.Record, run: str) -> None:
 
 @pytest.fixture
 def record(tmp_path: Path) -> Any:
-    """A record of such a run, which was resumed once."""
+    """Return a record of such a run, which was resumed once."""
     with hansard.connect(workspace="lab", data_dir=tmp_path) as opened:
         (tmp_path / "角色.toml").write_text(ROLES, encoding="utf-8")
         opened.apply_roles(str(tmp_path / "角色.toml"))
@@ -113,7 +113,7 @@ def test_search_finds_words_inside_a_sentence(record: hansard.Record, call: Any,
 
 
 def test_sql_has_chinese_columns_values_and_tables(record, call, tmp_path):
-    """As parameters, literals and aliases, and in a table of the reader's own."""
+    """Chinese parameters, literals, aliases and table names work in SQL."""
     asked = "SELECT question AS 问题, selected AS 选择 FROM decisions WHERE agent = $1"
     answer = record.sql(asked, "小明")
     assert ([*answer.columns], answer.rows) == (["问题", "选择"], [("先读哪一篇", "综述")])

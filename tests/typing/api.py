@@ -11,30 +11,30 @@ from hansard.state.replay import RunView
 
 @hansard.tool
 def once(to: str) -> int:
-    """A bare decorator."""
+    """Use a bare decorator."""
     return len(to)
 
 
 @hansard.tool(effects="pure", attempts=3, timeout_s=1.0)
 def pure(text: str, times: int = 2) -> list[str]:
-    """A decorator with options."""
+    """Use a decorator with options."""
     return [text] * times
 
 
 @hansard.tool(effects=hansard.reconcile(hansard.Happened))
 async def reconciled(to: str) -> str:
-    """A coroutine."""
+    """Use a coroutine."""
     return to
 
 
 @hansard.tool(effects="pure")
 def items(count: int) -> Iterator[int]:
-    """A generator."""
+    """Use a generator."""
     yield from range(count)
 
 
 def sync_side() -> None:
-    """The sync twin keeps the types of what it wraps."""
+    """Check that the sync twin keeps the types of what it wraps."""
     with hansard.connect(
         workspace="lab", gate=[hansard.deny("rm*"), hansard.ask_first("send_*")]
     ) as record:
@@ -63,7 +63,7 @@ def sync_side() -> None:
 
 
 def one_line() -> None:
-    """A session that opens its own record."""
+    """Open a session with its own record."""
     with hansard.Session() as session:
         assert_type(session, hansard.Session)
     with hansard.Session(
@@ -84,14 +84,14 @@ def one_line() -> None:
 
 
 async def one_line_awaited() -> None:
-    """The same of the async client."""
+    """Open a session with its own record in the async client."""
     async with hansard.AsyncSession("w", settle=None) as session:
         assert_type(session, hansard.AsyncSession)
         assert_type(await session.context(), list[dict[str, Any]])
 
 
 def whoever_asks(record: hansard.types.CommonRecord) -> None:
-    """What a trusted program's record and a restricted agent's have in common."""
+    """Use what the records of a trusted program and of a restricted agent have in common."""
     assert_type(record.sql("SELECT ?", 1), hansard.types.SqlAnswer)
     assert_type(record.compare("e", metric="m"), hansard.experiments.ComparisonReport)
     assert_type(record.audit(severity="high"), hansard.types.AuditReport)
@@ -101,14 +101,14 @@ def whoever_asks(record: hansard.types.CommonRecord) -> None:
 
 
 async def whoever_awaits(record: hansard.types.AsyncCommonRecord) -> None:
-    """The same of the async client."""
+    """Use the async records' common operations."""
     assert_type(await record.sql("SELECT 1"), hansard.types.SqlAnswer)
     async with record.run("w") as session:
         assert_type(session, hansard.types.AsyncCommonSession)
 
 
 def whoever_works(session: hansard.types.CommonSession) -> None:
-    """What their sessions have in common."""
+    """Use what the sessions of both have in common."""
     assert_type(session.context(), list[dict[str, Any]])
     assert_type(session.view(), hansard.roles.View)
 
@@ -133,7 +133,7 @@ async def both() -> None:
 
 
 async def async_side() -> None:
-    """The async twin as well."""
+    """Check that the async twin keeps the types as well."""
     async with hansard.connect_async(workspace="lab") as record:
         assert_type(record, hansard.AsyncRecord)
         async with record.run("w", agent="a", role="r") as session:
@@ -147,7 +147,7 @@ async def async_side() -> None:
 
 
 def refused() -> None:
-    """What a checker must object to."""
+    """List uses that a type checker must reject."""
     once(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] -- a number is no address
     pure("x", time=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- no such parameter
     tool: Tool[..., int] = once
@@ -159,7 +159,9 @@ def lacking(
     session: hansard.roles.RestrictedSession,
     other: hansard.roles.AsyncRestrictedSession,
 ) -> None:
-    """What a restricted agent lacks is an error, and so is its session in a trusted one's place."""
+    """Check that missing operations of a restricted agent, and its session for a trusted one, are
+    errors.
+    """
     record.fork("r")  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
     _ = record.workspace  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
     _ = session.state  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
@@ -169,13 +171,13 @@ def lacking(
 
 
 def current() -> None:
-    """The current session has the type that its caller names."""
+    """Check that the current session has the type that its caller names."""
     assert_type(hansard.current_session(), hansard.types.CommonSession)
     assert_type(hansard.current_session(hansard.AsyncSession), hansard.AsyncSession)
 
 
 def misspelt(record: hansard.Record, session: hansard.Session) -> None:
-    """An option that there is not is an error, wherever options are taken."""
+    """Check that a misspelt option is an error, wherever options are taken."""
     record.open("w", modes="strict")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
     record.runs(workflows="w")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
     record.fork("r", label={})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option

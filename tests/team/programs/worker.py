@@ -8,7 +8,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> list[str]:
-    """The tasks that this agent did, in order."""
+    """Return the tasks that this agent did, in order."""
     settings = inside.job.settings
     done: list[str] = []
     with hansard.connect(workspace=inside.job.workspace) as record:
