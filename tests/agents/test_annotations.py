@@ -74,7 +74,7 @@ async def test_the_context_window_is_in_the_provider_s_form(lab: Lab):
 
 
 async def test_the_context_window_of_a_resume_is_that_of_its_place(lab: Lab):
-    """A model asked about its context is answered from the record, without later messages."""
+    """A model's question about its context is answered from the record, without later messages."""
     asked: list[int] = []
     async with lab.connect() as record:
         for _ in range(2):

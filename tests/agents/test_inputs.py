@@ -1,4 +1,4 @@
-"""Inputs of a decision: any value that a program holds, as the event that it came from."""
+"""Inputs of a decision: any value that a program holds, as its source event."""
 
 import inspect
 import json

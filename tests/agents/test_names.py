@@ -37,7 +37,7 @@ OPENING: dict[str, dict[str, Any]] = {
 """Arguments that open a run."""
 
 RESTRICTED = OPENING.keys() - {"agent", "role", "conversation", "on_behalf_of"}
-"""Those that an agent with credentials may pass."""
+"""Options that an agent with credentials may pass."""
 
 
 async def _transaction(session: Any) -> None:

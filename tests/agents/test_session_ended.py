@@ -89,7 +89,7 @@ def operations(session, tool):
 
 
 async def begun(operation):
-    """Return the result of an operation: called, awaited, entered or asked for its first item."""
+    """Return the result of an operation: called, awaited, entered or advanced to its first item."""
     found = operation()
     if inspect.isawaitable(found):
         return await found

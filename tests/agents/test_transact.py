@@ -55,7 +55,7 @@ async def told(log: Any, by: str, tries_max: int = TRIES_MAX) -> Stored | None:
 
 
 async def test_it_reads_again_after_each_lost_race():
-    """Its final append follows the others' writes."""
+    """The final append follows the others' writes."""
     log = Counting("w")
     late = RivalLog(log, lambda: told(log, "early"), times=3)
     stored = await told(late, "late")

@@ -13,7 +13,7 @@ class Overdrawn(Exception):
 
 
 class Account(Aggregate):
-    """What a trader has, by a name that says its id."""
+    """A trader's account, named after its id."""
 
     @event("Opened")
     def __init__(self, owner: str) -> None:

@@ -39,7 +39,7 @@ class Book(Application[UUID]):
 
 
 def tags(app: Application[UUID]) -> list[str]:
-    """What a whole notification log tells of, by the names of the events' classes."""
+    """Return the class names of all events in a notification log."""
     found: list[str] = []
     start = 1
     while page := app.notification_log.select(start, 10):
@@ -80,7 +80,7 @@ def test_an_application_and_sessions_share_one_log(record: Record, call: Call):
 
 
 def test_snapshots_of_the_library_are_used(record: Record):
-    """What is rebuilt from one is what all events come to; another process begins without any."""
+    """State rebuilt from a snapshot equals that of all events; a new process starts without any."""
     with record.application(Book) as app:
         named = app.open("ada")
         account: Account = app.repository.get(named)
@@ -134,7 +134,7 @@ class Orders(ProcessApplication[UUID]):
     env: ClassVar[dict[str, str]] = {"AGGREGATES": "order"}
 
     def policy(self, domain_event: Any, processing_event: Any) -> None:
-        """It follows nobody."""
+        """Ignore the event: this application follows none."""
 
 
 class Counts(ProcessApplication[UUID]):
@@ -150,7 +150,7 @@ class Counts(ProcessApplication[UUID]):
 
 
 def counted(runner: SingleThreadedRunner[UUID]) -> list[int]:
-    """What the counters say."""
+    """Return the values of the counters."""
     app = runner.get(Counts)
     found: set[Any] = {each.originator_id for each in app.notification_log.select(1, 10)}
     return [app.repository.get(each).orders for each in found]

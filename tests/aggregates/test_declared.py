@@ -58,7 +58,7 @@ async def test_what_an_older_tag_holds_is_read_by_a_newer_one(lab: Lab, declarat
 
 
 async def test_an_aggregate_of_another_class_is_not_read_as_one(lab: Lab):
-    """Under one id stands one aggregate."""
+    """An id belongs to one aggregate, of one class."""
     async with lab.connect() as record, record.run(run="r") as session:
         account = Account("ada")
         await session.save(account)
@@ -89,7 +89,7 @@ BROKEN: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("words", BROKEN)
 def test_a_broken_declaration_says_what_is_wrong(words: str, declarations):
-    """What cannot be declared is refused, with the fact and the remedy."""
+    """A declaration that cannot be used is refused, with the fact and the remedy."""
     cls, given = BROKEN[words]
     with pytest.raises(hansard.BadValue, match=words):
         hansard.aggregate_type(cls, **given)

@@ -11,7 +11,7 @@ from tests.aggregates.test_session import changes, head
 
 
 async def test_a_fork_that_shadows_effects_saves_nothing(lab: Lab):
-    """What its parent saved after the cut is given again; what it never saved is shadowed."""
+    """Saves of the parent after the cut are reused; a save that it never made is shadowed."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             account = Account("ada")

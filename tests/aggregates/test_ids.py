@@ -20,7 +20,7 @@ from tests.aggregates.test_session import changes
 
 @dataclass(frozen=True)
 class Happened(metaclass=MetaDomainEvent):
-    """What events with texts for ids hold, as the library's guide has it."""
+    """Fields of events with text ids, as in the library's guide."""
 
     originator_id: str
     originator_version: int
@@ -31,11 +31,11 @@ class Dog(BaseAggregate[str]):
     """A dog by a text."""
 
     class Event(Happened, CanMutateAggregate[str]):
-        """What happens to it."""
+        """Base of the aggregate's events."""
 
     @dataclass(frozen=True)
     class Born(Event, CanInitAggregate[str]):
-        """It begins."""
+        """Creation of the aggregate."""
 
         originator_topic: str
         name: str

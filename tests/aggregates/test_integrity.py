@@ -1,4 +1,4 @@
-"""Who may change an aggregate: `hansard check`, readers and tables agree on what counts."""
+"""Rights to change an aggregate: `hansard check`, readers and tables agree on what counts."""
 
 from decimal import Decimal
 from pathlib import Path

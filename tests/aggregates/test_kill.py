@@ -28,7 +28,7 @@ Saved = set[tuple[str, int, str, int]]
 
 
 def steps_of(stage: Stage) -> Saved:
-    """What the steps on record say that they saved."""
+    """Return the saves that the recorded steps report."""
     found: Saved = set()
     asked: dict[tuple[str, int], str] = {}
     for stored in stage.commits():
@@ -48,7 +48,7 @@ def steps_of(stage: Stage) -> Saved:
 
 
 def changes_of(stage: Stage) -> list[tuple[Any, AggregateChanged]]:
-    """What is on record of aggregates that this run's steps changed."""
+    """Return the recorded changes that this run's steps made to aggregates."""
     commits = portal().run(stage.record.workspace.log.read_kind(KIND))
     told = [
         (stored, stored.commit.version + place, recorded)
@@ -63,7 +63,7 @@ def changes_of(stage: Stage) -> list[tuple[Any, AggregateChanged]]:
 
 
 class Book(msgspec.Struct):
-    """What stands: the ids of the orders, and what is left in the account."""
+    """Current state: the ids of the orders, and the balance of the account."""
 
     orders: list[str]
     left: Decimal

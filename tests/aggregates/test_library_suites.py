@@ -93,7 +93,7 @@ class TestApplicationRecorder(OnOneBroker, theirs.ApplicationRecorderTestCase):
         return self.made().application_recorder()
 
     def test_insert_select(self) -> None:
-        """As the library's, by whatever ids the inserts return."""
+        """Run the library's test with the ids that the inserts return."""
         recorder = self.create_recorder()
         assert recorder.select_notifications(start=None, limit=3) == []
         assert recorder.max_notification_id() is None
@@ -154,7 +154,7 @@ class TrackingSubclass(NativeTrackingRecorder):
 
 class TestInfrastructureFactory(OnOneBroker, theirs.InfrastructureFactoryTestCase[Factory]):
     def expected_factory_class(self):
-        """What the module resolves to."""
+        """Return the class that the module resolves to."""
         return Factory
 
     def expected_aggregate_recorder_class(self):

@@ -1,4 +1,4 @@
-"""What a role may do with aggregates: nothing that its rules do not say."""
+"""Permissions of a role for aggregates: only those that its rules state."""
 
 from decimal import Decimal
 

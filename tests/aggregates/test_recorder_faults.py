@@ -106,7 +106,7 @@ def test_a_program_killed_amid_a_save_leaves_all_of_it_or_nothing(stage: Stage, 
 
 
 def test_a_killed_server_loses_no_acknowledged_event(nats: Nats):
-    """What `insert_events` returned is there, at the ids that it returned, whole; nothing else."""
+    """Each event has the id that `insert_events` returned and is complete; there are no others."""
     acknowledged: dict[Any, list[int]] = {}
     over = threading.Event()
 
@@ -135,7 +135,7 @@ def test_a_killed_server_loses_no_acknowledged_event(nats: Nats):
 
 
 def test_notifications_that_came_since_are_selected_too(nats: Nats):
-    """A recorder keeps what it has read ahead, and asks the log for what came after it."""
+    """A recorder keeps events that it has read ahead, and reads later ones from the log."""
     with recorder_of(portal().run(nats.log())) as recorder:
         for count in range(1, 4):
             recorder.insert_events(events())

@@ -31,7 +31,7 @@ async def head(record: TwinRecord) -> int:
 
 
 async def changes(record: TwinRecord, named: object) -> list[AggregateChanged]:
-    """What is on record of an aggregate."""
+    """Return the recorded changes of an aggregate."""
     stored = await commits_of(record, named)
     return [
         msgspec.json.decode(recorded.data, type=AggregateChanged)
@@ -105,7 +105,7 @@ async def test_a_save_and_its_step_are_one_transaction(lab: Lab):
 
 
 async def _trade(record: TwinRecord, **options: Any) -> list[Any]:
-    """A program that makes up an id, and what it was told."""
+    """Run a program that makes up an id; return its results."""
     told: list[Any] = []
     async with record.run(run="r", **options) as session:
         account = Account("ada")
@@ -139,7 +139,7 @@ async def test_a_program_that_runs_again_is_given_what_was_saved(lab: Lab):
 
 
 async def test_who_comes_second_is_told_and_decides_again(lab: Lab):
-    """Of two conflicting saves one loses with both sides shown, and its replay loses too."""
+    """One of two conflicting saves fails and shows both sides; its replay fails, too."""
 
     async def second(record: TwinRecord, **options: Any) -> list[Any]:
         async with record.run(run="r", agent="bob", role="trader", **options) as session:
@@ -202,7 +202,7 @@ async def test_what_cannot_be_recorded_is_refused_before_anything_is(lab: Lab):
 
 
 async def test_a_payload_of_any_size_comes_back(lab: Lab):
-    """What is large in an event is a blob, and read back as it was."""
+    """Large data of an event is a blob, and is read back unchanged."""
     async with lab.connect() as record, record.run(run="r") as session:
         order = Order("S" * 300_000, 1, Decimal(1))
         await session.save(order)
@@ -212,7 +212,7 @@ async def test_a_payload_of_any_size_comes_back(lab: Lab):
 
 
 async def test_a_version_that_never_stood_is_not_written(lab: Lab):
-    """An aggregate that comes from elsewhere is compared with what stands: no hole is left."""
+    """A foreign aggregate is compared with the stored version, so that no gap is left."""
     async with lab.connect() as record, record.run(run="r") as session:
         account = Account("ada")
         account.collect_events()

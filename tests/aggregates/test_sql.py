@@ -109,7 +109,7 @@ may = { query = true }
 def roles_asking(
     record: Record, folder: Path, call: Call
 ) -> Callable[[str], list[dict[str, object]]]:
-    """What a role is told of the events of aggregates."""
+    """Return a function that queries the events of aggregates as a role."""
     (folder / "roles.toml").write_text(ROLES)
     record.apply_roles(folder / "roles.toml")
 
@@ -136,7 +136,7 @@ def test_a_role_has_what_its_rules_show(record, traded, tmp_path, call):
 
 @pytest.mark.thorough(quick="test_a_role_has_what_its_rules_show")
 def test_a_role_has_what_is_apart_or_the_tags_alone(record, traded, tmp_path, call):
-    """Who is cleared for it and named it has whose step it was; who sees tags has no state."""
+    """A role with clearance and name sees the step's owner; one that sees tags has no state."""
     asked = roles_asking(record, tmp_path, call)
     assert [(row["run"], row["step"]) for row in asked("whole")] == [
         *[("one", 1)] * 2,

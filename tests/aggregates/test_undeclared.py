@@ -104,7 +104,7 @@ def test_undeclared_events_of_applications_on_one_record_do_not_mix(record: hans
 
 
 def test_events_that_were_stored_undeclared_are_read_once_their_class_is_declared(record):
-    """What follows them is stored as declared."""
+    """Later events are stored as declared."""
     with record.application(Kennel) as app:
         dog = Dog("Fido")
         app.save(dog)
@@ -173,7 +173,7 @@ def test_an_application_keeps_its_state_with_nothing_but_the_environment(environ
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_is_told_to_make_the_application_again(environment):
-    """It does not wait for the parent's thread; one that it makes itself works."""
+    """It does not wait for the parent's thread; a new application of its own works."""
     with Kennel(env=environment) as app:
         app.save(Dog("Fido"))
         child = os.fork()

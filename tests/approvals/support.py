@@ -17,7 +17,7 @@ WAIT_S = 60.0
 
 
 class Person:
-    """Answers questions in a thread, as they are asked; `seen` are those answered."""
+    """A person who answers questions in a thread; `seen` are the answered ones."""
 
     def __init__(self, lab: Lab, answers: list[bool], by: str) -> None:
         self.seen: list[ListedApproval] = []
@@ -66,7 +66,7 @@ def person(lab: Lab, *answers: bool, by: str = "eva") -> contextlib.AbstractCont
 
 
 ASK = (hansard.ask_first("send_*", timeout_s=20),)
-"""Somebody is asked before something is sent."""
+"""Rule that asks a person before something is sent."""
 
 
 def sender(session: TwinSession, sent: list[str], **options: Any) -> Any:

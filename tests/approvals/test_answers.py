@@ -1,4 +1,4 @@
-"""Answers: who may give one, when it counts, and what becomes of whoever waits."""
+"""Answers: permission to give one, when it counts, and the effect on waiting agents."""
 
 import asyncio
 import functools
@@ -120,7 +120,7 @@ def test_what_is_not_there_cannot_be_answered(record):
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1", 1e9])
 def test_a_rule_s_time_is_checked(timeout):
-    """What is no time to wait is refused where the rule is made."""
+    """An invalid timeout is refused where the rule is made."""
     with pytest.raises(hansard.BadValue, match="ask_first: timeout"):
         hansard.ask_first(timeout_s=timeout)
 
@@ -148,7 +148,7 @@ def test_a_clock_that_is_wrong_ends_no_question_early(record, monkeypatch):
 
 
 def test_of_two_sessions_of_one_agent_that_wait_one_acts(data_dir, workspace):
-    """The older one is told of the grant, too, and is fenced at its intent: nothing of it runs."""
+    """The older session sees the grant, too, but is fenced at its intent and runs nothing."""
     sent: list[str] = []
     place: Any = {"run": "r", "agent": "ada", "role": "writer"}
 

@@ -33,7 +33,7 @@ def intent(step: int = 1, approval: str | None = "a", **more: Any) -> StepReques
 
 
 def facts(*events: tuple[StreamId, Event]) -> list[str]:
-    """What is wrong with events in the order they stand in."""
+    """Return the faults of events in this order."""
     checked = Approvals()
     return [fact for stream, event in events for fact in checked.event(stream, event)]
 
@@ -53,20 +53,20 @@ WRONG = [
 
 @pytest.mark.parametrize(("events", "fact"), WRONG)
 def test_an_approval_that_was_not_granted_for_a_call_is_found(events, fact):
-    """Never asked, never granted, another's, used before."""
+    """The question or grant is missing, another call's, or already used."""
     [told] = facts(*events)
     assert fact in told
 
 
 def test_what_was_asked_and_granted_is_sound():
-    """Also where an attempt goes by the next grant, and where nobody had to be asked."""
+    """This includes an attempt under the next grant, and calls without a question."""
     second = [(TEAM, asks("b")), (TEAM, ApprovalGranted(approval="b", by="eva"))]
     assert facts(*ASKED, (ADA, intent()), *second, (ADA, AGAIN)) == []
     assert facts((ADA, intent(approval=None))) == []
 
 
 def test_a_real_run_is_sound(record, call: Callable[..., Any]):
-    """Of the check as people run it; and one forged intent is found by it."""
+    """The check as people run it accepts a real run and finds one forged intent."""
     with record.run("w", run="r", agent="ada", role="writer") as session:
         session.message("user", "x")
     assert call("check", "--json").code == 0

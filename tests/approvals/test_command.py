@@ -13,7 +13,7 @@ ASK = (hansard.ask_first("send_*", timeout_s=20),)
 
 @pytest.fixture
 def waiting(record):
-    """An agent that waits for an answer; what it came to, once it has one."""
+    """Start an agent that waits for an answer; yield its eventual outcome."""
     told: list[str] = []
 
     def ask() -> None:
@@ -62,7 +62,7 @@ def test_what_waits_is_listed_and_granted(call, record, waiting):
 
 
 def test_what_waits_is_denied(call, record, waiting):
-    """The agent is told why; a second answer is refused with who gave the first."""
+    """The agent gets the reason; a second answer is refused, naming the first one's author."""
     told, agent = waiting
     [question] = record.approvals()
     name = question.approval.id

@@ -1,4 +1,4 @@
-"""What waiting for an answer and giving one take does not grow with what else is on record."""
+"""Cost of asking and answering: independent of the rest of the record."""
 
 import asyncio
 import itertools
@@ -117,7 +117,7 @@ async def test_listing_all_takes_few_requests(data_dir: Path, workspace: str):
 
 
 async def test_a_question_s_id_tells_its_run(data_dir: Path, workspace: str):
-    """What a session asks under is a UUID that is marked with its run."""
+    """The id of a session's question is a UUID that is marked with its run."""
     async with hansard.connect_async(
         workspace, data_dir=data_dir, gate=[hansard.ask_first("send", timeout_s=30)]
     ) as record:

@@ -1,4 +1,4 @@
-"""An agent that asks is killed at each point: nobody is asked twice, one grant is one effect."""
+"""An agent killed at each point of a question: one question, and one effect for one grant."""
 
 import time
 from pathlib import Path

@@ -84,7 +84,7 @@ def test_what_is_said_twice_is_said_once(events, wanted, at):
 
 
 def test_an_answer_is_given_once():
-    """By whoever was first: the other one is told who that was."""
+    """The first answer counts; a second one gets an error that names the first one's author."""
     state = asked((0, asks()), (0, GRANT))
     assert approvals.decide(state, GRANT, 0) == ()
     with pytest.raises(Refused, match="a is granted by 'eva' already: it is answered once"):
@@ -104,7 +104,7 @@ def test_a_late_answer_and_one_by_the_asker_are_refused():
 
 @pytest.mark.parametrize(("by", "author"), [("ada", "x"), ("eva", "ada")])
 def test_an_answer_by_the_asker_does_not_count(by, author):
-    """Neither in its own name nor written by it in another's, however it came into the log."""
+    """It counts neither in the asker's name nor written by it in another's, by any way."""
     state = asked((0, asks()))
     forged = ApprovalGranted(approval="a", by=by)
     after = approvals.fold(state, [forged], By(author, 0))
@@ -125,7 +125,7 @@ def test_a_question_that_stands_is_not_asked_again():
 
 @pytest.mark.parametrize("timeout_ms", [0, 99, 365 * 24 * 3_600_000 + 1])
 def test_a_time_to_answer_has_bounds(timeout_ms):
-    """What is too short for an answer, or for ever, is refused."""
+    """A timeout too short for an answer, or unbounded, is refused."""
     with pytest.raises(BadValue, match="timeout of an approval"):
         approvals.decide(approvals.initial(), asks(timeout_ms=timeout_ms), 0)
 

@@ -1,4 +1,4 @@
-"""A call that must be asked about runs once somebody granted it, and never else."""
+"""Calls that need approval: they run once granted, and never otherwise."""
 
 import time
 from typing import Any
@@ -18,7 +18,7 @@ SOON = (hansard.ask_first("send_*", timeout_s=0.3, name="soon"),)
 
 
 async def questions(record: TwinRecord) -> list[Any]:
-    """What was asked, as data, in order."""
+    """Return the questions, as data, in order."""
     found: list[Any] = await record.io(store.listed(record.raw.workspace))
     return found
 
@@ -41,7 +41,7 @@ async def test_a_granted_call_runs_and_its_intent_names_the_grant(lab: Lab):
 
 
 async def test_a_denied_call_is_blocked_and_stays_so(lab: Lab):
-    """The reason reaches the agent; the same call resumed is not asked about again, another is."""
+    """The agent gets the reason; on resume only another call leads to a question."""
     sent: list[str] = []
     async with lab.connect() as record:
         for _ in range(2):
@@ -62,7 +62,7 @@ async def test_a_denied_call_is_blocked_and_stays_so(lab: Lab):
 
 
 async def test_nobody_answers_in_time(lab: Lab):
-    """The call is blocked at its time, asked again on resume, and a late answer refused."""
+    """The call is blocked at its timeout, asked again on resume; a late answer is refused."""
     sent: list[str] = []
     async with lab.connect() as record:
         async with record.run(run="r", gate=SOON) as session:
@@ -84,7 +84,7 @@ async def test_nobody_answers_in_time(lab: Lab):
 
 @pytest.mark.fast(cases=0, slow=1)
 async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
-    """`NotDone` keeps the grant for the retry; another failure is asked about again."""
+    """`NotDone` keeps the grant for the retry; after another failure there is a new question."""
     ran: list[int] = []
 
     async def story(record: TwinRecord, error: type[Exception] | None, attempts: int = 1) -> None:
@@ -129,7 +129,7 @@ async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
 
 
 async def test_an_edited_earlier_step_asks_anew(lab: Lab):
-    """A grant is for the call after what came before it; after something else it is another."""
+    """A grant is for the call after these earlier steps; after others it needs a new question."""
     sent: list[str] = []
 
     async def story(record: TwinRecord, text: str) -> None:
@@ -154,7 +154,7 @@ async def test_an_edited_earlier_step_asks_anew(lab: Lab):
 
 
 async def test_a_grant_is_of_no_use_to_another_agent_or_run(lab: Lab):
-    """The same call of another agent, or of a fork, is asked about by itself."""
+    """The same call of another agent, or of a fork, has its own question."""
     sent: list[str] = []
     async with lab.connect() as record:
         async with record.run(run="r", gate=ASK) as session:
@@ -174,7 +174,7 @@ async def test_a_grant_is_of_no_use_to_another_agent_or_run(lab: Lab):
 
 
 async def test_a_replay_asks_nobody(lab: Lab):
-    """What is on record is answered from there: strict, offline and resumed."""
+    """Recorded answers are reused: strict, offline and resumed."""
     sent: list[str] = []
     async with lab.connect() as record:
         async with record.run(run="r", gate=ASK) as session:
@@ -193,7 +193,7 @@ async def test_a_replay_asks_nobody(lab: Lab):
 
 
 async def test_rules_are_asked_in_order(lab: Lab):
-    """What is allowed before is not asked, what is denied before is not either; `where` narrows."""
+    """Calls allowed or denied by an earlier rule cause no question; `where` narrows a rule."""
     sent: list[str] = []
     small = hansard.ask_first("send_*", where={"to": hansard.one_of("boss")}, timeout_s=20)
     gate = (hansard.deny("send_*", where={"to": hansard.one_of("all")}), small, hansard.allow())

@@ -1,4 +1,4 @@
-"""Workspaces to audit: what is asked of their tables, and the findings in them."""
+"""Workspaces to audit: queries of their tables, and the findings in them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Audited(msgspec.Struct, frozen=True):
         return Place(self.home).call("--workspace", self.workspace, *arguments)
 
     def answers(self, *asked: tuple[str, list[object]]) -> list[list[dict[str, Any]]]:
-        """Answers of the tables, up to the head of the log; each question with what it is given."""
+        """Return the tables' answers, up to the head of the log; each query has its parameters."""
 
         async def work() -> list[list[dict[str, Any]]]:
             settings = configuration.load(workspace=self.workspace, data_dir=self.home)

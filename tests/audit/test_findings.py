@@ -104,7 +104,7 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
 
 @pytest.mark.thorough(quick="test_the_command_exits_with_1_where_anything_is_found")
 def test_the_command_is_told_a_run_and_what_a_flip_is(planted: Planted):
-    """Of a run its own findings; a smaller flip is none; a run that there is not is said."""
+    """A run lists its own findings; a smaller flip is none; an unknown run is an error."""
     done = planted.place.call("audit", "fetch-1")
     assert done.code == 1
     assert "storm: fetch (reader#1) took 6 attempts" in done.out

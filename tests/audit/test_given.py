@@ -1,4 +1,4 @@
-"""What an agent had been given before it decided: the tables say what its session knew."""
+"""Inputs before a decision: the tables say what the agent's session knew."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ class Program:
         self.look, self.plan, self.fail = look, plan, fail
 
     async def decide(self, question: str) -> None:
-        """Decide, and take down what had been given by then."""
+        """Decide, and note the inputs so far."""
         engine = self.session.engine
         given = engine.ledger.received_in(engine.scope("decide"))
         await self.session.decide(question, selected="x")
@@ -131,7 +131,7 @@ def test_the_tables_say_what_the_session_knew(home: Path):
 
 
 def test_a_resumed_and_edited_program_leaves_what_it_no_longer_does(home: Path):
-    """What the edited program does not call any more is given to none of its decisions."""
+    """Calls that the edited program no longer makes are inputs of none of its decisions."""
     first: Known = {}
     second: Known = {}
 
@@ -189,7 +189,7 @@ def test_a_fork_was_given_what_its_parent_was_before_it(home: Path):
 
 @pytest.mark.thorough(quick="test_a_resumed_and_edited_program_leaves_what_it_no_longer_does")
 def test_agents_of_one_run_are_given_each_their_own(home: Path):
-    """What another agent was given is none of it, but what was read of it is a step."""
+    """Another agent's inputs are not its own, but reading them is a step."""
     known: Known = {}
 
     async def team(record: Any) -> None:

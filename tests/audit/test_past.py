@@ -106,7 +106,7 @@ def test_a_trail_tells_each_event_that_matters_once_and_in_order(story: Audited)
 
 @pytest.mark.thorough(quick="test_a_trail_tells_each_event_that_matters_once_and_in_order")
 def test_a_trail_is_readable(story: Audited):
-    """What a person did for an agent, what was asked and what came of it."""
+    """The trail shows a person's actions for an agent, the questions and their outcomes."""
     run = story.value("SELECT run FROM settlements WHERE because = 'the log of the server says so'")
     trail = story.rows("SELECT who, what, tool, step, detail FROM trail($1)", run)
     told = [tuple(row.values()) for row in trail]

@@ -80,7 +80,7 @@ def test_every_question_is_answered(trade: Audited):
 
 
 def test_the_answers_are_those_of_the_trade(trade: Audited):
-    """The settled order is told as such; what was known at the decision was no order yet."""
+    """The settled order is reported as settled; at the decision no order was known."""
     asked = {
         key: next(sql for words, sql in statements() if words.startswith(key))
         for key in ("What did a person do", "What was known when", "Where did somebody")

@@ -1,4 +1,4 @@
-"""Everything about one decision: from which events, among what, under what, and what came of it."""
+"""A decision in full: its source events, its alternatives, its conditions and its outcome."""
 
 import base64
 import hashlib
@@ -266,7 +266,7 @@ def test_what_is_no_decision_is_told_with_the_remedy(told: Told):
 
 
 class _Page(HTMLParser):
-    """What a browser would see: the elements, their attributes, the policy, the style."""
+    """A page as a browser sees it: elements, attributes, policy and style."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -369,7 +369,7 @@ def test_what_is_many_is_folded_and_listed_by_all(many: tuple[Audited, str]):
 
 @pytest.mark.thorough(quick="test_a_decision_is_told_with_all_that_it_stands_in")
 def test_entries_and_views_are_told_as_what_they_are(many: tuple[Audited, str]):
-    """Who wrote which key, and what it held; that a view was shown."""
+    """The writer, key and value of an entry are shown; a view is shown as a view."""
     place, _ = many
     decision = place.value("SELECT decision FROM decisions WHERE threshold IS NULL")
     told = place.call("why", decision).out

@@ -1,4 +1,4 @@
-"""Why was Product X recommended: the support desk's own program asked, in JSON and SQL."""
+"""Reasons for recommending Product X: queries on the support desk's run, in JSON and SQL."""
 
 import json
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_json_and_sql_tell_it_with_the_event_of_each_line(asked: tuple[Audited, 
 
 
 def test_an_input_that_is_none_is_refused_when_it_is_stated(asked: tuple[Audited, str]):
-    """It names the input and what is nearest, and nothing is recorded."""
+    """The error names the input and the nearest one, and nothing is recorded."""
     place, _ = asked
     with (
         hansard.connect("desk", data_dir=place.home) as record,

@@ -1,4 +1,4 @@
-"""What the tests of the board share."""
+"""Shared helpers of the board's tests."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

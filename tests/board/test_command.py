@@ -49,7 +49,7 @@ def test_the_keys_of_a_run(record, call):
 
 
 def test_one_key_with_its_history(record, call):
-    """Its whole value and its writes are shown; an unknown key is an error."""
+    """The full value and its writes are shown; an unknown key is an error."""
     _work(record)
     first, *writes = call("board", "r-1", "question", "--json").out.splitlines()
     assert msgspec.json.decode(first)["kind"] is None

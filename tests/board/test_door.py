@@ -1,4 +1,4 @@
-"""What comes to the door of the board and cannot be written: told with fact, value and remedy."""
+"""Invalid arguments of the board: refused with fact, value and remedy."""
 
 import math
 from typing import Any
@@ -54,7 +54,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("merge", ("m", "union", {"a": "x" * 70_000}), {}, "pass a reference"),
     ("remove", ("k",), {"expected": "first"}, "for any"),
 ]
-"""An operation, what it is given, and words of the error."""
+"""Operations, their arguments, and text of the error."""
 
 
 @pytest.mark.fast(cases=99, slow=0)
@@ -73,7 +73,7 @@ async def test_what_cannot_be_written_is_told_and_nothing_is_written(lab: Lab):
 
 @pytest.mark.fast(cases=99, slow=0)
 async def test_the_same_is_refused_inside_a_transaction(lab: Lab):
-    """Where it is written, not at the end; the transaction writes nothing of what came before."""
+    """It is refused at the write, not at the end; the transaction writes nothing at all."""
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
         for name, given, options, words in REFUSED:

@@ -43,7 +43,7 @@ def writes_to(stage, key) -> list[Any]:
 
 
 def all_at_once(stage, tmp_path, count, ways) -> tuple[dict[str, list[int]], float]:
-    """What each of 8 processes was told, and the seconds from their common start to the end."""
+    """Return the results of each of 8 processes, and the seconds from common start to end."""
     go = tmp_path / "go"
     children = {
         f"p{n}": stage.start(COUNTING, agent=f"p{n}", how=how, count=count, go=str(go))

@@ -218,7 +218,7 @@ def test_a_conflict_names_everything():
 
 
 def test_nothing_new_is_no_event():
-    """What is so already is not said again."""
+    """An unchanged value is not written again."""
     state = fold(initial(), [ItemIncluded(item=dump("a"), role=ROLE)])
     largest = fold(initial(), _merged("max", [5]))
     assert decide("k", state, ItemIncluded(item=dump("a"), role=ROLE), 0) == ()

@@ -1,4 +1,4 @@
-"""A write of one key as commits of its own: once, whoever is killed or fenced, never in doubt."""
+"""Single-key writes as own commits: made once despite kills and fences, never in doubt."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ from tests.faults.support import Stage
 
 WRITING = PROGRAMS / "writing.py"
 TOLD = [1, 3, 1, 1, 1, 7, True]
-"""What the program is told, however often it was killed."""
+"""Results of the program, however often it is killed."""
 
 WRITES = [
     "hits board.added.v1", "hits board.added.v1", "log board.appended.v1", "most board.merged.v1",
     "names board.included.v1", "value board.put.v1", "value board.removed.v1",
 ]  # fmt: skip
-"""What stands in the keys' streams then, sorted."""
+"""Resulting writes in the keys' streams, sorted."""
 
 STREAM = AgentStream("r1", "clerk", "m")
 
@@ -43,7 +43,7 @@ def writes(stage: Stage, run: str = "r1") -> list[str]:
 
 
 def steps_by_tool(stage: Stage) -> dict[str, str]:
-    """What became of the first step of each tool."""
+    """Return the outcome of the first step of each tool."""
     found: dict[str, str] = {}
     for step in stage.view().agent("m").steps.values():
         found.setdefault(step.tool, step.status.value)
@@ -80,7 +80,7 @@ POINTS = pytest.mark.parametrize(
 @pytest.mark.slow
 @POINTS
 def test_a_write_is_made_once_whoever_is_killed_where(stage, point, there):
-    """SIGKILL anywhere around a write: it is made once, and no person is asked."""
+    """After SIGKILL anywhere around a write, the write is made once and no person is asked."""
     check_killed(stage, point, "board.add", there)
 
 
@@ -105,7 +105,7 @@ def check_killed(stage: Stage, point: Point, tool: str, there: int) -> None:
 
 
 TOLD_BEFORE = {"board.add": 0, "board.put": 2, "board.append": 3, "board.merge": 5}
-"""How many writes come before each tool's first."""
+"""Number of writes before each tool's first."""
 
 
 def test_a_late_commit_of_one_who_was_fenced_is_refused(stage):

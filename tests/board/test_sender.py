@@ -45,14 +45,14 @@ def connect(data_dir, workspace):
 
 
 async def adding(record, name, key, ready):
-    """Join the run, wait for all, add one; the total that it was told."""
+    """Join the run, wait for all, add one, and return the total."""
     async with record.run("team", run="r", agent=name, role="worker") as session:
         await ready.wait()
         return await session.board.add(key)
 
 
 async def all_at_once(record):
-    """Seven agents add to `x` and two to `y`; what each was told, or its error."""
+    """Let seven agents add to `x` and two to `y`; return each one's total or error."""
     ready = asyncio.Barrier(len(NAMES) + len(OTHERS))
     return await asyncio.gather(
         *(adding(record, name, "x", ready) for name in NAMES),

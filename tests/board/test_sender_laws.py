@@ -1,4 +1,4 @@
-"""Whatever order things happen in: a write that went by another stands behind it, or is no more."""
+"""Interleaved writes: an overtaken write follows the other one or is dropped."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ WRITES = st.lists(
 
 
 def amount(agent: str) -> int:
-    """What an agent adds: each another amount, so that a total tells whose are in it."""
+    """Return the amount that an agent adds; all differ, so that a total reveals its agents."""
     return 2 ** int(agent[1:])
 
 
@@ -75,7 +75,7 @@ class Slow:
 
 
 async def own(boards: Boards, log: Any, name: str, key: str, thinks: int) -> tuple[str, int] | None:
-    """One more, as a session's write makes it; its total, or None where no answer came."""
+    """Add one as a session does; return the total, or None without an answer."""
     stream, mine = KeyStream("r", key), AgentStream("r", "r", name)
     while True:
         async with boards.turn([stream]) as give_back:

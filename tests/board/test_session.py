@@ -47,7 +47,7 @@ async def test_each_kind_holds_what_was_written(lab: Lab):
 
 
 async def _everything(record, **options):
-    """A session that does one of everything; what each told it."""
+    """Do one of everything in a session; return the results."""
     told = []
     async with record.run(run="r", **options) as session:
         board = board_of(session)
@@ -176,7 +176,7 @@ async def test_an_expected_version_is_the_one_seen_last(lab: Lab):
 
 
 async def test_a_resolver_settles_a_lost_put(lab: Lab):
-    """`last writer`, `merge` and a function, each with what stands; one that raises is raised."""
+    """`last writer`, `merge` and a function get the current value; an exception is raised."""
     async with (
         lab.connect() as record,
         record.run(run="r") as ada,

@@ -144,7 +144,7 @@ def test_each_write_is_a_row(record, store):
 
 
 def _history(found: list[tuple[str, Any]]) -> tuple[Messages, list[dict[str, Any]]]:
-    """Wanted writes to keys of a run as a log, and what each key holds after each message."""
+    """Return writes to keys of a run as a log, and each key's value after each message."""
     messages, states, after = Messages(), {key: initial() for key in "ab"}, []
     for key, wanted in found:
         now = messages.all[-1].stamp if messages.all else 0

@@ -9,7 +9,7 @@ from tests.agents.twins import Lab
 from tests.board.support import board_of, tags_of
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
-"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+"""Client-independent tests: a single sync-client case is in the quick run."""
 
 
 async def _transfer(board, amount):

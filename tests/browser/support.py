@@ -39,7 +39,7 @@ SHOWN = """() => {
   }
   return { status: document.querySelector("#now [data-field=status]").textContent, agents };
 }"""
-"""What the state panel says, as numbers."""
+"""Script that reads the state panel's numbers."""
 
 LISTED = """(name) =>
   [...document.querySelectorAll(`#now [data-list=${name}] .list > *`)].map(
@@ -52,7 +52,7 @@ TOO_WIDE = """() => [document.scrollingElement, ...document.querySelectorAll(
     "main .panel, .body, #tree, #head, #time, #tabs")]
   .filter((node) => node.checkVisibility() && node.scrollWidth > node.clientWidth + 1)
   .map((node) => node.id || node.tagName)"""
-"""What scrolls sideways."""
+"""Script that finds elements which scroll sideways."""
 
 
 class Pages(msgspec.Struct):
@@ -69,7 +69,7 @@ class Pages(msgspec.Struct):
         return path
 
     async def data(self, run: str) -> page_data.Page:
-        """What a run's page holds."""
+        """Return the data of a run's page."""
         return await page_data.gather(self.workspace, run)
 
 
@@ -93,7 +93,7 @@ class Tabs(msgspec.Struct):
 
 
 class View:
-    """A page that is open, what it asked for, and what it said."""
+    """An open page, its requests, and its messages."""
 
     def __init__(self, page: Page, path: Path) -> None:
         self.page = page
@@ -174,7 +174,7 @@ class View:
         return await self.page.inner_text(selector)
 
     async def search(self, words: str) -> str:
-        """Search for words as one who types and waits; what is said of the matches."""
+        """Search for words at typing speed; return the page's text about the matches."""
         await self.page.fill("#query", "")
         await self.page.wait_for_selector("#found:empty", state="attached")
         await self.page.fill("#query", words)
@@ -187,7 +187,7 @@ Open = Callable[..., Awaitable[View]]
 
 
 def expected(view: RunView) -> dict[str, Any]:
-    """What a page must say of a run's state, from the domain's own fold."""
+    """Return the expected text of a run's state, from the domain's own fold."""
     return {
         "status": view.life.status.value,
         "agents": {name: _agent(state) for name, state in view.agents.items()},

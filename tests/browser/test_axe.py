@@ -69,7 +69,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 async def checked(page: Page, axe: str) -> list[Any]:
-    """The rules that a page breaks as it stands, with what breaks them."""
+    """Return the rules that the current page breaks, with the elements that break them."""
     await page.evaluate(f"typeof axe === 'undefined' && (() => {{ {axe}\n }}).call(window)")
     found: list[Any] = await page.evaluate(RULES)
     return found

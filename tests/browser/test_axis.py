@@ -106,7 +106,7 @@ async def test_a_place_on_the_time_axis_leads_to_its_event(view: Open, pages: Pa
 
 
 async def test_a_long_gap_is_shortened_and_says_so(view: Open, pages: Pages):
-    """What lies around a night is still apart; the gap has a mark with its length, and a note."""
+    """Events around a night stay apart; the gap has a mark with its length, and a note."""
     night = 9 * 3_600
     await _run(pages, "night", [0, 1, 2, 3, 4, night, night + 1, night + 2, night + 3])
     seen = await view(await pages.of("night"))
@@ -121,7 +121,7 @@ async def test_a_long_gap_is_shortened_and_says_so(view: Open, pages: Pages):
 
 
 async def test_clocks_that_disagree_do_not_change_the_order(view: Open, pages: Pages):
-    """An event stands at its stated time but in the record's order; one without time joins it."""
+    """Events keep their stated times and the record's order; one without time joins it."""
     await _run(pages, "clocks", [0, 0, 0, 10, 4, None, 5])
     seen = await view(await pages.of("clocks"))
     await _by_time(seen)
@@ -149,7 +149,7 @@ async def test_where_nobody_knows_a_time_there_is_no_time_axis(view: Open, pages
 
 @pytest.mark.thorough(quick="test_on_the_time_axis_events_stand_at_their_times")
 async def test_one_moment_is_a_time_axis_too(view: Open, pages: Pages):
-    """Where all was at one time, all stands in one place; the keys still walk through it."""
+    """Events at one time share one place, and the keys still walk through them."""
     await _run(pages, "moment", [3] * 5)
     seen = await view(await pages.of("moment"))
     await _by_time(seen)

@@ -1,4 +1,4 @@
-"""A page's chat: who said what to whom, up to the point."""
+"""Chat of a page: messages with sender and recipient, up to the point."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def shared(record: hansard.Record) -> str:
 
 @pytest.fixture(scope="module")
 def empty(record: hansard.Record) -> str:
-    """A run in which nothing was said or shared."""
+    """Record a run without messages or shared entries."""
     with record.run("empty", run="empty", agent="ada", role="r"):
         return "empty"
 
@@ -67,7 +67,7 @@ async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str
 
 @pytest.mark.thorough(quick="test_messages_are_a_chat")
 async def test_a_run_without_messages_says_so(view: Open, pages: Pages, empty: str):
-    """An empty chat, board and list of tasks are said to be empty."""
+    """An empty chat, board and task list are shown as empty."""
     seen = await view(await pages.of(empty))
     for tab, words in (
         ("chat", "This run has no messages."),

@@ -127,7 +127,7 @@ async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
 
 
 async def test_hostile_text_is_readable(view: Open, pages: Pages, hostile: str):
-    """It is found and shown as text; what does not print or turns the line is written out."""
+    """It is found and shown as text; unprintable and direction characters are escaped."""
     seen = await view(await pages.of(hostile))
     await seen.page.click("#desk-chat")
     payloads = {

@@ -29,7 +29,7 @@ async def long_run(pages: Pages) -> str:
 
 
 async def test_a_long_run_is_right_at_random_points(view: Open, pages: Pages, long_run: str):
-    """Of 10,000 steps, the state at any commit's end is the fold's, and few rows are elements."""
+    """At any commit of 10,000 steps the state equals the fold's, and few rows are elements."""
     seen = await view(await pages.of(long_run))
     points = ends(await pages.data(long_run))
     assert len(points) > 2 * STEPS

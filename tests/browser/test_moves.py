@@ -1,4 +1,4 @@
-"""What a move makes of the panels: what changed, in those that are shown, and nothing else."""
+"""Effects of a move on the panels: visible panels show the change, and nothing else."""
 
 import random
 from collections.abc import Callable
@@ -15,7 +15,7 @@ PANELS = """() => Object.fromEntries(["board", "tasks", "chat", "now"].map((name
   const box = document.getElementById(name === "now" ? name : `${name}-now`);
   return [name, box.checkVisibility() ? box.innerHTML : null];
 }))"""
-"""What each panel in sight shows."""
+"""Script that reads each visible panel."""
 
 
 @pytest.fixture(scope="module")

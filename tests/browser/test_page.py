@@ -108,7 +108,7 @@ async def test_lists_name_what_the_fold_holds(view: Open, pages: Pages, runs: Ru
 
 
 async def test_what_had_not_happened_is_not_told(view: Open, pages: Pages, runs: Runs):
-    """Rows after the point are grey and hold nothing of what came; hidden, they are gone."""
+    """Rows after the point are grey and hold no later data; hidden, they are gone."""
     seen = await view(await pages.of(runs.team))
     await seen.move(0)
     later = await seen.page.locator(".row.later").all_inner_texts()
@@ -122,7 +122,7 @@ async def test_what_had_not_happened_is_not_told(view: Open, pages: Pages, runs:
 
 
 async def test_steps_stand_in_each_other(view: Open, pages: Pages, runs: Runs):
-    """Parts of a composite are one level below it, branches are marked, attempts are told."""
+    """Parts of a composite are one level below it; branches and attempts are marked."""
     seen = await view(await pages.of(runs.team))
     await seen.end()
     rows = seen.page.locator(".row.step")
@@ -416,7 +416,7 @@ def _commit(seed: str, by: Actor, *events: Recorded) -> Commit:
 
 
 def _begin(run: str, said: str | None = None) -> tuple[Recorded, Recorded]:
-    """How a run begins, and when its source says so."""
+    """Return the first events of a run, with the source's time if it has one."""
     started = record(RunStarted(workflow="elsewhere"), uuid8(run, "1"))
     joined = record(AgentJoined(agent="a", role="r"), uuid8(run, "2"))
     return replace(started, occurred_at=said), joined
@@ -501,7 +501,7 @@ def in_short(messages: list[dict[str, str]]) -> str:
 
 
 async def test_a_completed_run_opens_at_its_end_and_another_at_its_first_failure(view, pages, runs):
-    """What a reader looks for first: the conclusion, or what went wrong first."""
+    """A reader looks first for the conclusion, or for the first failure."""
     seen = await view(await pages.of(runs.team))
     assert await seen.at() == await seen.last()
     for run, words in ((runs.failed, "Blocked by rule"), (runs.doubt, "In doubt")):

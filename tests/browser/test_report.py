@@ -28,7 +28,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_the_pictures_are_drawn_and_nobody_is_asked(tabs: Tabs, report: Path):
-    """Every picture has a size, the verdict stands there, no request, no complaint."""
+    """Every picture has a size, the verdict is shown, and there is no request or error."""
     page = await tabs.take()
     asked: list[str] = []
     said: list[str] = []

@@ -46,7 +46,7 @@ MODEL = """() => {
   }
   return `[${out.join()}]`;
 }"""
-"""What the page's own code makes of the file at every event, first to last."""
+"""Script that lists the page's own fold of the file at every event, first to last."""
 
 EMPTY: dict[str, Any] = {
     **dict.fromkeys(("role", "agent", "holder", "by", "because", "error"), ""),
@@ -95,7 +95,7 @@ def prefixes(history: list[Stored]) -> Iterator[tuple[list[Stored], Stored]]:
 
 
 def told(boards: dict[str, BoardState], team: TeamState, now: int) -> dict[str, Any]:
-    """What the page must say of a state, from the command line's own words for it."""
+    """Return the expected text of a state, in the command line's words."""
     keys = {name: states.key(state) for name, state in boards.items() if not state.absent(now)}
     for key in keys.values():
         del key["event"]
@@ -239,7 +239,7 @@ async def test_the_file_is_bounded_by_the_run(pages: Pages, growing: list[str]):
 
 
 async def test_where_the_time_moves_back_what_was_over_is_there_again():
-    """What lapses at a time turns at it, whichever way the log's time moves."""
+    """Entries expire by the log's time, in whichever direction it moves."""
     lapses = Expiries()
     lapses.set("a", 10)
     lapses.set("b", 20)

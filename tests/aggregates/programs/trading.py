@@ -72,7 +72,7 @@ def numbered(inside: Inside) -> Record:
 
 
 def main(inside: Inside) -> str:
-    """What is left in the account."""
+    """Return the balance of the account."""
     settings, trading = inside.job.settings, book()
     with numbered(inside) as record:
         place = {"run": inside.job.run, "agent": settings["agent"], "role": "trader"}

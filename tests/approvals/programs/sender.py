@@ -6,7 +6,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> list[str]:
-    """What was sent."""
+    """Return the sent messages."""
     settings = inside.job.settings
     rules = [hansard.ask_first("send_*", timeout_s=60)]
     with hansard.connect(workspace=inside.job.workspace, gate=rules) as record:

@@ -15,12 +15,12 @@ def _bump(value: dict[str, Any] | None, who: str, number: int) -> dict[str, Any]
 
 
 def by_counter(session: hansard.Session, number: int) -> int:
-    """Add one: whoever else writes."""
+    """Add one, however many others write."""
     return session.board.add("hits")
 
 
 def by_resolver(session: hansard.Session, number: int) -> int:
-    """Put one more than what this session saw last, or than what stands."""
+    """Put one more than the value last seen by this session, or than the current one."""
     who = session.agent
     mine = _bump(session.board.get("value"), who, number)
     return session.board.put("value", mine, resolve=lambda _, theirs: _bump(theirs, who, number))
@@ -44,7 +44,7 @@ HOW: dict[str, Callable[[hansard.Session, int], int]] = {
 
 
 def main(inside: Inside) -> list[int]:
-    """What each change was told: the new total, or the new version."""
+    """Return the result of each change: the new total, or the new version."""
     settings = inside.job.settings
     with hansard.connect(workspace=inside.job.workspace) as record:
         place = {"run": inside.job.run, "agent": settings["agent"], "role": "clerk"}

@@ -7,7 +7,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> dict[str, list[int]]:
-    """What each agent was told by the counter, earlier processes' answers included."""
+    """Return the counter's answers to each agent, those in earlier processes included."""
     settings = inside.job.settings
     names = [f"{settings['agent']}-{number}" for number in range(settings["agents"])]
     with hansard.connect(workspace=inside.job.workspace) as record:

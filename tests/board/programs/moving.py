@@ -1,7 +1,7 @@
-"""Moves amounts between keys, one transaction each; may stop for ever around one kind of append.
+"""Move amounts between keys, one transaction each; can block around one kind of append.
 
-Which keys and how much follows from the agent's name and the number of the transfer alone, so that
-a process that goes on after a kill is told what the first one was told.
+Keys and amount follow from the agent's name and the number of the transfer alone, so that a process
+that resumes after a kill gets the same answers as the first one.
 """
 
 import random
@@ -31,7 +31,7 @@ def transfer(session: hansard.Session, number: int) -> None:
 
 
 def main(inside: Inside) -> int:
-    """How many transfers were made, those of earlier processes included."""
+    """Return the number of transfers, those of earlier processes included."""
     settings = inside.job.settings
     with hansard.connect(workspace=inside.job.workspace) as record:
         record.workspace.log = EndlessLog(record.workspace.log, inside, "board.put.v1")

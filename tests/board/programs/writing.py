@@ -6,7 +6,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> list[Any]:
-    """What each operation was told, those of earlier processes included."""
+    """Return the result of each operation, those of earlier processes included."""
     settings = inside.job.settings
     place = {"run": settings.get("run", inside.job.run), "agent": "m", "role": "clerk"}
     with inside.connect() as record, record.run("team", **place) as session:
