@@ -124,7 +124,7 @@ def in_workspace(home: Path, workspace: str, work: Callable[[Workspace], Any]) -
 
 
 def log_of(home: Path, workspace: str) -> list[Stored]:
-    """What the log of a workspace has of runs: all but what an import came to."""
+    """Return the commits of runs in a workspace's log, without the import's own."""
 
     async def read(opened: Workspace) -> list[Stored]:
         head = await opened.log.head()

@@ -1,4 +1,4 @@
-"""What an import reads of what sources write in several ways, and what it says where it cannot."""
+"""An import's interpretation of ambiguous sources, and its errors where there is none."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ ASKED = {"role": "user", "content": "hello"}
 
 
 def imported(call: Call, folder: Path, text: str) -> str:
-    """What the command says of a file of this text."""
+    """Import a file of this text and return the command's stderr."""
     file = folder / "chats.jsonl"
     file.write_text(text)
     return call("import", "chat-jsonl", file).err
@@ -41,7 +41,7 @@ def test_a_time_is_read_however_it_is_written(call: Call, tmp_path: Path, said: 
 
 @pytest.mark.parametrize("said", ["yesterday", "12:30", 7, "2025-13-01", "1e400", -5])
 def test_what_is_no_time_is_an_error(call: Call, tmp_path: Path, said: str | float):
-    """It would stand as the time of the import."""
+    """An invalid time is an error, since it would be replaced by the time of the import."""
     record = {"messages": [ASKED, ASKED | {"timestamp": said}]}
     told = imported(call, tmp_path, msgspec.json.encode(record).decode())
     assert f"messages[1].timestamp: '{said}' is not a time; give ISO 8601" in told
@@ -65,7 +65,7 @@ def test_a_file_that_is_nearly_right_is_told_what_to_do(call, tmp_path, text, re
 
 
 def test_a_record_names_its_model(call: Call, tmp_path: Path):
-    """It is the run's label `model`; said otherwise by a label it is refused."""
+    """A record's model is the run's label `model`; a contradicting label is refused."""
     record = {"messages": [ASKED], "model": "gpt-4o-2024-08-06"}
     assert imported(call, tmp_path, msgspec.json.encode(record).decode()) == ""
     (run,) = call("runs", "--json").lines
@@ -90,7 +90,7 @@ NAMELESS = {
 
 
 def test_a_result_without_an_id_answers_the_call_before_it(call: Call, tmp_path: Path):
-    """Which has none either, in their order; said once, and what is left over is unasked."""
+    """Results without ids answer calls without ids in order; surplus ones are reported once."""
     file = tmp_path / "chats.jsonl"
     file.write_text(msgspec.json.encode(NAMELESS).decode())
     said = call("import", "chat-jsonl", file).out

@@ -150,7 +150,7 @@ def test_a_sub_agent_is_an_agent_of_the_run(tmp_path):
 
 
 def test_without_final_metrics_it_is_open(tmp_path):
-    """How such a run ended, its trajectory does not say."""
+    """A run without final metrics is open, since its trajectory does not tell how it ended."""
     out = read(tmp_path, {**TRAJECTORY, "final_metrics": None})
     assert runs.fold(runs.initial(), events(out, "life")).status == "open"
 
@@ -184,7 +184,7 @@ def test_a_trajectory_that_is_wrong_is_refused_whole(
 
 
 def test_importing_again_adds_nothing(bring_in, tmp_path):
-    """What is left out is said each time."""
+    """A repeated import adds nothing and reports again what is left out."""
     path = tmp_path / "trajectory.json"
     path.write_text(json.dumps(TRAJECTORY))
     told = bring_in(path)

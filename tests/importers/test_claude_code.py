@@ -177,7 +177,7 @@ def test_a_sub_agent_has_a_stream_of_its_own(tmp_path):
 def test_a_session_is_imported_whole_or_not_at_all(
     bring_in, home, workspace, tmp_path, line, reason
 ):
-    """One line that is wrong is told by its number, once, and nothing is on record."""
+    """One wrong line is reported once, by its number, and nothing is on record."""
     path = written(tmp_path / "s.jsonl", SESSION)
     text = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*text[:5], line + "\n", *text[5:]]))
@@ -189,7 +189,7 @@ def test_a_session_is_imported_whole_or_not_at_all(
 
 
 def test_importing_again_adds_nothing_and_a_longer_session_is_a_conflict(bring_in, tmp_path):
-    """A session that went on has the same name and other content, which is said."""
+    """A longer session has the same name and other content: a reported conflict."""
     path = written(tmp_path / "s.jsonl", SESSION)
     told = bring_in(path)
     assert told.out == (
@@ -206,7 +206,7 @@ def test_importing_again_adds_nothing_and_a_longer_session_is_a_conflict(bring_i
 
 
 def test_an_imported_session_is_not_at_work(bring_in, tmp_path):
-    """It is open, since no one says how it ended, and no process works on it."""
+    """An imported session is open, since its end is unknown, and no process works on it."""
     bring_in(written(tmp_path / "s.jsonl", SESSION))
     [run] = bring_in("--json", command="runs").lines
     assert (run["status"], run["at_work"]) == ("open", [])
@@ -262,7 +262,7 @@ def test_what_was_left_out_is_a_row_of_the_table_imports(bring_in, tmp_path):
 def test_a_secret_is_replaced_or_its_session_is_refused(
     bring_in, home, workspace, tmp_path, monkeypatch
 ):
-    """In a message it is replaced; a blob cannot be changed, so its session is told by its line."""
+    """A secret in a message is replaced; a blob is immutable, so its session is refused by line."""
     monkeypatch.setenv("SHOP_KEY", "sk-basket-4711")
     monkeypatch.setenv("HANSARD_REDACT", "shop=SHOP_KEY")
     prompt = record("user", "k", {"role": "user", "content": "Use sk-basket-4711."})

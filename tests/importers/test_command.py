@@ -46,7 +46,7 @@ def file(tmp_path):
 
 
 def test_it_says_what_was_imported(bring_in, file):
-    """One line on stdout; a workspace that nobody had made is made; nothing else is said."""
+    """Stdout has one line, a missing workspace is made, and stderr is empty."""
     told = bring_in("chat-jsonl", file)
     assert told.code == 0, told.err
     assert told.out == "5 runs, 15 messages, 5 calls: 35 commits, 35 of them new\n"
@@ -54,7 +54,7 @@ def test_it_says_what_was_imported(bring_in, file):
 
 
 def test_importing_again_changes_nothing(bring_in, home, workspace, file):
-    """The second time every commit stands there already."""
+    """A second import finds every commit already recorded."""
     bring_in("chat-jsonl", file)
     before = log_of(home, workspace)
     told = bring_in("chat-jsonl", file)
@@ -122,7 +122,7 @@ def test_a_record_that_is_bad_late_leaves_nothing_behind(bring_in, home, workspa
 
 
 def test_strict_stops_at_the_first_bad_record(bring_in, home, workspace, tmp_path):
-    """What stands before it stays, what comes after it is not read, and both are said."""
+    """--strict keeps the records before the bad one, reads no more, and reports both."""
     path = written(tmp_path / "a.jsonl", [*GOOD[:3], {"message": []}, *GOOD[3:], {}])
     told = bring_in("chat-jsonl", path, "--strict")
     assert told.code == 1
@@ -136,7 +136,7 @@ def test_strict_stops_at_the_first_bad_record(bring_in, home, workspace, tmp_pat
 
 
 def test_most_bad_records_are_only_counted(bring_in, tmp_path):
-    """A hundred are told one by one to people, all of them to programs."""
+    """People see a hundred bad records one by one, programs all of them."""
     path = written(tmp_path / "a.jsonl", [GOOD[0], *([{"bad": 1}] * 250)])
     told = bring_in("chat-jsonl", path)
     assert len(told.err.splitlines()) == 101
@@ -177,7 +177,7 @@ def test_json_is_one_object_a_line(bring_in, tmp_path):
 
 
 def test_calls_without_a_result_are_named_to_people(bring_in, tmp_path):
-    """How many, and the first few by id and run."""
+    """People see the number of such calls, and the first few by id and run."""
     record = chat(asks(*(call(f"c{n}", "t") for n in range(9))))
     told = bring_in("chat-jsonl", written(tmp_path / "a.jsonl", [record]))
     run = made(record).run
@@ -200,7 +200,7 @@ def test_experiment_and_arm_stand_in_where_a_record_says_nothing(bring_in, tmp_p
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 2_000, "\udcff"])
 def test_an_experiment_that_cannot_be_one_is_an_error(bring_in, file, name):
-    """Said once, before anything is read."""
+    """An invalid experiment is reported once, before anything is read."""
     told = bring_in("chat-jsonl", file, "--experiment", name)
     assert told.code == 2
     assert "experiment name" in told.err

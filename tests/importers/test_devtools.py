@@ -17,7 +17,7 @@ pytestmark = pytest.mark.later
 
 
 def recording(*steps: dict[str, Any], title: str = "Invite Ada") -> dict[str, Any]:
-    """As the Recorder exports one."""
+    """Return a recording as the Recorder exports it."""
     return {"title": title, "selectorAttribute": "data-testid", "steps": list(steps)}
 
 
@@ -32,7 +32,7 @@ POINT = {"offsetX": 3, "offsetY": 4.5}
 
 
 def whole(address: str) -> dict[str, Any]:
-    """All that the Recorder writes for a form."""
+    """Return all steps that the Recorder writes for a form."""
     return recording(
         VIEWPORT | {"isMobile": False, "hasTouch": False, "isLandscape": True},
         {"type": "navigate", "url": address, "assertedEvents": [{"type": "navigation"}]},
@@ -46,7 +46,7 @@ def whole(address: str) -> dict[str, Any]:
 
 
 def imported(call: Call, tmp_path: Path, told: object, *options: str) -> Any:
-    """What an import of one file comes to."""
+    """Import one file and return the result."""
     file = tmp_path / "flow.json"
     file.write_text(told if isinstance(told, str) else json.dumps(told))
     return call("import", "devtools", file, *options, "--json")

@@ -94,7 +94,7 @@ def test_what_has_an_importer_is_recognised(name, data):
 def test_what_has_none_is_told_once_a_file_with_the_way_to_map_it(
     bring_in, home, workspace, tmp_path, name, data, format_
 ):
-    """One sentence, whichever importer is asked for, and nothing on record."""
+    """A format without an importer yields one sentence with the remedy; nothing is recorded."""
     path = tmp_path / "file"
     path.write_bytes(data * (1 if data[:1] == b"\x1f" else 3))
     told = bring_in(*([format_] if format_ else []), path)
@@ -130,7 +130,7 @@ def test_what_nobody_knows_is_asked_for(bring_in, tmp_path, data):
 
 
 def test_a_named_pipe_is_not_recognised_but_read(bring_in, tmp_path):
-    """Its bytes come only once, so its format is to be named, and then it is read."""
+    """A pipe's bytes come only once, so its format has to be named."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert UNKNOWN in bring_in(pipe).err
@@ -141,7 +141,7 @@ def test_a_named_pipe_is_not_recognised_but_read(bring_in, tmp_path):
 
 
 def test_files_of_several_formats_are_imported_at_once(bring_in, tmp_path):
-    """Each by its own importer; what is none is told, and the sums are of all."""
+    """Each file has its own importer; unknown files are reported, and the sums are of all."""
     chats = written(tmp_path / "a", [GOOD])
     tau = tmp_path / "b"
     tau.write_text(json.dumps([TAU[0]]))
@@ -190,7 +190,7 @@ def test_every_format_can_be_told_from_the_others():
     ],
 )
 def test_a_doubled_key_is_an_error(bring_in, home, workspace, tmp_path, format_, whole):
-    """Which of the values counts is not known; it is said which key, and nothing is imported."""
+    """A key that occurs twice is an error that names it, and nothing is imported."""
     path = tmp_path / "file"
     path.write_bytes(whole)
     told = bring_in(format_, path)
@@ -224,7 +224,7 @@ def test_a_document_is_taken_apart_wherever_its_pieces_end(tmp_path, monkeypatch
     [b"{", b"[1,]", b"[1 2]", b'{"a" 1}', b'{"a": 1,}', b"[1]]", b'["a', b"[[1]", b"7", b"[,]"],
 )
 def test_a_document_that_is_broken_is_none(tmp_path, data):
-    """It is said where."""
+    """An invalid document is refused."""
     path = tmp_path / "file"
     path.write_bytes(data)
     with files.seekable(path) as file, pytest.raises(files.NotADocument, match="it is not JSON"):
@@ -250,7 +250,7 @@ for line in open('/proc/self/status'):
 
 
 def peak(format_: str, path: object) -> tuple[int, int]:
-    """How many runs a file has, and the most memory that reading them took, in KiB."""
+    """Return how many runs a file has, and the peak memory of reading them, in KiB."""
     given = [sys.executable, "-c", PROGRAM, format_, str(path)]
     done = subprocess.run(given, capture_output=True, text=True, timeout=120, check=True)
     runs, kib = done.stdout.split()
@@ -278,7 +278,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path, format_):
 
 
 def test_the_begin_of_a_file_is_enough(tmp_path):
-    """A header that is longer than what is looked at is recognised by what stands in it."""
+    """A header longer than the inspected part is recognised by the part."""
     tasks = [{"id": "x" * 1_000}] * (HEAD_BYTES // 500)
     whole = json.dumps({"info": {}, "tasks": tasks, "simulations": []}).encode()
     found = recognised(whole)

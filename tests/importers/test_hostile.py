@@ -128,7 +128,7 @@ def test_a_document_may_begin_with_a_byte_order_mark(bring_in, tmp_path):
 
 @pytest.mark.slow
 def test_a_line_over_the_bound_is_passed_over_in_flat_memory(home, workspace, tmp_path):
-    """A line of 300 MB is told and skipped, the next one imported, and the process stays small."""
+    """A line of 300 MB is reported and skipped in flat memory; the next one is imported."""
     path = tmp_path / "chats.jsonl"
     size = 0
     with path.open("wb") as file:

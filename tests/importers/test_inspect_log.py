@@ -131,7 +131,7 @@ def test_what_is_not_taken_over_is_counted():
 
 @pytest.mark.parametrize("form", ["deflated", "json"])
 def test_every_form_of_a_log_has_the_same_runs(tmp_path, form):
-    """As Inspect writes it, as older versions do, and as JSON: none is there twice."""
+    """Logs of today's and older versions and of JSON have the same runs, with no duplicates."""
     parts = entries()
     if form == "json":
         other = document(tmp_path / "log.json", parts)
@@ -190,7 +190,7 @@ def test_other_events_may_have_any_fields(tmp_path):
 
 
 def test_a_newer_version_of_the_format_is_refused(bring_in, tmp_path):
-    """What it means is not known."""
+    """A newer version of the format is refused, since its meaning is unknown."""
     parts = entries()
     parts["header.json"]["version"] = 4
     for path in (archived(tmp_path / "a", parts), document(tmp_path / "b", parts)):
@@ -311,7 +311,7 @@ def test_a_log_is_read_from_a_pipe(monkeypatch):
 
 
 def test_a_log_is_read_from_a_named_pipe():
-    """As a shell's <(...) gives one: it can be opened only once."""
+    """A log is read from a pipe, such as a shell's <(...), which can be opened only once."""
     read_end, write_end = os.pipe()
     os.write(write_end, CORRECT.read_bytes())
     os.close(write_end)

@@ -1,4 +1,4 @@
-"""An import that is killed at any moment and run again comes to the same log."""
+"""An import that is killed at any moment and run again yields the same log."""
 
 import json
 import random
@@ -31,7 +31,7 @@ PROGRAM = Path(dying.__file__)
 
 RUNS = 100
 MORE_KILLS_MAX = 20
-"""Kills beyond those asked for, until one has come in the middle."""
+"""Largest number of further kills until one hits the middle of an import."""
 
 
 def records():

@@ -151,7 +151,7 @@ def test_what_is_not_mapped_stays_with_the_message():
     ],
 )
 def test_usage_is_numbers_by_name(said, usage, kept):
-    """What is missing stays missing, and what is not only numbers is kept as it is, too."""
+    """Missing usage stays missing; usage that is not only numbers is also kept verbatim."""
     [message] = of_type(made(chat(says("assistant", "hi", **said))), MessageAdded)
     assert message.usage == usage
     assert values.load(message.fields) == ({"usage": said["usage"]} if kept else None)
@@ -252,7 +252,7 @@ def test_an_id_that_is_used_again_is_the_newest_call_without_a_result():
 
 
 def test_equal_ids_in_one_message_are_answered_in_their_order():
-    """Where a source gives no ids of its own, order is what is left."""
+    """Without distinct ids, results are matched to calls by their order."""
     out = made(chat(asks(call("", "t"), call("", "u")), answer("", 1), answer("", 2)))
     assert results(out) == [(1, 1), (2, 2)]
 
@@ -266,7 +266,7 @@ def test_a_call_without_a_result_stays_open_and_is_listed():
 
 
 def test_a_result_that_nobody_asked_for_is_a_message():
-    """It is kept, belongs to no step, and is counted; so is a second result of one call."""
+    """An unrequested or second result is kept as a message without a step, and counted."""
     out = made(chat(answer("c0", "early"), asks(call("c1", "t")), answer("c1", 1), answer("c1", 2)))
     assert out.unasked == 2
     assert [message.step for message in of_type(out, MessageAdded)] == [None, None, 1, None]
@@ -324,7 +324,7 @@ def test_a_message_goes_to_the_agent_it_names():
 
 
 def test_an_agent_without_a_part_does_not_join():
-    """Where each message has another agent, there is no `assistant`."""
+    """An agent without messages does not join, and neither does an unneeded `assistant`."""
     record = chat(says("user", "x", name="a"), roles={"a": "r", "b": "r"})
     assert [event.agent for event in of_type(made(record), AgentJoined)] == ["a", "b"]
     record["messages"].append(says("user", "y"))
@@ -501,7 +501,7 @@ def check_lawful(out: Any) -> None:
 
 
 def check_agent(told: list[Any]) -> None:
-    """Every event is what a session could have told: the domain's rules let it pass as news."""
+    """Check that the domain's rules accept every event as news of a session."""
     state = agents.initial()
     for event in told:
         match event:

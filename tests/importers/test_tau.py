@@ -188,7 +188,7 @@ def test_an_experiment_makes_other_runs(tmp_path):
 
 
 def test_a_long_leftover_is_no_label(tmp_path):
-    """What a run has besides and is too long for a label is left out, as the format says."""
+    """An additional field that is too long for a label is left out, as the format documents."""
     traj = [asks(call("c", "t"))]
     [out] = read(tmp_path, "tau-bench", [{**TAU, "traj": traj, "more": "x" * 2_000}])
     assert "more" not in life(out).labels
