@@ -13,7 +13,7 @@ Answers = Callable[[dict[str, Any], int], list[dict[str, Any]]]
 
 
 class Provider:
-    """A server on a free port; `asked` has every request that it was sent."""
+    """A server on a free port; it keeps every request."""
 
     def __init__(self, answers: Answers) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(sent)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- as its class has it
-        """Nothing: `asked` has it."""
+        """Log nothing, since each request is kept."""
 
 
 def said(text: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""A session's memory through other people's packages: anthropic's memory tool, deepagents' backend,
-LangGraph's store. Each call is a step; what is refused is told to the model.
+"""A session's memory through other packages: anthropic's memory tool, deepagents' backend,
+LangGraph's store. Each call is a step; the model receives each refusal.
 
-A model that writes an invalid file through the real anthropic SDK gets it right by what it is told,
-or is told to ask. Its answers are written by hand, in the wire form of anthropic's API, and served
-on this machine.
+A model that writes an invalid file through the real anthropic SDK corrects it by the error, or is
+advised to ask the user. Its answers are written by hand, in the wire form of anthropic's API, and
+served on this machine.
 """
 
 import json
@@ -94,7 +94,7 @@ def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, sessio
 )
 @pytest.mark.usefixtures("deepagents")
 def test_deepagents_reads_and_writes_the_agents_files(record, session):
-    """As the protocol says: listings, windows, edits, literal search, globs, whole files."""
+    """The deepagents protocol holds: listings, windows, edits, search, globs, whole files."""
     from hansard.integrations.memory.deep_agent import MemoryBackend  # noqa: PLC0415 -- takes a second
 
     backend = MemoryBackend(session.memory)
@@ -200,10 +200,10 @@ MENDED = {
     "frontmatter.missing": "---\nname: Pay\ndescription: How bills are paid.\n---\nBy card.\n",
     "skill.name.case": RIGHT,
 }
-"""What the model writes, by the rule that it was told of last."""
+"""The model's next text, by the rule of the last error."""
 
 Results = list[dict[str, Any]]
-"""What the tool said until now, the oldest first."""
+"""The tool's results so far, oldest first."""
 
 Model = Callable[[Results], dict[str, Any]]
 """Gives the one block of its next answer."""
@@ -260,7 +260,7 @@ def created(number: int, text: str) -> dict[str, Any]:
 
 
 def conversation(record, model: Model) -> tuple[str, Results]:
-    """What the model said last, and what the tool had told it."""
+    """Return the model's last message, and the tool's results."""
     import anthropic  # noqa: PLC0415 -- takes a second
 
     from hansard.integrations.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- it imports anthropic

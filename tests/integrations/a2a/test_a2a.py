@@ -57,7 +57,7 @@ async def asking(
 
 
 async def said(setup: Setup, url: str, *texts: str, mode: str = "") -> tuple[list[Any], str]:
-    """What the program was told, and what it said of an error."""
+    """Return the responses that the program printed, and its stderr."""
     async with asking(setup, url, *texts, mode=mode) as process:
         out, err = await asyncio.wait_for(process.communicate(), WAIT_S)
     return [json.loads(line) for line in out.splitlines()], err.decode()
@@ -65,7 +65,7 @@ async def said(setup: Setup, url: str, *texts: str, mode: str = "") -> tuple[lis
 
 @pytest.mark.thorough(quick="test_who_asks_is_killed_and_finds_the_task_again")
 async def test_what_was_asked_is_asked_once(setup: Setup, command: Commands):
-    """Updates as they came; again without the agent, and the work is done once."""
+    """A rerun without the agent returns the same updates; the work is done once."""
     async with agent(setup) as (url, _):
         live, error = await said(setup, url, "whales", "ships")
         assert error == ""
@@ -123,7 +123,7 @@ async def test_an_agent_that_died_leaves_it_in_doubt(setup: Setup, command: Comm
 
 
 async def test_an_agents_part_is_a_run_that_names_who_asked(setup: Setup, command: Commands):
-    """What it was asked, did and told; by the key the two runs are one story."""
+    """The agent's run records its input, calls and output, and names the caller's run and key."""
     async with agent(setup, "recorded") as (url, _):
         live, error = await said(setup, url, "whales")
         assert error == ""
@@ -144,7 +144,7 @@ async def test_an_agents_part_is_a_run_that_names_who_asked(setup: Setup, comman
 
 @pytest.mark.thorough(quick="test_who_asks_is_killed_and_finds_the_task_again")
 async def test_an_error_of_the_agent_is_told_again(setup: Setup):
-    """What it refuses it refuses in the replay, too."""
+    """A refusal by the agent is replayed."""
     async with agent(setup, "recorded") as (url, _):
         _, error = await said(setup, url, "refuse")
     _, again = await said(setup, url, "refuse", mode="offline")

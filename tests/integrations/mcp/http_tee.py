@@ -24,7 +24,7 @@ class Message(msgspec.Struct):
 
     @property
     def frames(self) -> list[dict[str, Any]]:
-        """What of it is JSON-RPC: a body, or the events of a stream."""
+        """JSON-RPC frames of a body or of a stream's events."""
         if self.headers.get("content-type", "").startswith("text/event-stream"):
             whole = self.body.replace(b"\r\n", b"\n").rpartition(b"\n\n")[0]
             events = [_data(each) for each in whole.split(b"\n\n")]
@@ -37,7 +37,7 @@ class Message(msgspec.Struct):
 
     @property
     def event_ids(self) -> list[str]:
-        """Those by which a stream can be taken up again."""
+        """Event ids by which a stream can be resumed."""
         if not self.headers.get("content-type", "").startswith("text/event-stream"):
             return []
         lines = self.body.decode(errors="replace").splitlines()
@@ -53,14 +53,14 @@ class Exchange(msgspec.Struct):
 
     @property
     def session(self) -> str:
-        """Of which session it is; of what begins one, that."""
+        """Session of the exchange; of an exchange that begins one, the new one."""
         mine = self.request.headers.get("mcp-session-id", "")
         came = {} if self.response is None else self.response.headers
         return mine or came.get("mcp-session-id", "")
 
 
 class Kept(msgspec.Struct):
-    """What passed on a connection, and whether who asked closed it first."""
+    """Bytes of a connection in both directions, and whether the client closed it first."""
 
     asked: bytearray
     answered: bytearray
@@ -68,7 +68,7 @@ class Kept(msgspec.Struct):
 
 
 class Tee:
-    """What passed, by connections."""
+    """A recorder of an HTTP server's connections."""
 
     def __init__(self, url: str) -> None:
         self._to = urlsplit(url)
@@ -102,7 +102,7 @@ class Tee:
 
     @property
     def connections(self) -> int:
-        """How many were opened."""
+        """Number of opened connections."""
         return len(self._kept)
 
     @property

@@ -34,15 +34,15 @@ SERVER = Path(__file__).with_name("programs") / "papers.py"
 LOCK = Path(__file__).with_name("npm")
 PACKAGES_S_MAX = 300
 WAIT_S = 60.0
-"""How long an answer, or an end, may take: a proxy with its server starts in about 2 s."""
+"""Longest wait for an answer or an end, in seconds: a proxy with its server starts in about 2 s."""
 
 SCENARIO_S = 240.0
-"""How long all may take that is done with one client: several proxies and servers start in it."""
+"""Longest scenario of one client, in seconds: it starts several proxies and servers."""
 
 POLL_S = 0.01
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Of clients of our own addresses, which have none: to read whom a machine trusts takes long."""
+"""TLS settings for addresses without TLS, since loading a machine's certificates takes long."""
 
 
 class Setup(msgspec.Struct):
@@ -59,7 +59,7 @@ class Setup(msgspec.Struct):
 
     @property
     def env(self) -> dict[str, str]:
-        """Where the record is."""
+        """Environment that names the record."""
         return os.environ | {
             "HANSARD_DATA_DIR": str(self.data_dir),
             "HANSARD_WORKSPACE": self.workspace,
@@ -71,7 +71,7 @@ class Setup(msgspec.Struct):
         return [*given, "--", *self.server] if server else given
 
     def effects(self) -> list[str]:
-        """What the tools did."""
+        """Return the effects of the tools."""
         return self.sent.read_text().splitlines() if self.sent.exists() else []
 
     async def has_effects(self) -> None:
@@ -303,7 +303,7 @@ def source_of(package: str, locked: Path, folder: Path) -> Path:
 
 
 def text(result: dict[str, Any]) -> str:
-    """What a model reads of a result."""
+    """Return the text of a result that a model reads."""
     told: str = result["content"][0]["text"]
     return told
 

@@ -30,7 +30,7 @@ def rules(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
 async def test_a_client_that_offers_elicitation_is_asked(setup, command, rules, era):
-    """Its user's yes grants the approval, a no denies it; nothing else has to be done."""
+    """A user's yes grants the approval and a no denies it, with no further step."""
     from mcp.types import ElicitResult  # noqa: PLC0415 -- see the support's
 
     answers: list[Any] = [{"approve": True}, {"approve": False}]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # see the support's
     from mcp import Client
 
 BACK = "http://127.0.0.1:1/back"
-"""Where a login leads a client back to."""
+"""Redirect address of a client's login."""
 
 NOT_FOUND = 404
 GUARDED = Path(__file__).with_name("programs") / "guarded.py"
@@ -88,7 +88,7 @@ def oauth(url: str) -> httpx2.Auth:
 
 
 async def got(url: str) -> httpx2.Response:
-    """What stands at an address."""
+    """Fetch an address."""
     import httpx2  # noqa: PLC0415 -- see the support's
 
     async with httpx2.AsyncClient(verify=NO_TLS, timeout=30) as http:
@@ -112,7 +112,7 @@ async def logged_in(url: str) -> str:
 async def test_a_client_logs_in_at_the_servers_authorization_server_through_the_proxy(
     setup: Setup, command: Commands
 ):
-    """It finds the metadata at the proxy's address, and its token passes; no token is on record."""
+    """A client finds the metadata at the proxy's address, and its token is not recorded."""
     async with (
         guarded(setup) as (url, _),
         served(setup, setup.proxy("--url", url, "--http", 0, server=False)) as (front, _),

@@ -91,7 +91,7 @@ async def test_few_that_are_large_are_many():
 
 
 async def test_who_waits_for_room_can_be_cancelled_and_the_end_frees_it():
-    """What was there is read still, what was not is not."""
+    """Frames that were queued are still read; those that waited for room are not."""
     heard = Inbox()
     for number in range(INBOX_MAX):
         await heard.put(note(number))
@@ -152,7 +152,7 @@ def test_lines_are_lines_however_they_come(lines: list[bytes], sizes: list[int])
 
 
 class Kept(msgspec.Struct):
-    """What the server says of itself."""
+    """The server's file about itself."""
 
     file: Path
 
@@ -162,7 +162,7 @@ class Kept(msgspec.Struct):
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Process id of the server."""
         return self._at(0)
 
     @property
@@ -177,7 +177,7 @@ class Kept(msgspec.Struct):
 
     @property
     def refused(self) -> int:
-        """Questions of which it was told that nobody answers them."""
+        """Number of the server's questions that were refused."""
         return self._at(3)
 
     async def waits(self) -> int:
@@ -254,7 +254,7 @@ async def late(
 
 
 def numbers(told: list[dict[str, Any]]) -> list[int]:
-    """Of notifications."""
+    """Return the numbers of notifications."""
     return [each["params"]["data"]["number"] for each in told if "method" in each]
 
 
@@ -373,7 +373,7 @@ async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
 
 @pytest.mark.thorough(quick="test_a_server_over_pipes_waits_for_its_client")
 async def test_a_server_over_http_waits_for_its_client(setup: Setup):
-    """Its stream is read no faster than its client reads, and all of it is passed on."""
+    """The server's stream is read no faster than its client reads, and is passed on whole."""
     many = 20_000
     async with streaming(many) as (url, sent), late(setup, "--url", url) as client:
         number = await client.begin("tools/call", name="flood", arguments={})
@@ -420,7 +420,7 @@ async def test_a_client_over_http_that_reads_late_gets_its_answer(tmp_path, capl
 
 @pytest.mark.slow
 async def test_questions_that_nobody_answers_are_bounded(setup: Setup):
-    """Of more than may be open the server is told so; the others are answered when they are."""
+    """Questions beyond the bound are refused; the others are answered when the client answers."""
     kept, more = Kept(setup.sent), 200
     async with late(setup, command=(sys.executable, str(FLOOD), str(setup.sent))) as client:
         number = await client.begin(

@@ -1,4 +1,4 @@
-"""What a server over HTTP answers is recorded, replayed and bounded as over pipes."""
+"""Answers of a server over HTTP are recorded, replayed and bounded like those over pipes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def listening(
 
 @pytest.mark.slow
 async def test_a_server_that_dies_in_a_call_leaves_it_in_doubt(setup: Setup, command: Commands):
-    """What it may have done is in doubt; what it never got is not done, and says so."""
+    """A call during the server's death is in doubt; a later one fails as undelivered."""
     async with (
         listening(setup) as (url, _),
         wire(setup, setup.proxy("--url", url, server=False)) as client,
@@ -53,7 +53,7 @@ Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 EMPTY = b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-"""Whoever closes a connection says so: a call that is sent meanwhile would be in doubt."""
+"""End of a response that announces the close; a call during a silent close would be in doubt."""
 
 
 def peer(said: bytes, repeated: bytes = b"") -> Peer:
@@ -209,7 +209,7 @@ async def test_an_idle_connection_is_left_before_the_server_closes_it(
 @pytest.mark.slow
 @pytest.mark.parametrize("of_many", [True, False])
 async def test_a_cookie_goes_with_no_other_clients_request(of_many: bool):
-    """Who is logged in by one is not everybody; the one client of a proxy keeps its own."""
+    """A login cookie is never shared among clients; a proxy's only client keeps its own."""
     from hansard.integrations.mcp.http import server as http  # noqa: PLC0415 -- it is of an extra
 
     heard: list[bytes] = []

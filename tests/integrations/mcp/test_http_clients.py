@@ -60,7 +60,7 @@ async def asks(url: str, mode: str, do: Callable[[Client], Awaitable[Any]], toke
 
 
 async def posted(url: str, body: bytes, **headers: str) -> httpx2.Response:
-    """What is answered to a body."""
+    """Post a body and return the response."""
     import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
 
     told = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -81,7 +81,7 @@ def called(tool: str, **arguments: object) -> bytes:
 
 
 def headed(tool: str) -> dict[str, str]:
-    """What goes beside it."""
+    """Return the headers of a call."""
     return {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": tool}
 
 
@@ -137,7 +137,7 @@ async def test_a_call_cut_by_a_kill_is_in_doubt(setup: Setup):
     quick="integrations/mcp/test_http.py::test_a_server_that_dies_in_a_call_leaves_it_in_doubt"
 )
 async def test_a_server_that_is_gone_is_told(setup: Setup):
-    """What was asked while it died may have been done; what never reached it was not."""
+    """A call during the server's death may have been done; one that never reached it was not."""
     async with listening(setup) as (url, server), port(setup, "--url", url) as (front, _):
         died = (await posted(front, called("die"), **headed("die"))).json()["result"]
         assert "may have been done" in text(died)

@@ -42,7 +42,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_is_put_behind_the_proxy_and_back(
     call: Call, tmp_path: Path, data_dir: Path, workspace: str, client: str, indent: int | str
 ):
-    """Byte for byte; asked for twice it is the same."""
+    """Installing and undoing is byte-exact; installing twice changes nothing more."""
     path = written(tmp_path, client, indent)
     before = path.read_text()
     servers = CLIENTS[client].servers
@@ -68,7 +68,7 @@ def test_a_server_is_put_behind_the_proxy_and_back(
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_record_is_added_and_taken_out(call: Call, tmp_path: Path, client: str):
-    """To a file that is not there, and to one that is; without --write nothing is written."""
+    """The record is added to a new or existing file and removed; only --write changes files."""
     kind = CLIENTS[client]
     path = kind.path(tmp_path)
     shown = call("mcp", "install", client, "--folder", tmp_path)
@@ -151,7 +151,7 @@ def test_the_users_own_configuration_can_be_changed(call, tmp_path, client, file
 
 
 def test_a_server_of_the_former_transport_is_refused_in_words(call: Call, tmp_path: Path):
-    """HTTP+SSE: what it is, and what to give instead."""
+    """An HTTP+SSE server is refused, with the transport's name and the alternative."""
     entry = {"type": "sse", "url": "https://x.example/sse"}
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"far": entry}}))
     refused = call("mcp", "install", "claude", "far", "--folder", tmp_path)
@@ -165,7 +165,7 @@ OF_A_TOKEN = {
     "cursor": "Bearer ${env:PAPERS}",
     "vscode": "Bearer ${input:papers}",
 }
-"""How each client's documentation writes a secret in a header."""
+"""Notation for a secret in a header, from each client's documentation."""
 
 
 @pytest.mark.parametrize("client", BY_URL)
@@ -233,7 +233,7 @@ def test_the_record_at_an_address_is_added_and_taken_out(call: Call, tmp_path: P
     ],
 )
 def test_a_file_that_is_not_understood_is_left_alone(call, tmp_path, text, name, fact):
-    """What is wrong with it is said."""
+    """The error of an invalid file names the fault."""
     path = tmp_path / ".mcp.json"
     path.write_text(text)
     for more in ([],) if '"url"' in text else ([], ["--undo"]):

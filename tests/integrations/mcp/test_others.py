@@ -98,7 +98,7 @@ async def test_npms_servers(setup: Setup, npm: Path, tmp_path: Path, command: Co
 
 @pytest.mark.thorough
 def test_the_inspector(setup: Setup, npm: Path):
-    """Its `--cli` prints through the proxy, and from the record, what it prints of the server."""
+    """The inspector's `--cli` prints the same through the proxy, from the record and directly."""
     inspector = [str(npm / "mcp-inspector"), "--cli"]
     asked = ["--method", "tools/call", "--tool-name", "echo", "--tool-arg", "message=hi"]
     server = [str(npm / "mcp-server-everything")]

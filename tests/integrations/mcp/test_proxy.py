@@ -1,4 +1,4 @@
-"""What a client gets through the proxy, and what is on record then."""
+"""Responses through the proxy, and the resulting record."""
 
 import asyncio
 import json
@@ -148,7 +148,7 @@ async def test_rules_say_what_is_refused_and_what_tools_do(setup, command, tmp_p
 
 @pytest.mark.slow
 async def test_a_server_that_dies_leaves_its_call_in_doubt(setup: Setup, command: Commands):
-    """The client is told, the proxy ends as the server did, and the effect stands in doubt."""
+    """The client gets an error, the proxy ends like the server, and the effect is in doubt."""
     async with wire(setup, setup.proxy()) as client:
         await client.greet()
         told = await client.call("die")
@@ -224,7 +224,7 @@ HOSTILE = {
     "against the schema": ("", "completed"),
     "twice": ("done", "completed"),
 }
-"""What a server does, what its client reads, and how the call stands on record."""
+"""A server's behaviour, with the client's text and the call's status on record."""
 
 
 @pytest.mark.slow(cases=3)
@@ -392,14 +392,14 @@ async def test_a_replay_says_what_it_cannot_answer(setup: Setup):
     ],
 )
 def test_options_that_contradict_each_other(setup, call, options, fact):
-    """Are told before anything is started."""
+    """Contradictory options are refused before anything is started."""
     told = call("mcp", "proxy", *options, "--", *setup.server)
     assert told.code == 2
     assert fact in told.err
 
 
 def test_a_server_that_cannot_be_started(call: Call):
-    """Is told; no run is begun."""
+    """A server that cannot be started is reported, and no run begins."""
     told = call("mcp", "proxy", "--", "no-such-server")
     assert told.code == 2
     assert "no-such-server" in told.err

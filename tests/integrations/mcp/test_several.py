@@ -44,7 +44,7 @@ def _python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def both(client: Client) -> list[Any]:
-    """What either has, and does."""
+    """Return the lists of both servers and the results of their calls."""
     tools = await client.list_tools()
     found: list[Any] = [
         tools,
@@ -89,7 +89,7 @@ async def test_two_servers_are_one(setup: Setup, command: Commands, era: str):
     quick="integrations/mcp/test_proxy.py::test_a_server_that_dies_leaves_its_call_in_doubt"
 )
 async def test_one_that_ends_leaves_the_other(setup: Setup):
-    """Its calls are in doubt, and then not done; the other answers on."""
+    """An ended server's call is in doubt, and later ones are refused; the other server goes on."""
     async with wire(setup, door(setup)) as client:
         await client.greet()
         assert "has ended" in text(await client.call("one__die"))
@@ -116,7 +116,7 @@ async def test_one_that_ends_leaves_the_other(setup: Setup):
     ],
 )
 def test_a_file_of_servers_that_is_none(call: Call, tmp_path: Path, told: str, said: str):
-    """It is said before anything is recorded."""
+    """An invalid file of servers is refused before anything is recorded."""
     file = tmp_path / "servers.json"
     file.write_text(told)
     ran = call("mcp", "proxy", "--servers", file)

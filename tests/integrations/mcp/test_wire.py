@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # see the support's
 TEE = Path(__file__).with_name("programs") / "tee.py"
 GIT = Path(__file__).with_name("git.txt")
 OWN = "hansard-"
-"""How the ids of the proxy's own requests begin."""
+"""Prefix of the proxy's own request ids."""
 
 ERAS = ("2026-07-28", "legacy")
 
@@ -45,7 +45,7 @@ def tee(folder: Path, name: str, command: list[str]) -> list[str]:
 
 
 def said(file: Path) -> list[tuple[bytes, dict[str, Any]]]:
-    """Its lines, but those that are the proxy's own, each with what it says."""
+    """Return the lines of a file and their content, without the proxy's own."""
     lines = [(line, json.loads(line)) for line in file.read_bytes().splitlines()]
     return [each for each in lines if not str(each[1].get("id", "")).startswith(OWN)]
 
@@ -158,7 +158,7 @@ def _unheard(before: Tee, behind: Tee) -> Counter[str]:
 
 
 def _stream(exchanges: list[Exchange], began: Exchange) -> list[dict[str, Any]]:
-    """What was said on the stream of a request, in its order, and on those on which it went on."""
+    """Return the frames on a request's stream and on its resumed streams, in order."""
     ids: set[str | None] = set()
     found: list[dict[str, Any]] = []
     others = [each for each in exchanges if each is not began]
@@ -211,14 +211,14 @@ def given(arguments: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.thorough(quick="test_the_record_is_the_wire_over_http")
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_record_is_the_wire(setup: Setup, command: Commands, tmp_path: Path, era: str):
-    """Of each kind of request, in both eras."""
+    """The record equals the wire for each kind of request, in both eras."""
     await check_wire(setup, command, tmp_path, setup.server, everything, era)
 
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_record_is_the_wire_over_http(setup: Setup, command: Commands, era: str):
-    """Of each kind of request, with a tee on either side of the proxy's port; and again offline."""
+    """The record equals the wire on both sides of the proxy's port, and again offline."""
     async with (
         listening(setup) as (url, _),
         teed(url) as behind,

@@ -19,14 +19,14 @@ Score:
 
 
 def main() -> None:
-    """Ask what is to be asked, and print what it came to."""
+    """Run the optimizer and print its result."""
     folder, workspace, stop = sys.argv[1:]
     world = Path(folder) / f"{workspace}.asked"
     world.touch()
     count = 0
 
     def asked(what: list[str]) -> int:
-        """How many were asked before it, in any process."""
+        """Note a request; return how often it was made before, in any process."""
         nonlocal count
         count += 1
         if count == int(stop):

@@ -11,7 +11,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> str:
-    """What the agent said last."""
+    """Return the agent's last message."""
     settings = inside.job.settings
     os.environ |= {"ANTHROPIC_BASE_URL": settings["url"], "ANTHROPIC_API_KEY": "no key"}
     warnings.simplefilter("ignore")

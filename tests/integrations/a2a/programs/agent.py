@@ -80,7 +80,7 @@ class Papers(AgentExecutor):
 
 
 def app(url: str, executor: AgentExecutor) -> Starlette:
-    """What answers."""
+    """Return the agent's web application."""
     card = AgentCard(
         name="Papers",
         description="Reads papers.",

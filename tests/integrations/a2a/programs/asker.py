@@ -20,7 +20,7 @@ def told(message: Proto) -> None:
 
 
 async def main(url: str, run: str, mode: str, *said: str) -> None:
-    """Say each, and print what came."""
+    """Send each text, and print the responses."""
     async with (
         hansard.connect_async() as record,
         record.run("asking", run=run, mode=mode or None) as session,

@@ -1,6 +1,6 @@
-"""A server over pipes of one era (`new` or `old`) of which the proxy asks a request twice to
-translate it: the first answer comes once more, right before the second. It answers the tool `held`
-only when `next` is called, before that, and says which request it is told to cancel.
+"""A server over pipes of one era (`new` or `old`), for which the proxy translates one request
+into two: the first answer is repeated right before the second. It answers the tool `held` only when
+`next` is called, before that, and reports which request was cancelled.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""A server over pipes of 2025 that says more than anybody reads. Run with a file, where it keeps
-its process's number, how many notifications it has written, how many of its questions were
-answered, and of how many it was told that nobody answers them.
+"""A server over pipes of 2025 that sends more than its client reads.
 
-`flood` has it tell `many` numbered notifications, or without end; `ask` has it ask `many` questions
-and answer once all are answered; `later` answers, and then has a question and a ping; `sound` only
-answers.
+Given a file, it keeps there its process id, the number of notifications that it has written, and
+the numbers of its questions that were answered and refused.
+
+`flood` sends `many` numbered notifications, or endlessly; `ask` sends `many` questions and answers
+once all are answered; `later` answers, and then sends a question and a ping; `sound` only answers.
 """
 
 import json

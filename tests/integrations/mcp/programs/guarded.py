@@ -1,9 +1,9 @@
-"""A server over HTTP that asks for a token, and its authorization server, at a given socket.
+"""A server over HTTP that requires a token, and its authorization server, at a given socket.
 
 The MCP side is the SDK's: it serves the resource metadata and challenges. The authorization server
-stands for one that is not ours: it registers any client, needs no person, and binds a token to the
-resource that it was asked for. `GET /revoke` ends all tokens; `GET /resources` lists what tokens
-were asked for. With `bare` it has no metadata, as the revision 2025-03-26 allows.
+represents a foreign one: it registers any client, needs no person, and binds a token to the
+requested resource. `GET /revoke` ends all tokens; `GET /resources` lists the resources of requested
+tokens. With `bare` it has no metadata, as the revision 2025-03-26 allows.
 """
 
 import base64
@@ -61,7 +61,7 @@ def add(a: int, b: int) -> int:
 
 
 def metadata(_: Request) -> Response:
-    """Where it authorizes (RFC 8414)."""
+    """Return the authorization server's metadata (RFC 8414)."""
     return JSONResponse(
         {
             "issuer": ORIGIN,
@@ -81,7 +81,7 @@ async def register(request: Request) -> Response:
 
 
 def authorize(request: Request) -> Response:
-    """Authorize whoever asks."""
+    """Authorize any client."""
     code = secrets.token_hex(8)
     codes[code] = request.query_params.get("resource", "")
     back = {"code": code, "state": request.query_params["state"]}

@@ -24,7 +24,7 @@ def answer(id_: object, result: object) -> bytes:
 
 
 def misbehave(kind: str, id_: int) -> None:
-    """What a call is answered with."""
+    """Answer a call in the given wrong way."""
     good = {"content": [{"type": "text", "text": "done"}]}
     match kind:
         case "no JSON":

@@ -10,7 +10,7 @@ PAPERS = Path(__file__).with_name("papers.py")
 
 
 def refused(told: dict, era: str) -> bool:
-    """Whether a frame is of the other era."""
+    """Return whether a frame is of the other era."""
     if era == "new":
         return told.get("method") == "initialize"
     return VERSION in told.get("params", {}).get("_meta", {})

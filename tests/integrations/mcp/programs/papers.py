@@ -18,7 +18,7 @@ sent = Path(sys.argv[1])
 
 
 class Sure(BaseModel):
-    """What a person is asked."""
+    """A question to a person."""
 
     sure: bool
 
@@ -67,7 +67,7 @@ async def delete(item: str, sure: Annotated[ElicitationResult[Sure], Resolve(ask
 
 @papers.tool(annotations=ToolAnnotations(read_only_hint=True))
 def near(place: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Place"})]) -> str:
-    """What is read there; over HTTP its argument is to stand in a header, too."""
+    """Return what is read at a place; over HTTP its argument must be in a header, too."""
     return f"whales near {place}"
 
 
