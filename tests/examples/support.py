@@ -28,20 +28,20 @@ PROGRAM_S_MAX = 170
 
 
 def orders(folder: Path) -> list[Any]:
-    """What the exchange has."""
+    """Return the exchange's orders."""
     with closing(sqlite3.connect(folder / "order_book.sqlite")) as book:
         tables = book.execute("SELECT name FROM sqlite_master").fetchall()
         return book.execute("SELECT * FROM orders").fetchall() if tables else []
 
 
 def mails(folder: Path) -> list[Any]:
-    """What was sent."""
+    """Return the sent mails."""
     outbox = folder / "outbox.jsonl"
     return list(map(json.loads, outbox.read_text("utf-8").splitlines())) if outbox.exists() else []
 
 
 def papers(folder: Path) -> list[Any]:
-    """What stands on the shelf."""
+    """Return the names of the stored papers."""
     return sorted(path.name for path in (folder / "papers").glob("*"))
 
 
@@ -53,7 +53,7 @@ class UseCase(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...]
     run: str
     stages: tuple[str, ...]
-    """Its functions that use no tool, or several: entered again on resume."""
+    """Functions that use no tool, or several; entered again on resume."""
     workers: tuple[str, ...]
     """The function behind each tool, which begins once where nobody kills."""
     acts: str
@@ -99,7 +99,7 @@ USE_CASES = (TRADING, SUPPORT_DESK, PAPER_PIPELINE)
 
 
 class Desk(msgspec.Struct):
-    """Where one use case runs: a copy of its folder, a workspace of its own in a shared broker."""
+    """A copy of one use case's folder, with its own workspace in a shared broker."""
 
     case: UseCase
     folder: Path
@@ -108,7 +108,7 @@ class Desk(msgspec.Struct):
     started: list[list[str]] = []
 
     def environment(self) -> dict[str, str]:
-        """What a process here is told; our own commands are found first."""
+        """Return the environment of a process here; our own commands come first in PATH."""
         return {
             **os.environ,
             "HANSARD_DATA_DIR": str(self.data),
@@ -128,7 +128,7 @@ class Desk(msgspec.Struct):
         return done
 
     def command(self, *words: str) -> str:
-        """What a command says that has to succeed: `hansard ...` or `python PROGRAM ...`."""
+        """Run `hansard ...` or `python PROGRAM ...`, which must succeed, and return its output."""
         program, *arguments = words
         done = self._process(*(("-m", *words) if program == "hansard" else arguments))
         assert done.returncode == 0, f"{words}: {done.stderr[-2000:]}"
@@ -148,7 +148,7 @@ class Desk(msgspec.Struct):
         )
 
     def work_begun(self, process: int | None = None) -> Counter[str]:
-        """How often each tool's work began: over all processes, or in one."""
+        """Count the starts of each tool's work, over all processes or in one."""
         processes = self.started if process is None else [self.started[process]]
         calls = [place for places in processes for place in places if place.startswith("call ")]
         names = [place.removeprefix("call ") for place in calls]
@@ -159,7 +159,7 @@ class Desk(msgspec.Struct):
         return hansard.connect(self.workspace, data_dir=self.data)
 
     def on_record(self) -> dict[str, Any]:
-        """What each agent of the run stated, and how each of its calls ended; no times, no ids."""
+        """Return each agent's facts and the outcomes of its calls, without times and ids."""
         with self.connect() as record:
             agents = record.state(self.case.run).agents
         return {
@@ -186,7 +186,7 @@ def _digests(arguments: msgspec.Raw) -> list[tuple[str, str]]:
 
 
 def _digest(value: msgspec.Raw) -> str:
-    """Of the whole value: whether it is kept in parts depends on what its process has said."""
+    """Return the digest of the whole value, also of one that is stored in parts."""
     match msgspec.json.decode(value) if value else None:
         case {"$parts": {"sha256": str() as whole}}:
             return whole

@@ -42,7 +42,7 @@ def loans(
 
 @pytest.mark.slow
 def test_the_biased_rule_decides_otherwise_with_another_gender(loans):
-    """Of two pairs one, which is not enough to say that it is biased; the other is as it was."""
+    """One of two pairs differs, which is too few to show a bias."""
     review, probe = loans
     review("biased", NEAR_THE_THRESHOLD[0], FAR[0])
     made = probe("biased")
@@ -87,7 +87,7 @@ def test_the_fair_rule_is_not_accused_and_not_acquitted_unasked(loans):
 
 @pytest.mark.thorough(quick="statistics/test_probes.py::test_noise_is_what_differs_from_the_record")
 def test_the_bias_taken_out_is_another_program(loans):
-    """The fair rule on runs of the biased one: it does not decide as they had, and that is said."""
+    """The fair rule reports that it does not reproduce the decisions of the biased one."""
     review, probe = loans
     review("biased", 6)  # a man who was granted a loan for being one
     made = probe("fair")

@@ -36,7 +36,7 @@ def _started(data_dir: Path, workspace: str, *texts: str) -> str:
 
 
 def _until_timeout(data_dir: Path, workspace: str, *lines: str) -> str:
-    """What it prints to a user who types and then says nothing more, and does not hang up."""
+    """Return its output for a user who types lines and then is silent, without hanging up."""
     ours, theirs = os.pipe()
     with subprocess.Popen(
         [python(), str(PROGRAM), "ada"],

@@ -47,12 +47,12 @@ def edited(program: Path, old: str, new: str) -> None:
 
 
 def ran(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What the program printed since it was asked last."""
+    """Return the lines that the program printed since the last call."""
     return [line.strip() for line in capsys.readouterr().out.splitlines()]
 
 
 def steps(workspace: str, data_dir: Path) -> dict[str, hansard.types.Step]:
-    """What is on record of the run, by tool."""
+    """Return the run's steps by tool."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         found = record.state("digest").agents["agent"].steps.values()
         return {step.tool: step for step in found}
@@ -62,7 +62,7 @@ def steps(workspace: str, data_dir: Path) -> dict[str, hansard.types.Step]:
 def test_nine_are_answered_and_one_key_has_the_tenth_run(
     program: Path, workspace: str, data_dir: Path, capsys, monkeypatch
 ):
-    """It stops until the tenth is settled, and the nine others keep record and tokens."""
+    """The run stops until the tenth is settled, and the nine others keep record and tokens."""
     with pytest.raises(FileNotFoundError):
         runpy.run_path("digest.py")
     assert ran(capsys) == STEPS
@@ -92,7 +92,7 @@ def test_nine_are_answered_and_one_key_has_the_tenth_run(
     ['@hansard.tool(effects="idempotent")\n', "@hansard.tool(safe_errors=(FileNotFoundError,))\n"],
 )
 def test_a_word_makes_it_run_through(program: Path, capsys, declared: str):
-    """Nobody is asked, and a third start finds all ten on record. No warning is given."""
+    """The program runs without a question or warning; a third start finds all ten on record."""
     edited(program, PLAIN, declared)
     with pytest.raises(FileNotFoundError):
         runpy.run_path("digest.py")
@@ -121,7 +121,7 @@ def test_the_story_prints_what_is_written(program: Path):
 
 
 def _at_terminal(command: str, program: Path, *answers: Answer) -> str:
-    """What a command shows at a terminal, with somebody who answers."""
+    """Return a command's output at a terminal where a user answers."""
     master, slave = pty.openpty()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     started = subprocess.Popen(

@@ -16,10 +16,10 @@ from tests.notebooks.support import Notebook, Said
 
 SCRIPTS = sorted(EXAMPLES.glob("*/*.py"))
 NEEDS = {"pipeline.py": (), "team.py": ("word", "boss"), "desk.py": ("no-such.txt",)}
-"""Those that cannot run so: without what they need, or with what is wrong."""
+"""Programs that fail with these arguments: missing ones, or wrong ones."""
 
 STEPS = [path.name for path in SCRIPTS if path.parent.name == "migration"]
-"""Those that need nothing: their ticket has a default."""
+"""Programs without arguments, since their ticket has a default."""
 
 
 WRONG = [

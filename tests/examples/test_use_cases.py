@@ -66,7 +66,7 @@ def desk(data, tmp_path_factory) -> NewDesk:
 
 @pytest.fixture(scope="module")
 def undisturbed(desk) -> dict[str, tuple[str, Desk, dict[str, Any]]]:
-    """What each use case comes to when nobody kills it: what it prints, its desk, its record."""
+    """Return the output, desk and record of each use case without a kill."""
     found = {}
     for case in USE_CASES:
         quiet = desk(case)
@@ -190,7 +190,7 @@ def test_a_customer_who_comes_back_is_known(desk):
 
 @pytest.mark.thorough
 def test_a_secret_in_a_ticket_is_in_no_file(desk, data):
-    """What stands around the secret is in the record's files, the secret is in none."""
+    """The record's files contain the text around the secret, but not the secret."""
     support = desk(SUPPORT_DESK)
     ticket = (support.folder / "tickets" / "1.txt").read_text("utf-8")
     assert ACCESS_KEY in ticket
@@ -211,7 +211,7 @@ def test_what_is_large_is_a_blob(undisturbed):
 
 
 def test_the_analysis_is_a_loop_that_goes_on(undisturbed):
-    """How far the loop has come is on record; where it ended, all four papers are done."""
+    """The loop's progress is on record; all four papers are done at its end."""
     _, quiet, _ = undisturbed["paper_pipeline"]
     with quiet.connect() as record:
         checkpoints = record.state(quiet.case.run).agents["librarian"].checkpoints
@@ -247,7 +247,7 @@ def test_a_fork_summarizes_another_way(desk):
     ],
 )
 def test_the_commands_of_its_readme_run(desk, case):
-    """What a reader copies works, in its order; a README ends with the commands to look."""
+    """The commands of a README work in order; the last ones inspect the run."""
     reader = desk(case)
     lines = (reader.folder / "README.md").read_text("utf-8").splitlines()
     commands = [shlex.split(line.removeprefix("$ ")) for line in lines if line.startswith("$ ")]

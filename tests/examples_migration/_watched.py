@@ -1,10 +1,10 @@
-"""Runs an example, writes down each place it comes to, and dies of SIGKILL at one of them.
+"""Runs an example, writes down each place that it reaches, and dies of SIGKILL at one of them.
 
     python _watched.py EXAMPLE PLACES KILL_AT [TICKET]
 
-A place is a line, or a function's begin or end, of the example itself. KILL_AT is the so-manieth
-place, or a place by its name the first time; 0 is none. The example knows nothing of it. A place is
-on the list before it is killed at.
+A place is a line, or a function's begin or end, of the example itself. KILL_AT is the number of a
+place, or a place by its name the first time; 0 is none. The example is unaware of it. A place is
+listed before the kill there.
 """
 
 import os

@@ -23,7 +23,7 @@ SETTLE = re.compile(r"run settle (?P<run>\S+) (?P<step>\S+#\d+)")
 
 
 class Ended(msgspec.Struct):
-    """How a process ended, and the places of the example that it came to."""
+    """The end of a process, and the places of the example that it reached."""
 
     returncode: int
     out: str
@@ -38,7 +38,7 @@ class Ended(msgspec.Struct):
 
 
 class Desk(msgspec.Struct):
-    """Where one ticket is worked on: a folder with an outbox of its own, a run of its own."""
+    """A ticket's folder, with its own outbox and run."""
 
     folder: Path
     data: Path
@@ -64,11 +64,11 @@ class Desk(msgspec.Struct):
         return ended
 
     def bodies(self, tool: str) -> int:
-        """How often a tool's body began, over all processes."""
+        """Return how often a tool's body began, over all processes."""
         return sum(ended.bodies.count(tool) for ended in self.started)
 
     def sent(self) -> list[dict[str, str]]:
-        """What the world got: the outbox, line by line."""
+        """Return the outbox, line by line."""
         outbox = self.folder / "outbox.jsonl"
         lines = outbox.read_text(encoding="utf-8").splitlines() if outbox.exists() else []
         return [json.loads(line) for line in lines]
@@ -84,7 +84,7 @@ class Desk(msgspec.Struct):
         return self.start(example), True
 
     def command(self, *words: str) -> str:
-        """What a `hansard` command says."""
+        """Run a `hansard` command and return its output."""
         done = run(
             ["-m", "hansard", "--workspace", "migration", *words],
             cwd=self.folder,
@@ -95,7 +95,7 @@ class Desk(msgspec.Struct):
         return done.stdout
 
     def environment(self) -> dict[str, str]:
-        """What a process here is told by the environment."""
+        """Return the environment of a process here."""
         return {**os.environ, "HANSARD_DATA_DIR": str(self.data)}
 
     def kill_after(self, example: Path, seconds: float) -> None:

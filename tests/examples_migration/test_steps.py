@@ -51,7 +51,7 @@ def new_desk(data, tmp_path_factory) -> NewDesk:
 
 @pytest.fixture(scope="module")
 def answer(new_desk) -> str:
-    """What the plain script prints when nobody kills it."""
+    """Return the plain script's output without a kill."""
     return new_desk().start(SCRIPT).out
 
 
@@ -102,7 +102,7 @@ def test_what_starts_over_sends_twice(example, new_desk, answer):
 
 @pytest.mark.thorough(quick="test_a_run_of_one_step_is_finished_by_another")
 def test_a_recorded_run_that_was_killed_is_still_open(new_desk, data):
-    """What step 1 gives: the run that died shows how far it came, beside the one that ended."""
+    """With step 1 a killed run shows its progress beside the completed run."""
     desk = new_desk()
     with hansard.connect("migration", data_dir=data) as record:
         before = {run for run, _ in record.runs()}
@@ -253,7 +253,7 @@ def test_a_tool_s_function_can_be_tested_without_a_run():
 
 
 def test_the_tools_of_every_step_are_the_same():
-    """What a call is known by does not change between the steps."""
+    """A call's identity does not change between the steps."""
     for example in STEPS:
         text = example.read_text(encoding="utf-8")
         assert [name for name in TOOLS if f"\ndef {name}(" in text] == list(TOOLS)

@@ -66,7 +66,7 @@ def places(home: Path, name: str) -> list[Any]:
 
 
 def blob_messages(home: Path, name: str) -> int:
-    """How many messages a workspace's blobs are."""
+    """Return the number of messages that hold a workspace's blobs."""
     found = []
 
     async def count(broker: Broker) -> None:
@@ -78,7 +78,7 @@ def blob_messages(home: Path, name: str) -> int:
 
 
 PEAK_BYTES_MAX = 100 * 1024 * 1024
-"""Of a command that moves some 80 MB: half of it is Python and what it imports."""
+"""Largest memory of a command that moves some 80 MB: half of it is Python and its imports."""
 
 _MEASURED = """
 import sys
@@ -92,7 +92,7 @@ finally:
 
 
 class Measured(msgspec.Struct):
-    """What a command said, and the most memory that it had."""
+    """Output and peak memory of a command."""
 
     out: str
     told: list[str]
@@ -114,7 +114,7 @@ def measured(home: Path, name: str, *arguments: object) -> Measured:
 
 
 class Told:
-    """A watcher that keeps what it is told."""
+    """A watcher that keeps each report."""
 
     def __init__(self, *, strict: bool = False) -> None:
         self.bads: list[Bad] = []
@@ -133,7 +133,7 @@ class Told:
 
 
 class Brought(msgspec.Struct):
-    """What an import came to."""
+    """Result of an import."""
 
     tally: Tally
     bads: list[Bad]

@@ -11,7 +11,7 @@ from tests.exchange.support import PEAK_BYTES_MAX, Zoo, exported, lines_of, log_
 
 
 def test_stdout_is_the_file_alone(home, zoo: Zoo, call):
-    """What is carried is said on stderr; --output writes the same bytes."""
+    """Stderr lists the included runs; --output writes the same bytes."""
     told = call("zoo", "export", zoo.runs["forked"])
     assert told.code == 0
     assert told.out.encode() == exported(home, "zoo", zoo.runs["forked"])
@@ -32,7 +32,7 @@ def test_a_file_is_there_whole_or_as_it_was(home, zoo: Zoo, call, tmp_path):
 
 
 def test_a_link_a_pipe_and_a_device(home, zoo: Zoo, call, tmp_path):
-    """What a link names is replaced, a pipe is written to, a device stays what it is."""
+    """A link's target is replaced, a pipe is written to, and a device stays a device."""
     data = exported(home, "zoo", zoo.runs["settled"])
     link, target, pipe = tmp_path / "link", tmp_path / "target", tmp_path / "pipe"
     target.write_text("before")
@@ -119,7 +119,7 @@ def test_json_says_what_was_read(home, zoo: Zoo, workspace, call, tmp_path):
 
 @pytest.mark.parametrize("what", ["no-such-file", "."])
 def test_what_is_no_file(workspace, call, what):
-    """A name that is none, a directory: told before anything is done."""
+    """A missing file or a directory is reported before anything is done."""
     told = call(workspace, "import", "events", what)
     assert told.code != 0
     assert what in told.err
@@ -161,7 +161,7 @@ def test_the_memory_of_an_export_is_that_of_a_run(home, workspace, tmp_path):
 
 @pytest.mark.parametrize("format_", ["chat-jsonl", "tau-bench"])
 def test_an_export_given_as_something_else(zoo: Zoo, workspace, call, tmp_path, format_):
-    """It is told what it is and which command takes it."""
+    """The error names the right command."""
     path = tmp_path / "x.jsonl"
     assert call("zoo", "export", zoo.runs["settled"], "-o", path).code == 0
     told = call(workspace, "import", format_, path)

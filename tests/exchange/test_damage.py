@@ -30,7 +30,7 @@ KINDS = ("team", "fork of a fork", "talk 3", "retried")
 
 
 def line_at(data: bytes, offset: int) -> int:
-    """The line that a byte stands in, from 1."""
+    """Return the line of a byte, from 1."""
     return data.count(b"\n", 0, offset) + 1
 
 
@@ -54,7 +54,7 @@ def truncated(data: bytes, chance: random.Random) -> tuple[bytes, int]:
 
 
 def dropped(data: bytes, chance: random.Random) -> tuple[bytes, int]:
-    """A line is missing: told at the one that stands there instead, or at the last."""
+    """Remove a line; the error is at its successor, or at the last line."""
     lines = data.splitlines(keepends=True)
     number = chance.randrange(len(lines))
     del lines[number]
@@ -62,7 +62,7 @@ def dropped(data: bytes, chance: random.Random) -> tuple[bytes, int]:
 
 
 def doubled(data: bytes, chance: random.Random) -> tuple[bytes, int]:
-    """A line stands there twice."""
+    """Repeat a line."""
     lines = data.splitlines(keepends=True)
     number = chance.randrange(len(lines))
     lines.insert(number, lines[number])
@@ -96,8 +96,8 @@ async def test_any_damage_is_told_by_its_line(
 ):
     """Random damage of each kind: exactly the damaged line is named, and the log stays empty.
 
-    Only what stands before or after a whole export (a doubled header or end, a line of somebody
-    else's) does not keep that from being imported, whole.
+    Only damage before or after a whole export (a doubled header or end, a foreign line) leaves the
+    export importable.
     """
     files = [await asyncio.to_thread(exported, home, "zoo", zoo.runs[kind]) for kind in KINDS]
     commits = [lines_of(data)[-1]["commits"] for data in files]
@@ -136,7 +136,7 @@ async def test_any_damage_is_told_by_its_line(
 
 
 def test_a_damaged_section_does_not_keep_the_others(home, zoo: Zoo, workspace, tmp_path):
-    """Of three sections the middle one is damaged: it is told once, the others are imported."""
+    """A damaged section is reported once, and those before and after it are imported."""
     one, two, three = (exported(home, "zoo", zoo.runs[k]) for k in ("settled", "team", "doubt"))
     half = two[: len(two) // 2]
     told = bring_in(home, workspace, tmp_path / "x.jsonl", one + half + b"\n" + three)
@@ -146,7 +146,7 @@ def test_a_damaged_section_does_not_keep_the_others(home, zoo: Zoo, workspace, t
 
 
 def test_a_truncated_section_and_a_whole_one(home, zoo: Zoo, workspace, tmp_path):
-    """Cut between two lines, then another export: the first is told where the second begins."""
+    """A section cut between two lines is reported at the first line of the next one."""
     one, two = (exported(home, "zoo", zoo.runs[k]) for k in ("settled", "team"))
     cut = one[: one.rindex(b"\n", 0, -1) + 1]
     told = bring_in(home, workspace, tmp_path / "x.jsonl", cut + two)
@@ -167,7 +167,7 @@ def test_a_truncated_section_and_a_whole_one(home, zoo: Zoo, workspace, tmp_path
     ],
 )
 def test_what_programs_do_to_text(home, zoo: Zoo, workspace, tmp_path, change, reason):
-    """Line ends, byte order marks, encodings, another format: told, and nothing is imported."""
+    """Changed line ends, encodings and formats are reported, and nothing is imported."""
     data = change(exported(home, "zoo", zoo.runs["settled"]))
     told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
     assert len(told.bads) == 1
@@ -189,7 +189,7 @@ def test_what_stands_beside_a_whole_export(home, zoo: Zoo, workspace, tmp_path):
 
 
 def test_a_cut_file_with_another_one_after_it(home, zoo: Zoo, workspace, tmp_path):
-    """`cat cut.jsonl whole.jsonl`: the header that stands in the middle of a line is found."""
+    """`cat cut.jsonl whole.jsonl`: a header in the middle of a line is found."""
     one, two = (exported(home, "zoo", zoo.runs[k]) for k in ("retried", "team"))
     whole = lines_of(two)[-1]["commits"]
     for number, at in enumerate((1, 40, len(one) // 3, len(one) - 1)):
@@ -355,7 +355,7 @@ def test_blobs_that_are_not_what_they_say(home, zoo: Zoo, workspace, tmp_path, c
 
 
 def test_sealing_again_changes_nothing(home, zoo: Zoo):
-    """What the tests above forge with makes the very bytes of an export."""
+    """Unchanged lines, sealed again as the tests above do, equal the export."""
     for kind in KINDS:
         data = exported(home, "zoo", zoo.runs[kind])
         assert sealed(data.splitlines()) == data
@@ -437,7 +437,7 @@ async def test_the_json_test_suite_as_event_data(home, zoo, workspace, tmp_path,
 
 @pytest.mark.slow
 def test_a_line_of_100_mb_is_refused_in_flat_memory(home, zoo: Zoo, workspace, tmp_path):
-    """Told by its size and passed over in pieces; the section after it is imported."""
+    """A long line is reported by its size and skipped in pieces; the next section is imported."""
     path = tmp_path / "x.jsonl"
     good = exported(home, "zoo", zoo.runs["settled"])
     with path.open("wb") as file:
@@ -455,7 +455,7 @@ def test_a_line_of_100_mb_is_refused_in_flat_memory(home, zoo: Zoo, workspace, t
 
 
 def test_a_line_nested_100_000_deep(home, workspace, tmp_path):
-    """As a line, and as a well sealed one: refused with a reason, not with a crash."""
+    """Deep nesting is refused with a reason, also in a line with a right digest."""
     deep = "[" * 100_000 + "]" * 100_000
     for data in (
         deep.encode() + b"\n",

@@ -1,4 +1,4 @@
-"""An import that is killed at any moment and run again comes to the same log."""
+"""An import that is killed at any moment and run again yields the same log."""
 
 import json
 import random
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 RUNS = 40
 MORE_KILLS_MAX = 20
-"""Kills beyond those asked for, until one has come in the middle."""
+"""Largest number of further kills until one hits the middle of an import."""
 
 
 def records():

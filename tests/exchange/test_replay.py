@@ -53,13 +53,13 @@ class Machine:
 
 @pytest.fixture
 def production(home, workspace, tmp_path) -> Machine:
-    """Where the run was recorded: it has the secret."""
+    """Return the machine that records the run and has the secret."""
     return Machine(home, workspace, tmp_path / "production", THE_SECRET="sk-1")
 
 
 @pytest.fixture
 def laptop(home, workspace, tmp_path) -> Machine:
-    """Where it is looked at: no secret, and no connection but to the broker."""
+    """Return a machine without the secret, with no connection but to the broker."""
     path = f"{PROGRAMS}{os.pathsep}{SRC}"
     return Machine(
         home, f"{workspace}-laptop", tmp_path / "laptop", PYTHONPATH=path, ONLY_LOOPBACK="1"
@@ -76,12 +76,12 @@ def carried(production: Machine, laptop: Machine, path: Path) -> str:
 
 
 def asked(path: Path) -> str:
-    """The run that an export was asked for."""
+    """Return the run that an export is of."""
     return str(json.loads(path.read_bytes().partition(b"\n")[0])["runs"][0])
 
 
 def test_the_guard_cuts_the_network(laptop):
-    """What the tests below rely on: a connection to elsewhere fails, one to the broker does not."""
+    """The guard of the tests below cuts all connections but those to the broker."""
     program = (
         "import socket\n"
         "try:\n"
@@ -94,7 +94,7 @@ def test_the_guard_cuts_the_network(laptop):
 
 
 MODES: list[list[str]] = [[], ["--offline"]]
-"""Of a full run, which is evidence."""
+"""Modes of a full run, which is evidence."""
 
 
 @pytest.mark.slow

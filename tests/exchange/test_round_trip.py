@@ -77,7 +77,7 @@ def test_every_line_and_every_event_fits_its_schema(home, zoo: Zoo):
 
 
 def test_importing_again_changes_nothing(home, zoo: Zoo, workspace, tmp_path):
-    """The second time every commit stands there, and the log is as it was, times included."""
+    """A second import finds every commit, and the log is unchanged, times included."""
     data = exported(home, "zoo", zoo.runs["team"])
     first = bring_in(home, workspace, tmp_path / "x.jsonl", data)
     before = log_of(home, workspace)
@@ -135,7 +135,7 @@ def test_a_run_of_a_conversation_brings_those_before_it(home, zoo: Zoo, workspac
 
 
 def test_boards_and_budgets_go_along(home, zoo: Zoo):
-    """What a run's agents share is the run's."""
+    """The shared boards and budgets of a run are exported with it."""
     kinds = {
         line["stream"]["type"]
         for line in lines_of(exported(home, "zoo", zoo.runs["bounded"]))[1:-1]
@@ -154,7 +154,7 @@ def test_each_blob_is_there_once_and_before_it_is_named(home, zoo: Zoo):
 
 
 def test_no_secret_is_in_an_export(home, zoo: Zoo):
-    """What was redacted is a name in the file, too."""
+    """A redacted value is a name in the export, too."""
     data = exported(home, "zoo", zoo.runs["redacted"])
     assert SECRET.encode() not in data
     assert b"$secret" in data
@@ -292,7 +292,7 @@ def test_sections_can_stand_one_after_the_other(home, zoo: Zoo, workspace, tmp_p
 
 
 def test_what_was_erased_is_told_and_the_rest_goes_on(home, workspace, tmp_path, call):
-    """A blob that is gone is missing in the export, told on both sides, and byte-equal again."""
+    """An erased blob is reported missing by export and import, and the copy is byte-equal."""
     with hansard.connect(workspace, data_dir=home) as record:  # noqa: SIM117 -- one is the workspace
         with record.run("w", run="r", agent="a", role="r") as session:
 

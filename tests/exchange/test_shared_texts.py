@@ -1,4 +1,4 @@
-"""A growing prompt, told by parts: every reader of a log sees the text that the agent gave."""
+"""A growing prompt, stored in parts: every reader of a log sees the agent's whole text."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ RULES = RoleDefined(
     masks=(Mask("keys", ("step.requested",), ("arguments.chat.key",), Masking.DROP),),
     may=May(query=True),
 )
-"""A role that sees no result, and of what was asked not the key."""
+"""A role that sees no result, and not the key among the arguments."""
 
 
 def _chat(count: int, size: int = 90) -> dict[str, Any]:

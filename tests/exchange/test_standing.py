@@ -51,7 +51,7 @@ def turn(home, name):
 
 
 def test_what_came_since_is_added(home, workspace, tmp_path):
-    """A run that went on where it came from goes on in the copy, and the two are byte-equal."""
+    """Importing a longer export adds the new commits, and the copy is byte-equal."""
     work(home, workspace, "r", "one")
     first = exported(home, workspace, "r")
     work(home, workspace, "r", "two")
@@ -67,7 +67,7 @@ def test_what_came_since_is_added(home, workspace, tmp_path):
 
 
 def test_an_older_export_changes_nothing(home, workspace, tmp_path):
-    """What the workspace has is longer than the file: nothing is to be done."""
+    """An export shorter than the workspace's run adds nothing."""
     work(home, workspace, "r", "one")
     first = exported(home, workspace, "r")
     work(home, workspace, "r", "two")
@@ -148,7 +148,7 @@ def test_the_same_id_with_other_bytes_is_another_commit(home, zoo: Zoo, workspac
 
 
 def test_a_conversation_that_went_on_on_both_sides(home, zoo: Zoo, workspace, tmp_path):
-    """A run that joined here and another one that joined there: refused, and said of what."""
+    """Different runs that joined one conversation on both sides are refused, with its name."""
     bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", zoo.runs["talk 1"]))
     turn(home, workspace)
     before = log_of(home, workspace)
@@ -231,7 +231,7 @@ def orphan(home, workspace) -> str:
 
 
 def test_a_fork_without_its_parent_says_what_is_missing(home, workspace, orphan, tmp_path, call):
-    """It is told on stderr and in the file, and the export goes on."""
+    """A missing parent is reported on stderr and in the file, and the export goes on."""
     data, told = taken_out(home, f"{workspace}-orphan", orphan)
     [missing] = told.missing
     assert missing.what == "run parent"
@@ -272,7 +272,7 @@ def _less(line):
 
 @pytest.mark.thorough(quick="test_a_fork_without_its_parent_goes_where_the_parent_is")
 def test_a_fork_of_a_fork_whose_middle_is_here(home, zoo: Zoo, workspace, tmp_path):
-    """What a parent inherits counts as its own: the versions may stand in the grandparent."""
+    """A parent's inherited versions count as its own; they may be the grandparent's."""
     runs = zoo.runs
     bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", runs["forked"]))
     last = runs["fork of a fork"]
@@ -296,7 +296,7 @@ def test_a_fork_of_a_fork_whose_middle_is_here(home, zoo: Zoo, workspace, tmp_pa
 
 
 def test_check_tells_a_missing_parent_once(home, workspace, orphan, call):
-    """What the fork took over cannot be judged without its parent: one finding, not one a step."""
+    """A missing parent is one finding, not one for each inherited step."""
     found = call(f"{workspace}-orphan", "check", "--json").lines[:-1]
     assert [line["fact"] for line in found] == [
         "version 5: its parent, run parent, is not on record"
@@ -358,7 +358,7 @@ def test_a_file_that_changes_while_it_is_read(home, zoo: Zoo, workspace, tmp_pat
 
 
 def test_a_file_that_is_cut_while_it_is_stored(home, zoo: Zoo, workspace, tmp_path, monkeypatch):
-    """Cut between two lines after it was checked: told, not taken for the end."""
+    """A cut between two lines after the check is reported, and not taken for the end."""
     path = tmp_path / "x.jsonl"
     data = exported(home, "zoo", *zoo.runs.values())
     path.write_bytes(data)

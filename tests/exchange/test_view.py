@@ -1,4 +1,4 @@
-"""What a role sees, and nothing that tells of the rest."""
+"""A role's view contains the permitted events, and no trace of others."""
 
 import contextlib
 import io
@@ -58,7 +58,7 @@ def pair(home, workspace) -> str:
 
 
 def test_a_role_sees_its_own_and_what_is_for_it(home, workspace, pair):
-    """Its agents' events, hand-offs to it or to them, the run's begin and end, with its blobs."""
+    """The view has its agents' events, hand-offs to them, the run's begin and end, and blobs."""
     lines = lines_of(view(home, workspace, "reader", pair))
     header, *events, end = lines
     assert header["view"] == {"role": "reader"}
@@ -198,7 +198,7 @@ def test_a_copy_gives_the_same_view(home, workspace, pair, tmp_path):
 
 @pytest.mark.slow
 def test_a_view_cannot_be_imported(home, workspace, pair, tmp_path):
-    """It is refused with the reason, and nothing is written."""
+    """A view is refused with the reason, and nothing is written."""
     data = view(home, workspace, "reader", pair)
     told = bring_in(home, f"{workspace}-copy", tmp_path / "x.jsonl", data)
     assert "it is what role 'reader' sees, no whole record" in told.bads[0].reason
@@ -216,7 +216,7 @@ def test_a_role_that_nobody_has_sees_nothing(home, workspace, pair, call):
 
 @pytest.mark.slow
 def test_of_a_fork_a_role_sees_what_it_lived_through(home, zoo: Zoo, workspace):
-    """What its agents did in the parent up to the cut, and nothing after it."""
+    """Events of the role's agents in the parent are included up to the cut only."""
     runs = zoo.runs
     lines = lines_of(view(home, "zoo", "researcher", runs["forked"]))
     assert {line["run"] for line in lines[1:-1] if line["kind"] == "event"} == {runs["forked"]}

@@ -16,7 +16,7 @@ __all__ = ["chromium", "page", "seldom_looked_at", "site", "tables_stay_open"]  
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def taught(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What five runs teach, learned once, in a record that is closed before it is used."""
+    """Learn from five runs once, in a record that is closed before the result is used."""
     form = tmp_path_factory.mktemp("form") / "page.html"
     form.write_text(f"<!doctype html><meta charset=utf-8><title>t</title>{FORM}")
     context = await chromium.new_context()

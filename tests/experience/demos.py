@@ -129,13 +129,13 @@ def _ways(tree: dict[str, Any], *above: dict[str, Any]) -> Iterator[tuple[dict[s
 
 
 def _told(state: dict[str, Any]) -> bool:
-    """Whether a state is one after what the last event did."""
+    """Return whether a state was recorded after its event."""
     event = state["action"]
     return event is not None and event.get("timing") == 1
 
 
 def _same(before: dict[str, Any], after: dict[str, Any] | None) -> bool:
-    """Whether a page has the same elements as before, all where they were."""
+    """Return whether a page has the same elements as before, in the same places."""
     if after is None:
         return False
 

@@ -17,10 +17,11 @@ from tests.actions.replaying import Boundaries
 
 
 class Job(msgspec.Struct):
-    """What is done, where, and at which boundary the program is killed; at none for 0. Where it
-    `heals`, the record keeps the experience, and a key by hand names the last button: it is asked
-    once the recorded ways have been waited for, and boundaries count from then on, since how often
-    is looked until then depends on the machine.
+    """A task, its place, and the boundary at which the program is killed; 0 for none.
+
+    Where it `heals`, the record keeps the experience, and a key by hand names the last button. The
+    key is consulted once the recorded ways have timed out, and boundaries count from then on, since
+    the number of earlier looks depends on the machine.
     """
 
     data_dir: str
@@ -40,7 +41,7 @@ def names_the_last(question: str) -> str:
 
 
 async def main(job: Job) -> None:
-    """Do it, and tell what came of it."""
+    """Do the task and print the result."""
     told: dict[str, Any] = {}
     async with async_playwright() as player:
         chromium = await player.chromium.connect_over_cdp(job.chromium)

@@ -35,7 +35,7 @@ class Site(ThreadingHTTPServer):
         self.effects: list[str] = []
 
     def at(self, host: str = "127.0.0.1") -> str:
-        """Its address at a host."""
+        """Return its address at a host."""
         return f"http://{host}:{self.server_port}/"
 
 

@@ -17,7 +17,7 @@ TASK = 'Book a journey to "Linz".'
 
 
 def tools(*, dies: bool = False) -> dict[str, Callable[..., Any]]:
-    """What is called: one looks, the other books."""
+    """Return the tools: one searches, the other books."""
 
     @hansard.tool(effects="pure")
     async def search(city: str) -> list[str]:
@@ -33,7 +33,7 @@ def tools(*, dies: bool = False) -> dict[str, Callable[..., Any]]:
 
 
 async def booked(record: Any, city: str, *, label: str = "") -> str:
-    """A run that books a journey; its id. label: of what was asked for."""
+    """Book a journey and return the run's id. label: of the user's message."""
     called = tools()
     async with record.run("journey", agent="host", role="host") as session:
         await session.message("user", f'Book a journey to "{city}".', label=label)
@@ -44,14 +44,14 @@ async def booked(record: Any, city: str, *, label: str = "") -> str:
 
 
 async def kept(record: Any, name: str, runs: Sequence[str]) -> None:
-    """What these runs teach is kept by a name, and confirmed."""
+    """Keep and confirm the experience of these runs under a name."""
     learned = await record.experience(name, list(runs), description=f"Books a {name}")
     await record.keep_experience(learned)
     await record.confirm_experience(name)
 
 
 async def again(record: Any, name: str, run: str, *, dies: bool = False) -> Any:
-    """It is done by what is kept."""
+    """Run the kept experience."""
     async with record.run("again", run=run, agent="host", role="host") as session:
         return await session.run_experience(name, task=TASK, tools=tools(dies=dies))
 

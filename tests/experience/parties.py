@@ -26,11 +26,11 @@ async def invited(record: Any, page: Any, address: str, guest: str, *, notice: b
 
 
 async def learned(record: Any, page: Any, address: str, guests: Any = GUESTS, **how: Any) -> Any:
-    """What a run for each guest teaches; no check is confirmed."""
+    """Return the experience of a run for each guest, without confirmed checks."""
     runs = [await invited(record, page, address, name, notice=seen) for name, seen in guests]
     return await record.experience("invite-a-guest", runs, **how)
 
 
 async def sent(page: Any) -> int:
-    """How often the form was sent."""
+    """Return how often the form was sent."""
     return int(await page.inner_text("#count"))

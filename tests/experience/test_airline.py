@@ -1,4 +1,4 @@
-"""What successful runs of an airline's agent teach about runs of other tasks."""
+"""Experience from an airline agent's successful runs, applied to other tasks."""
 
 import json
 from pathlib import Path

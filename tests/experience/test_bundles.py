@@ -1,4 +1,4 @@
-"""Bundles of experiences: what may leave, what was changed, and what a hostile one comes to."""
+"""Bundles of experiences: permitted content, detected changes, and hostile bundles."""
 
 import gzip
 import io
@@ -399,7 +399,7 @@ def hostile(folder: Path) -> dict[str, bytes]:
 
 
 def seen(folder: Path) -> list[str]:
-    """What stands in a folder."""
+    """Return the names in a folder."""
     return sorted(str(each.relative_to(folder)) for each in folder.rglob("*"))
 
 

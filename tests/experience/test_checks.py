@@ -52,7 +52,7 @@ def node_of(guard: Guard, move: Move) -> str | None:
 
 
 class Try(msgspec.Struct, frozen=True):
-    """What somebody is about to do: the action, and what is known of the page."""
+    """An intended action and the known state of the page."""
 
     move: Move
     situation: Situation
@@ -72,7 +72,7 @@ def honest(experience: Experience, dice: random.Random) -> list[Try]:
 
 
 def effects(experience: Experience, name: str, tries: list[Try]) -> tuple[int, CheckFailure | None]:
-    """How much is done of a doing until a check stops it."""
+    """Return how many actions a guard lets pass, and the check that stops the rest."""
     guard = Guard(experience.procedure, experience.checks, {"invite": name})
     for done, each in enumerate(tries):
         node = node_of(guard, each.move)
@@ -106,12 +106,12 @@ def skipped(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
 
 
 def added(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
-    """It is sent twice."""
+    """Repeat the sending."""
     return _numbered([*tries, tries[-1]])
 
 
 def swapped(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
-    """It is sent before the name is filled in."""
+    """Send before the name is filled in."""
     return _numbered([*tries[:-2], tries[-1], tries[-2]])
 
 
@@ -197,7 +197,7 @@ def test_mutated_doings_are_stopped_before_the_effect():
 
 
 def test_a_doing_may_not_end_before_its_end():
-    """What every doing did must be done."""
+    """An action of every demonstration is required before the end."""
     experience = learned(*EIGHT)
     guard = Guard(experience.procedure, experience.checks, {"invite": "Ada"})
     fill = next(n.name for n in experience.procedure.nodes if n.action.method == "fill")
@@ -209,7 +209,7 @@ def test_a_doing_may_not_end_before_its_end():
 
 
 def test_what_a_field_holds_is_asked_after_it_was_filled_in():
-    """The value is compared, and not told."""
+    """A field's value is compared after it was filled in, and not shown."""
     experience = learned(*EIGHT)
     guard = Guard(experience.procedure, experience.checks, {"invite": "Ada"})
     fill = next(n.name for n in experience.procedure.nodes if n.action.method == "fill")

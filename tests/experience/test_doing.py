@@ -33,7 +33,7 @@ async def done(record, page, address, experience, freely=None, **how):
 
 
 async def steps(record, run, tool):
-    """What steps of a tool answered, in order."""
+    """Return the results of a tool's steps, in order."""
     query = "SELECT result FROM steps WHERE run = ? AND tool = ? ORDER BY step"
     rows = await record.sql(query, run, tool)
     return [json.loads(each[0]) if isinstance(each[0], str) else each[0] for each in rows.rows]
@@ -246,7 +246,7 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
 async def test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names(
     page, site, taught, data_dir, workspace
 ):
-    """Two buttons are called so: no recorded way finds the one. Each account stands by itself."""
+    """Two buttons share a name, so no recorded way is unique; each model's calls count apart."""
     twice = FORM.replace("<button>Invite</button>", "<button>Invite</button><button>Drop</button>")
     twice = twice.replace("<form", "<button type=button>Invite</button><form")
 
@@ -364,7 +364,7 @@ HOSTILE = {
     "covered": ("<div style='position:fixed;inset:0;z-index:9;background:#fff'></div>", False),
 }
 LIKE_ANOTHER = {"a dialog", "a pop-up and a download", "a pop-up", "never settles"}
-"""Which a replay of actions is shown in `tests/actions/test_hostile_pages.py`, too."""
+"""Pages that `tests/actions/test_hostile_pages.py` also tests, in a replay of actions."""
 
 
 @pytest.mark.thorough(
@@ -380,7 +380,7 @@ LIKE_ANOTHER = {"a dialog", "a pop-up and a download", "a pop-up", "never settle
 async def test_a_hostile_page_is_done_or_said_not_to_be_and_nothing_is_half_done(
     page, site, taught, what
 ):
-    """Whatever it does, the form is sent once and that is said, or it is not sent, with why."""
+    """The form is sent once with success, or not sent, with an error."""
     more, succeeds = HOSTILE[what]
     async with testing.record_async() as record:
         experience = taught.confirmed()
@@ -409,7 +409,7 @@ LEADS = FORM.replace("said.textContent", "location = '{address}'; said.textConte
 
 
 async def test_what_leads_to_another_host_is_no_success(page, site, taught):
-    """An invariant is asked about the page that an action led to, not the one that it left."""
+    """An invariant is checked on the page to which an action led, not on the previous one."""
 
     async def other_host(route):
         await route.fulfill(body="<title>x</title>", content_type="text/html")
@@ -426,7 +426,7 @@ async def test_what_leads_to_another_host_is_no_success(page, site, taught):
 
 
 async def test_checks_after_an_action_and_at_the_end_see_where_it_led(page, site, taught):
-    """Its element may be gone, and is not told."""
+    """Such a check gets no element, since the element may be gone."""
     seen = []
 
     @hansard.actions.check_function("postcondition")
@@ -452,7 +452,7 @@ async def test_checks_after_an_action_and_at_the_end_see_where_it_led(page, site
 async def test_a_doing_of_a_record_that_does_not_say_where_actions_led_goes_on(
     page, site, taught, monkeypatch
 ):
-    """Its steps are those of now, and what was asked is answered as it was."""
+    """A record without the addresses that actions led to is resumed with its recorded answers."""
     act = AsyncBrowser._act
 
     async def before(self, **arguments):

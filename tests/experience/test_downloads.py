@@ -1,4 +1,4 @@
-"""What a server answers with a download, where the runs that were learned from got a page."""
+"""A server's download in place of the page that the learned runs received."""
 
 import threading
 import time
@@ -39,7 +39,7 @@ class _Form(Form):
             super().do_GET()
 
     def do_POST(self) -> None:  # noqa: N802 -- http.server calls it so
-        """It was sent."""
+        """Receive the form."""
         if not self.server.what:
             super().do_POST()
             return
@@ -59,7 +59,7 @@ class _Form(Form):
 
 
 def address(site: Served) -> str:
-    """Where it is."""
+    """Return the site's address."""
     return f"http://127.0.0.1:{site.server_port}/"
 
 

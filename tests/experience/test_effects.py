@@ -25,14 +25,14 @@ OF_THE_PAGE = (pure.other_element, pure.other_host, pure.other_frame, pure.stale
 
 
 def guarded() -> Any:
-    """What eight doings teach, held to the server's host."""
+    """Return the experience of eight demonstrations, limited to the server's host."""
     made = learned(*EIGHT)
     checks = checking.proposed(made.procedure, hosts=("localhost",))
     return msgspec.structs.replace(made, checks=checks)
 
 
 async def found(browser: Any, move: Move) -> dict[str, Any]:
-    """Where on the page the element of a move is."""
+    """Return the place of a move's element on the page."""
     action: CachedAction = shown(move.element, move.method, *move.arguments).action
     try:
         told: dict[str, Any] = await browser.find(
@@ -88,7 +88,7 @@ def page_of(mutation: Any, tries: list[Try], site: Any) -> str:
 
 
 def in_frame(mutation: Any, changed: list[Try], at: int) -> list[Try]:
-    """Where an action is done in another frame, the move is."""
+    """Put the move into another frame, if the mutation changes the frame."""
     if mutation is not pure.other_frame:
         return changed
     move = msgspec.structs.replace(changed[at].move, frame=1)
@@ -105,7 +105,7 @@ def expected(tries: list[Try]) -> list[str]:
 async def rounds(
     page: Any, honest_ones: int, mutated: int, mutations: Sequence[Any] = MUTATIONS
 ) -> tuple[int, list[str]]:
-    """How many honest doings were stopped, and the mutated ones that had another effect."""
+    """Return the number of stopped honest attempts, and the mutations with another effect."""
     experience, stopped, passed = guarded(), 0, []
     with served() as site:
         async with (
@@ -157,7 +157,7 @@ async def test_a_mutated_doing_is_stopped_before_its_effect(page):
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 async def test_a_thousand_mutated_doings_are_stopped_and_no_honest_one(page, evidence):
-    """All that passed are listed; of 1,000 honest ones none is stopped."""
+    """Mutations that passed are listed, and none of 1,000 honest attempts is stopped."""
     stopped, passed = await rounds(page, 1_000, 1_000)
     evidence.record("experience.effects", honest_stopped=stopped, mutated_passed=len(passed))
     assert stopped == 0

@@ -1,4 +1,4 @@
-"""Experiences that the record keeps: versions, who may use them, what is said of them in SQL."""
+"""Kept experiences: their versions, permitted use, and SQL tables."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def about(checks: int = 0) -> ExperienceAbout:
 
 
 def replay(version: int, step: int, *, success: bool) -> ExperienceReplayed:
-    """What came of one replay."""
+    """Return the event of one replay."""
     return ExperienceReplayed(
         version=version, run="r", agent="a", step=step, success=success, checks=1
     )
@@ -143,7 +143,7 @@ def invite(record: Record) -> experiences.Experience:
 
 
 def replays(record: Record, version: int, *told: tuple[int, bool]) -> None:
-    """What came of some replays is stated, twice each, as by a run that goes on."""
+    """Record the results of replays, twice each, as a resumed run does."""
     for step, success in (*told, *told):
         stated = ExperienceReplayed(
             version=version, run="r1", agent="ada", step=step, success=success, checks=9
@@ -168,7 +168,7 @@ def healed(record: Record, learnt: experiences.Experience) -> None:
 
 @pytest.mark.slow
 def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
-    """It comes back at any version; list and `find` say its use and certainty."""
+    """Every version can be read; list and `find` give its use and certainty."""
     learnt = invite(record)
     wording = msgspec.structs.replace(learnt.wording, parts=("Buy for", "invite", "now"))
     other = msgspec.structs.replace(
@@ -304,7 +304,7 @@ def test_what_left_a_run_is_told_in_order(record: Record, call: Call):
 
 
 def test_a_task_is_said_like_its_own_or_not():
-    """What `find` answers for a slot is what the experience itself would read."""
+    """`find` reads the same slot values as the experience itself."""
     [told] = distil.distilled(EIGHT)
     for text in ('Invite "B" and send it.', "Invite B", "", 'Invite "" and send it.'):
         assert slot_values_like(told.wording.template, text) == told.wording.read(text)
@@ -313,7 +313,7 @@ def test_a_task_is_said_like_its_own_or_not():
 async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
     data_dir, workspace, tmp_path
 ):
-    """Each version, what it came to and that it is retired; who does it is labelled so."""
+    """Versions, replays, retirement and their users have the label of the learned runs."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         runs = [await journeys.booked(record, "Ulm"), await journeys.booked(record, "Bern")]
         await journeys.kept(record, "journey", runs)
@@ -335,7 +335,7 @@ async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
 
 @pytest.mark.slow
 async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data_dir, workspace):
-    """It is beside the shares and its cost counts, until it is resumed."""
+    """A killed replay has no outcome until it is resumed; its cost counts."""
 
     def launched(killed: str) -> int:
         given = [str(PROGRAM), str(data_dir), workspace, "second", killed]

@@ -34,7 +34,7 @@ WHO = ElementTargets(role="textbox", tag="input", name="Who")
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """What two people showed: a name is filled in, and the form is sent."""
+    """Write the experience of two demonstrations: fill in a name, send the form."""
     doings = [
         Demonstration(
             task=f'Send "{name}".',
@@ -58,7 +58,7 @@ def launched(job: Job) -> subprocess.CompletedProcess[str]:
 
 
 def boundaries(job: Job, form: Any) -> int:
-    """How many boundaries an undisturbed doing has."""
+    """Return the number of boundaries in an undisturbed attempt."""
     done = launched(job)
     assert done.returncode == 0, done.stderr[-2_000:]
     told = json.loads(done.stdout)
@@ -98,7 +98,7 @@ def killed_and_gone_on(job: Job, form: Any) -> tuple[str, int]:
 def test_a_kill_while_the_form_is_sent_leaves_it_in_doubt(
     browser, form, folder, data_dir, workspace
 ):
-    """Its click was done, and its outcome is not on record: it is not clicked again."""
+    """A click without a recorded outcome is not repeated."""
     job = Job(str(data_dir), workspace, "whole", browser, str(folder), form_of(form))
     count = boundaries(job, form)
     # From the end: the run's end, the doing's outcome, two looks of checks, the click's outcome.
@@ -125,7 +125,7 @@ class Twice(Form):
 
 
 def stated(data_dir: Path, workspace: str) -> list[str]:
-    """What is on record of the experience, in order; each version is read, whole."""
+    """Return the recorded events of the experience, after reading each version."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         found = record._portal.run(versions.read(record.workspace, EXPERIENCES, "send"))
         for each in found.state.versions:

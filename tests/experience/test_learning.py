@@ -1,4 +1,4 @@
-"""What doings teach: the wording of their task, the graph of their actions, and its files."""
+"""Learning from demonstrations: the wording of the task, the graph of actions, its files."""
 
 import msgspec
 import pytest
@@ -56,7 +56,7 @@ def doing(name: str, *, popup: bool = False, success: bool = True) -> Demonstrat
 
 
 def learned(*doings: Demonstration) -> experiences.Experience:
-    """What doings teach, with all checks that are proposed."""
+    """Return the experience of demonstrations, with all proposed checks."""
     [told] = distil.distilled(doings)
     made = experiences.made("invite", told)
     checks = checking.proposed(made.procedure, hosts=("guests.example",))
@@ -72,7 +72,7 @@ EIGHT = [
 
 
 def test_what_texts_share_is_said_and_what_differs_is_a_slot():
-    """Quoted texts are one word, whatever is in them; a text said otherwise gives no values."""
+    """A quoted text is one word; a text of another wording gives no values."""
     told = wording(['Enter "a b" as name, then "x"', 'Enter "c" as name, then "y z"'])
     assert told.template == 'Enter " {{enter}} " as name , then " {{then}} "'
     assert told.read('Enter "q, r" as name, then "s"') == {"enter": "q, r", "then": "s"}
@@ -90,7 +90,7 @@ def test_each_text_that_a_wording_is_of_can_be_read_by_it(texts):
 
 
 def test_tasks_are_of_one_kind_where_they_are_said_alike():
-    """What is asked for differs, how it is asked for does not."""
+    """Tasks of one kind differ in values, not in wording."""
     texts = ['Invite "Ada" please', "Delete all files now", 'Invite "Alan" please']
     assert kinds(texts) == [[0, 2], [1]]
 
@@ -126,7 +126,7 @@ def test_a_slip_of_the_hand_is_left_out_and_said():
 
 
 def test_a_failed_doing_teaches_no_action():
-    """It is named as one that failed, and nothing that only it did can be done."""
+    """A failed demonstration is listed as failed, and its own actions are not learned."""
     bad = msgspec.structs.replace(
         doing("Barbara", success=False), actions=(shown(CLOSE), shown(CLOSE))
     )
@@ -139,7 +139,7 @@ def test_a_failed_doing_teaches_no_action():
 
 
 def test_a_loop_has_the_bound_that_was_shown():
-    """What was done twice at most is not done a third time."""
+    """An action that was done twice at most is not done a third time."""
     twice = [msgspec.structs.replace(each, actions=(*each.actions, shown(SEND))) for each in EIGHT]
     made = learned(*twice).procedure
     send = next(each.name for each in made.nodes if each.visits_max == 2)
@@ -195,7 +195,7 @@ def test_an_experience_is_a_folder_that_reads_back_equal():
     ],
 )
 def test_files_that_were_changed_are_refused(file, change, said):
-    """With the file, what stands there, and what to do; nothing of it is taken."""
+    """The error names the file, its content and the remedy; nothing is taken."""
     told = experiences.files(learned(*EIGHT))
     assert change(told[file]) != told[file]
     with pytest.raises(BadValue, match=said):
@@ -304,7 +304,7 @@ def test_calls_of_tools_are_learned_with_slots_for_their_arguments():
     ],
 )
 def test_what_people_showed_is_the_graph_that_one_expects(task, said):
-    """Of mouse and keys of 32 people, with their detours, what the task needs."""
+    """The graph has the needed actions of 32 people, without their detours."""
     [told] = distil.distilled(demonstrations(task))
     assert told.procedure is not None
     assert [distil.action_words(each.action) for each in told.procedure.nodes] == said

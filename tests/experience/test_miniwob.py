@@ -43,13 +43,15 @@ OTHERS = (
 
 
 SEEDS = (1_000, 1_003)
-"""Of `login-user-popup`: one with the popup, and one without it."""
+"""Seeds of `login-user-popup`: one with the popup, and one without it."""
 
 
 class Learnt(msgspec.Struct, frozen=True):
-    """What the people's demonstrations of a task teach: the actions of the shortest one, with its
-    values as slots, and each kind of task that has a procedure, with the checks that all passed.
-    `shortest` is None where a value changes nothing that was done: it would be refused.
+    """The experience of people's demonstrations of a task.
+
+    It has the actions of the shortest demonstration, with its values as slots, and each kind of
+    task that has a procedure, with the checks that all passed. `shortest` is None where a value
+    changes no action, since it would be refused.
     """
 
     shortest: ActionCache | None
@@ -87,11 +89,11 @@ def learned(task: str) -> Learnt:
 async def done(
     record: Any, page: Any, address: str, seed: int, learnt: Learnt, way: str
 ) -> tuple[bool, float, int]:
-    """Whether the page says that the task was done, its seconds, and how often a model was asked.
+    """Return whether the page reports success, the seconds taken, and the number of model calls.
 
     `xpath` is the recorded xpath alone, `variants` the experience, `model` that with a key by hand
-    where no recorded way finds an element. What cannot be done, since the task is said otherwise or
-    nothing was learned, is not done.
+    where no recorded way finds an element. A task of unknown wording, or without an experience, is
+    not attempted.
     """
     query = await begun(page, address, seed)
     async with record.run("task", agent="ada", role="agent") as session:
@@ -107,7 +109,7 @@ async def done(
 
 
 async def _by(session: Any, query: str, learnt: Learnt, way: str) -> int:
-    """Do a task by one way; how often a model was asked."""
+    """Do a task by one way; return the number of model calls."""
     if way == "xpath":
         params = learnt.said.read(query)
         if learnt.shortest is None or params is None or not all(params.values()):
@@ -151,7 +153,7 @@ async def rates(
     quick="tests/experience/test_learning.py::test_what_people_showed_is_the_graph_that_one_expects"
 )
 async def test_a_task_that_people_showed_is_done_on_another_seed(page, pages):
-    """A popup that is there on some pages alone is closed where it is there; no model is asked."""
+    """A popup on some pages is closed where it occurs, without a model call."""
     found = await rates(page, pages, "login-user-popup", SEEDS, ["variants"])
     assert (found["variants"], found["variants, asked"]) == (1, 0)
 

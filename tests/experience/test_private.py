@@ -57,7 +57,7 @@ def shows(values: dict[str, str], source: str) -> Demonstration:
 
 
 def learned(names: Iterable[str]) -> Any:
-    """What two doings of other people's values teach, with all checks that are proposed."""
+    """Return the experience of two people's values, with all proposed checks."""
     doings = [shows({n: f"{who} {n} x" for n in names}, who) for who in ("one", "two")]
     [told] = distil.distilled(doings)
     return experiences.made("fill-in", told).confirmed()
@@ -70,7 +70,7 @@ def held(raw: bytes, values: dict[str, str]) -> list[str]:
 
 
 def on_disk(folder: Path) -> bytes:
-    """All that stands in the files of a folder."""
+    """Return the content of all files of a folder."""
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 

@@ -1,4 +1,4 @@
-"""What a doing of a kept experience states: how it ended, its heals, and what it taught."""
+"""Events of a kept experience's replay: its end, its heals, and what was learned."""
 
 import functools
 import json
@@ -30,7 +30,7 @@ async def confirmed(record, taught):
 
 
 async def changes(record):
-    """What is on record of it, in order."""
+    """Return the recorded changes of the experience, in order."""
     return [each.change for each in (await record.experience_log("invite-a-guest")).changes]
 
 
@@ -84,7 +84,7 @@ async def test_what_a_check_refuses_heals_nothing(page, site, taught, data_dir, 
 async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
     page, site, data_dir, workspace
 ):
-    """As the next version: it may guide, and not act until somebody confirms it."""
+    """Free actions become the next version, which may guide, but not act until confirmed."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         await confirmed(record, await learned(record, page, site(FORM), GUESTS[:3]))
         moved = site(FORM.replace(">Invite<", ">Ask<"), "moved.html")

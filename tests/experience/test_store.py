@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 RUNS = 4
-"""Of an experience: enough that one has what the others have."""
+"""Runs of an experience, enough for common actions."""
 
 TOGETHER = 50
 AGAIN = "-again"
@@ -32,7 +32,7 @@ AGAIN = "-again"
 
 
 def most(runs: list[Demonstration]) -> distil.Distilled:
-    """Of the kinds of a task that have a graph the one that most runs are of."""
+    """Return the kind of task with a graph that has the most runs."""
     kinds = [each for each in distil.distilled(runs) if each.procedure is not None]
     if not kinds:
         raise BadValue("runs", "no two of them did it alike", "draw others")
@@ -97,7 +97,7 @@ async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[st
     quick="tests/experience/test_kept.py::test_an_experience_is_kept_confirmed_and_found"
 )
 async def test_what_is_there_twice_is_one_hit_and_is_found_by_its_description(data_dir):
-    """Of three tasks."""
+    """Among experiences of three tasks, a duplicate is one hit, found by its description."""
     told = await figures(data_dir, SURE[:3], 12)
     assert (told["duplicates_found"], told["false_merges"]) == (told["duplicates"], 0)
     assert (told["found_at_5"], told["task_at_1"]) == (told["experiences"], told["tasks"])
@@ -109,7 +109,7 @@ async def test_what_is_there_twice_is_one_hit_and_is_found_by_its_description(da
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 async def test_five_hundred_experiences_are_told_apart_and_found(data_dir, evidence):
-    """Of all tasks; two that differ are never one hit."""
+    """500 experiences of all tasks are found, and two that differ are never one hit."""
     tasks = tuple(each for each in (*SURE, *OTHERS) if each != "use-autocomplete-nodelay")
     told = await figures(data_dir, tasks, 500)
     evidence.record("experience.store", **told)

@@ -28,7 +28,7 @@ def plan(**fields):
 
 
 async def assigned(record, run):
-    """What the newest assignment of a run says, from its own life."""
+    """Return the newest assignment in a run's own stream."""
     view = await record.state(run)
     return view.life.assigned
 
@@ -144,7 +144,7 @@ async def test_what_cannot_be_assigned_is_refused_before_anything_is_written(lab
 
 
 async def test_whoever_resumes_or_joins_has_the_run_s_arm(lab: Lab):
-    """Also after the experiment was stopped, and in every mode; what is not said is not asked."""
+    """A resume or join keeps the run's arm, also after a stop; options may be left out."""
     async with lab.connect() as record:
         await record.register("greeting", plan())
         options: dict[str, Any] = {"experiment": "greeting", "task": "t-2", "trial": 1}

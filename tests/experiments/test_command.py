@@ -42,7 +42,7 @@ def file(tmp_path):
 
 
 def chats(path, *records):
-    """A file of recorded runs that say nothing but how they came out."""
+    """Write a file of recorded runs that contain only their outcomes."""
     lines = [json.dumps({"messages": [], "experiment": "greeting"} | each) for each in records]
     path.write_text("\n".join(lines))
     return path
@@ -50,7 +50,7 @@ def chats(path, *records):
 
 @pytest.mark.slow
 def test_register_stop_and_assign(call, file, record):
-    """In a workspace that nobody has made; again is no news; an arm is told without a record."""
+    """A missing workspace is made, repeats add nothing, and an arm is shown without a record."""
     made = call("experiment", "register", file, "--json")
     assert made.lines == [{"experiment": "greeting", "registered": True, "replaced": False}]
     again = call("experiment", "register", file)

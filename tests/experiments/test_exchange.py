@@ -72,7 +72,7 @@ def test_one_run_takes_only_its_own_plan(call, runs, tmp_path):
 
 
 def test_another_plan_there_is_no_place_for_it(call, there, runs, tmp_path, data_dir, workspace):
-    """Nothing of the file is taken, and what stands there stays."""
+    """Nothing of the file is taken, and the existing plan stays."""
     path = tmp_path / "a.jsonl"
     assert call("export", runs[0], "-o", path).code == 0
     with hansard.connect(f"{workspace}-b", data_dir=data_dir) as record:

@@ -1,4 +1,4 @@
-"""What came of runs: numbers by people, code and evaluators, beside the run's own life."""
+"""Judgements of runs by people, code and evaluators, beside the runs' own streams."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -84,7 +84,7 @@ async def test_what_is_no_score_is_refused(lab: Lab):
 
 @pytest.mark.fast(cases=99, slow=0)
 async def test_an_evaluator_judges_runs(lab: Lab):
-    """It gets each run's view; its errors are reported, and judged runs are skipped."""
+    """An evaluator gets each run's view; errors are reported, and judged runs are skipped."""
     async with lab.connect() as record:
         runs = [await a_run(record, *"x" * n) for n in range(4)]
         asked = []
@@ -142,7 +142,7 @@ async def test_an_evaluator_may_be_a_coroutine_function(lab: Lab):
 
 @pytest.mark.fast(cases=99, slow=0)
 async def test_prices_are_stated_by_day(lab: Lab):
-    """All of a statement in one commit; what stands already is not stated again."""
+    """The prices of a statement are one commit; known prices are not stated again."""
     day = datetime(2024, 10, 1, tzinfo=UTC)
     async with lab.connect() as record:
         for amounts, is_new in (

@@ -17,7 +17,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 ASSIGNER, REGISTRAR = PROGRAMS / "assigner.py", PROGRAMS / "registrar.py"
 
 RUNS = 60
-"""Of one program that is killed at a random moment: they take about 0.5 s."""
+"""Runs of one program that is killed at a random moment; they take about 0.5 s."""
 
 BEGIN = ["run.started.v1", "run.assigned.v1", "run.agent_joined.v1"]
 

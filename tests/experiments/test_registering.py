@@ -1,4 +1,4 @@
-"""A plan stands before the data: how it is said, registered, raced for and stopped."""
+"""A plan precedes the data: declaring, registering, concurrent registration, stopping."""
 
 import asyncio
 from collections.abc import Sequence
@@ -143,7 +143,7 @@ def test_a_plan_says_what_it_is_given():
     ],
 )
 def test_what_is_no_plan_names_its_field(fields, said):
-    """An unknown field is told with the known ones, a wrong value with its place."""
+    """An unknown field is reported with the known ones, a wrong value with its place."""
     with pytest.raises(hansard.BadValue) as refusal:
         plan(**fields)
     assert said in str(refusal.value)
@@ -153,7 +153,7 @@ def test_what_is_no_plan_names_its_field(fields, said):
 
 
 class HeldAll(HeldLog):
-    """As `HeldLog`, for the first transaction over several streams."""
+    """A log like `HeldLog`, for the first transaction over several streams."""
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
         """The real append, later."""

@@ -1,7 +1,7 @@
-"""A data directory that an earlier version wrote, unpacked, and what the command line says of it.
+"""A data directory of an earlier version, unpacked, and the command line's answers about it.
 
-What is asked is what people and programs ask: commands with `--json`, and the tables by the names
-of their columns. So nothing here knows how the code is arranged.
+The questions are those of people and programs: commands with `--json`, and tables by the names of
+their columns. So nothing here depends on the structure of the code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ QUIET = {
 
 Ask = Callable[[str], list[tuple[Any, ...]]]
 Tables = dict[str, dict[str, Any]]
-"""Of each table or view its columns, how many rows, and their digest."""
+"""Columns, number of rows and their digest, by table or view."""
 
 OWN_TIME = {"projected_at", "delay_ms"}
 """Columns that say when the tables were made, not what is recorded."""
@@ -51,7 +51,7 @@ GONE = {"migrations"}
 """Tables of earlier versions that held nothing of a record, and no longer exist."""
 
 PAST_EACH = 3
-"""The state of each third run is asked for in the past, too ..."""
+"""Every third run's earlier states are read, too ..."""
 
 MANY = 6
 """... where it has at least so many commits."""
@@ -65,7 +65,7 @@ def unpacked(folder: Path) -> Path:
 
 
 class Answer(msgspec.Struct):
-    """What a command answered."""
+    """Result of a command."""
 
     code: int
     lines: list[Any]
@@ -73,7 +73,7 @@ class Answer(msgspec.Struct):
 
 
 def command(home: Path, *arguments: str, workspace: str = WORKSPACE) -> Answer:
-    """What `hansard` answers, in this process."""
+    """Run `hansard` in this process and return its result."""
     out, err = io.StringIO(), io.StringIO()
     argv = ["hansard", "--data-dir", os.fspath(home), "--workspace", workspace, *arguments]
     before, sys.argv = sys.argv, argv
@@ -106,12 +106,12 @@ def answers(home: Path, before: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def verified(home: Path) -> int:
-    """The exit code of a comparison of the tables with those that are made anew."""
+    """Return the exit code of a comparison of the tables with rebuilt ones."""
     return command(home, "rebuild", "--verify", "--json").code
 
 
 def answers_of(home: Path, workspace: str, known: Tables | None) -> dict[str, Any]:
-    """What it says of one of them, whose server somebody holds open."""
+    """Return the command line's answers about a workspace whose server is held open."""
 
     def ask(*arguments: str) -> Any:
         found = command(home, *arguments, "--json", workspace=workspace)
@@ -131,14 +131,14 @@ def answers_of(home: Path, workspace: str, known: Tables | None) -> dict[str, An
 
 @contextlib.contextmanager
 def _opened(store: Path) -> Iterator[Ask]:
-    """A workspace's tables, to be asked."""
+    """Open a workspace's tables for queries."""
     with duckdb.connect(store, read_only=True) as con:
         con.execute("SET TimeZone = 'UTC'")
         yield lambda asked: con.execute(asked).fetchall()
 
 
 def tags(ask: Ask) -> dict[str, int]:
-    """How many events there are of each tag."""
+    """Return the number of events of each tag."""
     return dict(ask("SELECT type, count(*) FROM events GROUP BY ALL ORDER BY ALL"))
 
 

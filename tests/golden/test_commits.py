@@ -77,7 +77,7 @@ def _least() -> tuple[str, bytes]:
 
 
 def test_least():
-    """What is not written is a default."""
+    """A missing field has its default."""
     subject, _ = GOLDEN["least.v1"]
     _, commit = commits.decode(subject, (FOLDER / "least.v1.json").read_bytes())
     assert (commit.epoch, commit.tx, commit.causation, commit.stream) == (0, None, None, None)

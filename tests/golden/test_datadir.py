@@ -1,9 +1,9 @@
-"""A data directory that an earlier version wrote is read as it was read then.
+"""A data directory of an earlier version is read as that version read it.
 
-The archive holds the broker's files, with the logins of a server on loopback that is long gone, and
-`answers.json.xz` what the command line said of them when they were written: what a check finds, the
-rows of every table and view, and the states of runs at several points. What is answered today may
-say more, and nothing else.
+The archive holds the broker's files, with the logins of a former server on loopback, and
+`answers.json.xz` the command line's answers when they were written: the findings of a check, the
+rows of every table and view, and the states of runs at several points. Today's answers may contain
+more, and differ in nothing else.
 """
 
 import json
@@ -54,9 +54,11 @@ SINCE = {
 """Tags that are newer than the archive."""
 
 OTHERWISE = {"experiment_plans", "history", "runs", "assigned_runs", "trial_runs"}
-"""What is answered otherwise, on purpose: of several metrics that were scored without a plan none
-decides any more (`primary_metric`), the time of an import is no time of a run (`started_at`), and a
-message has no step (`history`): its event names the step before it in its chain.
+"""Tables that differ on purpose.
+
+No metric is primary among several that were scored without a plan (`primary_metric`), the time of
+an import is no time of a run (`started_at`), and a message has no step (`history`): its event names
+the step before it in its chain.
 """
 
 OURS = {"event_types", *GONE}
@@ -65,7 +67,7 @@ OURS = {"event_types", *GONE}
 
 @pytest.fixture(scope="module")
 def then() -> Answers:
-    """What was answered when the directory was written."""
+    """Return the answers from when the directory was written."""
     told: Answers = json.loads(lzma.decompress(ANSWERS.read_bytes()))
     return told
 
@@ -80,7 +82,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def now(home: Path, then: Answers) -> Callable[[str], Answers]:
-    """What is answered today of a workspace."""
+    """Return a function that gives today's answers about a workspace."""
 
     @cache
     def asked(workspace: str) -> Answers:
@@ -91,7 +93,7 @@ def now(home: Path, then: Answers) -> Callable[[str], Answers]:
 
 
 COPY = pytest.param("copy", marks=pytest.mark.thorough)
-"""What `lab` holds, imported."""
+"""The imported content of `lab`."""
 
 
 def test_every_kind_of_event_is_in_it(then: Answers):
@@ -123,7 +125,7 @@ def test_the_record_is_clean(now: Callable[[str], Answers], workspace: str):
 
 @pytest.mark.thorough(quick="test_it_is_read_as_it_was")
 def test_the_tables_made_anew_are_equal(now: Callable[[str], Answers], home: Path):
-    """Those that were made of what an earlier version wrote."""
+    """Tables projected from an earlier version's events equal rebuilt ones."""
     assert now(WORKSPACE)
     assert verified(home) == 0
 

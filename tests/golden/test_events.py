@@ -123,7 +123,7 @@ def test_every_field_has_golden_bytes(tag):
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".least.json")])
 def test_a_least_file_has_only_what_must_be_there(name):
-    """What may be left out is left out when it says nothing."""
+    """An optional field is left out when it has its default."""
     golden = _read(name)
     fields = msgspec.structs.fields(REGISTRY[golden.type])
     required = [field.encode_name for field in fields if field.required]
@@ -132,7 +132,7 @@ def test_a_least_file_has_only_what_must_be_there(name):
 
 @pytest.mark.parametrize("tag", sorted(REGISTRY))
 def test_a_tag_says_what_happened_and_in_which_version(tag):
-    """Tags are versioned and of one form, and each stands on its type."""
+    """A tag is versioned, has the common form, and is registered for its type."""
     assert re.fullmatch(TAG_PATTERN, tag)
     assert REGISTRY[tag].tag == tag
 

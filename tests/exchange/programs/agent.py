@@ -1,8 +1,8 @@
-"""An agent that is recorded in production and played again on a laptop.
+"""An agent that is recorded in production and replayed on a laptop.
 
-argv: a file that each effect adds a line to, how many items to work on, and at which of them to
-die: after its first call, or inside of it for a negative number; 0: at none.
-Prints what it came to.
+argv: a file to which each effect adds a line, the number of items, and the item at which to die:
+after its first call, or inside of it for a negative number; 0: at none.
+Prints its result.
 """
 
 import json

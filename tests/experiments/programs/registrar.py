@@ -8,7 +8,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> dict[str, str]:
-    """What became of each name."""
+    """Return the outcome for each name."""
     settings = inside.job.settings
     plan = hansard.experiments.plan(
         arms=["plain", "bold"], metrics=["reward"], alpha=settings["alpha"]
