@@ -259,7 +259,7 @@ def test_ranges_name_versions():
 
 
 def test_a_person_looks_and_that_is_on_record(call, record):
-    """`hansard roles view` shows a role's view and records its reader, which the role does not see."""
+    """`hansard roles view` shows a view and records its reader; the role sees no record of it."""
     call("roles", "apply", EXAMPLE)
     run = team(record)
     lines = call("roles", "view", "writer", run, "--by", "audrey", "--json").lines

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 class Design(msgspec.Struct, frozen=True, kw_only=True):
     """Design of a round.
 
-    `spread` is that of the cluster-by-arm effect (logit), whose mean is zero; `effect` is the second
+    `spread` is that of the cluster-by-arm effect (logit), with mean zero; `effect` is the second
     arm's advantage (logit), `difficulty` the spread of tasks (logit); `apart`: a task is in one arm
     only.
     """
