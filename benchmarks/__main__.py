@@ -16,7 +16,7 @@ from benchmarks import _report
 
 _HERE = Path(__file__).parent
 _APART = {"bench_peers": "peers"}
-"""What runs only when asked for, by name: the package that it is."""
+"""Benchmarks that only run by name, each with its package."""
 
 _BOUND_S = 900
 """Longest time for one benchmark, in seconds; a kill is the end of it."""
@@ -56,7 +56,7 @@ def _is_object(line: str) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the benchmarks asked for, or all of them."""
+    """Run the benchmarks named, or all of them."""
     flags = [word for word in arguments if word == _report.QUICK_FLAG]
     asked = [word for word in arguments if word != _report.QUICK_FLAG]
     known = sorted(path.stem for path in _HERE.glob("bench_*.py"))

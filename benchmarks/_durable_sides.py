@@ -1,6 +1,7 @@
-"""What `bench_durable` does in turn, and in processes of their own, with each side's durable steps.
+"""Work that `bench_durable` does in turns and in processes of their own, with each side's durable
+steps.
 
-Each side is imported by who uses it: a process of one pays for no other's imports.
+Each side is imported by its user, so that a process pays for no other's imports.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Step = Callable[[int], object]
 
 
 def look_up(query: str, number: int) -> dict[str, object]:
-    """The work of a step."""
+    """Return the result of a step's work."""
     return {"number": number, "found": query[:200]}
 
 
@@ -53,7 +54,7 @@ def dbos_over(folder: Path) -> Any:
 
 
 def langgraph_flow(con: sqlite3.Connection, body: Callable[[Step], object]) -> Any:
-    """An entrypoint that does `body` with a task."""
+    """Run an entrypoint that does `body` with a task."""
     from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415 -- see above
     from langgraph.func import entrypoint, task  # noqa: PLC0415 -- see above
 
@@ -89,7 +90,7 @@ def turns_of(each: int) -> Turns:
 
 
 def steps_of_ours(folder: Path, turns: Turns) -> None:
-    """A session, under two policies."""
+    """Run a session under two policies."""
     import hansard  # noqa: PLC0415 -- see the module's docstring
 
     with (
@@ -107,7 +108,7 @@ def steps_of_ours(folder: Path, turns: Turns) -> None:
 
 
 def steps_of_dbos(folder: Path, turns: Turns) -> None:
-    """Steps of one workflow."""
+    """Run steps of one workflow."""
     dbos = dbos_over(folder)
     look = dbos.step()(look_up)
     work = dbos.workflow()(lambda: turns({DBOS: lambda number: look(query(number), number)}))
@@ -181,7 +182,7 @@ def resumed(side: str, folder: Path, size: int, run: str, *, dies: bool) -> floa
 
 
 def of_ours(folder: Path, run: str, calls: Callable[[Step], int], _: bool) -> float:  # noqa: FBT001 -- as the others
-    """A session that is opened again."""
+    """Reopen a session and time it."""
     import hansard  # noqa: PLC0415 -- see the module's docstring
     import hansard.bus.jetstream  # noqa: PLC0415 -- what `connect` imports first
     import hansard.client.record  # noqa: PLC0415 -- as the one above
@@ -197,7 +198,7 @@ def of_ours(folder: Path, run: str, calls: Callable[[Step], int], _: bool) -> fl
 
 
 def of_dbos(folder: Path, run: str, calls: Callable[[Step], int], dies: bool) -> float:  # noqa: FBT001 -- as the others
-    """A workflow, which `launch` goes on with by itself."""
+    """Time a workflow, which `launch` resumes by itself."""
     from dbos import SetWorkflowID  # noqa: PLC0415 -- see the module's docstring
 
     began = time.perf_counter()
@@ -217,7 +218,7 @@ def of_dbos(folder: Path, run: str, calls: Callable[[Step], int], dies: bool) ->
 
 
 def of_langgraph(folder: Path, run: str, calls: Callable[[Step], int], dies: bool) -> float:  # noqa: FBT001 -- as the others
-    """An entrypoint that is invoked again, given nothing."""
+    """Time an entrypoint that is invoked again without input."""
     import langgraph.checkpoint.sqlite  # noqa: PLC0415 -- see the module's docstring
     import langgraph.func  # noqa: F401, PLC0415 -- as the one above
 

@@ -1,4 +1,4 @@
-"""The form whose replay is measured, and what it is filled in with."""
+"""Form whose replay is measured, and the values to fill in."""
 
 ARGUMENTS = ("--no-sandbox", "--disable-gpu")
 PAGE = """<!doctype html><form onsubmit="event.preventDefault(); said.textContent = who.value">

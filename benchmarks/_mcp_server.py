@@ -10,13 +10,13 @@ server = MCPServer("bench", log_level="CRITICAL")
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 def add(a: int, b: int) -> int:
-    """The sum."""
+    """Return the sum."""
     return a + b
 
 
 @server.tool()
 def note(number: int) -> int:
-    """What may have done something."""
+    """Return the number, as a tool with a possible effect."""
     return number
 
 

@@ -1,4 +1,4 @@
-"""How a benchmark measures and how it reports: one JSON line on stdout, words on stderr."""
+"""Measuring and reporting of a benchmark: one JSON line on stdout, words on stderr."""
 
 import json
 import os
@@ -18,11 +18,13 @@ _LIBRARIES = ("nats-py", "msgspec", "duckdb", "eventsourcing", "langgraph-checkp
 _SERVER_TIMEOUT_S = 10
 
 _LOAD_AT_START = os.getloadavg()[0]
-"""Other work on the machine: processes that wanted a core in the minute before we began."""
+"""Load of the machine before the start: processes that were runnable in the last minute."""
 
 
 def _processor_ticks() -> tuple[int, int]:
-    """Of all cores since the machine started: what others on its host took of them, and all."""
+    """Return the ticks of all cores since the machine started: those stolen by its host, and
+    all.
+    """
     try:
         with Path("/proc/stat").open(encoding="ascii") as file:
             ticks = [int(field) for field in file.readline().split()[1:9]]
@@ -42,12 +44,12 @@ SIZE_FLAG = "--size"
 
 
 def quick() -> bool:
-    """Whether this process was asked for small sizes."""
+    """Return whether small sizes were requested of this process."""
     return QUICK_FLAG in sys.argv[1:]
 
 
 def sized(full: int, small: int) -> int:
-    """A size: the full one, or what was asked for of it, at least the small one."""
+    """Return the full size, or the requested share of it, at least the small one."""
     if quick():
         return small
     arguments = sys.argv[1:]
@@ -96,7 +98,7 @@ def measure(fn: Callable[[], object], rounds: int, *, warm_up: int = 1) -> Measu
 
 
 class Findings(msgspec.Struct):
-    """What a benchmark has found so far; `emit` takes the same three."""
+    """Findings of a benchmark so far; `emit` takes the same three."""
 
     results: dict[str, Any] = msgspec.field(default_factory=dict)
     ratios: dict[str, float] = msgspec.field(default_factory=dict)
@@ -109,7 +111,7 @@ class Findings(msgspec.Struct):
 
 
 def machine() -> dict[str, str | int]:
-    """The machine's processor, cores, memory and kernel; nothing that names it."""
+    """Return the machine's processor, cores, memory and kernel; nothing that names it."""
     return {
         "cpu": _from_proc("/proc/cpuinfo", "model name") or platform.processor() or "unknown",
         "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 0,
@@ -130,7 +132,7 @@ def versions() -> dict[str, str]:
 
 
 def stolen() -> float:
-    """The share of this machine's processor that others on its host took since we began."""
+    """Return the share of this machine's processor that others on its host took since the start."""
     (steal, ticks), (steal_before, ticks_before) = _processor_ticks(), _TICKS_AT_START
     return (steal - steal_before) / max(1, ticks - ticks_before)
 

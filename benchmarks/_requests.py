@@ -1,4 +1,4 @@
-"""What a client asks of the broker, and what it is sent."""
+"""Requests of a client to the broker, and the replies."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ USAGE = {"input_tokens": 450.0, "output_tokens": 44.0, "cost": 0.001252}
 
 
 def raw_json(value: Any) -> msgspec.Raw:
-    """A payload."""
+    """Return a payload."""
     return msgspec.Raw(msgspec.json.encode(value))
 
 
@@ -47,7 +47,7 @@ def appended(stream: StreamId, version: int, *events: Event) -> Append:
 
 
 def _outcome(step: int) -> list[Event]:
-    """What became of a step: most are done, some are not."""
+    """Return the outcome of a step: most complete, some do not."""
     match step % 12:
         case 3:
             return [
@@ -81,7 +81,7 @@ def _outcome(step: int) -> list[Event]:
 
 
 def _facts(step: int) -> list[Event]:
-    """What an agent states after a step."""
+    """Return the facts that an agent states after a step."""
     mark = f"{step}" * 8
     calls = raw_json({"tool_calls": [{"id": f"call_{step}", "type": "function"}]})
     found: list[Event] = [
@@ -120,7 +120,7 @@ def _facts(step: int) -> list[Event]:
 
 
 def one_run(number: int, parent: str | None) -> Iterator[Append]:
-    """A run of one agent, about 90 events; every tenth is a fork of the one before."""
+    """Yield a run of one agent, about 90 events; every tenth is a fork of the one before."""
     name = _clock.new_id()
     ada, life = AgentStream(name, "researcher", "ada"), RunStream(name)
     if parent is not None:
@@ -175,7 +175,7 @@ def one_run(number: int, parent: str | None) -> Iterator[Append]:
 
 
 def plans() -> Iterator[Append]:
-    """What runs do not record: an experiment, and a price."""
+    """Yield the events outside of runs: an experiment, and a price."""
     arms = (experiment.PlannedArm("a"), experiment.PlannedArm("b"))
     plan = experiment.ExperimentRegistered(arms=arms, metrics=(experiment.Metric("reward"),))
     yield appended(WorkspaceStream("experiment", "e"), 1, plan)
@@ -185,7 +185,7 @@ def plans() -> Iterator[Append]:
 
 
 def log_of(events: int) -> Iterator[Append]:
-    """Runs, until there are so many events."""
+    """Yield runs until there are so many events."""
     made, number, before = 0, 0, None
     while made < events:
         number += 1

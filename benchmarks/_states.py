@@ -18,8 +18,8 @@ ARGUMENT_BYTES = 300
 
 
 class Recorded(msgspec.Struct):
-    """A run of one agent: its id, its stream, and the position and last version of each commit at
-    whose position a state stands: inside of a commit over several streams none does.
+    """A run of one agent: its id, its stream, and the position and last version of each commit that
+    ends a state; positions within a commit over several streams have none.
     """
 
     run: str
@@ -29,7 +29,7 @@ class Recorded(msgspec.Struct):
 
 
 async def record_run(record: AsyncRecord, steps: int) -> Recorded:
-    """A run of so many steps, every tenth with effects; completed."""
+    """Record a completed run of so many steps, every tenth with effects."""
     async with record.run("bench", agent="stepper", role="worker") as session:
 
         @session.tool(effects="pure")
@@ -59,7 +59,7 @@ async def record_run(record: AsyncRecord, steps: int) -> Recorded:
 
 
 def fresh(record: AsyncRecord) -> AsyncRecord:
-    """A record over the same connections that has nothing in memory."""
+    """Return a record over the same connections without anything in memory."""
     old = record.workspace
     made = Workspace(old.log, old.blobs, old.clock, _nothing, snapshots=old.snapshots)
     return AsyncRecord(made, Defaults(), None, Record)
@@ -72,17 +72,17 @@ class Forgotten:
         self._kept = kept
 
     async def put(self, subject: str, data: bytes) -> bool:
-        """The real one."""
+        """Store it by the real method."""
         return await self._kept.put(subject, data)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Asked, and dropped."""
+        """Fetch the values, and drop them."""
         await self._kept.get_many(keys)
         return {}
 
 
 def first_reader(record: AsyncRecord) -> AsyncRecord:
-    """As `fresh`, of a run whose snapshots nobody has made."""
+    """Return a `fresh` record of a run without snapshots."""
     made = fresh(record)
     old = record.workspace
     assert old.snapshots is not None
@@ -91,4 +91,4 @@ def first_reader(record: AsyncRecord) -> AsyncRecord:
 
 
 async def _nothing() -> None:
-    """The connections are another's."""
+    """Do nothing: the connections belong to another."""

@@ -1,4 +1,6 @@
-"""What teams add to the sample runs: tasks, mail, an approval, a refusal, labels, principals."""
+"""Events of teams beside the sample runs: tasks, mail, an approval, a refusal, labels,
+principals.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def team_run() -> Iterator[Append]:
 
 
 def shared(run: str) -> Iterator[Append]:
-    """What the team of one run shares beside its keys, by its one agent."""
+    """Yield the shared state of one run's team apart from its keys, by its one agent."""
     tasks = KeyStream(run, task.KEY)
     yield appended(tasks, 1, task.TaskAdded(task="t", title="Read", role="researcher"))
     claimed = task.TaskClaimed(task="t", number=1, agent="ada", role="researcher", lease_ms=60_000)
@@ -60,7 +62,7 @@ def shared(run: str) -> Iterator[Append]:
 
 
 def of_agent(stream: AgentStream, version: int) -> Iterator[Append]:
-    """What stands in an agent's own stream: a refusal under a label, and that it was lowered."""
+    """Yield events in an agent's own stream: a refusal under a label, and the label's lowering."""
     refused = AgentRefused(what="key", name="k", rule="role researcher", because="none is 'k'")
     told = appended(stream, version, refused)
     label = parse("secret untrusted").stored
@@ -74,7 +76,7 @@ def of_agent(stream: AgentStream, version: int) -> Iterator[Append]:
 
 
 def logins() -> Iterator[Append]:
-    """A principal, its token, and a question that it asked."""
+    """Yield a principal, its token, and a query that it made."""
     ada = WorkspaceStream(principal.KIND, "ada")
     yield appended(ada, 1, principal.PrincipalRegistered(kind=principal.PrincipalKind.AGENT))
     yield appended(ada, 2, principal.TokenIssued(token=TOKEN, digest="0" * 64, role="researcher"))

@@ -1,4 +1,4 @@
-"""What every benchmark stands on: an embedded broker of its own, raw clients, sample commits."""
+"""Base of every benchmark: an embedded broker of its own, raw clients, sample commits."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class World(msgspec.Struct):
     broker: opening.Broker
 
     async def log(self, workspace: str = WORKSPACE) -> JetStreamLog:
-        """A log of its own connections."""
+        """Return a log with its own connections."""
         found = self.broker
         return await open_log(found.runtime, workspace, found.durability, admin=found.admin)
 
     async def raw(self) -> Client:
-        """A plain nats-py connection as the admin."""
+        """Return a plain nats-py connection as the admin."""
         admin = self.broker.admin
         assert admin is not None
         return await nats.connect(admin.urls[0], user=admin.user, password=admin.password)
@@ -94,7 +94,7 @@ def _alive(pid: int) -> bool:
 
 @contextlib.asynccontextmanager
 async def world(durability: str = "strict") -> AsyncIterator[World]:
-    """An embedded broker in a temporary folder; both are gone at the end."""
+    """Yield an embedded broker in a temporary folder; both are removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="hansard-bench-"))
     try:
         made = World(folder, await _start(folder, durability))
@@ -108,14 +108,14 @@ async def world(durability: str = "strict") -> AsyncIterator[World]:
 
 
 async def raw_stream(nc: Client, workspace: str = RAW) -> str:
-    """A stream with the settings of a workspace's log, but made and used by plain nats-py."""
+    """Create a stream with the settings of a workspace's log by plain nats-py; return its name."""
     config = log_config(workspace)
     await api(nc, f"STREAM.CREATE.{config['name']}", config)
     return str(config["name"])
 
 
 async def api(nc: Client, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A JetStream API call over a plain connection."""
+    """Make a JetStream API call over a plain connection."""
     payload = msgspec.json.encode(body) if body is not None else b""
     answer = await nc.request(f"$JS.API.{subject}", payload, timeout=DIRECT_S)
     told: dict[str, Any] = msgspec.json.decode(answer.data)
@@ -124,7 +124,9 @@ async def api(nc: Client, subject: str, body: dict[str, Any] | None = None) -> d
 
 
 async def direct(nc: Client, stream: str, request: dict[str, Any]) -> list[Msg]:
-    """A batched Direct Get with plain nats-py, as its users write it: one callback a message."""
+    """Fetch a batched Direct Get with plain nats-py, as its users write it: one callback a
+    message.
+    """
     ended: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
     inbox = nc.new_inbox()
     found: list[Msg] = []
@@ -160,7 +162,7 @@ def text(size: int) -> str:
 def appends(
     stream: AgentStream, first: int, count: int, *, events: int = 1, body: int = 1_024
 ) -> Iterator[Append]:
-    """Commits of one stream from a version on, each body about so many bytes."""
+    """Yield commits of one stream from a version on, each body about so many bytes."""
     frame = 330 + 110 * events
     data = msgspec.json.encode({"step": 1, "result": text(max(1, (body - frame) // events))})
     actor = Actor(stream.agent)
@@ -180,13 +182,13 @@ def appends(
 
 
 def raw_message(append: Append, workspace: str = RAW) -> tuple[str, bytes]:
-    """The subject and the exact bytes of a commit, as a plain client would publish them."""
+    """Return the subject and the exact bytes of a commit, as a plain client would publish them."""
     subject = subjects.subject(workspace, append.stream, append.commit.version)
     return subject, commits.encode(append.stream, append.commit)
 
 
 def agent_stream(name: str, run: str = "0199c000-0000-7000-8000-000000000001") -> AgentStream:
-    """An agent's stream in a sample run."""
+    """Return an agent's stream in a sample run."""
     return AgentStream(run, "worker", name)
 
 

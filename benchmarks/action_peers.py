@@ -1,16 +1,16 @@
-"""What do muscle-mem and browser-use need to do a recorded form again, against the bare script?
+"""What do muscle-mem and browser-use need to repeat a recorded form, against the bare script?
 
-The form, its values and the browser are those of `bench_actions`, whose ratio of Hansard stands
-beside these: each is of its own run, so compare ratios, not times.
+The form, its values and the browser are those of `bench_actions`, whose ratio of Hansard is
+comparable: each has its own run, so compare ratios, not times.
 
 * the script: playwright's calls, one after another;
 * muscle-mem: its engine does the trajectory that it recorded of functions that call playwright;
 * browser-use: `rerun_history` of a history that its agent recorded, delays set to 0. At its end it
   asks a model for a summary, which a server on this machine answers at once; a key written by hand
-  says what the agent does, through its own client of OpenAI's interface. It closes its browser
+  states the agent's actions, through its own client of OpenAI's interface. It closes its browser
   itself, so opening one is not counted, closing is.
 
-`make bench-action-peers`: it stands in an environment of its own, without Hansard.
+`make bench-action-peers`: it runs in an environment of its own, without Hansard.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FIELD = re.compile(r"\[(\d+)\]<(?:input id=(who|what)|(button))")
 
 
 def program() -> str | None:
-    """The browser."""
+    """Return the browser's path."""
     named = os.environ.get("HANSARD_BROWSER")
     return named or next((found for each in PROGRAMS if (found := shutil.which(each))), None)
 
@@ -61,7 +61,7 @@ def timed(works: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
 
 
 def scripted(page: Page, address: str) -> Callable[[], None]:
-    """The bare script."""
+    """Return the bare script."""
 
     def run() -> None:
         page.goto(address)
@@ -73,7 +73,7 @@ def scripted(page: Page, address: str) -> Callable[[], None]:
 
 
 def remembered(page: Page, address: str) -> Callable[[], None]:
-    """The same by muscle-mem's engine, which has recorded it."""
+    """Return the replay by muscle-mem's engine, which has recorded it."""
     engine = importlib.import_module("muscle_mem").Engine()
 
     def goto(url: str) -> None:
@@ -134,7 +134,7 @@ class Key:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        """What the agent does next; after that, a summary."""
+        """Return the agent's next action; after the last one, a summary."""
         found = FIELD.findall(json.dumps(body["messages"]))
         at = {who or button: int(number) for number, who, button in found}
         steps: list[list[dict[str, Any]]] = [

@@ -28,11 +28,11 @@ from hansard.domain.experience.procedure import END, Procedure, Walk
 
 DRAWS, SEED = 2_000, 1
 SHORT = 3
-"""Characters of a text that stands in what was said by chance."""
+"""Length below which a text can occur in messages by chance, in characters."""
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call of a tool, and all that the user and tools had said before it."""
+    """A call of a tool, with all earlier texts of the user and of tools."""
 
     tool: str
     given: dict[str, Any]
@@ -57,7 +57,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 def runs(raw: Iterable[Mapping[str, Any]]) -> list[Run]:
-    """The runs of tau-bench's file."""
+    """Return the runs of tau-bench's file."""
     return [
         Run(int(each["task_id"]), float(each["reward"]) == 1.0, tuple(_calls(each["traj"])))
         for each in raw
@@ -130,17 +130,17 @@ class Foreteller:
             self.nodes[each.action.method or ""].append(each.name)
 
     def tool(self, before: Sequence[Call]) -> str:
-        """The tool that most often followed the last one."""
+        """Return the tool that most often followed the last one."""
         counts = self._follows.get(before[-1].tool if before else "")
         return counts.most_common(1)[0][0] if counts else self._most
 
     def most_frequent_tool(self) -> str:
-        """The tool that was called most often."""
+        """Return the tool that was called most often."""
         return self._most
 
     def argument(self, tool: str, name: str, before: Sequence[Call], said: str) -> str | None:
-        """A value: the procedure's own; of a slot what the run had by that name last, in a call or
-        in what was said; else the most frequent one.
+        """Return a value: the procedure's own; for a slot the run's last one of that name, in a
+        call or in a message; else the most frequent one.
         """
         for call in reversed(before):
             if name in call.given:
@@ -156,11 +156,11 @@ class Foreteller:
         return self.most_frequent_argument(tool, name)
 
     def most_frequent_argument(self, tool: str, name: str) -> str | None:
-        """The value that was given most often."""
+        """Return the most frequent value."""
         return self._values.get((tool, name))
 
     def strange(self, run: Run) -> int:
-        """How often the flow check refuses a call of a run, or its end."""
+        """Return how often the flow check refuses a call of a run, or its end."""
         walk, refusals = Walk(), 0
         calls: Counter[str] = Counter()
         for call in run.calls:
@@ -175,7 +175,7 @@ class Foreteller:
 
 
 def ungrounded(run: Run) -> int:
-    """How many texts in a run's calls stand nowhere in what the user and tools had said."""
+    """Return how many texts in a run's calls occur in no earlier text of the user or of tools."""
     count = 0
     for call in run.calls:
         said = call.before.casefold()
@@ -199,7 +199,7 @@ def _plain(value: Any) -> str:
 
 
 def share(by_task: Mapping[int, Sequence[bool]]) -> Share:
-    """A share with its interval, tasks drawn again."""
+    """Return a share with its interval, by resampling tasks."""
     tasks = [(sum(each), len(each)) for each in by_task.values() if each]
     of = sum(n for _, n in tasks)
     if not of:

@@ -33,7 +33,7 @@ RATIO_MAX = 1.5
 async def recorded(
     record: hansard.AsyncRecord, page: Any, address: str
 ) -> hansard.actions.ActionCache:
-    """The form filled in and sent, as a cache."""
+    """Record the form's filling and sending as an action cache."""
     async with record.run("form", agent="ada", role="agent") as session:
         web = session.browser(page)
         await web.goto(address)
@@ -58,7 +58,7 @@ class Bare:
         self._page = self._browser.new_page()
 
     def took_ms(self, cache: hansard.actions.ActionCache) -> float:
-        """A run of the script."""
+        """Return the time of a run of the script, in ms."""
         names: dict[str, Any] = {"__name__": "made"}
         exec(script(cache, ScriptFormat.PLAYWRIGHT_PY), names)  # noqa: S102 -- what is measured
         return self._thread.submit(self._timed, names["run"]).result()
@@ -79,7 +79,7 @@ class Bare:
 
 
 async def replays(durability: Any, bare: Bare, program: str, rounds: int) -> Any:
-    """Times of replays and of the script, in alternation, in ms."""
+    """Return the times of replays and of the script, in alternation, in ms."""
     ours: list[float] = []
     theirs: list[float] = []
     with tempfile.TemporaryDirectory() as folder:

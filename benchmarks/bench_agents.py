@@ -33,7 +33,7 @@ Work = Callable[[int], Awaitable[float]]
 
 
 class Login(msgspec.Struct):
-    """What a child needs, sent over its stdin. `number` tells the children apart."""
+    """Parameters of a child, sent over its stdin. `number` identifies the child."""
 
     number: int
     url: str
@@ -82,7 +82,7 @@ async def in_turns(rounds: int, ours: Work, raw: Work) -> tuple[list[float], lis
 
 
 def speeds(commits: int, times: list[float]) -> dict[str, float]:
-    """Commits a second: median and spread over the rounds."""
+    """Return commits a second: median and spread over the rounds."""
     made = sorted(commits / taken for taken in times)
     return {
         "rounds": len(made),
@@ -185,7 +185,7 @@ async def _hear(child: asyncio.subprocess.Process) -> None:
 
 
 async def as_child() -> None:
-    """Do as told on stdin, line by line; its end is ours."""
+    """Run the commands of stdin line by line, until its end."""
     told = msgspec.json.decode(sys.stdin.readline(), type=Login)
     options = BrokerOptions(urls=(told.url,), user=told.user, password=told.password)
     log = await open_log(options, _world.WORKSPACE, "strict")

@@ -35,7 +35,7 @@ AFTER_SNAPSHOT = 10
 
 
 class Account(Aggregate):
-    """What is measured."""
+    """Aggregate that is measured."""
 
     @event("Opened")
     def __init__(self, owner: str) -> None:
@@ -62,7 +62,7 @@ class Accounts(Application[UUID]):
 
 
 def saves(record: Record, found: Findings) -> None:
-    """A step, a save, and both, in turns."""
+    """Measure a step, a save, and both, in turns."""
     rounds = sized(400, 8)
     times: dict[str, list[float]] = {"step": [], "save": [], "step and save": [], "board": []}
     with record.run("bench", agent="a", role="r") as session:
@@ -101,7 +101,7 @@ def saves(record: Record, found: Findings) -> None:
 
 
 def filled(app: Application[UUID], events: int) -> UUID:
-    """An account of so many events, each saved alone: as many commits."""
+    """Save an account of so many events, each alone, in as many commits; return its id."""
     account = Account("rebuilt")
     app.save(account)
     while account.version < events:

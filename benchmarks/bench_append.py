@@ -128,7 +128,7 @@ def _times(call: Callable[[], object], rounds: int) -> list[float]:
 
 
 async def steps_async(folder: Path, steps: int) -> dict[str, Measured]:
-    """A recorded step of an async session: its whole cost beside the tool's own."""
+    """Measure a recorded step of an async session: its whole cost beside the tool's own."""
     found: dict[str, Measured] = {}
     async with (
         hansard.connect_async("steps", data_dir=folder) as record,
@@ -151,7 +151,7 @@ async def steps_async(folder: Path, steps: int) -> dict[str, Measured]:
 
 
 async def steps_sync(place: World, blocks: int, found: Findings) -> None:
-    """The same with the sync twin, in a thread, block by block in turns with raw publishes."""
+    """Measure the sync twin in a thread, block by block in turns with raw publishes."""
     nc = await place.raw()
     await _world.raw_stream(nc, "steps-raw")
     times = await asyncio.to_thread(_in_turns, place.folder, blocks, raw_block(nc))
@@ -173,7 +173,9 @@ async def steps_sync(place: World, blocks: int, found: Findings) -> None:
 
 
 def raw_block(nc: Client) -> Callable[[], list[float]]:
-    """A function for another thread: milliseconds of each publish of a block, on this loop."""
+    """Return a function for another thread: milliseconds of each publish of a block, on this
+    loop.
+    """
     js, loop = nc.jetstream(), asyncio.get_running_loop()
     messages = map(
         partial(_world.raw_message, workspace="steps-raw"),
@@ -230,7 +232,7 @@ def ratios_of(times: dict[str, list[float]]) -> Iterator[float]:
 
 
 async def measure(durability: str, found: Findings) -> None:
-    """All that is measured on a server of one durability."""
+    """Measure everything on a server of one durability."""
     async with _world.world(durability) as place:
         times = await against_raw(place, sized(100, 3))
         if durability == "strict":
@@ -256,7 +258,7 @@ async def measure(durability: str, found: Findings) -> None:
 
 
 async def rivals(folder: Path, found: Findings) -> None:
-    """What else writes one small record durably, in the same folder."""
+    """Measure other durable writes of one small record in the same folder."""
     rounds = sized(1_000, 50)
     found.results["eventsourcing SQLite insert"] = summary(
         await asyncio.to_thread(sqlite_recorder, folder, rounds)
@@ -268,7 +270,7 @@ async def rivals(folder: Path, found: Findings) -> None:
 
 
 def last_to_first(times: list[float]) -> float:
-    """How much dearer the last tenth was than the first."""
+    """Return the ratio of the last tenth's cost to the first's."""
     length = max(1, len(times) // GROUPS)
     return median(times[-length:]) / median(times[:length])
 

@@ -30,13 +30,13 @@ from hansard.domain.ids import RunStream
 
 MESSAGES_MAX = 50
 QUESTIONS = 5
-"""Of each of the other runs."""
+"""Questions in each of the other runs."""
 
 _clock = Clock()
 
 
 def asked(name: str) -> ApprovalRequested:
-    """A question of a run's agent, as sessions ask it."""
+    """Return a question of a run's agent, as a session states it."""
     made = _clock.new_id()
     return ApprovalRequested(
         approval=ids.marked(made, name) if hasattr(ids, "marked") else made,
@@ -53,7 +53,7 @@ def asked(name: str) -> ApprovalRequested:
 
 
 async def ask(log: EventLog, name: str, questions: int = 1) -> str:
-    """A run that asks; its last question."""
+    """Record a run with questions; return the last one."""
     begin = run.RunStarted(workflow="w"), run.AgentJoined(agent="ada", role="writer")
     wanted = [asked(name) for _ in range(questions)]
     await log.append(appended(RunStream(name), 1, *begin))
@@ -62,8 +62,8 @@ async def ask(log: EventLog, name: str, questions: int = 1) -> str:
 
 
 class Took(msgspec.Struct):
-    """What answers took, round by round, and the appends beside them, in ms; and the messages that
-    the last answer was sent.
+    """Times of answers, round by round, and of the appends beside them, in ms; and the messages
+    sent for the last answer.
     """
 
     answers_ms: list[float]
@@ -96,7 +96,7 @@ async def answers(place: _world.World, first: int, size: int, rounds: int) -> To
 
 
 async def waits(place: _world.World, commits: int) -> int:
-    """The messages that who waits for an answer is sent, while others make so many commits."""
+    """Return the messages sent to a waiting client while others make so many commits."""
     async with (
         hansard.connect_async("bench", data_dir=place.folder) as record,
         hansard.connect_async("bench", data_dir=place.folder) as others,

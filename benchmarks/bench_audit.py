@@ -61,7 +61,7 @@ PLAIN_WHY = """
 
 
 def size() -> int:
-    """How many events were asked for."""
+    """Return the requested number of events."""
     if SIZE in sys.argv:
         return int(sys.argv[sys.argv.index(SIZE) + 1])
     return sized(EVENTS, EVENTS_QUICK)
@@ -90,7 +90,7 @@ def _write(store: Store, rows: Rows, position: int) -> None:
 
 
 def asked(store: Store, sql: str, *given: object) -> Callable[[], int]:
-    """A question; how many rows its answer has."""
+    """Return a function that runs a query and gives its number of rows."""
     return lambda: len(store.all(sql, given))
 
 

@@ -1,12 +1,10 @@
 """How many updates a second does one key of shared state take, from 1, 8 and 50 writers at once?
 
-Writers of one process change one key of a run on a strict server: by version with a resolver (each
-put is one more than what stands), and by a counter, which commutes. Against the same loop in plain
+Writers of one process change one key of a run on a strict server: by version with a resolver (each put is one more than the current value), and by a counter, which commutes. Against the same loop in plain
 JetStream by plain nats-py: the last value of one subject, published with
 `Nats-Expected-Last-Subject-Sequence`, read again and sent again after each lost race. An update of
 ours is the agent's intent, the key's commit and the outcome, or for several writers at once all of
-it in one atomic batch, so that it is made once whoever is killed; the plain one is one message, and
-nobody knows whose. In turns.
+it in one atomic batch, so that it is made once despite kills; the plain one is one message, without its writer. In turns.
 """
 
 from __future__ import annotations
@@ -32,24 +30,25 @@ LOST_RACES = (10071, 10164)
 """The server's codes for another last sequence than the expected one."""
 
 Update = Callable[[AsyncSession, str, int], Awaitable[int]]
-"""Changes a key from what the writer saw last, 0 at first; what then stands."""
+"""Update of a key from the writer's last known value, 0 at first; gives the current value."""
 
 
 async def by_version(session: AsyncSession, key: str, seen: int) -> int:
-    """One more than what stands, settled by a resolver after a lost race. Each put is one more, so
-    the version that it gives is what stands.
+    """Add one by version, with a resolver after a lost race; return the new value.
+
+    Each put adds one, so its version equals the value.
     """
     return await session.board.put(key, seen + 1, resolve=lambda _, theirs: (theirs or 0) + 1)
 
 
 async def by_counter(session: AsyncSession, key: str, _seen: int) -> int:
-    """One more, whoever else writes."""
+    """Add one, whatever others write."""
     return await session.board.add(key)
 
 
 async def raw_update(nc: Client, stream: str, subject: str, seen: list[int]) -> int:
-    """One more than what stands by plain nats-py; how many races it lost. `seen` holds the last
-    sequence and value that this writer knows.
+    """Add one by plain nats-py; return the number of lost races. `seen` holds the last sequence and
+    value that this writer knows.
     """
     js = nc.jetstream()
     lost = 0
@@ -70,7 +69,7 @@ async def raw_update(nc: Client, stream: str, subject: str, seen: list[int]) -> 
 
 
 async def raw_stream(nc: Client) -> str:
-    """A stream that keeps the last message of each subject, as key-value stores are made."""
+    """Create a stream that keeps the last message of each subject, as key-value stores are made."""
     config = {
         "name": "bench-key",
         "subjects": ["bench.key.>"],
@@ -114,7 +113,7 @@ async def run_raw(nc: Client, stream: str, key: str, writers: int, each: int) ->
 
 
 def speeds(updates: int, times: list[float]) -> dict[str, float]:
-    """Updates a second: median and spread over the rounds."""
+    """Return updates a second: median and spread over the rounds."""
     made = sorted(updates / taken for taken in times)
     return {
         "rounds": len(made),

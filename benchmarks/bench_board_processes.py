@@ -38,7 +38,7 @@ KINDS = ("by version", "by counter", "plain")
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What a process does. `login` is url, user and password of the plain connection."""
+    """Work of a process. `login` is url, user and password of the plain connection."""
 
     folder: Path
     run: str
@@ -79,13 +79,13 @@ async def work(job: Job, barrier: Any, told: Any) -> None:
 
 
 def child(job: Job, barrier: Barrier, told: Any) -> None:
-    """A process."""
+    """Run the work of one process."""
     asyncio.run(work(job, barrier, told))
 
 
 @contextmanager
 def running(jobs: list[Job]) -> Generator[Any, None, None]:
-    """The processes; a queue of what they tell."""
+    """Yield a queue of results of the running processes."""
     context = multiprocessing.get_context("spawn")
     barrier, told = context.Barrier(len(jobs)), context.Queue()
     children = [context.Process(target=child, args=(job, barrier, told)) for job in jobs]

@@ -35,7 +35,7 @@ Message = tuple[str, bytes]
 
 
 def prepared(round_: str, commits: int) -> list[Append]:
-    """Commits of one round, its streams in turns."""
+    """Return the commits of one round, its streams in turns."""
     streams = [_world.agent_stream(f"{round_}-{number}") for number in range(STREAMS)]
     each = commits // STREAMS
     made = [list(_world.appends(stream, 1, each)) for stream in streams]

@@ -32,7 +32,7 @@ TASK = 'Send "Ada" the thing "a letter".'
 
 @hansard.actions.check_function("argument")
 def few_words(step: hansard.actions.CheckedStep) -> bool:
-    """A check as people write them."""
+    """Return whether a text has few words, as a check that people would write."""
     return all(len(each) < 100 for each in step.arguments)
 
 

@@ -2,7 +2,7 @@
 
 Blocks of 640 pure steps of the sync client, each a run of its own (20 chunks), with chunks made and
 without, in turns, strict and relaxed. The making waits for a pause, so there is one after each
-block. Told: the processor time of the whole process a step, and the median step; and apart from
+block. Reported: the processor time of the whole process a step, and the median step; and apart from
 these, the processor time in the pause. Goal: a step at most 1.05 of what it is without.
 """
 

@@ -31,7 +31,7 @@ WORKSPACE = "commands"
 EXPERIMENT = "prompts"
 MANY = "models"
 ARMS = 29
-"""Of that one."""
+"""Number of arms of the larger experiment."""
 
 AGAINST = "--against"
 
@@ -47,8 +47,8 @@ GOALS_S = {"runs": 0.4, "sql": 0.6, "compare": 1.0, f"compare {ARMS}": 3.0}
 
 
 def fill(folder: Path) -> hansard.Record:
-    """Some trials of an experiment of two arms and of one of many, and their tables; what is
-    returned is open.
+    """Record trials of an experiment of two arms and of one of many, with their tables; return the
+    open record.
     """
     record = hansard.connect(WORKSPACE, data_dir=folder)
     for number in range(sized(4, 1) * ARMS):
@@ -61,7 +61,7 @@ def fill(folder: Path) -> hansard.Record:
 
 
 def trial(record: hansard.Record, experiment: str, task: str, arm: str, reward: float) -> None:
-    """A run of five calls, and its score."""
+    """Record a run of five calls, and its score."""
     with record.run("papers", agent="worker", experiment=experiment, task=task, arm=arm) as session:
 
         @session.tool(effects="pure")

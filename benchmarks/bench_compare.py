@@ -37,7 +37,7 @@ from hansard.projections.store import Store
 TRIALS = 5
 ROUNDS = 15
 FILL_S_MAX = 400
-"""Filling ends here, with what there is by then."""
+"""Longest time of filling, in seconds; the benchmark continues with the rows so far."""
 
 BEGAN_NS = 1_795_000_000_000_000_000
 
@@ -73,7 +73,7 @@ PLAIN = """
 
 
 def trials() -> Iterator[list[Append]]:
-    """Runs of the mix, each a trial of its own of the experiment. Forks are none."""
+    """Yield runs of the mix, each a trial of its own of the experiment, without forks."""
     chance, number = random.Random(4), 0
     while True:
         trial, task = number % TRIALS, number // (2 * TRIALS)
@@ -125,7 +125,7 @@ def write(store: Store, rows: Rows, head: int) -> None:
 def timed(
     store: Store, sql: str, rounds: int = ROUNDS, *, exact: bool = True
 ) -> tuple[Measured, list[tuple[Any, ...]]]:
-    """How long an answer takes, and the answer; asked again it is exactly the same."""
+    """Return the time of an answer, and the answer; repeated queries must give it exactly."""
     answer = sorted(store.all(sql), key=repr)  # the first one reads the file
     times_ms = []
     for _ in range(rounds):
@@ -137,7 +137,7 @@ def timed(
 
 
 def plain(store: Store, path: Path) -> None:
-    """The same events as one table of one column."""
+    """Write the same events as one table of one column."""
     store.all(f"ATTACH '{path}' AS plain")
     store.all(
         "CREATE TABLE plain.log AS SELECT to_json(e) AS event "

@@ -40,7 +40,7 @@ COMMITS = 100_000
 
 BULK = 1_000
 SETTLES_S = 3.0
-"""How long the broker's memory is watched after a start, in seconds; the least seen counts."""
+"""Longest watch of the broker's memory after a start, in seconds; the least value counts."""
 
 IMPORT_MS_MAX = 20.0
 REPLAY_MS_MAX = 0.1
@@ -76,7 +76,7 @@ def calls(session: hansard.Session) -> dict[str, Work]:
 
 @contextlib.contextmanager
 def instead(folder: Path, durability: str) -> Iterator[dict[str, Work]]:
-    """What a program could write instead: a JSON line, a row in SQLite."""
+    """Yield the alternatives that a program could write: a JSON line, a row in SQLite."""
     strict = durability == "strict"
     numbers = count()
     text = _world.text(ARGUMENT_BYTES)
@@ -125,7 +125,7 @@ def timed_turns(
 
 
 def recorded(folder: Path, durability: str, found: Findings) -> None:
-    """What each recorded thing takes, what would be written instead, and a whole empty run."""
+    """Measure each recorded operation, its alternatives, and a whole empty run."""
     rounds = sized(1_000, 20)
     with (
         hansard.connect(WORKSPACE, data_dir=folder) as record,
@@ -176,7 +176,7 @@ async def sizes(place: World, found: Findings) -> None:
 
 
 def replayed(folder: Path, found: Findings) -> None:
-    """A recorded call on resume beside a bare one."""
+    """Measure a recorded call on resume beside a bare one."""
     number = sized(2_000, 50)
     per_call: dict[str, list[float]] = {"a replayed call": [], "a bare call": []}
     text = _world.text(ARGUMENT_BYTES)
@@ -255,7 +255,7 @@ def starts(found: Findings) -> None:
 
 
 def resident_mib(folder: Path) -> float | None:
-    """The least memory that the broker was seen to hold, in MiB; None where /proc is not there."""
+    """Return the least resident memory seen of the broker, in MiB; None without /proc."""
     info = peek(folder)
     assert info is not None
     status = Path(f"/proc/{info.server_pid}/status")
@@ -281,7 +281,7 @@ async def started_again(place: World) -> float:
 
 
 async def memory(found: Findings) -> None:
-    """The broker's memory with an empty log and with a full one, each after a start."""
+    """Measure the broker's memory with an empty and with a full log, each after a start."""
     commits = sized(COMMITS, 2_000)
     async with _world.world("relaxed") as place:
         log = await place.log()

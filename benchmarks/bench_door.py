@@ -48,7 +48,7 @@ HOSTILE = {
 
 
 async def cost(found: Findings, place: TableFiles) -> None:
-    """The same questions at the door and in the engine."""
+    """Measure the same queries at the door and in the engine."""
     rounds = sized(100, 5)
     with generations.holding(place) as generation:
         assert generation is not None
@@ -81,7 +81,7 @@ async def cost(found: Findings, place: TableFiles) -> None:
 
 
 async def neighbours(found: Findings, place: TableFiles) -> None:
-    """A question's time beside hostile ones, against its own alone; turn by turn."""
+    """Measure a query's time beside hostile ones, against its own alone, turn by turn."""
     sql, per_turn = QUESTIONS["a group"], sized(60, 5)
     alone_ms: list[float] = []
     beside_ms: dict[str, list[float]] = {name: [] for name in HOSTILE}
@@ -173,7 +173,9 @@ Reached = list[tuple[int, float]]
 
 
 async def _reached(place: TableFiles, head: int, stop: asyncio.Event) -> tuple[Reached, Reached]:
-    """When which position was in the tables, and when published; looked at every 2 ms."""
+    """Return the time of each position in the tables and in the published ones, sampled every
+    2 ms.
+    """
     projected: Reached = []
     published: Reached = []
     while not stop.is_set():

@@ -2,11 +2,11 @@
 
 * a step, sync, one after the other: ours under `pure` and `once`, nats-py's publish of as many
   bytes, DBOS's step (SQLite, by its own settings), LangGraph's task under `durability="sync"` (on
-  SQLite, WAL, synchronous FULL; a thread beside puts what the task came to), an event of
+  SQLite, WAL, synchronous FULL; a thread beside puts the task's result), an event of
   eventsourcing's SQLite recorder (the same settings) and one of zymi-core's event store
 * the state after k of 1,000 changes, by a client that has read nothing: ours, LangGraph's
   checkpoint, eventsourcing's aggregate at a version, without snapshots
-* a run of 1,000 calls whose process ended before its last line, gone on with in a new process until
+* a run of 1,000 calls whose process ended before its last line, resumed in a new process until
   all calls are answered: with the imports, and after them
 
 They take turns. The others have no server and no second client. Goals: a pure step at most 1.25
@@ -58,7 +58,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 class Side:
-    """A process that makes steps of one side when it is told to."""
+    """A process that makes steps of one side on request."""
 
     def __init__(self, name: str, folder: Path, each: int) -> None:
         self._process = subprocess.Popen(
@@ -69,7 +69,7 @@ class Side:
         )
 
     def turn(self) -> dict[str, list[float]]:
-        """A block of its steps: milliseconds of each, by kind."""
+        """Return the milliseconds of each step of a block, by kind."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(file=self._process.stdin, flush=True)
@@ -77,7 +77,7 @@ class Side:
         return found
 
     def end(self) -> None:
-        """It has no more to do."""
+        """End the process."""
         self._process.communicate(timeout=BOUND_S)
 
 
@@ -120,7 +120,9 @@ class Counted(TypedDict):
 
 
 def langgraph_states(folder: Path, size: int) -> Callable[[int], int]:
-    """A graph of so many checkpoints; how many changes the one after k of them has."""
+    """Make a graph of so many checkpoints; return a function for the number of changes after k of
+    them.
+    """
     from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415 -- see above
     from langgraph.graph import START, StateGraph  # noqa: PLC0415 -- see above
 
@@ -149,7 +151,7 @@ def langgraph_states(folder: Path, size: int) -> Callable[[int], int]:
 
 
 def eventsourcing_states(folder: Path, size: int) -> Callable[[int], int]:
-    """An aggregate of so many events; how many changes it has after k."""
+    """Make an aggregate of so many events; return a function for the number of changes after k."""
     from eventsourcing.application import Application  # noqa: PLC0415 -- see above
     from eventsourcing.domain import Aggregate, event  # noqa: PLC0415 -- see above
 
@@ -222,7 +224,9 @@ def process(*words: str) -> tuple[float, float]:
 
 
 def measure_resumes(found: Findings, folder: Path, data_dir: Path) -> None:
-    """A run of each that died, gone on with; each round has runs of its own, in turn."""
+    """Measure the resume of a run that died, for each side in turn, with runs of its own each
+    round.
+    """
     size = sized(1_000, 20)
     times: dict[str, list[tuple[float, float]]] = {side: [] for side in SIDES}
     for number in range(sized(5, 1)):

@@ -1,7 +1,7 @@
 """What does a hit among 10,000 experiences cost, and distilling 1,000 runs, beside a raw limit?
 
 A hit is `record.find_experience` from the tables that are up to date; its limit is the same
-question to SQLite's FTS5 alone, over the same texts, whose index stands. Distilling makes a
+question to SQLite's FTS5 alone, over the same texts, with an existing index. Distilling makes a
 procedure of runs that are in memory; its limit is reading them once from JSON.
 """
 
@@ -49,7 +49,9 @@ def _shown(name: str, method: str, *arguments: str) -> ShownAction:
 
 
 def doings(count: int) -> list[Demonstration]:
-    """Runs of one kind of task: a guest is invited, and every third time a notice is closed."""
+    """Return runs of one kind of task: a guest is invited, and every third time a notice is
+    closed.
+    """
     return [
         Demonstration(
             task=f'Invite "Guest {number}" to dinner.',

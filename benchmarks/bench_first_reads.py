@@ -1,11 +1,11 @@
 """How long does a client that has read nothing wait for a state?
 
-A run of 1,000 steps, in a log of its own. Asked in turn: the agent at a random version and the
+A run of 1,000 steps, in a log of its own. Queried in turn: the agent at a random version and the
 whole run at a random position, by clients that have nothing in memory, of a broker that has served
 the run; and the agent at its newest version where nobody has made its snapshots, which makes them.
-Each over the connections of one client. And the agent at its newest version as soon as whoever
-wrote it has closed its client, on a strict server: who writes makes the snapshots. Goals: 3 ms,
-10 ms, 10 ms and 10 ms.
+Each over the connections of one client. And the agent at its newest version as soon as its writer
+has closed its client, on a strict server: the writer makes the snapshots. Goals: 3 ms, 10 ms, 10 ms
+and 10 ms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WRITTEN = "agent, just written"
 GOALS_MS = {AGENT: 3.0, RUN: 10.0, FIRST: 10.0, WRITTEN: 10.0}
 
 ROUNDS_EACH = 10
-"""A first read stands among so many of the others."""
+"""Number of other reads for one first read."""
 
 
 async def measure(found: Findings) -> None:

@@ -57,7 +57,7 @@ async def measure(found: Findings) -> None:
 def forks_sync(
     folder: Path, run: str, points: dict[str, int | None], rounds: int, found: Findings
 ) -> None:
-    """The sync twin, warm."""
+    """Measure the sync twin, warm."""
     with hansard.connect("bench", data_dir=folder) as record:
         for name, point in points.items():
             found.results[f"fork at the {name}, warm, sync"] = _report.measure(

@@ -1,8 +1,8 @@
 """How long does a pattern take in 10,000 files of memory, and how long does ripgrep take?
 
 The files are in memory, as a session has them; ripgrep reads the same files from a folder (in the
-page cache), as a process of its own. Both give the same lines. Where `rg` is not there that is
-said, and only our own times are.
+page cache), as a process of its own. Both give the same lines. Without `rg` only our own times are
+reported, with a note.
 """
 
 import asyncio
@@ -50,12 +50,12 @@ def timed(work: Callable[[], int]) -> tuple[float, int]:
 
 
 def ours_of(files: dict[str, str], pattern: str) -> int:
-    """The lines that we find."""
+    """Return the number of lines that Hansard finds."""
     return len(grep(files, pattern, limit=LINES_LIMIT_MAX).lines)
 
 
 def ripgrep(folder: Path, pattern: str) -> int:
-    """The lines that ripgrep finds, on one thread as we are."""
+    """Return the number of lines that ripgrep finds on one thread, as ours."""
     command = ["rg", "--no-config", "-j1", "-n", "--no-heading", "--", pattern, str(folder)]
     return subprocess.run(command, capture_output=True, check=False).stdout.count(b"\n")
 

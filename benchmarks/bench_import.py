@@ -38,11 +38,11 @@ FIRST = "the first question"
 QUESTION = ("sql", "SELECT count(*) FROM events", "--json")
 
 LOOK_S = 0.01
-"""How often a process's memory is looked at; what it prints is one line."""
+"""Interval of sampling a process's memory, in seconds; its output is one line."""
 
 
 class Ran(msgspec.Struct):
-    """What a process did: how long it took, its peak memory, what it printed last."""
+    """Result of a process: duration, peak memory, last output line."""
 
     took_ms: float
     peak_mib: float
@@ -50,7 +50,7 @@ class Ran(msgspec.Struct):
 
 
 def chats(runs: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Runs in the form of chat-jsonl, each another."""
+    """Yield distinct runs in the form of chat-jsonl."""
     made = random.Random(seed)
     for run in range(runs):
         messages: list[dict[str, Any]] = [{"role": "system", "content": _world.text(2_000)}]
@@ -97,7 +97,9 @@ def hansard(folder: Path, workspace: str, *arguments: str) -> Ran:
 
 
 def _peak_kib(pid: int) -> int:
-    """A process's high-water mark. `ru_maxrss` would keep its parent's across fork and exec."""
+    """Return a process's high-water mark. `ru_maxrss` would keep its parent's across fork and
+    exec.
+    """
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     except OSError:  # it has just ended
@@ -107,7 +109,9 @@ def _peak_kib(pid: int) -> int:
 
 
 async def bodies(place: _world.World, workspace: str, name: str) -> tuple[list[Message], int]:
-    """What an import stored, as messages of a raw stream of its own, and how many events it is."""
+    """Return an import's commits as messages of a raw stream of its own, and their number of
+    events.
+    """
     raw = await RawWorkspace.open(place.broker.runtime, workspace)
     head = (await raw.extent()).last
     found: list[RawMessage] = [message async for message in raw.follow(until=head)]

@@ -23,7 +23,11 @@ PEERS = ("langgraph-checkpoint-sqlite", "eventsourcing")
 
 
 def brought(name: str, extra: str = "") -> set[str]:
-    """The names of a distribution and of all that it takes. Raises PackageNotFoundError."""
+    """Return the names of a distribution and of all its requirements.
+
+    Raises:
+        PackageNotFoundError: One of them is not installed.
+    """
     found: set[str] = set()
     wanted = [(name, frozenset({extra} - {""}))]
     while wanted:
@@ -41,7 +45,7 @@ def brought(name: str, extra: str = "") -> set[str]:
 
 
 def size_mb(names: set[str]) -> float:
-    """What their files take, each once."""
+    """Return the size of their files, each counted once."""
     paths = {Path(str(listed.locate())) for name in names for listed in metadata.files(name) or []}
     if MAIN in names:  # an editable installation does not list them
         paths |= set(Path(hansard.__file__).parent.rglob("*"))

@@ -1,10 +1,10 @@
-"""Does what a session does cost more as its run grows?
+"""Does an operation of a session cost more as its run grows?
 
 One run by the sync client on a strict server: from its 100th, 1,000th and 10,000th step on the
 median of 50 pure steps, 50 steps with effects and 50 puts of one key, from its first on of five,
-each kind in turns with as many raw publishes, in blocks of ten; and, of who has nothing in memory,
-the agent at its newest version. What is between is pure steps. Goals: at the 10,000th no more than
-1.5 times what it is at the 100th, in raw publishes; a state has all steps in it, and is told.
+each kind in turns with as many raw publishes, in blocks of ten; and, for a client without anything
+in memory, the agent at its newest version. What is between is pure steps. Goals: at the 10,000th no
+more than 1.5 times at the 100th, in raw publishes; a state has all steps in it, and is reported.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Writer:
 
 
 def run_of(place: World, raw: Callable[[], list[float]], lengths: list[int]) -> list[Times]:
-    """What each took around each length of one run."""
+    """Return the times around each length of one run."""
     with (
         hansard.connect("bench", data_dir=place.folder) as record,
         record.run("bench", run="long", agent="stepper", role="worker") as session,

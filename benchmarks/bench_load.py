@@ -41,7 +41,7 @@ def filled(others: int) -> tuple[list[str], list[int]]:
 
 
 def sqlite(folder: Path, others: int) -> tuple[SQLiteDatastore, SQLiteApplicationRecorder]:
-    """The same rows, as dispersed, in eventsourcing's SQLite recorder."""
+    """Write the same rows, as dispersed, to eventsourcing's SQLite recorder."""
     store = SQLiteDatastore(str(folder / "events.sqlite"))
     recorder = SQLiteApplicationRecorder(store)
     recorder.create_table()
@@ -66,13 +66,13 @@ async def ours(log: JetStreamLog, stream: AgentStream, size: int) -> None:
 
 
 async def raw(nc: Client, request: dict[str, list[str]], size: int) -> None:
-    """The plain request."""
+    """Make the plain request."""
     name = subjects.log_stream(_world.WORKSPACE)
     assert len(await _world.direct(nc, name, request)) == size
 
 
 async def rows(recorder: SQLiteApplicationRecorder, key: UUID, size: int) -> None:
-    """The rows from SQLite."""
+    """Read the rows from SQLite."""
     assert len(recorder.select_events(key)) == size
 
 

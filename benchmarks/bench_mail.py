@@ -1,9 +1,9 @@
 """What does a message between agents cost as more were sent before?
 
 One agent sends, another reads its inbox, again and again, in a run in which 200 and 20,000 messages
-to somebody else went before. Told is the CPU of this process for a message sent and read, since
-what a client does again with each message is its own work: the broker and other work on the machine
-do not count in it. Goal: after 20,000 at most 1.5 times what it is after 200.
+to somebody else went before. The figure is the CPU of this process for a message sent and read,
+since what a client does again with each message is its own work: the broker and other work on the
+machine do not count in it. Goal: after 20,000 at most 1.5 times after 200.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def mails(run: str, count: int) -> Iterator[Append]:
 
 
 async def messages(place: _world.World, before: int, rounds: int) -> list[float]:
-    """The CPU of each message, in ms."""
+    """Return the CPU time of each message, in ms."""
     run, took = f"after-{before}", list[float]()
     async with (
         hansard.connect_async("bench", data_dir=place.folder) as record,

@@ -61,7 +61,7 @@ class Client:
                 self._waiting.pop(told["id"]).set_result(told)
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """A request's result."""
+        """Return a request's result."""
         self._number += 1
         told = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
         waiting = self._waiting[self._number] = asyncio.get_running_loop().create_future()
@@ -72,13 +72,13 @@ class Client:
         return result
 
     async def say(self, told: dict[str, Any]) -> None:
-        """A line."""
+        """Send a line."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(told).encode() + b"\n")
         await self._process.stdin.drain()
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """A tool's result."""
+        """Return a tool's result."""
         return await self.ask("tools/call", name=tool, arguments=arguments)
 
     async def leave(self) -> None:
@@ -108,7 +108,7 @@ class HttpClient:
         await self._http.post(self._url, json=done)
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """A tool's result."""
+        """Return a tool's result."""
         answer = await self._post("tools/call", {"name": tool, "arguments": arguments})
         line = next(line for line in answer.text.splitlines() if '"result"' in line)
         result: dict[str, Any] = json.loads(line.removeprefix("data: "))["result"]
@@ -125,7 +125,7 @@ class HttpClient:
 
 @contextlib.asynccontextmanager
 async def at_port(command: list[str], port: int, **env: str) -> AsyncIterator[str]:
-    """A command that listens at a port, and its address; it is ended."""
+    """Run a command that listens at a port; yield its address and end it."""
     process = await asyncio.create_subprocess_exec(
         *command, env=os.environ | env, stderr=asyncio.subprocess.DEVNULL
     )
@@ -146,7 +146,7 @@ async def at_port(command: list[str], port: int, **env: str) -> AsyncIterator[st
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
         return port
@@ -154,7 +154,7 @@ def free_port() -> int:
 
 @contextlib.asynccontextmanager
 async def client(command: list[str], **env: str) -> AsyncIterator[Client]:
-    """A client that has greeted the command."""
+    """Yield a client after the handshake with the command."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env=os.environ | env,
@@ -173,7 +173,7 @@ async def client(command: list[str], **env: str) -> AsyncIterator[Client]:
 
 
 async def measure(found: Findings, folder: Path) -> None:
-    """Calls in turn, then calls at once: recording, then replaying without the server."""
+    """Measure calls in turn, then calls at once: recording, then replaying without the server."""
     homes = {name: str(folder / name) for name in ("strict", "relaxed")}
     envs = {
         name: {"HANSARD_DATA_DIR": home, "HANSARD_DURABILITY": name} for name, home in homes.items()
@@ -193,7 +193,9 @@ async def measure(found: Findings, folder: Path) -> None:
 
 
 async def played(found: Findings, everybody: dict[str, Client]) -> None:
-    """The same calls of each, so that a replay finds them in the order of the record."""
+    """Make the same calls with each client, so that a replay finds them in the order of the
+    record.
+    """
     for tool, what in (("add", "a pure call"), ("note", "a call with an intent")):
         works = [caller(one, tool) for one in everybody.values()]
         times = await _world.turns(sized(300, 10), *works, warm_up=5)
@@ -209,7 +211,9 @@ async def played(found: Findings, everybody: dict[str, Client]) -> None:
 
 
 async def over_http(found: Findings, folder: Path) -> None:
-    """Calls in turn over HTTP: the server directly, through the proxy; an entry of our server."""
+    """Measure calls in turn over HTTP: the server directly, through the proxy; an entry of our
+    server.
+    """
     env = {"HANSARD_DATA_DIR": str(folder / "http"), "HANSARD_DURABILITY": "relaxed"}
     served, front, ours = free_port(), free_port(), free_port()
     token = folder / "token"
@@ -287,7 +291,7 @@ async def reads(found: Findings, folder: Path) -> None:
 
 
 def caller(one: Client | HttpClient, tool: str) -> Any:
-    """A call of a tool, another one each time."""
+    """Return a function that calls a tool with new arguments each time."""
     numbers = iter(range(10_000_000))
 
     async def call() -> None:

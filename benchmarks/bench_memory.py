@@ -1,14 +1,14 @@
-"""How long does any of a file's versions take, and how long a read from memory? Beside git.
+"""How long does any of a file's versions take, and how long a read from memory, beside git?
 
-One file that grew by a line at a time: each version is asked for by its number, in a random order,
-of the record and of a repository of git's with the same history (`git show COMMIT:FILE`, a process
+One file that grew by a line at a time: each version is fetched by its number, in a random order, of
+the record and of a repository of git's with the same history (`git show COMMIT:FILE`, a process
 each). A read from memory is of a space that is followed; its goal is 0.1 ms. A change replaces a
-line of a small file through the same call of `deepagents`: with its own store on SQLite, and with
-a session of ours, where it is a step, asked about, checked and kept with what stood before. Both
-are on disk when the call returns.
+line of a small file through the same call of `deepagents`: with its own store on SQLite, and with a
+session of ours, where it is a step, approved, checked and stored with the content before. Both are
+on disk when the call returns.
 
-The first change of a new process is that of one file beside 99 others and beside thousands of
-10 KB, by wall time and by the CPU time of the process: its goal is one that does not grow with the
+The first change of a new process is that of one file beside 99 others and beside thousands of 10
+KB, by wall time and by the CPU time of the process: its goal is one that does not grow with the
 files.
 """
 
@@ -44,20 +44,20 @@ GOAL_RATIO = 5.0
 
 
 def texts() -> list[str]:
-    """A file's versions, the oldest first."""
+    """Return a file's versions, oldest first."""
     lines = [f"- rule {number}: {'word ' * 8}\n" for number in range(VERSIONS)]
     return ["".join(lines[: number + 1]) for number in range(VERSIONS)]
 
 
 def milliseconds(work: Callable[[], object]) -> float:
-    """How long something takes."""
+    """Return the duration of the work, in ms."""
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1_000
 
 
 def repository(folder: Path, versions: list[str]) -> list[str]:
-    """The commits of a repository with the same history, by one `git fast-import`."""
+    """Return the commits of a repository with the same history, by one `git fast-import`."""
     parts: list[bytes] = []
     for number, text in enumerate(versions, 1):
         data = text.encode()
@@ -86,7 +86,7 @@ def repository(folder: Path, versions: list[str]) -> list[str]:
 
 
 def changes(record: Record, home: Path) -> dict[str, list[float]]:
-    """How long a change takes, in ms, by whose store it is; nothing where theirs is not there."""
+    """Return the times of changes by store, in ms; without `deepagents` only ours."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other people's packages, as they are imported
@@ -128,7 +128,7 @@ def changes(record: Record, home: Path) -> dict[str, list[float]]:
 
 
 def filled(data: Path, files: int) -> str:
-    """A workspace with a space of so many files."""
+    """Fill a workspace with a space of so many files; return its name."""
     workspace = f"files-{files}"
     with hansard.connect(workspace, data_dir=data) as record:
         space = record.memory()
@@ -142,7 +142,9 @@ def filled(data: Path, files: int) -> str:
 
 
 def first_changes(data: Path, workspaces: dict[str, str]) -> dict[str, list[float]]:
-    """How long the first change of a new process takes, by wall and CPU time, in ms, in turns."""
+    """Return the times of the first change of a new process, by wall and CPU time, in ms, in
+    turns.
+    """
     took: dict[str, list[float]] = {}
     for number in range(PROCESSES):
         for name, workspace in workspaces.items():

@@ -1,10 +1,10 @@
-"""Of what eight writers of one file were told is written, how much is there at the end?
+"""How many acknowledged edits of eight writers of one file are there at the end?
 
 Each writer adds lines at a place of its own in one file, as fast as it can, in a thread of one
 process: through Hansard, and through `deepagents`' own backends (a folder, a LangGraph store in
 memory and on SQLite, a graph's state) by the call that edits a file; and through LangGraph's own
-stores and ours by `get`, then `put`. An edit counts as told once the call says so; one that is
-refused is made again. What is lost was told, and is not there at the end.
+stores and ours by `get`, then `put`. An edit is acknowledged once the call returns success; a
+refused one is retried. A lost edit was acknowledged, and is not there at the end.
 
 Fewer edits go by `get` and `put`, where each of ours that loses a race is made again.
 """
@@ -40,7 +40,7 @@ THOUGHT_S = 0.001
 """Between a `get` and its `put`; a model takes a thousand times that."""
 
 ROW_S_MAX = 60.0
-"""Seconds that a door is written through: what it did not tell by then is not counted."""
+"""Longest writing through one door, in seconds; later acknowledgements are not counted."""
 
 AGAIN_S = 0.001
 """Between a refusal and the next try."""
@@ -50,18 +50,18 @@ SPACE = "agent/team"
 NAMESPACE, KEY = ("files",), "shared"
 
 Add = Callable[[int], bool]
-"""Add a line with a number; whether it was told to be there."""
+"""Adds a line with a number; returns whether it was acknowledged."""
 
 
 class Row(msgspec.Struct):
-    """What came of one door.
+    """Results of one door.
 
     Attributes:
-        asked: Edits that were to be made.
-        told: Edits that were said to be made, in at most `ROW_S_MAX` seconds.
-        lost: Of those, what is not there at the end.
-        refused: Tries that ended in an error, and were made again.
-        seconds: How long all took.
+        asked: Edits to be made.
+        told: Edits acknowledged within `ROW_S_MAX` seconds.
+        lost: Acknowledged edits that are missing at the end.
+        refused: Tries that ended in an error, and were repeated.
+        seconds: Duration of the whole.
     """
 
     asked: int = 0
@@ -72,17 +72,17 @@ class Row(msgspec.Struct):
 
 
 def mark(writer: int) -> str:
-    """Where a writer adds its lines."""
+    """Return the place where a writer adds its lines."""
     return f"<!-- {writer} -->"
 
 
 def line(writer: int, number: int) -> str:
-    """A line that a writer adds."""
+    """Return a line that a writer adds."""
     return f"- {writer} {number}\n"
 
 
 def begun() -> str:
-    """The file before anybody wrote."""
+    """Return the initial content of the file."""
     return "".join(f"{mark(writer)}\n" for writer in range(WRITERS))
 
 
@@ -121,7 +121,7 @@ def measured(adds: list[Add], edits: int, there: Callable[[], set[tuple[int, int
 
 
 def lines_in(text: str) -> set[tuple[int, int]]:
-    """What a file holds."""
+    """Return the writer and number of each line of a file."""
     found = (each[2:].split(" ") for each in text.splitlines() if each.startswith("- "))
     return {(int(writer), int(number)) for writer, number in found}
 
@@ -136,7 +136,7 @@ def edit(backend: BackendProtocol, writer: int, number: int) -> bool:
 
 
 def text_of(backend: BackendProtocol) -> str:
-    """The whole file."""
+    """Return the whole file."""
     [loaded] = backend.download_files([PATH])
     assert loaded.content is not None
     return loaded.content.decode()
@@ -223,7 +223,7 @@ def by_store(stores: list[BaseStore]) -> Row:
 
 @contextlib.contextmanager
 def sessions(home: Path) -> Iterator[list[Session]]:
-    """A session a writer, in one space that is changed unasked."""
+    """Yield a session for each writer, in one space that changes without approval."""
     with contextlib.ExitStack() as stack:
         record = stack.enter_context(hansard.connect("bench", data_dir=home))
         record.memory(SPACE).set_policy("off", by="bench")

@@ -57,7 +57,7 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-"""Of the browser: as root in a container, and asking nobody for anything."""
+"""Arguments of the browser: as root in a container, and without network requests."""
 
 MOVE = """([values]) => new Promise((done) => {
   const slider = document.getElementById("slider");
@@ -90,7 +90,7 @@ class _Stream:
         self.actor = Actor(actor)
 
     def commit(self, *events: Event) -> Append:
-        """The next commit."""
+        """Return the next commit."""
         name = f"{self.stream}@{self.version}"
         told = tuple(record(event, uuid8(name, str(at))) for at, event in enumerate(events))
         commit = Commit(
@@ -106,7 +106,7 @@ class _Stream:
 
 
 def appends(count: int, run: str = RUN) -> Iterator[Append]:
-    """A whole run of so many steps; the same every time."""
+    """Yield a whole run of so many steps, the same every time."""
     life = _Stream(RunStream(run), AGENTS[0][0])
     streams = [_Stream(AgentStream(run, role, name), name) for name, role in AGENTS]
     joined = [runs.AgentJoined(agent=name, role=role) for name, role in AGENTS]
@@ -131,7 +131,7 @@ def appends(count: int, run: str = RUN) -> Iterator[Append]:
 
 
 def _step(stream: _Stream, step: int, number: int, letters: random.Random) -> Iterator[Append]:
-    """A step and what is stated beside it."""
+    """Yield a step and the facts beside it."""
     start = letters.randrange(4_000)
     text = _world.text(8_000)[start : start + PAYLOAD_BYTES]
     mark = f"{number:08d}" * 4
@@ -186,7 +186,7 @@ def _step(stream: _Stream, step: int, number: int, letters: random.Random) -> It
 
 
 def team_appends(count: int, run: str) -> Iterator[Append]:
-    """A run of so many events (a few more) whose agents share a board, tasks and messages."""
+    """Yield a run of at least so many events whose agents share a board, tasks and messages."""
     names = ("ada", "bob", "cyd", "dan")
     life = _Stream(RunStream(run), names[0])
     first: list[Event] = [runs.RunStarted(workflow="a team")]
@@ -227,7 +227,7 @@ def team_appends(count: int, run: str) -> Iterator[Append]:
 
 
 def _shared(number: int, who: str) -> Iterator[tuple[str, Event]]:
-    """What one agent does of a team: a task through its life, writes, a message."""
+    """Yield one agent's team events: a task through its life, writes, a message."""
     text, role, name = _world.text(PAYLOAD_BYTES), "hands", f"t{number}"
     waits = (f"t{number - 1}",) if number % 10 else ()
     yield (
@@ -249,7 +249,7 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 async def of_team(program: str, folder: Path, opened: Any, found: Findings) -> None:
-    """The page of a team's run, small and large."""
+    """Measure the page of a team's run, small and large."""
     from playwright.async_api import async_playwright  # noqa: PLC0415 -- only where a browser is
 
     for count in (sized(1_000, 100), sized(10_000, 300)):

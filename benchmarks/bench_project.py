@@ -145,7 +145,7 @@ async def append(folder: Path, seconds: float) -> int:
 
 
 async def live(found: Findings, raw: RawWorkspace, folder: Path) -> None:
-    """The delay of every event while a projector follows."""
+    """Measure the delay of every event while a projector follows."""
     seconds = sized(20, 2)
     delays_ms: list[float] = []
     batches: list[int] = []
@@ -209,7 +209,7 @@ LOGGED_AT = 10
 
 
 def with_bad(many: int, bad: int) -> list[RawMessage]:
-    """Commits of one event each, some of which hold a number that no column takes."""
+    """Return commits of one event each, some with a number that no column takes."""
     each = many // max(1, bad)
     found: list[RawMessage] = []
     for number in range(many):

@@ -1,8 +1,8 @@
 """How long does the report over a million judged runs of ten versions of a prompt take?
 
 The rows are made in SQL, as a projector leaves them: each run has one call that was given a
-version, two scores and its tokens. The macro `prompt_report` is asked in turn with the plainest
-question that gives the same means and no intervals, as a ratio.
+version, two scores and its tokens. The macro `prompt_report` is run in turn with the plainest query
+for the same means and no intervals, as a ratio.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PLAIN = """
 
 
 def timed(store: Store, sql: str) -> tuple[float, list[tuple[object, ...]]]:
-    """How long an answer takes in ms, and the answer, its numbers to 9 digits."""
+    """Return the time of an answer in ms, and the answer with numbers to 9 digits."""
     began = time.perf_counter_ns()
     rows = store.all(sql)
     took = (time.perf_counter_ns() - began) / 1e6

@@ -1,11 +1,11 @@
-"""What do model calls store and take whose prompts hold what earlier ones held, form by form?
+"""What do model calls store and take whose prompts contain earlier ones, form by form?
 
 For 50, 200 and 800 calls of each form: bytes as JetStream counts them (bodies, subjects, headers,
 frames, in log and blobs) and the files' bytes on disk with their indexes, each as a multiple of the
-distinct text that was told (each message once, as JSON, and the replies); the same less what as
-many calls with a number for a prompt take; and the time of a call, median of the first and of the
-last quarter: CPU of this process, since other work on the machine does not count in it. Goals: at
-most 2 times the text. Names of forms and numbers of calls may be given: `list 200`.
+distinct text (each message once, as JSON, and the replies); the same less what as many calls with a
+number for a prompt; and the time of a call, median of the first and of the last quarter: CPU of
+this process, since other work on the machine does not count in it. Goals: at most 2 times the text.
+Names of forms and numbers of calls may be given: `list 200`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Form = Callable[[int], Any]
 
 
 def words(seed: int, characters: int) -> str:
-    """A text of syllables that is like no other."""
+    """Return a random text of syllables."""
     drawn = random.Random(seed)
     made = " ".join(
         "".join(drawn.choices(SYLLABLES, k=drawn.randint(1, 4))) for _ in range(characters // 2)
@@ -63,7 +63,7 @@ def words(seed: int, characters: int) -> str:
 
 
 class Told:
-    """What is told, drawn once: messages, another conversation, and a text."""
+    """Texts drawn once: messages, another conversation, and a text."""
 
     def __init__(self, calls: int) -> None:
         self.calls = calls
@@ -128,7 +128,7 @@ async def calls(place: _world.World, workspace: str, prompt: Form, count: int) -
 
 
 async def results(place: _world.World, workspace: str, prompt: Form, count: int) -> list[float]:
-    """Calls of a tool that gives the whole history each time; the CPU time of each, in ms."""
+    """Return the CPU time of calls of a tool that returns the whole history, in ms each."""
     took: list[float] = []
     async with (
         hansard.connect_async(workspace, data_dir=place.folder) as record,

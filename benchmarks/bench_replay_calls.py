@@ -2,8 +2,8 @@
 
 Runs of 100, 1,000 and 10,000 recorded steps (arguments up to 1 KB) are resumed and called through
 again: every call is answered from the record, no body runs. The async client, the sync twin beside
-it on the same runs. Opening (reading and folding the run) is told apart, and per recorded call.
-Goals: at most 0.1 ms a call; at 10,000 at most 1.5 times the cost at 100 (linear in N).
+it on the same runs. Opening (reading and folding the run) is reported separately, per recorded
+call. Goals: at most 0.1 ms a call; at 10,000 at most 1.5 times the cost at 100 (linear in N).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ bodies_run = 0
 
 
 def look_up(query: str, number: int) -> dict[str, object]:
-    """The tool: small, and the same for both clients."""
+    """Return the tool's small result, the same for both clients."""
     global bodies_run  # noqa: PLW0603 -- counts that replay runs no body
     bodies_run += 1
     return {"number": number, "found": query[:200]}
@@ -74,7 +74,7 @@ async def replay_async(folder: Path, run: str, size: int) -> Replayed:
 
 
 def replay_sync(folder: Path, run: str, size: int) -> Replayed:
-    """The same with the sync twin."""
+    """Measure replays of the sync twin."""
     with hansard.connect("bench", data_dir=folder) as record:
         start = time.perf_counter()
         with record.run(WORKFLOW, agent=AGENT, run=run) as session:

@@ -49,7 +49,7 @@ ROLES = {
 
 
 def rows_of(store: Store) -> tuple[int, int]:
-    """The rows of all tables, and those of `events`."""
+    """Return the number of rows of all tables, and of `events`."""
     counts = {name: store.all(f"SELECT count(*) FROM {name}")[0][0] for name in store.tables()}
     return sum(counts.values()), counts["events"]
 

@@ -1,8 +1,8 @@
-"""What does it cost to know how all runs of a workspace stand, as there are more of them?
+"""What does it cost to read the state of all runs of a workspace, as there are more of them?
 
 `record.runs()` of 300 and of 3,000 runs, a tenth of them forks, by a client that has not seen them;
 beside it nats-py, which lists the subjects of all lives and reads the messages a thousand at a time
-(undecoded). Told are the times, and how many requests it takes. Goals: ten times the runs take at
+(undecoded). The figures are times and numbers of requests. Goals: ten times the runs take at
 most 13 times as long, and at most a request for a hundred runs.
 """
 
@@ -31,7 +31,9 @@ RUNS_A_REQUEST_MIN = 100
 
 
 def lives(first: int, count: int) -> Iterator[Append]:
-    """Runs that began, were joined, scored, and ended; every tenth is a fork of the one before."""
+    """Yield runs that began, were joined, scored, and ended; every tenth is a fork of the one
+    before.
+    """
     for number in range(first, first + count):
         name = f"run-{number}"
         began: run.RunEvent = run.RunStarted(workflow="papers", labels={"source": "bench"})
@@ -44,7 +46,7 @@ def lives(first: int, count: int) -> Iterator[Append]:
 
 
 class Took(msgspec.Struct):
-    """What reading the runs took, round by round: ms and requests, and ms of plain nats-py."""
+    """Cost of reading the runs, round by round: ms and requests, and ms of plain nats-py."""
 
     ours_ms: list[float]
     requests: int

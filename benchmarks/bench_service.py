@@ -1,11 +1,11 @@
 """How much longer does a call take through the service than straight to the broker?
 
-A restricted agent's call of a tool is two requests to the service (the call, and what its body came
-to), which records the intent and the outcome; a trusted agent records them itself. The same program
-with both, in turns, on a strict server, the service a process of its own (`hansard up`). Then what
-is asked of a record: a role's view of a run of 20 steps, which is put on record as served by both
-ways, and a question in SQL, which each answers from tables of its own. That a role's was answered
-is on record, too: so each question, either way, has a commit to take in first.
+A restricted agent's call of a tool is two requests to the service (the call, and its body's
+result), which records the intent and the outcome; a trusted agent records them itself. The same
+program with both, in turns, on a strict server, the service a process of its own (`hansard up`).
+Then requests to a record: a role's view of a run of 20 steps, which is put on record as served by
+both ways, and a question in SQL, which each answers from tables of its own. That a role's was
+answered is on record, too: so each question, either way, has a commit to take in first.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def login(folder: Path, name: str) -> Path:
 
 
 def tools(session: AsyncCommonSession) -> dict[str, Once]:
-    """What is timed."""
+    """Return the tools that are timed."""
 
     @session.tool(effects="once")
     async def send(number: int) -> int:
@@ -102,7 +102,7 @@ def tools(session: AsyncCommonSession) -> dict[str, Once]:
 
 
 async def reads(found: Findings, trusted: AsyncRecord, restricted: AsyncCommonRecord) -> None:
-    """What is asked of a record, both ways, in turns."""
+    """Measure requests to a record, both ways, in turns."""
     async with trusted.run("bench", agent="eve", role="writer") as session:
         look = tools(session)["a pure tool"]
         for number in range(20):

@@ -72,7 +72,7 @@ async def prompts(record: AsyncRecord, calls: int) -> int:
 
 
 async def stored(place: World, workspace: str) -> int:
-    """What JetStream counts as stored in a workspace's log and blobs, in bytes."""
+    """Return the size of a workspace's log and blobs as JetStream counts it, in bytes."""
     nc = await place.raw()
     names = (subjects.log_stream(workspace), subjects.blob_stream(workspace))
     infos = [await _world.api(nc, f"STREAM.INFO.{name}") for name in names]

@@ -1,12 +1,11 @@
-"""How much longer do others wait while one principal burns what it can?
+"""How much longer do others wait while one principal burns resources?
 
 `hansard up` as a process, on a strict server. One principal burns from a process of its own, which
-is niced, since it stands for another machine: endless questions in SQL, views of a long run, or
-messages, as many at once as it can. Meanwhile another asks for a view, states a message, and asks a
-question in SQL, one after the other. The same without anybody who burns, in turns.
+is niced, since it represents another machine: endless questions in SQL, views of a long run, or
+messages, as many at once as it can. Meanwhile another asks for a view, states a message, and makes a query in SQL, one after the other. The same without anybody who burns, in turns.
 
-Each operation is asked for until it has had its rounds or its time. Of fewer than a hundred rounds
-no p99 is told, but the longest: so it is with SQL, of which one takes seconds beside who burns.
+Each operation is repeated up to its number of rounds or its time. With fewer than a hundred rounds
+the longest is reported instead of the p99: so with SQL, where one query takes seconds under load.
 """
 
 from __future__ import annotations
@@ -29,21 +28,23 @@ from hansard.client.session import AsyncCommonSession
 
 BURN = "--burn"
 AT_ONCE = {"SQL": 24, "views": 24, "messages": 64}
-"""What is burnt, and how many at a time."""
+"""Kinds of load, and concurrent requests of each."""
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a(i), range(1000000) b(i) WHERE a.i * b.i = 3"
 LONG_RUN = "long"
 SETTLE_S = 12.0
-"""What one who burnt has under way is ended after 10 s without a sign of it."""
+"""Seconds after a load; requests in flight end after 10 s without a sign of life."""
 
 BURNS = "burns"
-"""Said by who burns as it begins: on a busy machine that takes its time."""
+"""Line that the load prints as it begins, which takes time on a busy machine."""
 
 TIME_S_MAX = 6.0
-"""So long an operation is asked for in one turn: all turns together end within four minutes."""
+"""Longest time of an operation in one turn, in seconds: all turns together take under four
+minutes.
+"""
 
 ROUNDS_P99_MIN = 100
-"""Of fewer rounds the longest is compared, and no p99."""
+"""Least number of rounds for a p99; with fewer the longest is compared."""
 
 WARM_S = 2.0
 """After so long all that it asks at once is under way."""
@@ -87,7 +88,7 @@ async def burning(kind: str, place: Path) -> AsyncGenerator[None, None]:
 
 
 async def asked(record: Any, session: AsyncCommonSession) -> dict[str, list[float]]:
-    """What each operation of the other took, in milliseconds."""
+    """Return the milliseconds of each operation of the other principal."""
     works: dict[str, tuple[int, Callable[[], Awaitable[object]]]] = {
         "a view": (sized(100, 3), lambda: record.view("short")),
         "a message": (sized(400, 3), lambda: session.message("user", "hi")),
@@ -107,7 +108,7 @@ async def asked(record: Any, session: AsyncCommonSession) -> dict[str, list[floa
 
 
 async def fill(folder: Path) -> None:
-    """A long run to be looked at, and a short one."""
+    """Record a long run to view, and a short one."""
     async with hansard.connect_async("bench", data_dir=folder) as record:
         for run, count in ((LONG_RUN, sized(2_000, 20)), ("short", 3)):
             async with record.run("bench", run=run, agent="eve", role="writer") as session:
@@ -142,7 +143,7 @@ async def measure(found: Findings) -> None:
 
 
 def _compare(found: Findings, what: str, by_kind: dict[str, list[float]]) -> None:
-    """What an operation took beside each one who burns, against alone."""
+    """Compare an operation's times under each load with those alone."""
     alone = summary(by_kind["nobody"])
     tells = min(map(len, by_kind.values())) >= ROUNDS_P99_MIN
     worst = "p99" if tells else "longest"

@@ -29,7 +29,7 @@ from hansard.domain.ids import AgentStream
 
 EVENTS_EACH = 10
 COMMITS_EACH = 100
-"""Of each other run: 1,000 events."""
+"""Commits of each other run: 1,000 events."""
 
 Read = Callable[[AsyncRecord], Awaitable[None]]
 
@@ -39,7 +39,7 @@ WARM_MS, HOT_MS, GROWN_MAX = 1.0, 10.0, 2.0
 
 
 async def fill(log: EventLog, have: int, wanted: int) -> None:
-    """Events of other runs, from as many as there are to as many as wanted."""
+    """Append events of other runs until there are as many as needed."""
     each = COMMITS_EACH * EVENTS_EACH
     runs = range(have // each, wanted // each)
     streams = [AgentStream(f"other-{number}", "worker", "filler") for number in runs]
@@ -60,13 +60,13 @@ class Reads:
         self._random = random.Random(3)
 
     async def agent(self, record: AsyncRecord) -> None:
-        """The agent at a version."""
+        """Read the agent at a version."""
         version = self._random.randint(3, self._recorded.versions[-1])
         state = await record.workspace.states.agent(self._recorded.stream, to=version)
         assert state.version == version
 
     async def view(self, record: AsyncRecord) -> None:
-        """The whole run at a position where a commit ends."""
+        """Read the whole run at a position where a commit ends."""
         index = self._random.randrange(len(self._recorded.positions))
         view = await record.workspace.points.view(
             self._recorded.run, self._recorded.positions[index]

@@ -34,11 +34,11 @@ class Pairs:
         self._commits = [_world.appends(stream, 1, rounds + 1) for stream in self._streams]
 
     def next(self) -> list[Append]:
-        """The next two."""
+        """Return the next two commits."""
         return [next(commits) for commits in self._commits]
 
     def after(self, append: Append) -> NotYet:
-        """That nothing follows on a commit of the first stream."""
+        """Return the condition that nothing follows a commit of the first stream."""
         return NotYet(self._streams[0], append.commit.version + 1)
 
     async def publishes(self) -> None:
@@ -52,7 +52,7 @@ class Pairs:
         await self.log.append_all(self.next())
 
     async def late(self) -> None:
-        """The second is refused where the first stream went on."""
+        """Check that the second is refused where the first stream has a further version."""
         first, second = self.next()
         condition = NotYet(self._streams[0], first.commit.version)
         await self.log.append(first)

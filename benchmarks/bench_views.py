@@ -65,7 +65,7 @@ class _Story:
         self.events = 0
 
     def commit(self, stream: StreamId, actor: str, *events: Event) -> Append:
-        """The next commit of a stream."""
+        """Return the next commit of a stream."""
         version = self._versions.get(stream, 0)
         self._versions[stream] = version + len(events)
         self.events += len(events)

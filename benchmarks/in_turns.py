@@ -64,14 +64,14 @@ def run(name: str, folder: Path, size: str) -> dict[str, Any]:
 
 
 def told(taken: Taken, name: str) -> dict[str, float] | None:
-    """A figure's median and spread; None where that version has none."""
+    """Return a figure's median and spread; None where that version has none."""
     if not (found := taken.get(name)):
         return None
     return {"median": median(found), "min": min(found), "max": max(found)}
 
 
 def compare(name: str, folder: Path, size: str, turns: int) -> None:
-    """Run one benchmark in turns, and print what came of it."""
+    """Run one benchmark in turns, and print the result."""
     before, now = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
     both = ((folder, before), (HERE, now))
     for turn in range(turns):

@@ -4,17 +4,16 @@ The same generated runs, each side through its own documented client into its de
 in processes of their own on loopback, one side after the other:
 
  1. ingest: spans a second until the calls had returned, until the client's flush had, and until all
-    could be read; what of it never could;
+    could be read; spans that never could;
  2. acknowledged loss: writers note each acknowledgement in a file; server and writers get SIGKILL
-    at a random time under a small load; after the restart, what of it cannot be read whole. Power
+    at a random time under a small load; after the restart, acknowledged runs that cannot be read whole. Power
     loss is not simulated;
  3. one run's trail by its id, and the mean score of two prompt versions.
 
 `python -m benchmarks peers [--quick]`, or with other sizes `python -m benchmarks.peers [--runs N]
 [--steps M] [--rounds R] [--seed S] [--pause S] [--only SIDE]`.
 
-`make bench-peers` makes the environment that the peers stand in, .venv-peers. A peer that is not
-there or does not start is named, with the reason, and left out. MLflow and Phoenix are made to
+`make bench-peers` makes the environment of the peers, .venv-peers. A peer that is missing or does not start is named, with the reason, and left out. MLflow and Phoenix are made to
 trace, look at and evaluate; neither promises that nothing is lost.
 """
 
@@ -51,7 +50,7 @@ ROUNDS_S_MAX = 150.0
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """Return the command's arguments."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(QUICK_FLAG, action="store_true", help="small sizes: to see that it works")
     parser.add_argument("--runs", type=int, default=sized(40, 6), help="runs of each ingest")
@@ -66,7 +65,7 @@ def arguments() -> argparse.Namespace:
 
 
 def measured(name: str, given: argparse.Namespace) -> dict[str, Any] | str:
-    """What a side told; or why it could not be measured."""
+    """Return a side's figures, or the reason why it could not be measured."""
     python = PYTHON[name]
     if not python.exists():
         return f"{python.relative_to(ROOT)} is not there: `make bench-peers` makes it"
@@ -105,7 +104,7 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any] | str:
 
 
 def last(log: Path) -> str:
-    """The end of what was said."""
+    """Return the end of a log."""
     return log.read_text(encoding="utf-8", errors="replace")[-600:].replace("\n", " | ")
 
 

@@ -49,7 +49,7 @@ class HansardWriter:
         self.ids: dict[str, Any] = {}
 
     def write(self, trace: Trace) -> None:
-        """A run, and a call a step."""
+        """Record a run with a call a step."""
         results = [step.result for step in trace.steps]
         with self._record.run(
             "bench",
@@ -150,7 +150,7 @@ class Hansard:
         return server
 
     def writer(self, server: Server, mode: Mode) -> HansardWriter | ImportWriter:
-        """A record, or the command."""
+        """Return a writer by a record, or by the command."""
         return (ImportWriter if mode.name == "import" else HansardWriter)(server, mode)
 
     def readable(self, server: Server, batch: str) -> dict[str, int]:
@@ -169,15 +169,16 @@ class Hansard:
         asyncio.run(_projected(server.folder))
 
     def score(self, server: Server, ids: Mapping[str, Any], scores: Mapping[str, float]) -> None:
-        """A judge's word each."""
+        """Record a judge's score for each run."""
         with hansard.connect(workspace=WORKSPACE, data_dir=server.folder) as record:
             for name, value in scores.items():
                 record.score(ids[name], {"score": value}, by="judge")
 
     @contextlib.contextmanager
     def questions(self, server: Server, batch: str, ids: Mapping[str, Any]) -> Iterator[Questions]:
-        """SQL in this process, over the tables that `hansard up` made. It is stopped meanwhile:
-        DuckDB lets one process write and then nobody else read.
+        """Yield queries in SQL over the tables of `hansard up`, which is stopped meanwhile.
+
+        DuckDB lets one process write, and then no other read.
         """
         self.settle(server)
         server.stop()
@@ -200,7 +201,7 @@ class Hansard:
 
 
 def _serves(folder: Path) -> bool:
-    """Whether a broker is up: what was killed leaves its state behind."""
+    """Return whether a broker is up: a killed one leaves its state behind."""
     info = peek(folder)
     return info is not None and alive(info.server_pid) and alive(info.supervisor_pid)
 

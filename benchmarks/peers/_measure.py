@@ -21,13 +21,13 @@ from benchmarks.peers._side import Mode, Server, Side, free_port, side_of, trace
 from benchmarks.peers._work import Job
 
 SETTLE_S = 5.0
-"""What cannot be read this long after the last time more could be counts as lost."""
+"""Seconds without progress after which unreadable spans count as lost."""
 
 ENDS_S = 100.0
 """Longest wait for a writer's end."""
 
 LOAD_S = (2.0, 6.0)
-"""When the kill comes, after each writer has its first acknowledgement."""
+"""Range of the time of the kill, in seconds after each writer's first acknowledgement."""
 
 LOSS_STEPS = 4
 """Steps of the runs that are written meanwhile: short, so that many are acknowledged."""
@@ -37,7 +37,7 @@ FIRST_S = 60.0
 """Longest wait for a writer's first acknowledgement."""
 
 WARM_RUNS = 4
-"""Runs before the first that count: what a server does once, it has done by then."""
+"""Runs before the first that counts, for the one-time work of a server."""
 
 ENDLESS = 1_000_000
 
@@ -79,7 +79,7 @@ class Measurement:
         return server
 
     def job(self, mode: Mode, batch: str) -> Job:
-        """A writer's work: the ingest's."""
+        """Return the ingest's work for a writer."""
         asked = self.asked
         return Job(
             side=asked.side,
@@ -107,7 +107,7 @@ class Measurement:
     # ------------------------------------------------------------ ingest
 
     def ingest(self) -> tuple[str, dict[str, Any]]:
-        """Each mode, alone; the batch that is asked about later, with its runs' ids."""
+        """Measure each mode alone; return the batch for later queries, with its runs' ids."""
         rates: dict[str, Any] = {}
         kept: tuple[str, dict[str, Any]] | None = None
         warm = msgspec.structs.replace(self.job(self.side.modes[0], "warm"), runs=WARM_RUNS)
@@ -160,7 +160,7 @@ class Measurement:
     # ------------------------------------------------------------ loss
 
     def loss(self) -> None:
-        """Rounds of kills under load."""
+        """Measure rounds of kills under load."""
         chance = random.Random(self.asked.seed)
         lost: dict[str, dict[str, Any]] = {
             mode.name: {
@@ -218,7 +218,7 @@ class Measurement:
                 writer.kill()
 
     def count(self, job: Job, into: dict[str, Any]) -> None:
-        """What was acknowledged and cannot be read, now and for a while after."""
+        """Count acknowledged runs that cannot be read, now and for a while after."""
         names = job.acknowledged()
         until_s = time.monotonic() + SETTLE_S
         while True:
@@ -237,7 +237,7 @@ class Measurement:
     # ------------------------------------------------------------ questions
 
     def questions(self, batch: str, ids: dict[str, Any]) -> None:
-        """Times in milliseconds, of each question after a first answer that does not count."""
+        """Measure each query in milliseconds, after a first answer that does not count."""
         asked = self.asked
         scores = {each.name: each for each in traces(batch, asked.runs, asked.steps, asked.seed)}
         known = {name: scores[name].score for name in ids}
@@ -273,7 +273,7 @@ def taken(question: Callable[[], object]) -> float:
 
 
 def say(words: str) -> None:
-    """To the people who watch."""
+    """Print progress for people."""
     print(words, file=sys.stderr, flush=True)
 
 

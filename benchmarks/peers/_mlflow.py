@@ -25,7 +25,7 @@ AWAITED = "the call returned without error, asynchronous logging being off"
 
 
 def mlflow() -> Any:
-    """The module: it stands in an environment that type checkers do not see."""
+    """Import the module from an environment that type checkers do not see."""
     os.environ.update(QUIET)
     return importlib.import_module("mlflow")
 
@@ -42,7 +42,7 @@ class MlflowWriter:
         self.ids: dict[str, Any] = {}
 
     def write(self, trace: Trace) -> None:
-        """A span a run, one within it a step."""
+        """Write a span for the run, and one within it for each step."""
         with self._mlflow.start_span(name="agent", span_type="AGENT") as root:
             self._mlflow.update_current_trace(
                 tags={
@@ -91,7 +91,7 @@ class Mlflow:
         return start(command, folder, lambda: answers(f"{url}/health"), env, url=url)
 
     def writer(self, server: Server, mode: Mode) -> MlflowWriter:
-        """The SDK."""
+        """Return a writer by the SDK."""
         return MlflowWriter(server, mode)
 
     def _search(self, server: Server, batch: str, *, spans: bool) -> list[Any]:
@@ -109,10 +109,10 @@ class Mlflow:
         return {each.info.tags["run"]: len(each.data.spans) - 1 for each in found}
 
     def settle(self, server: Server) -> None:
-        """It does not tell: `readable` is asked again and again."""
+        """Return at once: MLflow does not report it, and `readable` is polled."""
 
     def score(self, server: Server, ids: Mapping[str, Any], scores: Mapping[str, float]) -> None:
-        """A feedback each."""
+        """Record a feedback for each run."""
         module = mlflow()
         module.set_tracking_uri(server.url)
         for name, value in scores.items():

@@ -1,8 +1,7 @@
 """Phoenix: its server on sqlite, its OTLP endpoint over HTTP, its own `register` and client.
 
-Its defaults. `awaited` is `register()` as it stands: each span is one request, and the call waits
-for the answer. `background` is `register(batch=True)`, which its documentation asks for in
-production.
+Its defaults. `awaited` is plain `register()`: each span is one request, and the call waits for the
+answer. `background` is `register(batch=True)`, which its documentation recommends for production.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ AWAITED = "the call returned without error, each span being sent when it ends"
 
 
 def module(name: str) -> Any:
-    """A module: it stands in an environment that type checkers do not see."""
+    """Import a module from an environment that type checkers do not see."""
     os.environ.update(QUIET)
     return importlib.import_module(name)
 
@@ -50,7 +49,9 @@ class PhoenixWriter:
         self.ids: dict[str, Any] = {}
 
     def write(self, trace: Trace) -> None:
-        """A span a run, one within it a step; the run's name is the session's id."""
+        """Write a span for the run, and one within it for each step; the session's id is the run's
+        name.
+        """
         about = {"batch": trace.batch, "arm": trace.arm, "task": trace.task}
         span_of = self._tracer.start_as_current_span
         with (
@@ -124,10 +125,10 @@ class Phoenix:
         return {run: spans[run] - 1 for run in roots}
 
     def settle(self, server: Server) -> None:
-        """It does not tell: `readable` is asked again and again."""
+        """Return at once: Phoenix does not report it, and `readable` is polled."""
 
     def score(self, server: Server, ids: Mapping[str, Any], scores: Mapping[str, float]) -> None:
-        """An annotation each."""
+        """Record an annotation for each run."""
         self._client(server).spans.log_span_annotations(
             span_annotations=[
                 {

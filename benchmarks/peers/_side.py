@@ -1,4 +1,4 @@
-"""What each side does, so that all are asked the same: traces, writers, servers, questions.
+"""Interface of each side, so that all do the same work: traces, writers, servers, queries.
 
 Needs the standard library and msgspec only: it runs in each side's own environment.
 """
@@ -52,7 +52,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 def traces(batch: str, runs: int, steps: int, seed: int) -> Iterator[Trace]:
-    """Runs of agents that search, the same for every side."""
+    """Yield runs of agents that search, the same for every side."""
     made = random.Random(f"{seed} {batch}")
 
     def words(count: int) -> str:
@@ -90,7 +90,7 @@ class Mode(msgspec.Struct, frozen=True):
     acknowledged: str
     flush_each: bool = False
     survives: bool = False
-    """Whether the writer lives on when the server is killed, and flushes after its restart."""
+    """True if the writer survives the kill of the server, and flushes after its restart."""
 
     pause_s: float = 0.0
     """Between two runs of a writer that is killed or outlives a kill."""
@@ -137,10 +137,10 @@ class Writer(Protocol):
     ids: dict[str, Any]
 
     def write(self, trace: Trace) -> None:
-        """Returns when the client's own calls have returned; raises what they raise."""
+        """Write a trace with the client's own calls; raise their errors."""
 
     def flush(self) -> None:
-        """The client's own flush; nothing where every call is awaited."""
+        """Flush the client, where calls are not awaited."""
 
     def close(self) -> None:
         """Let go."""
@@ -153,7 +153,7 @@ class Side(Protocol):
     losses: Sequence[Mode]
 
     def versions(self) -> dict[str, str]:
-        """Of what its figures depend on."""
+        """Return the versions that the figures depend on."""
 
     def serve(self, folder: Path, ports: Sequence[int]) -> Server:
         """Start its server on a folder's files and these two ports, with its defaults, and wait
@@ -161,26 +161,26 @@ class Side(Protocol):
         """
 
     def writer(self, server: Server, mode: Mode) -> Writer:
-        """A client."""
+        """Return a client."""
 
     def readable(self, server: Server, batch: str) -> dict[str, int]:
-        """Steps of each run of a batch that can be read back, by the run's name."""
+        """Return the number of readable steps of each run of a batch, by the run's name."""
 
     def settle(self, server: Server) -> None:
-        """Wait until what is stored can be asked for, where the side tells."""
+        """Wait until stored spans can be queried, where the side reports it."""
 
     def score(self, server: Server, ids: Mapping[str, Any], scores: Mapping[str, float]) -> None:
-        """State what came of runs. Not timed."""
+        """Record the scores of runs, untimed."""
 
     def questions(
         self, server: Server, batch: str, ids: Mapping[str, Any]
     ) -> contextlib.AbstractContextManager[Questions]:
-        """How it is asked."""
+        """Return the queries of a batch, as a context manager."""
 
 
 class Questions(msgspec.Struct):
-    """`trail`: of a run by name, how many steps it told; `means`: several ways to the mean score of
-    each arm, by what they are called.
+    """`trail`: number of steps of a run by name; `means`: several queries for the mean score of
+    each arm, by name.
     """
 
     trail: Callable[[str], int]
@@ -189,12 +189,12 @@ class Questions(msgspec.Struct):
 
 
 def side_of(name: str) -> Side:
-    """The side that a module is."""
+    """Return the side that a module implements."""
     return cast("Side", importlib.import_module(f"benchmarks.peers._{name}").SIDE)
 
 
 def free_port() -> int:
-    """A port on loopback that nobody had a moment ago."""
+    """Return a port on loopback that was just free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -232,7 +232,7 @@ def start(
 
 
 def answers(url: str) -> bool:
-    """Whether a server of ours says 200."""
+    """Return whether a server of ours answers 200."""
     try:
         with urllib.request.urlopen(url, timeout=2) as told:  # noqa: S310 -- loopback, made above
             return int(told.status) == 200
@@ -241,7 +241,7 @@ def answers(url: str) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process."""
+    """Return whether the process exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -13,13 +13,13 @@ import msgspec
 from benchmarks.peers._side import Mode, Server, Side, side_of, traces
 
 LOADED = {"mlflow": ["mlflow"], "phoenix": ["phoenix.otel"], "hansard": ["hansard.client.connect"]}
-"""What is imported once, before the writers are forked from that process."""
+"""Modules imported once, before the writers are forked from that process."""
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What a writer does: up to `runs` runs of a batch, until the file `stop` stands there. `acks`
-    gets a line a run when it is acknowledged, `done` what it took and the runs' ids at the end.
-    Between two runs it pauses.
+    """Work of a writer: up to `runs` runs of a batch, until the file `stop` exists. `acks` gets a
+    line a run when it is acknowledged, `done` the times and the runs' ids at the end. The writer
+    pauses between two runs.
     """
 
     side: str
@@ -45,11 +45,11 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def done(self) -> Path:
-        """Stands there when it has."""
+        """File that exists when the writer has ended."""
         return Path(self.scratch) / f"{self.batch}.done"
 
     def acknowledged(self) -> list[str]:
-        """The names; a line that a kill cut off is none."""
+        """Return the acknowledged names, without a line that a kill cut off."""
         if not self.acks.exists():
             return []
         return [line.rstrip() for line in self.acks.open() if line.endswith("\n")]
@@ -98,5 +98,5 @@ def begin(job: Job) -> BaseProcess:
 
 
 def told(job: Job) -> Done:
-    """What a writer told at its end."""
+    """Return a writer's result."""
     return msgspec.json.decode(job.done.read_bytes(), type=Done)
