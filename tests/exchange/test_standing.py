@@ -292,7 +292,7 @@ def test_a_fork_of_a_fork_whose_middle_is_here(home, zoo: Zoo, workspace, tmp_pa
     assert exported(home, workspace, last) == exported(home, "zoo", last)
 
 
-# ---------------------------------------------------------------- check, of logs that came so
+# ---------------------------------------------------------------- check of imported logs
 
 
 def test_check_tells_a_missing_parent_once(home, workspace, orphan, call):

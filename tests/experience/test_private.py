@@ -106,7 +106,7 @@ async def test_no_value_of_a_form_is_in_any_request_log_line_entry_or_script(
         cache = await record.actions(run)
         left = await record.egress(run)
     assert len(asked) == 1
-    assert 0 < asked[0].count("<secret:") < fields  # a line is cut, after they are taken out
+    assert 0 < asked[0].count("<secret:") < fields  # a line is cut after redaction
     script = tmp_path / "script.json"
     script.write_bytes(msgspec.json.encode(cache))
     entries = on_disk(Path(data_dir))

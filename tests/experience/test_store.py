@@ -45,7 +45,7 @@ def drawn(
     """Experiences and tasks; every second one is a duplicate under another name."""
     made: list[tuple[str, experiences.Experience]] = []
     for task in cycle(shown):
-        runs = dice.sample(shown[task][:-1], RUNS)  # the last is what they are asked for by
+        runs = dice.sample(shown[task][:-1], RUNS)  # the last one is the query
         name = f"{task}-{len(made)}"
         description = f"Somebody else's way of {task.replace('-', ' ')}"
         try:
@@ -74,7 +74,7 @@ async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[st
         listed = {e.experience: e.procedure for e in (await record.experiences()).experiences}
         for task, each in made:
             hits = (await record.find_experience(each.description, limit=5)).hits
-            like = [hit.task in said[task] for hit in hits]  # tasks may be said alike
+            like = [hit.task in said[task] for hit in hits]  # tasks may have the same wording
             found["found_at_1"] += any(like[:1])
             found["found_at_5"] += any(like)
             for hit in hits:

@@ -305,4 +305,4 @@ def run_program(main: Callable[[Inside], Any]) -> None:
         report["message"] = str(error)
         if isinstance(error, hansard.errors.NeedsSettling):
             report["step"] = error.step.number
-    print(json.dumps(report), flush=True)  # noqa: T201 -- whoever started it reads this
+    print(json.dumps(report), flush=True)  # noqa: T201 -- its parent reads this

@@ -152,7 +152,7 @@ class Stage:
             [str(path), msgspec.json.encode(job).decode()],
             home,
             {"PATH": os.environ.get("PATH", ""), **paths(), **self.server.environment},
-            afresh=freeze,  # only a parent can wait until it stands still
+            afresh=freeze,  # only a parent can wait for a stop
         )
         child = Child(process, job)
         self._children.append(child)

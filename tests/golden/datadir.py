@@ -90,7 +90,7 @@ def command(home: Path, *arguments: str, workspace: str = WORKSPACE) -> Answer:
     return Answer(code, told, err.getvalue())
 
 
-# ---------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------- questions
 
 
 def answers(home: Path, before: dict[str, Any] | None = None) -> dict[str, Any]:

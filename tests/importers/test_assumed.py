@@ -176,7 +176,7 @@ def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_p
     assert call("import", "chat-jsonl", written(tmp_path, one)).code == 0
     broken = {"run": "chat-2", "messages": [ASKED | {"role": ""}]}
     mended = written(tmp_path, broken, broken | {"messages": [ASKED]}, name="mended.jsonl")
-    told = call("import", "chat-jsonl", mended)  # what was not brought in has no name
+    told = call("import", "chat-jsonl", mended)  # a record that failed has no name yet
     assert "other content" not in told.err
     assert len(call("runs", "--json").lines) == 2
     apart = call("import", "chat-jsonl", later, "--experiment", "e", "--arm", "a")

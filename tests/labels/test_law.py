@@ -80,7 +80,7 @@ class World:
         self.opened += 1
         if self.opened > len(AGENTS):
             self.resumed.add(name)
-            # So that what follows is not what is on record, but asked again.
+            # A new call, so that the following calls run instead of being replayed.
             session.tool(effects="pure", name="fresh")(lambda x: x)(self.opened)
 
     def close(self, name: str) -> None:

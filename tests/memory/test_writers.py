@@ -21,7 +21,7 @@ def write(record: Record, number: int, edits: int, errors: list[BaseException]) 
             for edit in range(edits):
                 memory.create(f"own/{agent}.md", f"edit {edit}\n", space=SPACE)
                 memory.remember(f"{agent} {edit}", path="shared.md", space=SPACE)
-    except BaseException as error:  # noqa: BLE001 -- told by the test
+    except BaseException as error:  # noqa: BLE001 -- the test reports it
         errors.append(error)
 
 

@@ -89,7 +89,7 @@ class Nurse:
                         continue
                     said, fds = _asked(asking)
                     if not said and asking is self._line:
-                        os._exit(0)  # what is frozen would be told of as of a leak
+                        os._exit(0)  # an ordinary exit would report frozen objects as leaks
                     if not said:
                         selector.unregister(asking)
                         self._end(asking)
@@ -131,7 +131,7 @@ class Nurse:
             if wanted is not None:
                 os.dup2(one, wanted)
             os.close(one)
-        # Whether a stream can seek is asked when it is made: a pipe in a file's place cannot.
+        # A stream checks at creation whether it can seek; a pipe in place of a file cannot.
         sys.stdout = open(1, "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115 -- it stays open
 
     def _end(self, stub: socket.socket) -> None:

@@ -67,7 +67,7 @@ async def test_a_doubled_answer_does_not_count_for_the_request_that_is_asked_aga
             await client.say(json.dumps(line).encode())
             told = await client.hear()
         assert (told["id"], text(told["result"])) == (number, "the answer")
-        number = await client.begin("ping")  # nothing else was told meanwhile
+        number = await client.begin("ping")  # nothing else arrived meanwhile
         assert (await client.hear())["id"] == number
 
 

@@ -71,7 +71,7 @@ async def test_a_client_gets_what_it_gets_without_and_again_without_the_server(s
     assert tools.count("send") == 2
     assert tools.count("add") == 1 + TOGETHER
     assert "mcp:resources/read" in tools
-    if era == "legacy":  # the server asked back; in 2026 its question is a result
+    if era == "legacy":  # the server sent a question; in 2026 its question is a result
         (asked,) = [step for step in steps if step["tool"] == "mcp:elicitation/create"]
         assert asked["arguments"]["message"] == "Delete it?"
         assert asked["result"] == {"action": "accept", "content": {"sure": True}}

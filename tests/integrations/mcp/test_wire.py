@@ -110,7 +110,7 @@ def check_http(before: Tee, behind: Tee, steps: list[dict[str, Any]]) -> int:
         for frame in each.request.frames
         if each.response is not None and each.response.first.split()[1].startswith("4")
     }
-    assert not passed - asked  # what the proxy asks has ids of its own
+    assert not passed - asked  # the proxy's own requests have other ids
     assert set(asked - passed) <= refused
     heard, told = (_counted(tee, lambda each: each.response) for tee in (before, behind))
     own = {key for key in heard - told if "error" in json.loads(key)}

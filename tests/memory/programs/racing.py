@@ -52,7 +52,7 @@ def main() -> None:
                 told = "refused"
             except (hansard.BadValue, hansard.NotFound, hansard.errors.MemoryConflict):
                 told = "lost"
-                for path in TEXTS:  # what stands is looked at, so that the next may go by it
+                for path in TEXTS:  # view the current texts before the next change
                     see(session, path)
             else:
                 told = "made"
