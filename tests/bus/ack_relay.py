@@ -19,7 +19,7 @@ PAYLOADS = (b"PUB", b"HPUB", b"MSG", b"HMSG")
 
 
 class Repeat(enum.Enum):
-    """Where the second copy of an acknowledgement arrives."""
+    """Place where the second copy of an acknowledgement arrives."""
 
     SAME_SUBJECT = "on its own reply subject"
     NEXT_SUBJECT = "on the reply subject of the dropped publish"
@@ -118,7 +118,7 @@ class _Connection:
 
 
 def _with_reply(words: list[bytes]) -> int:
-    """How many words the first line of a publish has where it names a reply subject."""
+    """Return the number of words in a publish's first line if it names a reply subject."""
     return 4 if words[0] == b"PUB" else 5
 
 

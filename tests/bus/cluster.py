@@ -20,7 +20,7 @@ NOT_ADVERTISED = 'advertise: "127.0.0.1:1",'
 """Servers tell each other where the others are reached, and would do without a `Link`."""
 
 ELECTED_S = 30.0
-"""How long a cluster on a busy machine may take to have a leader and to make streams."""
+"""Seconds that a cluster on a busy machine may need for a leader and for new streams."""
 
 CONFIG = """\
 server_name: {name}
@@ -53,7 +53,7 @@ class Member(ServerProcess):
 
     @property
     def url(self) -> str:
-        """Where clients reach it."""
+        """Address for clients."""
         return f"nats://127.0.0.1:{self.port}"
 
 
@@ -205,7 +205,7 @@ class Cluster:
         return await open_log(runtime, workspace, "strict", admin=admin, replicas=replicas)
 
     async def info(self, stream: str, first: Member | None = None) -> dict[str, Any]:
-        """What the servers say of a stream."""
+        """Return the servers' information about a stream."""
         broker = await Broker.open(self.options(first=first))
         try:
             return await api(broker, f"STREAM.INFO.{stream}")

@@ -1,4 +1,4 @@
-"""What a process puts on record is in its log, and docs/logs.md says all of it."""
+"""Logging of acknowledged commits: the record has them, and docs/logs.md lists every line."""
 
 import logging
 import re
@@ -62,7 +62,7 @@ async def test_what_is_acknowledged_is_logged(lab: Lab, caplog: pytest.LogCaptur
 
 
 def test_the_page_lists_every_line_and_field():
-    """What is logged at info and at error, its fields, and no line that there is not."""
+    """The page lists each line at info and error with its fields, and no other line."""
     tables = re.findall(r"^\| line \|.*?\n\n", DOCS, re.MULTILINE | re.DOTALL)
     listed = set(re.findall(r"^\| `([a-z ]+)` \|", "".join(tables), re.MULTILINE))
     assert {named(tag) for tag in AT_INFO} <= listed

@@ -41,7 +41,7 @@ async def here(log: JetStreamLog, wanted: Append) -> Stored | None:
 
 
 async def connected(log: JetStreamLog) -> Stored:
-    """The first commit that a thread sent itself: its connection is made when first wanted."""
+    """Send the first commit from the thread itself: its connection is opened on first use."""
     async with asyncio.timeout(WAIT_S):
         while True:
             try:
@@ -88,7 +88,7 @@ async def test_with_an_nkey(tmp_path: Path):
 
 
 async def test_one_thread_at_a_time(nats: Nats):
-    """While one waits for its answer, another one is told to go by the loop, at once."""
+    """While one thread waits for its answer, another uses the loop at once."""
     log = await nats.log()
     await connected(log)
     nats.freeze()
@@ -162,7 +162,7 @@ async def test_signals_do_not_make_the_wait_longer(nats: Nats):
 
 
 async def test_what_may_be_stored_is_never_said_not_to_be(nats: Nats):
-    """Where the broker stays away, the outcome of what was sent before stays unknown."""
+    """If the broker stays away, the outcome of an earlier publish stays unknown."""
     log = await nats.log(request_timeout_s=0.2, append_timeout_s=0.5)
     await connected(log)
     nats.freeze()
@@ -197,7 +197,7 @@ async def test_a_connection_that_nobody_uses_is_held(tmp_path, monkeypatch):
 
 
 def test_an_interrupt_while_a_thread_waits_for_its_answer(nats: Nats):
-    """What it was sending is on record once, and what the session says then comes after it."""
+    """The commit in flight is recorded once, and the session's next one comes after it."""
     login: dict[str, Any] = {"nats": f"nats://127.0.0.1:{nats.port}", "nats_user": "admin"}
     with hansard.connect(workspace="lab", nats_password="admin", **login) as record:
         log = record.workspace.log

@@ -176,7 +176,7 @@ async def check(record: AsyncRecord, numbers: set[int]) -> None:
 
 @pytest.mark.later
 async def test_what_readers_are_not_given_is_in_no_chunk(opened):
-    """Commits under an epoch that the agent has not: a chunk has what stands in for them."""
+    """A chunk has placeholders for commits under an epoch that the agent does not have."""
     writer = Writing(opened, 2)
     await writer.facts(20)
     wrong = Writing(opened, writer.version, epoch=9)
@@ -188,7 +188,7 @@ async def test_what_readers_are_not_given_is_in_no_chunk(opened):
 
 @pytest.mark.later
 async def test_one_large_commit_has_one_chunk_and_the_next_goes_on_from_there(opened):
-    """As a reader has it: of the numbers that it passes the first one alone."""
+    """As for a reader, only the first of the numbers that the commit passes counts."""
     writer = Writing(opened, 2)
     facts = [CheckpointSaved(name="at", data=NULL, fingerprint=f"{n}") for n in range(200)]
     await writer.put(*facts)
@@ -197,7 +197,7 @@ async def test_one_large_commit_has_one_chunk_and_the_next_goes_on_from_there(op
 
 
 async def test_who_goes_on_where_a_chunk_ends_begins_the_next_one(opened):
-    """Also where what is known ends there, inside of what was asked for."""
+    """The next chunk begins there even if the known part ends inside the requested one."""
     before = Writing(opened, 2, tells=False)
     await before.facts(60)
     facts = [CheckpointSaved(name="at", data=NULL, fingerprint=f"f{n}") for n in range(2)]
@@ -228,7 +228,7 @@ async def test_more_of_a_step_that_had_ended_is_met_by_reading_it(opened):
 
 
 async def test_what_is_too_much_to_hold_is_read_from_the_log(opened, monkeypatch):
-    """Where commits come faster than chunks are made, none is wrong."""
+    """Chunks stay correct when commits arrive faster than chunks are made."""
     monkeypatch.setattr(histories, "HELD_MAX", 10)
     writer = Writing(opened, 2)
     await writer.facts(200)

@@ -14,7 +14,7 @@ from hansard.bus.portal import portal
 
 
 class FakeMeta(type):
-    """As freezegun's classes have one."""
+    """Metaclass, as freezegun's classes have one."""
 
 
 class FakeDatetime(datetime, metaclass=FakeMeta):
@@ -26,7 +26,7 @@ class FakeDatetime(datetime, metaclass=FakeMeta):
 
 @pytest.fixture
 def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time stands still, for what asks by the names of these modules."""
+    """Stop the time for code that uses the names of these modules."""
     monkeypatch.setattr(clock, "datetime", FakeDatetime)
     monkeypatch.setattr(time, "time_ns", lambda: 1_577_836_800_000_000_000)
     monkeypatch.setattr(time, "time", lambda: 1_577_836_800.0)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 LOG, BLOBS, SNAPSHOTS = "hansard.lab.", "hansard_blob.lab.", "hansard_snap.lab."
 ALICE = AgentStream("r1", "researcher", "alice")
 ANSWER_S = 0.4
-"""How long a publish waits for its answer here: one answer is lost in each test."""
+"""Seconds that a publish waits for its answer: one answer is lost in each test."""
 
 GROUP = 24
 """Callers at once, enough to share a batch."""

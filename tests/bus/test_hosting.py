@@ -36,12 +36,12 @@ def opened(data_dir: Path) -> Coroutine[Any, Any, Host]:
 
 
 def asked(data_dir: Path) -> Coroutine[Any, Any, str]:
-    """Where it is."""
+    """Return a coroutine for the server's address."""
     return url_of(Settings(data_dir=data_dir))
 
 
 def is_over(data_dir: Path) -> bool:
-    """Whether neither server nor supervisor is left, soon."""
+    """Return whether both server and supervisor end soon."""
     return eventually(lambda: not processes_of(data_dir), GONE_WITHIN_S)
 
 
@@ -58,7 +58,7 @@ async def cancelled_once_it_starts(work: Coroutine[Any, Any, object], data_dir: 
 
 @pytest.mark.parametrize("use", [opened, asked])
 async def test_a_start_that_is_given_up_leaves_no_user(use, data_dir):
-    """The thread cannot be cancelled, so it comes to a lease that nobody waits for."""
+    """The thread cannot be cancelled, so it gets a lease that no caller waits for."""
     await cancelled_once_it_starts(use(data_dir), data_dir)
     await asyncio.get_running_loop().shutdown_default_executor()  # the thread has ended
     assert is_over(data_dir)

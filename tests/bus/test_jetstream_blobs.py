@@ -33,7 +33,7 @@ def data(size: int) -> bytes:
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_round_trip(nats: Nats, size: int):
-    """What was put is got, whatever its size; putting it again gives the same hash."""
+    """A blob of any size is read back; putting it again gives the same hash."""
     log = await nats.log(f"size-{size}")
     blob = data(size)[:size]
     sha256 = await log.blobs.put(blob)
@@ -103,7 +103,7 @@ async def test_killed_midway(nats: Nats):
 
 
 async def test_erased(nats: Nats):
-    """Who may administer can erase a blob, chunk by chunk; then it is NotFound."""
+    """An administrator can erase a blob, chunk by chunk; then it is NotFound."""
     log = await nats.log("erased")
     sha256 = await log.blobs.put(data(CHUNK_BYTES + 5)[: CHUNK_BYTES + 5])
     other = await log.blobs.put(b"other")

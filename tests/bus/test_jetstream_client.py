@@ -92,7 +92,7 @@ def test_an_answer_without_a_subject():
 
 
 async def test_no_responders(nats: Nats):
-    """Nobody on a subject is told at once."""
+    """A subject without responders is reported at once."""
     broker = await Broker.open(nats.options())
     with pytest.raises(NoResponders):
         await broker.request("nobody.here", b"", None, 5.0)
@@ -136,7 +136,7 @@ async def test_too_large_for_the_server(nats: Nats):
 
 @pytest.mark.slow
 async def test_a_handshake_that_fails_leaves_no_connection_open(tmp_path: Path):
-    """Where nobody answers on the server's port, each try is closed before the next is made."""
+    """If the server's port does not answer, each try is closed before the next one."""
     with running(tmp_path) as nats:
         broker = await Broker.open(msgspec.structs.replace(nats.options(), connect_timeout_s=1.0))
         with warnings.catch_warnings(record=True) as told:
@@ -257,7 +257,7 @@ async def test_what_breaks_while_it_is_closed_is_no_warning(nats, caplog):
 
 
 async def test_given_up_by_the_client(nats: Nats):
-    """Where nats-py gives a connection up for good, another is opened."""
+    """If nats-py gives up a connection for good, another is opened."""
     log = await nats.log("revived")
     await log.append(append(ALICE, 1))
     for broker in (log._writes, log._reads):
@@ -310,7 +310,7 @@ _lines = st.one_of(
 
 @given(st.lists(_lines, max_size=12), st.lists(st.integers(0, 400), max_size=12))
 def test_messages_arrive_whole_and_in_order_however_they_are_cut(sent, cuts):
-    """With their headers as they came, whatever stands between them and is in them."""
+    """Headers are unchanged, whatever surrounds the messages and is in them."""
     wire = b""
     expected: list[tuple[str, str, bytes, bytes]] = []
     got: list[tuple[str, str, bytes, bytes]] = []
@@ -423,7 +423,7 @@ async def test_an_api_call_outlives_a_connection(nats, monkeypatch, before):
 
 
 async def test_closing_after_the_connection_was_lost(nats: Nats):
-    """What was still to be sent goes nowhere; closing is no error for it."""
+    """Unsent data is dropped, and closing raises no error for it."""
     broker = await Broker.open(nats.options())
     nc = broker._nc
     assert nc._reading_task is not None

@@ -23,7 +23,7 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
 
 
 class Seen:
-    """What was published, and how: the sizes of batches, the number of single messages."""
+    """Record of the publishing: sizes of batches, number of single messages."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.batches: list[list[str]] = []

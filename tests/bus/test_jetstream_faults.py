@@ -1,4 +1,4 @@
-"""What the log does when its broker dies, stops or comes back."""
+"""The log while its broker dies, stops or returns."""
 
 import asyncio
 import signal
@@ -63,7 +63,7 @@ async def test_nothing_was_sent(tmp_path: Path):
 
 @pytest.mark.slow
 async def test_unknown(tmp_path: Path):
-    """If a sent commit is never answered, its outcome is unknown, and is said to be so."""
+    """The outcome of a commit that is never answered is reported as unknown."""
     with running(tmp_path) as nats:
         patient = await nats.log()
         log = await nats.log(append_timeout_s=0.6, request_timeout_s=0.25)
@@ -222,7 +222,7 @@ async def test_a_reading_with_an_end_waits_for_what_is_not_written_yet(tmp_path:
 
 
 async def test_a_reading_with_an_end_does_not_wait_for_ever_for_a_broker(tmp_path, monkeypatch):
-    """The broker went and does not come back: that is said, with how long it was waited."""
+    """If the broker does not return, the error says so and how long the read waited."""
     monkeypatch.setattr(pushing, "NO_ANSWER_S_MAX", 1.0)
     with running(tmp_path) as nats:
         log = await nats.log(request_timeout_s=0.5)
@@ -304,7 +304,7 @@ async def test_closing_answers_whoever_waits(tmp_path: Path):
 
 
 async def test_conflict_is_final(tmp_path: Path):
-    """What was a conflict stays one across a restart; what was stored stays."""
+    """Across a restart a conflict stays a conflict, and stored commits stay stored."""
     with running(tmp_path) as nats:
         log = await nats.log()
         mine = append(ALICE, 1)
@@ -320,7 +320,7 @@ async def test_conflict_is_final(tmp_path: Path):
 
 @pytest.mark.slow
 async def test_a_full_store(tmp_path: Path):
-    """A store that takes no more is an error of the broker, told at once; what is there is read."""
+    """A full store is a broker error at once; stored commits can be read."""
     text = "x" * 200_000
     with running(tmp_path) as nats:
         nats.kill()

@@ -15,7 +15,7 @@ from tests.bus.brokers import Nats, append, running, until
 
 LONG = AgentStream("r1", "researcher", "alice")
 LENGTH = 5_500
-"""More than 1,024 commits (one answer), and more than are asked for by guessed names."""
+"""More commits than one answer (1,024), and than one request by guessed names, reads."""
 
 WIDE = 300
 """More streams than one request names."""
@@ -42,7 +42,7 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
 
 @pytest.fixture
 async def log(nats: Nats) -> AsyncIterator[JetStreamLog]:
-    """Its log."""
+    """Open a log."""
     log = await nats.log("lab", "relaxed")
     yield log
     await log.close()
@@ -116,7 +116,7 @@ class TestReads:
 
     @pytest.mark.slow
     async def test_a_reader_that_does_not_read(self, log: JetStreamLog):
-        """What waits for a slow follower is bounded, however much there is to read."""
+        """The queue of a slow follower is bounded, however long the log is."""
         stream = WorkspaceStream("large", "slow")
         text = "x" * (COMMIT_BYTES_MAX - 1_000)
         before = await log.head()
@@ -169,7 +169,7 @@ class TestReads:
         assert set(subscriptions) == before
 
     async def test_a_reader_that_begins_beyond_the_end(self, log: JetStreamLog):
-        """Is told so, and leaves no subscription."""
+        """The reader gets an error, and leaves no subscription."""
         subscriptions = log._reads._nc._subs
         before = set(subscriptions)
         reading = Push(log._reads, "hansard_log-lab", "hansard.lab.large.>", 10**9)

@@ -1,4 +1,4 @@
-"""The workspace's streams: made once, checked, and safe from whoever runs agents."""
+"""Streams of a workspace: made once, checked, and protected from agents."""
 
 from pathlib import Path
 
@@ -102,7 +102,7 @@ async def test_nobody_deletes(nats: Nats):
 
 
 async def test_accepted_commits_are_republished(nats: Nats):
-    """What the log accepted is published again as a wake-up; what it refused is not."""
+    """Accepted commits are republished as wake-ups; refused ones are not."""
     log = await nats.log("live")
     heard: list[str] = []
 
@@ -152,7 +152,7 @@ async def test_bad_workspace():
 
 @pytest.mark.parametrize("line", ["jetstream {", "  jetstream: enabled"])
 async def test_no_jetstream(tmp_path: Path, line: str):
-    """A server or account without JetStream is told apart from no server."""
+    """A server or account without JetStream is distinguished from a missing server."""
     with running(tmp_path) as nats:
         config = tmp_path / "nats.conf"
         kept = [each for each in config.read_text().splitlines() if not each.startswith(line)]

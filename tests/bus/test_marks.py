@@ -1,4 +1,4 @@
-"""What a mark knows of a log, and what a log is told beside it; without a broker."""
+"""Marks: their knowledge of a log, and the findings beside it, without a broker."""
 
 import hashlib
 import re
@@ -32,7 +32,7 @@ def marked(messages: list[Message]) -> Mark:
 
 
 def found(messages: list[Message], *known: Known, last: int | None = None) -> list[tuple[str, str]]:
-    """What is found of a log beside marks: kind and fact."""
+    """Return the findings of a log beside marks: kind and fact."""
     told: list[tuple[str, str]] = []
 
     def count(kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True) -> None:
@@ -82,7 +82,7 @@ def test_a_log_that_went_on_is_as_it_was(known: int):
 
 
 def test_a_log_that_lost_its_end():
-    """It is told how much, who knew, and what else there is to say; those who agree say it once."""
+    """The loss has its size, the marks that knew and their notes; marks that agree report once."""
     mark = marked(log(5))
     [(kind, fact)] = found(log(3), Known("one", mark), Known("two", mark, "Beware"))
     assert kind == "loss"
@@ -93,7 +93,7 @@ def test_a_log_that_lost_its_end():
 
 
 def test_a_log_that_lost_what_was_in_the_middle():
-    """It is counted, and not told twice."""
+    """The loss is counted and reported once."""
     mark = marked(log(5))
     [(kind, fact)] = found([*log(2), *log(5, first=4)], Known("one", mark))
     assert (kind, fact) == (
@@ -103,7 +103,7 @@ def test_a_log_that_lost_what_was_in_the_middle():
 
 
 def test_a_log_that_is_another():
-    """As many messages, and other ones: it is told since when."""
+    """A log with as many, but other messages is reported with the first differing position."""
     early, late = marked(log(2)), marked(log(5))
     now = [*log(3), *log(9, first=4, said="y")]
     [(kind, fact)] = found(now, Known("one", early), Known("two", late))
@@ -112,7 +112,7 @@ def test_a_log_that_is_another():
 
 
 def test_a_mark_whose_digest_lags():
-    """Of a bulk load the end is counted before it is read."""
+    """During a bulk load the end is counted before it is read."""
     lagging = msgspec.structs.replace(marked(log(2)), position=5, count=5)
     assert found(log(6), Known("one", lagging)) == []
     assert [kind for kind, _ in found(log(4), Known("one", lagging))] == ["loss"]
@@ -179,13 +179,13 @@ def test_a_log_that_lost_every_message_but_not_its_last_position():
 
 
 def test_without_a_mark_no_position_may_be_missing():
-    """Of an outside broker's log, or of one so young that nobody has looked at it."""
+    """This holds for an outside broker's log and for a young one without a mark."""
     assert compared(None, log(5)) == compared(None, []) == ""
     assert "2 acknowledged commits are gone" in compared(None, log(5, first=3))
 
 
 def test_a_mark_that_is_begun_late_takes_the_log_as_it_is():
-    """Its operator removed the one before, to go on with what is left; a further loss is one."""
+    """After the operator removes the mark, the rest is accepted, and a further loss is reported."""
     begun = Kept(Mark(STREAM), NOW, "strict", NOW, late="its mark was removed")
     left = [*log(5, first=3), *log(9, first=7)]
     assert compared(begun, left) == ""

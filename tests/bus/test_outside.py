@@ -60,7 +60,7 @@ system_account: SYS
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Address of the server."""
         return f"tls://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
@@ -81,7 +81,7 @@ SAID = {"always": "strict", "10ms": "relaxed", "2m": "unknown"}
 
 
 def test_a_server_over_tls_with_an_nkey(outside, request):
-    """It records and resumes; its durability is what its system account says, else unknown."""
+    """It records and resumes; the system account states its durability, else it is unknown."""
     sync = request.node.callspec.params["outside"]
     login: dict[str, Any] = {"nats_ca": str(outside.ca), "nats_nkey": str(outside.seed)}
     with hansard.connect(workspace="lab", nats=outside.url, **login) as record:

@@ -45,7 +45,7 @@ def beginning(world: dict[str, str]) -> list[Made]:
 
 
 def truths(agent: str, role: str) -> dict[str, Made]:
-    """What an agent writes."""
+    """Return the events that an agent writes."""
     mine = AgentStream(RUN, role, agent)
     claim = TaskClaimed(task="t", number=1, agent=agent, role=role, lease_ms=1)
     by: dict[str, Any] = {"by": agent}

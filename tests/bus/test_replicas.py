@@ -46,7 +46,7 @@ DIRECT_S = 2.5
 QUICK_S = 14.0
 
 READS_MIN = 10_000
-"""Of the trial with stops and kills."""
+"""Fewest reads in the trial with stops and kills."""
 """Less than READ_WAIT_S, which a read waits for a replica that lags."""
 """A follower answers no Direct Get before."""
 
@@ -247,7 +247,7 @@ async def test_a_server_that_hangs_is_not_waited_for(servers: Cluster, monkeypat
 
 @pytest.mark.slow
 async def test_writes_are_read(servers: Cluster, rounds: Any):
-    """What was acknowledged is read at once: by who wrote it, and by others who were not told."""
+    """An acknowledged commit is read at once, by its writer and by readers without notice."""
     writer = await servers.log("own")
     others = [await servers.log("own", first=member) for member in servers.members]
     async with closing(writer, *others):
@@ -300,7 +300,7 @@ async def test_a_point_beyond_the_end(servers: Cluster):
 
 @pytest.mark.thorough(quick="test_writes_are_read")
 async def test_answers_of_several_pages(servers: Cluster):
-    """What fits into no one answer, for its number or its size, is whole from any server."""
+    """Answers too numerous or too large for one page are complete from any server."""
     first = await servers.log("pages")
     name = subjects.log_stream("pages")
     leader, follower = await parted(servers, name)
@@ -331,7 +331,7 @@ async def test_answers_of_several_pages(servers: Cluster):
 
 
 async def test_an_empty_log(servers: Cluster):
-    """Where nothing was written nothing is waited for."""
+    """Reading an empty log does not wait."""
     log = await servers.log("empty")
     async with closing(log):
         async with asyncio.timeout(QUICK_S):
@@ -357,7 +357,7 @@ async def test_what_no_replica_has(servers: Cluster, monkeypatch: pytest.MonkeyP
 
 
 async def test_what_one_broker_lost(tmp_path: Path):
-    """Of one server, which nobody else can make good, it is said at once."""
+    """A loss by a single server, which no replica can repair, is reported at once."""
     with brokers.running(tmp_path) as nats:
         log = await nats.log()
         async with closing(log):
@@ -402,7 +402,7 @@ async def test_one_broker_is_asked_nothing_more(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_an_erased_blob(servers: Cluster):
-    """What was erased is not there, on any replica; it is not taken for a replica that lags."""
+    """An erased blob is missing on every replica, and not mistaken for a lagging one."""
     log = await servers.log("erased")
     admin = await Broker.open(servers.options("admin"))
     async with closing(log):
@@ -531,13 +531,13 @@ class TestDurability:
             assert await outside_durability(system) == "unknown"
 
     async def test_all_strict(self, servers: Cluster):
-        """Where every server syncs always it is strict."""
+        """Durability is strict if every server always syncs."""
         assert await outside_durability(servers.options("system")) == "strict"
 
 
 class TestReplicas:
     async def test_as_many_as_asked_for(self, servers: Cluster, caplog: pytest.LogCaptureFixture):
-        """Streams are made with the replicas asked for; found with fewer, that is told."""
+        """Streams have the requested number of replicas; an existing one with fewer is logged."""
         log = await servers.log("three", replicas=3)
         fewer = await servers.log("one", replicas=1)
         async with closing(log, fewer):
@@ -618,7 +618,7 @@ class Trial:
 
     @staticmethod
     async def _found(log: JetStreamLog, way: str, stream: KeyStream, point: int | None) -> int:
-        """How many of a stream's commits a way of reading finds."""
+        """Return how many of a stream's commits a way of reading finds."""
         up_to = None if point is None else AtPosition(point)
         match way:
             case "read":
@@ -636,7 +636,7 @@ class Trial:
 
 @pytest.mark.thorough
 async def test_stops_and_kills(tmp_path: Path, evidence: Evidence):
-    """Of 10,000 reads over 40 stops and kills none is stale; those without an answer fail."""
+    """None of 10,000 reads over 40 stops and kills is stale; those without an answer fail."""
     with cluster.running(tmp_path / "cluster") as servers:
         await servers.elected()
         logs = [await servers.log("lab")]

@@ -50,7 +50,7 @@ GONE_S = 2.0
 """The promise: no server so long after its last user."""
 
 GONE_WITHIN_S = 30.0
-"""How long it is waited for here: a busy machine may not let anybody run for longer."""
+"""Timeout in seconds: a busy machine may run no process for longer."""
 
 BACK_WITHIN_S = 30.0
 """For a restart, which takes a second; a bound, too."""
@@ -71,7 +71,7 @@ sys.stdin.read()
 
 
 def eventually(holds: Callable[[], Any], within_s: float) -> bool:
-    """Whether it holds before the time is over; looked at every 10 ms."""
+    """Return whether it holds before the timeout; polled every 10 ms."""
     deadline = time.monotonic() + within_s
     while not holds():
         if time.monotonic() > deadline:
@@ -98,7 +98,7 @@ def commands() -> dict[int, bytes]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs."""
+    """Return whether a process runs."""
     return pid in commands()
 
 
@@ -111,7 +111,7 @@ def processes_of(data_dir: Path) -> list[int]:
 
 
 def one_of_each(data_dir: Path, info: ServerInfo) -> bool:
-    """Whether one server runs and one supervisor, and nobody else but who keeps the marks."""
+    """Return whether exactly one server, one supervisor and the keeper of the marks run."""
     found = processes_of(data_dir)
     return {info.server_pid, info.supervisor_pid} <= set(found) and len(found) <= 3
 
@@ -150,7 +150,7 @@ class Wire:
             assert line, "the server closed the connection"
 
     def ping(self) -> bool:
-        """Whether the server answers."""
+        """Return whether the server answers."""
         self._socket.sendall(b"PING\r\n")
         return self._until(b"PONG") == b""
 
@@ -167,7 +167,7 @@ class Wire:
 
 
 def answers(info: ServerInfo) -> bool:
-    """Whether the server lets the runtime user in."""
+    """Return whether the server admits the runtime user."""
     try:
         with Wire(info, info.runtime) as wire:
             return wire.ping()
@@ -176,12 +176,12 @@ def answers(info: ServerInfo) -> bool:
 
 
 def is_mute(info: ServerInfo) -> bool:
-    """Whether the server does not let the runtime user in."""
+    """Return whether the server refuses the runtime user."""
     return not answers(info)
 
 
 def has_changed(lease: Lease, info: ServerInfo | None, data_dir: Path) -> bool:
-    """Whether another server runs than that one, or nobody runs any."""
+    """Return whether another server, or none, runs now."""
     return not lease.supervised or peek(data_dir) != info
 
 
@@ -195,7 +195,7 @@ class User:
         )
 
     def info(self) -> ServerInfo:
-        """What it joined; waits for it."""
+        """Wait for the join and return its server."""
         assert self.process.stdout
         return msgspec.json.decode(self.process.stdout.readline(), type=ServerInfo)
 
@@ -235,7 +235,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerInfo]:
 
 
 def is_over(info: ServerInfo) -> bool:
-    """Whether neither server nor supervisor runs."""
+    """Return whether both server and supervisor have ended."""
     return not alive(info.server_pid) and not alive(info.supervisor_pid)
 
 
@@ -244,7 +244,7 @@ def is_over(info: ServerInfo) -> bool:
 
 @pytest.mark.slow
 def test_the_server_stays_for_those_who_use_it_and_no_longer(data_dir):
-    """Who started it may be killed, the others go on; two seconds after the last, all is over."""
+    """The others continue if the starter is killed; two seconds after the last, all is over."""
     first, second = User(data_dir), User(data_dir)
     info = first.info()
     assert second.info() == info
@@ -278,7 +278,7 @@ def test_what_an_end_waits_for_is_less_than_what_is_promised():
 
 @pytest.mark.later
 def test_a_program_that_a_user_started_is_no_user(data_dir):
-    """What is executed does not inherit the use, even where nobody closes descriptors for it."""
+    """An executed program does not inherit the use, even through open descriptors."""
     program = "import os; print(os.posix_spawnp('sleep', ['sleep', '60'], os.environ), flush=True)"
     user = User(data_dir, USER.replace("sys.stdin", program + "; sys.stdin"))
     info = user.info()
@@ -350,7 +350,7 @@ def supervisor(data_dir: Path) -> list[str | Path]:
 
 @pytest.mark.later
 def test_a_supervisor_that_nobody_enters_ends(data_dir):
-    """Who started it may die before he uses it."""
+    """The starter may die before it uses the supervisor."""
     data_dir.mkdir()
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     with (data_dir / "log").open("wb") as log:
@@ -399,7 +399,7 @@ def test_a_killed_server_comes_back_on_its_port(lease, data_dir):
 
 @pytest.mark.later
 def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
-    """It never gets one that is dead."""
+    """The join never returns a dead server."""
     os.kill(lease.info.server_pid, signal.SIGKILL)
     assert eventually(lambda: peek(data_dir) != lease.info, BACK_WITHIN_S)
     with join(data_dir) as second:
@@ -469,7 +469,7 @@ def test_what_a_dead_server_left_behind_misleads_nobody(data_dir):
 
 @pytest.mark.slow
 def test_a_server_left_without_supervisor_is_ended(data_dir):
-    """Where the system does not end it with its supervisor, the next join does."""
+    """The next join ends it if the system did not end it with its supervisor."""
     with join(data_dir) as lease:
         state = (data_dir / "state.json").read_bytes()
     assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
@@ -508,7 +508,7 @@ def test_a_port_that_somebody_took_is_left_to_him(data_dir):
 
 
 def sync_settings(info: ServerInfo) -> dict[str, Any]:
-    """What the server itself says about its store."""
+    """Return the server's own information about its store."""
     with Wire(info, info.system) as wire:
         told = wire.request("$SYS.REQ.SERVER.PING.JSZ")
     config: dict[str, Any] = told["data"]["config"]
@@ -532,7 +532,7 @@ def test_relaxed_syncs_every_ten_milliseconds(data_dir):
 
 @pytest.mark.later
 def test_threads_that_make_a_data_directory_at_once_share_it(tmp_path):
-    """As two first connects of a process do: neither takes the other's draft."""
+    """The first two connects of a process are such threads: neither takes the other's draft."""
     made = [ServerFiles(tmp_path / f"{number}") for number in range(20)]
     with ThreadPoolExecutor(2) as threads:
         for files in made:
@@ -543,7 +543,7 @@ def test_threads_that_make_a_data_directory_at_once_share_it(tmp_path):
 
 @pytest.mark.slow
 def test_two_durabilities_do_not_share_a_server(data_dir):
-    """Who asks for another is told both and what to do; who asks for none takes what runs."""
+    """A join with another durability gets both and a remedy; one without takes the running one."""
     with join(data_dir, Durability.RELAXED) as lease:
         with pytest.raises(
             OtherDurability, match=r"'relaxed', not 'strict'.*another data dir"
@@ -611,7 +611,7 @@ def test_passwords_are_not_shown(standing):
     "verb", ["CREATE", "UPDATE", "DELETE", "PURGE", "RESTORE", "SNAPSHOT", "MSG.DELETE"]
 )
 def test_the_runtime_user_cannot_change_the_record(standing, verb):
-    """It is refused what would delete or alter events; the admin is not."""
+    """Verbs that delete or alter events are refused to it, but not to the admin."""
     name = verb.replace(".", "-")
     stream = STREAM | {"name": name, "subjects": [f"{name}.>"]}
     subject = f"$JS.API.STREAM.{verb}.{name}"
@@ -721,7 +721,7 @@ def test_a_file_is_no_data_dir(tmp_path, below):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for a place of Linux")
 def test_a_place_where_nothing_can_be_written_is_no_data_dir():
-    """The error says what the system said."""
+    """The error has the system's message."""
     with pytest.raises(BadDataDir, match=r"Errno \d+"):
         join(Path("/proc/hansard"))
 
@@ -758,7 +758,7 @@ def test_a_server_that_cannot_start_says_why(data_dir):
 
 @pytest.mark.later
 def test_a_lock_that_is_not_released_ends_in_an_error(data_dir):
-    """A join waits for its turn no longer than it was told to."""
+    """A join waits for its turn no longer than its timeout."""
     data_dir.mkdir()
     holder = f"import fcntl,sys; f=open({str(data_dir / 'join.lock')!r},'w'); fcntl.flock(f,2)"
     holder += "; print(1, flush=True); sys.stdin.read()"
@@ -811,7 +811,7 @@ def test_a_log_that_grows_is_put_aside_while_the_server_runs(data_dir):
 
 @pytest.mark.thorough(quick="test_a_supervisor_that_nobody_enters_ends")
 def test_a_supervisor_that_nobody_waits_for_any_more_lets_the_next_one_in(data_dir):
-    """Where two supervisors race after a kill, a joining process enters at once and one remains."""
+    """If two supervisors race after a kill, a join enters at once and one supervisor remains."""
     with join(data_dir):
         pass
     assert eventually(lambda: not processes_of(data_dir), 10)

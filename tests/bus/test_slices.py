@@ -21,7 +21,7 @@ def busy(seconds: float) -> None:
 
 
 async def other(turns: list[int], done: list[int]) -> None:
-    """Somebody who has something to do in each turn; what was done of the long work by then."""
+    """Do some work in each turn; note the progress of the long work so far."""
     for _ in range(TURNS):
         busy(BUSY_S)
         turns.append(len(done))
@@ -29,7 +29,7 @@ async def other(turns: list[int], done: list[int]) -> None:
 
 
 async def slices_meanwhile() -> int:
-    """How many slices of long work came between the first and the last turn of another."""
+    """Return the number of slices between the first and the last turn of another task."""
     done: list[int] = []
     turns: list[int] = []
     going_on = asyncio.ensure_future(other(turns, done))

@@ -62,12 +62,12 @@ class World:
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where the module's broker keeps its files."""
+    """Return the folder of the module's broker."""
     return str(tmp_path_factory.mktemp("states"))
 
 
 async def written(workspace: str, data_dir: str) -> tuple[str, str]:
-    """The two runs. Whoever wrote them has gone, and makes no chunks of them any more."""
+    """Write the two runs. Their writers have left, and make no more chunks of them."""
     where: dict[str, Any] = {"workspace": workspace, "data_dir": data_dir}
     async with hansard.connect_async(durability="relaxed", **where) as record:
         async with record.run("w", agent="a", role="r") as session:
@@ -97,7 +97,7 @@ def read_by_all(data_dir: str) -> tuple[str, str]:
 
 @pytest.fixture
 async def told(data_dir: str, read_by_all: tuple[str, str]) -> AsyncIterator[World]:
-    """Those, with a connection of the test's own."""
+    """Yield the runs with a connection of the test's own."""
     async with hansard.connect_async(
         "read-by-all", data_dir=data_dir, durability="relaxed"
     ) as record:
@@ -157,7 +157,7 @@ def _whole_at(stored: Stored) -> int:
 
 @pytest.mark.thorough
 async def test_a_vector_is_what_the_states_of_that_point_say(told):
-    """What a fork holds is read without the states, and is the same."""
+    """A fork's content is read without the states, and is the same."""
     for run in told.runs:
         own = await told.log.read_run(run)
         for stored in own[::9]:
@@ -184,7 +184,7 @@ async def test_chunks_thrown_away_cost_nothing_but_time(world):
 
 
 def stream_prefix(world: World, stream: AgentStream) -> str:
-    """What a stream's chunks are stored under."""
+    """Return the prefix of a stream's stored chunks."""
     return subjects.snapshot_prefix(world.log.workspace, stream, histories.LAYOUT)
 
 
@@ -200,7 +200,7 @@ async def test_a_state_that_was_given_away_is_the_callers_own(told):
 
 
 async def test_an_unknown_run_or_point_is_named(told):
-    """What was asked for, and what can be asked for instead."""
+    """The error names the requested point and the available ones."""
     with pytest.raises(hansard.NotFound, match="hansard runs"):
         await told.record.state("no-such-run")
     with pytest.raises(hansard.NotFound, match="99999"):
@@ -255,7 +255,7 @@ async def until(world: World, key: str, holds: Callable[[bytes | None], bool]) -
 
 @pytest.mark.thorough(quick="test_an_agent_at_every_version_is_a_fold_of_its_first_events")
 async def test_what_was_read_up_to_a_version_is_read_on(world):
-    """A first read takes no more than it needs; what is asked for after that is whole."""
+    """A first read takes no more than it needs; a later, longer one is complete."""
     stream = AgentStream(world.runs[0], "r", "a")
     commits = await world.states(chunks=False).commits(stream)
     expected = folds(commits)

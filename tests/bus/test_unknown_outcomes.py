@@ -1,4 +1,4 @@
-"""What may be stored already: never said not to be, and never stored a second time."""
+"""Commits that may be stored: never reported as not stored, and never stored twice."""
 
 import asyncio
 import signal
@@ -33,7 +33,7 @@ def nats(tmp_path: Path) -> Iterator[Nats]:
 
 
 class Refusing:
-    """A broker that stores what it is sent or not, loses its answers, and refuses all else."""
+    """A broker that stores messages or not, loses its answers, and refuses all else."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stores = True
@@ -106,7 +106,7 @@ async def test_a_refusal_after_a_lost_answer_is_no_proof(nats, broker, refusal):
 
 @REFUSALS
 async def test_a_refusal_after_a_thread_sent_it_is_no_proof(nats, broker, refusal):
-    """What a thread has sent may be stored, though the loop has sent nothing yet."""
+    """A commit sent by a thread may be stored, though the loop has sent nothing yet."""
     broker.refusal = refusal
     log = await nats.log()
     first = append(ALICE, 1)
@@ -152,7 +152,7 @@ async def test_a_refused_batch_after_a_lost_answer_is_no_proof(nats, broker, ref
 
 
 async def test_where_what_stands_there_cannot_be_read_it_is_unknown(nats, broker, monkeypatch):
-    """That nothing could be asked says nothing of what was stored."""
+    """A failed query proves nothing about the stored commits."""
     log = await nats.log()
 
     async def unreachable(*_: object) -> None:

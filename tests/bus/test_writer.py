@@ -1,4 +1,4 @@
-"""A stream's writer: whoever waits for a commit hears of its end, whatever happens."""
+"""Writer of a stream: each waiting caller learns the outcome of its commit, in any case."""
 
 import asyncio
 import itertools
@@ -40,7 +40,7 @@ async def _wait(future):
 
 
 async def test_what_waits_is_merged_in_order():
-    """What is put while a commit is on its way becomes one commit after it, in order."""
+    """Events put while a commit is in flight become one commit after it, in order."""
     log = RecorderLog("lab")
     writer = _writer(log)
     futures = [asyncio.get_running_loop().create_future() for _ in range(5)]
@@ -120,7 +120,7 @@ async def test_who_waits_for_one_commit_is_told_few_at_a_time():
 
 
 async def test_all_hear_of_a_commit_where_the_loop_ends():
-    """The commit is on record: whoever was not told yet is told as the writer is stopped."""
+    """The commit is on record: stopping the writer notifies the remaining callers."""
     writer = _writer(RecorderLog("lab"))
     loop = asyncio.get_running_loop()
     futures = [loop.create_future() for _ in range(4 * NOTIFIED_AT_ONCE)]

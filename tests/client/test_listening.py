@@ -98,14 +98,14 @@ async def _serving() -> AsyncIterator[Send]:
 
 
 async def _is_answered(connection: Connection) -> bool:
-    """Whether the answer to WHOLE comes, and not the connection's end."""
+    """Return whether WHOLE is answered before the connection ends."""
     head = await asyncio.wait_for(connection[0].readuntil(b"\r\n\r\n"), WAIT_S)
     assert await connection[0].readexactly(1) == b"x"
     return head.startswith(b"HTTP/1.1 200")
 
 
 async def _ended(connection: Connection) -> bytes:
-    """What comes until the connection's end; empty where it was reset."""
+    """Return the data up to the connection's end; empty after a reset."""
     with contextlib.suppress(ConnectionResetError):
         return await asyncio.wait_for(connection[0].read(), WAIT_S)
     return b""
@@ -130,7 +130,7 @@ async def test_a_request_has_a_deadline_for_its_head_and_its_body(monkeypatch: p
 
 @pytest.mark.slow
 async def test_connections_without_a_request_do_not_keep_others_out(monkeypatch):
-    """Of many the oldest is closed; a whole request is answered at once."""
+    """The oldest of many connections is closed; a complete request is answered at once."""
     monkeypatch.setattr(module, "HEADLESS_MAX", 10)
     async with _serving() as send:
         slow = [await send(WHOLE[:20]) for _ in range(30)]

@@ -1,4 +1,4 @@
-"""Groups of arms that cannot be told apart."""
+"""Groups of arms that cannot be distinguished."""
 
 from itertools import combinations
 from typing import Any
@@ -11,7 +11,7 @@ from hansard.inspect.comparison_parts import decides, decisive, groups
 
 
 def test_an_arm_between_two_that_differ_is_in_both_groups():
-    """Of a and c, which differ, b is like both: ab and bc."""
+    """If a and c differ and b is like both, the groups are ab and bc."""
     alike = {"a": {"b"}, "b": {"a", "c"}, "c": {"b"}}
     assert groups("abc", alike) == [["a", "b"], ["b", "c"]]
 

@@ -33,7 +33,7 @@ def _of(lines: list[dict[str, Any]], kind: str, **wanted: Any) -> list[dict[str,
 
 @pytest.fixture(scope="session")
 def asked(place: Place) -> Asked:
-    """What is said of the experiment, by the options; the same question is asked once."""
+    """Return the comparison of the experiment, by the options; each question is asked once."""
 
     @functools.cache
     def ask(*options: str) -> Told:
@@ -101,7 +101,7 @@ def test_a_missing_cost_is_no_cost_and_no_failure(lines: list[dict[str, Any]]):
 
 
 def test_latency_is_what_the_source_says(lines: list[dict[str, Any]]):
-    """Runs with times have a latency: the last message of task 23 came after 23 s."""
+    """Runs with times have a latency: the last message of task 23 is 23 s after the first."""
     rows = _of(lines, "arm", part="beside", metric="latency_ms", arm="steady")
     assert rows[0]["p99"] <= 23_000
     assert rows[0]["p50"] == pytest.approx(11_500)
@@ -126,7 +126,7 @@ def test_tasks_that_went_worse_are_named_with_their_runs(place: Place, lines: li
 
 @pytest.mark.thorough
 def test_the_same_log_and_question_give_the_same_bytes(place, tmp_path, ask_anew):
-    """Asked again, of tables made again: byte for byte, in every form."""
+    """A repeated question, to rebuilt tables, gives the same bytes in every form."""
 
     def ask(*arguments: str) -> str:
         told = place.call("compare", "greeting", *arguments)
@@ -150,7 +150,7 @@ def test_the_same_log_and_question_give_the_same_bytes(place, tmp_path, ask_anew
 @pytest.mark.thorough(quick="test_every_number_is_the_answer_of_sql")
 @pytest.mark.long
 def test_rows_stand_in_one_order_whichever_way_is_counted(place, rounds, ask_anew):
-    """Of the worst case each pair has a row for each other way of counting, too."""
+    """With the worst case, each pair has a row for each other way of counting, too."""
     asked = ("compare", "greeting", "--all-pairs", "--by", "domain", "--missing", "worst-case")
     told = []
     for _ in range(rounds(2, 5)):
@@ -163,7 +163,7 @@ def test_rows_stand_in_one_order_whichever_way_is_counted(place, rounds, ask_ane
 
 @pytest.mark.slow
 def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, Any]]):
-    """The lines are rows of the macros, column for column, asked by somebody else."""
+    """The lines equal the rows of the macros, column for column, in a separate query."""
     store = Store(Tables.of(place.home, WORKSPACE).path, read_only=True)
     try:
         rows = store.rows(
@@ -189,7 +189,7 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
     ],
 )
 def test_what_is_asked_for_together_is_what_each_macro_says_alone(place, asked, said, given):
-    """Whatever is asked: comparisons, arms, curves and what went worse, judged and beside."""
+    """This holds for comparisons, arms, curves and regressions, judged and beside."""
     lines = asked(*said, "--json").lines
     alone = given.replace(", all_pairs := true", "")
     beside = "" if "worst" not in given else ", counted_as := 'failure'"
@@ -284,7 +284,7 @@ def test_what_is_not_known_is_named_with_what_is(place: Place, arguments: list[s
 
 @pytest.mark.slow
 def test_the_text_says_the_verdicts(asked: Asked):
-    """What people read: verdicts, intervals, McNemar, and that nothing moves their cursor."""
+    """The text has verdicts, intervals and McNemar, and nothing that moves the cursor."""
     text = asked().out
     assert "bold against steady: better" in text
     assert "9 won, 0 lost, 15 tied; exact sign test of tasks p 0.0039" in text
@@ -387,7 +387,7 @@ main()
     ],
 )
 def test_without_matplotlib_only_the_pictures_are_missing(place, asked, form):
-    """What is said is the same; after a page without pictures one line says what to install."""
+    """The text is the same; after a page without pictures one line names the missing package."""
     where = ["--data-dir", str(place.home), "--workspace", WORKSPACE]
     command = ["-c", WITHOUT, *where, "compare", "greeting", *form]
     done = run(command, cwd=place.home, env=os.environ, timeout=120)

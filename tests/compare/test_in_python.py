@@ -1,4 +1,4 @@
-"""What `compare`, `audit` and `why` print, to programs and notebooks: `record.compare` ..."""
+"""`record.compare`, `record.audit` and `record.why` for programs and notebooks."""
 
 import asyncio
 import io
@@ -23,14 +23,14 @@ PLAN = hansard.experiments.plan(
 
 
 def printed(made: Any) -> str:
-    """What `rich.print` shows."""
+    """Return the output of `rich.print`."""
     file = io.StringIO()
     rich.console.Console(file=file, width=300).print(made)
     return file.getvalue()
 
 
 def as_told(lines: Any) -> list[Any]:
-    """Lines as programs are told them."""
+    """Return lines in the form for programs."""
     return [msgspec.json.decode(msgspec.json.encode(line, enc_hook=str)) for line in lines]
 
 
@@ -100,7 +100,7 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
 
 @pytest.mark.thorough(quick="domain/test_brief.py::test_a_fact_is_told_in_a_line_and_in_a_table")
 async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
-    """It has the tables of the terminal; recorded text is escaped."""
+    """It has the terminal's tables; recorded text is escaped."""
     async with lab.connect() as record:
         await works(record)
         listed = await record.why("bold-t1")
@@ -158,7 +158,7 @@ ENDLESS = "SELECT count(*) FROM range(1_000_000_000_000) AS t(i) WHERE i % 7 = 3
 
 
 async def test_a_read_that_takes_too_long_or_that_nobody_waits_for_is_ended(data_dir, workspace):
-    """Its tables are not closed under it, and the next one is answered."""
+    """Its tables stay open meanwhile, and the next read is answered."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         tables = record._opened_tables()
         with pytest.raises(TimeoutError):

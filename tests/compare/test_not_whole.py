@@ -1,4 +1,4 @@
-"""What the summary says of an experiment that is not finished, or holds a trial twice."""
+"""Summary of an experiment that is unfinished, or holds a trial twice."""
 
 import pytest
 

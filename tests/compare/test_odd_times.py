@@ -1,4 +1,4 @@
-"""Where the times of runs cannot be, latency is not compared, and why is said."""
+"""Impossible times of runs: latency is not compared, and the reason is given."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What every adapter of the log promises (`hansard.bus.log`)."""
+"""Contract of every adapter of the log (`hansard.bus.log`)."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -101,7 +101,7 @@ class TestAppend:
         assert await log.head() == 1
 
     async def test_the_same_commit_again_is_success(self, log: EventLog):
-        """Sending a commit again changes nothing and tells where it stands."""
+        """Sending a commit again changes nothing and returns its position."""
         once = append(ALICE)
         first = await log.append(once)
         await log.append(append(ALICE, 2))
@@ -110,7 +110,7 @@ class TestAppend:
         assert await log.head() == 2
 
     async def test_one_of_many_wins(self, opener: Opener):
-        """Of concurrent commits with one version one is stored, and the others name it."""
+        """One of the concurrent commits with one version is stored, and the others name it."""
         logs = [await opener() for _ in range(3)]
         results = await asyncio.gather(
             *(logs[i % 3].append(append(ALICE)) for i in range(24)), return_exceptions=True
@@ -177,7 +177,7 @@ class TestConditions:
         await log.append(append(bob, expected=NothingUnder("r1", "bob")))
 
     async def test_one_role_of_many_wins(self, opener: Opener):
-        """Of roles that begin at the same time exactly one does."""
+        """Exactly one of the roles that begin at the same time does."""
         logs = [await opener() for _ in range(2)]
         expected = NothingUnder("r1", "alice")
         results = await asyncio.gather(
@@ -322,7 +322,7 @@ class TestTransactions:
             await log.append_all([append(KEY, 1), append(KEY, 2)])
 
     async def test_concurrent_transactions(self, opener: Opener):
-        """Of overlapping transactions exactly one is stored, whole."""
+        """Exactly one of the overlapping transactions is stored, in full."""
         logs = [await opener() for _ in range(2)]
         results = await asyncio.gather(
             *(
@@ -401,7 +401,7 @@ class TestBulk:
         assert [each.commit.id for each in followed] == [each.commit.id for each in appends]
 
     async def test_again(self, log: EventLog):
-        """A killed import goes on: what stands there with the same id is passed over."""
+        """A killed import continues: stored commits with the same id are skipped."""
         appends = [append(WorkspaceStream("kind", str(i))) for i in range(1_500)]
         for each in appends[:700:3]:
             await log.append(each)
@@ -443,7 +443,7 @@ class TestBulk:
 
     @pytest.mark.parametrize("before", [0, 999, *map(THOROUGHLY, (998, 1_000))])
     async def test_a_transaction_stays_together(self, log: EventLog, before):
-        """Its commits have consecutive positions, and a point inside it has nothing of it."""
+        """Its commits have consecutive positions, and a point inside it excludes all of them."""
         singles = [append(WorkspaceStream("kind", str(i))) for i in range(before)]
         whole = together(*(append(KeyStream("r1", str(i))) for i in range(3)))
         assert await log.append_bulk([*singles, *whole]) == before + 3
@@ -502,7 +502,7 @@ class TestCopied:
         assert abs((stored.time - made.commit.at).total_seconds()) < 60
 
     async def test_the_same_again_is_passed_over(self, log: EventLog):
-        """Also where the origin is told differently: the commit is the one that stands there."""
+        """With another origin, too, the stored commit is returned."""
         made = append(ALICE)
         copy = replace(made, copied=Copied(encode(ALICE, made.commit), ORIGIN))
         assert await log.append_bulk([copy]) == 1
@@ -512,7 +512,7 @@ class TestCopied:
         assert stored.origin == ORIGIN
 
     async def test_a_copied_transaction_is_one(self, log: EventLog):
-        """Its commits say so in their bytes: a point inside it has nothing of it."""
+        """Its commits state it in their bytes: a point inside it excludes all of them."""
         whole = [
             replace(each, copied=Copied(encode(each.stream, each.commit), ORIGIN))
             for each in together(append(LIFE), append(ALICE), append(KEY))
@@ -542,7 +542,7 @@ class TestCopied:
 
 class TestRead:
     async def test_unknown(self, log: EventLog):
-        """What is not there is empty, or NotFound where one thing was asked for."""
+        """An unknown stream is empty; a single missing thing is NotFound."""
         assert await log.read(ALICE) == []
         assert await log.read_streams([ALICE, KEY]) == []
         assert await log.read_streams([]) == []
@@ -842,7 +842,7 @@ class TestKinds:
         assert await log.read_kind("nothing") == []
 
     async def test_following_a_kind_gives_what_comes_of_it(self, log: EventLog):
-        """What is there and what comes, of that kind alone."""
+        """A follower gets existing and new events of that kind alone."""
         await log.append(append(WorkspaceStream("principal", "ada")))
         await log.append(append(LIFE))
         following = cast("AsyncGenerator[Stored, None]", log.follow(of=Kind("principal")))
@@ -855,7 +855,7 @@ class TestKinds:
 
 class TestCommitBytes:
     async def test_body_is_the_record(self, log: EventLog):
-        """What is stored decodes to the commit and encodes to the same bytes."""
+        """A stored body decodes to the commit and encodes to the same bytes."""
         original = commit(1, 2, text='ünïcode \u2028 \\ "')
         await log.append(Append(ALICE, original))
         (stored,) = await log.read(ALICE)

@@ -1,4 +1,4 @@
-"""What the log makes of messages that something else wrote to its stream, behind its back."""
+"""Foreign messages in the log's stream, written by something else."""
 
 from collections.abc import Awaitable, Callable
 

@@ -27,7 +27,7 @@ from tests.faults._warm import run
 A = AgentStream("r1", "r", "a")
 STEPS_OLDER, STEPS = 45, 90
 STEP_BYTES = 100_000
-"""So that the log has three blocks of 4 MB, and its older copy two."""
+"""Size of a step, so that the log has three blocks of 4 MB, and its older copy two."""
 
 BOUND_S = 60.0
 
@@ -99,7 +99,7 @@ def copied(source: Path, target: Path) -> None:
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """What every test takes a copy of, and nobody uses."""
+    """Make the undamaged original that every test copies and none uses."""
     folder = tmp_path_factory.mktemp("whole")
     files = Files(folder / "data", folder / "older")
     with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:

@@ -1,4 +1,4 @@
-"""Ways to damage what a data directory holds, and what is to be said of each.
+"""Ways to damage a data directory, and the expected message for each.
 
 Formats: a block of nats-server 2.15.1 is records after one another: length (4 bytes, the highest
 bit says that there are headers), sequence (8), time (8), length of the subject (2), subject,
@@ -16,7 +16,7 @@ from hansard.bus import marks
 
 WORKSPACE = "lab"
 LENGTH, SEQUENCE, SUBJECT, SUM = 0, 4, 24, -3
-"""Where in a record a bit is flipped; a body's is in its middle."""
+"""Offsets in a record at which to flip a bit; the body's is in its middle."""
 
 
 class Files(msgspec.Struct, frozen=True):
@@ -30,13 +30,13 @@ class Files(msgspec.Struct, frozen=True):
         return (home or self.home) / f"nats/jetstream/HANSARD/streams/hansard_{kind}-{WORKSPACE}"
 
     def blocks(self, kind: str = "log", home: Path | None = None) -> list[Path]:
-        """Its blocks in order."""
+        """Return its blocks in order."""
         found = (self.stream(kind, home) / "msgs").glob("*.blk")
         return sorted(found, key=lambda path: int(path.stem))
 
     @property
     def index(self) -> Path:
-        """What the server keeps of the blocks, to start faster."""
+        """Return the server's index of the blocks, which makes it start faster."""
         return self.stream() / "msgs/index.db"
 
     @property
@@ -54,10 +54,10 @@ Do = Callable[[Files], object]
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """One way to do damage, and a pattern of what `check` is to say of it.
+    """One way to do damage, and a pattern for the message of `check`.
 
-    `wrong`: whether it is an error; else it is only told, or harmless, with no pattern. `refused`:
-    whether `connect` is to refuse. `answered`: whether `sql` may answer from whole tables.
+    `wrong`: True if it is an error; otherwise it is only reported, or harmless, with no pattern.
+    `refused`: True if `connect` refuses. `answered`: True if `sql` may answer from intact tables.
     """
 
     name: str
@@ -83,7 +83,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def records(block: Path) -> list[tuple[int, int]]:
-    """Where each record of a block begins, and its length."""
+    """Return the offset and length of each record of a block."""
     content, found, at = block.read_bytes(), [], 0
     while at < len(content):
         length = struct.unpack_from("<I", content, at)[0] & 0x7FFF_FFFF
@@ -116,7 +116,7 @@ def emptied(stream: Path) -> None:
 
 
 def middle(block: Path) -> int:
-    """Where the middle record of a block begins."""
+    """Return the offset of the middle record of a block."""
     found = records(block)
     return found[len(found) // 2][0]
 
@@ -224,7 +224,7 @@ COPIES = [
     Damage("an older copy of the stream", _older_stream, SHORT, refused=True),
     Damage("an older copy of the store", _older_store, SHORT, refused=True),
 ]
-"""What a careless copy puts back."""
+"""Files that a careless copy puts back."""
 
 STREAM = [
     *(
@@ -325,7 +325,7 @@ MARKS = [
         answered=True,
     ),
 ]
-"""Damages to the mark itself: told, and no loss."""
+"""Damages to the mark itself: reported, and no loss."""
 
 HARMLESS = [
     Damage("the index gone", lambda f: f.index.unlink(), wrong=False, answered=True),
@@ -341,7 +341,7 @@ HARMLESS = [
         answered=True,
     ),
 ]
-"""What is derived, and made again."""
+"""Damage to derived files, which are rebuilt."""
 
 ALL = [*BLOCKS, *COPIES, *STREAM, *BLOBS, *TABLES]
-"""What must not be called clean."""
+"""Damages that must never be reported as clean."""

@@ -84,7 +84,7 @@ def checked(damage: Damage, files: Files, cli: Call) -> Ran:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("damage", named(QUICK))
 def test_damage_is_told(damage: Damage, files: Files, cli: Call):
-    """Each kind of damage is told by `check`, and by whatever else would meet it, in time."""
+    """`check`, and anything else that meets the damage, reports it in time."""
     assert checked(damage, files, cli).code
 
 
@@ -98,12 +98,12 @@ def test_every_damage_is_told(damage: Damage, files: Files, cli: Call):
 @pytest.mark.thorough
 @pytest.mark.parametrize("damage", named([*MARKS, *HARMLESS]))
 def test_what_loses_nothing_is_no_loss(damage: Damage, files: Files, cli: Call):
-    """The mark itself, and what is derived: told where it is worth it, and no error."""
+    """Damage to the mark or to derived files is reported if useful, and is no error."""
     assert checked(damage, files, cli).code == 0
 
 
 def test_there_are_enough_of_them():
-    """27 were asked for."""
+    """The requirement is 27 kinds of damage."""
     assert len(ALL) >= 27
     assert len({each.name for each in ALL}) == len(ALL)
 
@@ -261,7 +261,7 @@ def test_a_workspace_is_used_without_its_snapshots_and_repaired(files: Files, cl
 
 @pytest.mark.slow
 def test_a_repair_hides_no_loss(files: Files, cli: Call):
-    """Where messages are gone besides, the workspace is still refused, as of the broker's mark."""
+    """If messages are missing besides, the broker's mark still refuses the workspace."""
     BLOCKS[1].do(files)
     BLOBS[-1].do(files)
     assert cli("check").code
@@ -299,7 +299,7 @@ def test_a_repair_changes_nothing_that_is_sound_or_in_use(files: Files, cli: Cal
 
 
 def test_a_server_that_was_killed_while_it_made_a_stream_is_no_loss(files: Files):
-    """Its folder is there, with nothing in it, and not what the server knows it by."""
+    """The stream's folder exists and is empty, without the server's metadata."""
     for kind in ("log", "blob", "snap"):
         folder = files.stream(kind).with_name(f"hansard_{kind}-other") / "msgs"
         folder.mkdir(parents=True)
@@ -319,7 +319,7 @@ def planted(home: Path, stream: StreamId) -> None:
 
 
 def test_a_stream_without_its_first_version(tmp_path: Path):
-    """Of shared state and of what outlives runs; other runs can be read."""
+    """This holds for shared and lasting state; other runs can be read."""
     home = tmp_path / "data"
     with hansard.connect(workspace="lab", data_dir=home, durability="relaxed") as record:
         for run in ("whole", "torn"):
@@ -336,7 +336,7 @@ def test_a_stream_without_its_first_version(tmp_path: Path):
 
 
 def test_a_fork_goes_on_from_its_parent(tmp_path: Path):
-    """Its streams begin after the versions that its parent had, and that is no loss."""
+    """Its streams begin after the parent's versions, and that is no loss."""
     home = tmp_path / "data"
     with hansard.connect(workspace="lab", data_dir=home, durability="relaxed") as record:
         with record.run("w", run="parent", agent="a", role="r") as session:

@@ -1,4 +1,4 @@
-"""A log that lost nothing is never called damaged, whoever was killed at whatever moment."""
+"""Intact logs: never reported as damaged, whichever process is killed at any moment."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def children(pid: int) -> list[int]:
 
 
 def victims(home: Path, writer: int, up: int) -> dict[str, int]:
-    """Who may be killed."""
+    """Return the processes that may be killed."""
     info = peek(home)
     found = {"writer": writer, "projector": up}
     if info is not None:

@@ -25,7 +25,7 @@ may = { query = true }
 
 
 def newest(place: TableFiles) -> published.PublishedSnapshot:
-    """What is published there."""
+    """Return the newest published snapshot."""
     found = published.newest(place)
     assert found is not None
     return found
@@ -68,7 +68,7 @@ def test_a_flipped_byte_anywhere_in_what_is_published(files: Files):
 
 
 def test_check_finds_it(files: Files, cli: Call):
-    """It names the file and the remedy, which works."""
+    """The error names the file and the remedy, which works."""
     place = TableFiles.of(files.home, WORKSPACE)
     with flipped(newest(place).path, 8192 + 20):
         told = cli("check")

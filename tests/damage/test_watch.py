@@ -54,13 +54,13 @@ def until(holds: Callable[[], object]) -> None:
 
 
 def watched(home: Path) -> watch.Watched:
-    """What the process that watches wrote of the workspace."""
+    """Return the watching process's report of the workspace."""
     found = watch.read(home)
     return watch.Watched() if found is None else found.workspaces.get(WORKSPACE, watch.Watched())
 
 
 def reported(process: subprocess.Popen[str], files: Files, cli: Call) -> str:
-    """What is found, by the exit status of `health`; the same is logged, told, and in `status`."""
+    """Return the finding, by the exit status of `health`; it is also logged and in `status`."""
     until(lambda: cli("health").code)
     health = cli("health", "--json")
     assert health.code == 1
@@ -121,7 +121,7 @@ def test_a_byte_that_is_flipped_under_a_running_broker(files: Files, cli: Call):
 
 
 def test_a_block_that_is_gone_after_a_restart_of_the_broker(files: Files, cli: Call):
-    """It is compared at each reconnect, and every few seconds."""
+    """The log is compared at each reconnect, and every few seconds."""
     with up(files.home) as process:
         restarted(files, files.blocks()[0].unlink)
         fact = reported(process, files, cli)
