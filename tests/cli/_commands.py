@@ -11,7 +11,7 @@ from hansard.cli import run_line
 
 
 def run(arguments: list[str]) -> dict[str, object]:
-    """What one command says."""
+    """Run one command and return its output."""
     out, err = io.StringIO(), io.StringIO()
     code: object = 0
     sys.argv = ["hansard", *arguments]

@@ -65,12 +65,12 @@ def _lines(
 
 
 def at_position(lines: list[Line], position: int) -> list[Line]:
-    """What counts at a position: a transaction when all of it stands there."""
+    """Return the lines that count at a position: a transaction only once it is complete."""
     return [line for line in lines if line.counts_from <= position]
 
 
 def folded(lines: list[Line]) -> dict[str, Any]:
-    """What a run's life and its agents have come to."""
+    """Return the state of a run's life and of its agents."""
     told: dict[str, Any] = {"status": None, "vector": {}, "roster": {}, "agents": {}}
     for line in lines:
         told["vector"][line.stream] = line.last_version
@@ -118,7 +118,7 @@ def _agent(agent: dict[str, Any], kind: str, data: dict[str, Any]) -> None:
 
 
 def told(shown: list[dict[str, Any]]) -> dict[str, Any]:
-    """What `run show --json` says, in the shape of `folded`."""
+    """Return the output of `run show --json`, in the shape of `folded`."""
     run, *agents = shown
     return {
         "status": run["status"],

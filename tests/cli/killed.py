@@ -61,7 +61,7 @@ def killed_at(data_dir: Path, workspace: str) -> Killed:
 
 
 def was_killed(data_dir: Path, point: int, program: str, *arguments: object) -> bool:
-    """Whether a program was killed at a point, or ended before it."""
+    """Return whether a program was killed at a point; it may end before it."""
     command = ["-c", PROGRAM + program, str(point), *map(str, arguments)]
     ran = run(command, cwd=Path.cwd(), env=environment(data_dir), timeout=120)
     assert ran.returncode in {0, -signal.SIGKILL}, ran.stderr

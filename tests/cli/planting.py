@@ -89,7 +89,7 @@ def plant(home: Path, workspace: str, *planted: tuple[StreamId, Commit]) -> None
 
 
 def _written(stream: StreamId, told: Commit) -> Commit:
-    """What nobody in particular wrote, by somebody who may: an agent, or an import for several."""
+    """Give a commit of SOMEBODY a permitted author: the agent, or an import for several."""
     if told.actor != SOMEBODY or isinstance(stream, WorkspaceStream):
         return told
     actor = Actor(stream.agent) if isinstance(stream, AgentStream) else Actor("import", ("a",))

@@ -28,7 +28,7 @@ BIG = 100_000
 
 
 class Ran(msgspec.Struct):
-    """What a command did."""
+    """Result of a command."""
 
     code: int
     out: str
@@ -36,14 +36,14 @@ class Ran(msgspec.Struct):
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Its stdout as NDJSON."""
+        """Return its stdout, parsed as NDJSON."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 OF_OTHERS = '{"event": "broker connection", "level": "warning", "error": "nats: unexpected EOF"'
-"""How a line of the log begins that is of another test's connection: logging is the whole
-process's, and a broker whose test has ended may close a connection while a command runs. What a
-command says of its own connection is tested where it is a process of its own.
+"""First characters of a log line about another test's connection: logging is the whole process's,
+and a broker whose test has ended may close a connection while a command runs. Log lines about a
+command's own connection are tested where the command is a process of its own.
 """
 
 
@@ -83,7 +83,7 @@ def ran(
     arguments: Iterable[object],
     encoding: str = "utf-8",
 ) -> Ran:
-    """What `hansard` with these arguments does in this process; captured bytes are decoded."""
+    """Run `hansard` with these arguments in this process; captured bytes are decoded."""
     monkeypatch.setattr(sys, "argv", ["hansard", *map(str, arguments)])
     capture.readouterr()
     with log_of_its_own(), pytest.raises(SystemExit) as left:

@@ -1,4 +1,4 @@
-"""What `hansard.inspect` answers is what `--json` prints."""
+"""Answers of `hansard.inspect`: the same as the output of `--json`."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -44,7 +44,7 @@ READS: dict[str, Read] = {
 
 
 async def answered(read: Read, home: Path, runs: Runs) -> object:
-    """What a read answers on a workspace that is open."""
+    """Return the answer of a read on an open workspace."""
     workspace = await open_workspace(settings.load(data_dir=home, workspace=WORKSPACE))
     try:
         return await read(workspace, runs)

@@ -1,4 +1,4 @@
-"""What serves prints in a thread of its own: into real pipes, read late, or by nobody any more."""
+"""Background printing of servers: into real pipes, read late, or without a reader."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from hansard.cli import background_printer, output
 from hansard.cli.background_printer import BackgroundPrinter, LogStream
 
 FULL = 64 * 1024
-"""What a pipe holds."""
+"""Capacity of a pipe, in bytes."""
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_nobody_waits_for_a_reader_and_what_is_left_out_is_told(pipe, monkeypatc
 
 @pytest.mark.timeout(60)
 async def test_what_is_waited_for_is_printed_in_order_and_a_reader_that_left_is_told(pipe):
-    """Whoever waits learns it, so does whoever did not, at the end; nothing is printed after it."""
+    """A waiting caller gets the error, others get it at the end; nothing is printed after it."""
     read, written = pipe
     left = threading.Event()
     printer = BackgroundPrinter(print, left.set)
@@ -77,7 +77,7 @@ async def test_what_is_waited_for_is_printed_in_order_and_a_reader_that_left_is_
 
 
 def shown_of(monkeypatch: pytest.MonkeyPatch, *reports: tuple[int, int]) -> str:
-    """What a terminal shows of reports of how much is done, and of how much."""
+    """Return a terminal's output for progress reports of (done, total)."""
     ours, theirs = pty.openpty()
     monkeypatch.setenv("TERM", "xterm")
     with os.fdopen(theirs, "w") as stderr, contextlib.ExitStack() as stack:
@@ -94,7 +94,7 @@ def shown_of(monkeypatch: pytest.MonkeyPatch, *reports: tuple[int, int]) -> str:
 
 
 def test_a_bar_shows_how_far_the_work_is(monkeypatch: pytest.MonkeyPatch):
-    """Its name, how much is done and of how much."""
+    """The bar has a name, the amount done and the total."""
     text = shown_of(monkeypatch, (3, 10))
     assert "positions" in text
     assert "3/10" in text

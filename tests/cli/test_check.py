@@ -218,7 +218,7 @@ def test_a_blob_that_is_gone_is_found(home: Path, call: Call, workspace: str):
 
 
 def test_a_blob_that_is_damaged_is_found(home: Path, call: Call, findings, workspace: str):
-    """Its bytes do not hash to its name."""
+    """The bytes of a damaged blob do not hash to its name."""
     name = "ab" * 32
     publish_raw(home, (subjects.blob_subject(workspace, name, 0), b"abc"))
     data = msgspec.Raw(b'{"$blob":{"sha256":"%b","size":3}}' % name.encode())

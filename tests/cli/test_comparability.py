@@ -1,4 +1,4 @@
-"""Whether a fork can be compared with its parent: `run diff` and the view `forks` say the same."""
+"""Comparability of a fork with its parent: `run diff` and the view `forks` agree."""
 
 import itertools
 import os
@@ -109,12 +109,12 @@ CASES: tuple[tuple[dict[str, Any], dict[str, Any], str, list[str]], ...] = (
     ({}, {"asks": 0, "mails": 0}, "cannot tell", []),
     ({"model": None}, {"code": 2}, "differs", ["code"]),
 )
-"""What a program is made of, what its fork does otherwise, the verdict, and in what they differ."""
+"""A program's options, its fork's changes, the verdict, and the differing respects."""
 
 
 @pytest.fixture(scope="module")
 def forked(record: hansard.Record) -> list[tuple[str, dict[str, Any]]]:
-    """The parent and the row of each case's fork: all are played before SQL is asked, once."""
+    """Run all cases before one SQL query; return the parent and the row of each case's fork."""
     made: list[tuple[str, str]] = []
     for parts, again, _, _ in CASES:
         parent = Program(**parts).play(record)
@@ -136,7 +136,7 @@ def forked(record: hansard.Record) -> list[tuple[str, dict[str, Any]]]:
     ],
 )
 def test_the_verdict(call: Call, forked: list[tuple[str, dict[str, Any]]], case: int):
-    """Each respect in turn, and what cannot be told because nothing of it is on record."""
+    """The verdict covers each respect, and those unknown because nothing is on record."""
     parent, row = forked[case]
     line = agree(call, row, parent, row["run"])
     assert (line["verdict"], line["differs_in"]) == CASES[case][2:]
@@ -181,7 +181,7 @@ def test_people_are_told_what_was_withheld(call: Call, record: hansard.Record):
 
 
 def test_runs_that_are_no_forks_are_compared_too(call: Call, record: hansard.Record):
-    """Of two runs that share nothing, all of each is looked at."""
+    """Two runs that share nothing are compared in full."""
     a, b = Program().play(record), Program(model="m-2").play(record)
     assert told(call, a, b)["differs_in"] == ["model"]
     assert "model    differs: A: m-1; B: m-2" in call("run", "diff", a, b).out
@@ -193,7 +193,7 @@ def test_runs_that_are_no_forks_are_compared_too(call: Call, record: hansard.Rec
     "seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2, 3))]
 )
 def test_both_answers_are_one(call, record, seed, rounds):
-    """Of forks of forks, cut anywhere, changed in any part."""
+    """Both agree for forks of forks, cut anywhere, changed in any part."""
     chance = random.Random(seed)
     known = [Program().play(record, mails=2)]
     for _ in range(rounds(3, 6)):

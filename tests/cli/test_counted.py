@@ -30,7 +30,7 @@ BARE = re.compile(
     ],
 )
 def test_a_number_and_its_word_agree(number: int, one: str, said: str) -> None:
-    """One of a kind is said as one."""
+    """The singular is used for one."""
     assert counted(number, one) == said
 
 

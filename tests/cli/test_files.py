@@ -1,4 +1,4 @@
-"""What commands write: private, whole, and safe to open."""
+"""Files written by commands: private, complete, and safe to open."""
 
 import csv
 import os
@@ -13,7 +13,7 @@ from tests.cli.support import Call, Runs
 
 
 def mode(path: Path) -> int:
-    """Who may read and write it."""
+    """Return the permissions of a file."""
     return stat.S_IMODE(path.stat().st_mode)
 
 
@@ -36,7 +36,7 @@ def lenient() -> Iterator[None]:
     ],
 )
 def test_what_is_written_is_for_its_owner_only(call: Call, tmp_path: Path, command: list[str]):
-    """As the rest of the record; also where a file that others could read stood before."""
+    """Files are as private as the record, even where a file readable by others existed."""
     target = tmp_path / "out.csv"
     assert call(*command, target).code == 0
     assert mode(target) == 0o600
@@ -46,7 +46,7 @@ def test_what_is_written_is_for_its_owner_only(call: Call, tmp_path: Path, comma
 
 
 def test_git_never_takes_the_record_along(home: Path, runs: Runs):
-    """Its folder says itself that it is ignored."""
+    """The record's folder ignores itself."""
     assert (home / ".gitignore").read_text().splitlines()[-1] == "*"
 
 
@@ -55,7 +55,7 @@ PLAIN = ["a=1", " =1", "1", "", "'=1"]
 
 
 def cells(call: Call, target: Path, *more: str) -> list[str]:
-    """What stands in the cells of a column of texts, in a CSV file."""
+    """Return the cells of a text column in a CSV file."""
     texts = [text.replace("'", "''") for text in FORMULAS + PLAIN]
     rows = ", ".join(f"({number}, '{text}')" for number, text in enumerate(texts))
     asked = f"SELECT text FROM (VALUES {rows}) AS t(n, text) ORDER BY n"
@@ -106,7 +106,7 @@ def test_endings_are_read_as_people_write_them(call: Call, runs: Runs, tmp_path:
 
 
 def test_a_pipe_is_written_as_it_is(tmp_path: Path):
-    """What is no regular file keeps its mode."""
+    """A target that is not a regular file keeps its mode."""
     with whole(Path(os.devnull)) as file:
         file.write(b"x")
     assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)

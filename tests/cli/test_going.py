@@ -172,7 +172,7 @@ def test_what_a_resumed_program_starts_has_a_run_of_its_own(shell, record, tmp_p
 
 
 def test_resume_without_a_command_says_how(call: Call, runs: Runs):
-    """It names the program as a label and runs nothing."""
+    """The error names the program as a label, and nothing runs."""
     told = call("run", "resume", runs.doubt)
     assert told.code == 0
     assert f"hansard run resume {runs.doubt} -- COMMAND" in told.out
@@ -268,7 +268,7 @@ def test_a_step_that_cannot_be_settled_so_is_told(call, runs, step, flag, said):
 
 
 def test_a_step_of_another_run_is_named_with_its_run(call: Call, runs: Runs):
-    """An address that another run holds is told with that run."""
+    """An address in another run is reported with that run."""
     address = next(
         row["address"]
         for row in call("trail", runs.settled, "--json").lines
@@ -323,7 +323,7 @@ def test_what_did_not_happen_may_run_again(call: Call, record: hansard.Record):
 
 
 def test_a_run_is_ended_and_a_task_reopened_by_command(call: Call, record: hansard.Record) -> None:
-    """What was said, by whom and why is on record; said again it says that it is so."""
+    """Reason, author and action are on record; a repetition reports the existing state."""
     with record.run("w", run="ended", agent="ada", role="writer") as ada:
         ada.team.add("one")
         with pytest.raises(ValueError, match="no"), ada.team.claimed():

@@ -89,7 +89,7 @@ def test_help_is_quick(tmp_path: Path, asked: list[str]):
 
 @pytest.mark.slow
 def test_the_help_of_a_group_has_the_line_of_each_command():
-    """It is shown without the command's module, and is what the command's own help begins with."""
+    """It is shown without the command's module, and the command's own help begins with it."""
     assert [
         path for path, line in cli.COMMANDS.items() if not f"{_help(path)} ".startswith(f"{line} ")
     ] == []
@@ -117,7 +117,7 @@ def test_the_help_cuts_no_description(call: Call, group: str):
 
 
 def _help(path: str) -> str:
-    """What a command says of itself, in one line."""
+    """Return a command's own description, in one line."""
     found = cli.command()
     for name in path.split():
         found = found.commands[name]
@@ -148,7 +148,7 @@ def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
 
 @pytest.mark.slow
 def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
-    """What answers in SQL imports pyarrow for Arrow and Parquet alone."""
+    """SQL answers import pyarrow for Arrow and Parquet alone."""
     _, loaded = _modules(environment(tmp_path), "import hansard.cli.sql")
     assert "hansard.projections.sql_sandbox.files" in loaded
     assert not {"pyarrow", "nanoarrow", "duckdb", "numpy"} & loaded
@@ -257,7 +257,7 @@ def test_colour_is_for_terminals(runs: Runs, home: Path):
 
 @pytest.mark.parametrize("asked", [["demo"], ["up"], ["runs"]])
 def test_while_a_command_works_garbage_is_looked_for(monkeypatch, asked):
-    """What `main` leaves while it imports is not left by what may work for days."""
+    """Garbage collection, off while `main` imports, is on while a command works."""
     loaded = cli.command().commands[asked[0]].loaded
     seen: list[bool] = []
     monkeypatch.setattr(loaded, "callback", lambda **_: seen.append(gc.isenabled()))
@@ -282,7 +282,7 @@ def test_while_a_command_works_garbage_is_looked_for(monkeypatch, asked):
     ],
 )
 def test_an_unknown_command_names_the_nearest(call: Call, typed: tuple[str, ...], wanted: str):
-    """Those of all levels: a word without its group is answered with the whole command."""
+    """Commands of all levels count: a word without its group suggests the whole command."""
     told = call(*typed)
     assert told.code == 2
     assert f"unknown command {typed[-2 if typed[-1] in ('last', 'ls') else -1]!r}" in told.err

@@ -1,4 +1,4 @@
-"""What log lines look like, by where they go: a terminal, something else, a service's collector."""
+"""Format of log lines by destination: a terminal, a file or pipe, a service's collector."""
 
 import json
 import os
@@ -21,7 +21,7 @@ OWN = "import structlog; structlog.configure(processors=[lambda *_: {}]); "
 
 
 def _at_a_terminal(home: Path, code: str) -> str:
-    """What a program writes where stderr is a terminal."""
+    """Return a program's output with a terminal as stderr."""
     ours, theirs = pty.openpty()
     try:
         subprocess.run(
@@ -65,7 +65,7 @@ def test_a_program_that_configured_structlog_is_left_alone(tmp_path: Path):
 
 
 def test_a_fault_is_told_by_its_type_and_place_alone():
-    """Its message, and the lines of a traceback, may hold what somebody gave."""
+    """The message and the traceback's lines may hold user data."""
     known: dict[str, int] = {}
     with pytest.raises(KeyError) as raised:
         known[SECRET]

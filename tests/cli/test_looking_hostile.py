@@ -121,7 +121,7 @@ def test_every_line_for_programs_parses(call: Call, look: tuple[str, ...]):
 
 
 def test_programs_get_a_huge_value_whole(call: Call, hostile: str):
-    """A message or result of millions is there to its last character where it is asked for."""
+    """A message or result of millions of characters is complete if it is requested."""
     said = [line["message"] for line in call("run", "context", hostile, "--json").lines[1:]]
     assert {"role": "user", "content": ESCAPES} in said
     assert max(len(str(message["content"])) for message in said) == HUGE
@@ -145,7 +145,7 @@ def test_a_deep_value_is_whole(call: Call, hostile: str):
 @pytest.mark.parametrize("look", LOOKS[:-1], ids=lambda look: " ".join(look[:3]))
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["people", "programs"])
 def test_a_value_deeper_than_any_of_ours_stops_nothing(call, deeper, look, more):
-    """What stands beside it is shown, and each line parses."""
+    """The values beside it are shown, and each line parses."""
     group, command, *rest = look
     told = call(group, command, deeper, *rest, *more)
     assert told.code == 0, told.err

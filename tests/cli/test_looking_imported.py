@@ -94,7 +94,7 @@ def test_programs_are_told_that_no_time_is_known(look: Callable[..., Ran]):
 
 @pytest.mark.slow
 def test_what_the_source_tells_is_shown_as_the_sources(look: Callable[..., Ran]):
-    """Its times as it wrote them, counted from its own beginning, under its name."""
+    """Source times are unchanged, relative to the source's beginning, under its name."""
     [step] = look("timed", "trace", "--json").lines
     assert step["began"] == {
         "at": "1999-12-31T23:59:59",
@@ -114,7 +114,7 @@ def test_what_the_source_tells_is_shown_as_the_sources(look: Callable[..., Ran])
 
 
 def test_a_source_that_tells_some_times(look: Callable[..., Ran]):
-    """What it tells is shown, as it is written; of the rest it is said that it is not known."""
+    """Stated times are shown as written; the rest is reported as unknown."""
     lines = look("mixed", "context", "--json").lines[1:]
     assert [(line["at"], line["clock"]) for line in lines] == [
         ("1999-12-31T23:59:58Z", "occurred_at"),
@@ -130,7 +130,7 @@ def test_a_source_that_tells_some_times(look: Callable[..., Ran]):
 
 @pytest.mark.slow
 def test_an_imported_message_is_whole(look: Callable[..., Ran]):
-    """The chat comes back as it was, with what it used up; uncounted tokens are not told."""
+    """The chat is unchanged, with its usage; uncounted tokens are left out."""
     about, *lines = look("timed", "context", "--json").lines
     assert [line["message"]["role"] for line in lines] == ["user", "assistant", "tool", "assistant"]
     assert lines[1]["message"]["tool_calls"] == asked()["tool_calls"]
@@ -157,7 +157,7 @@ def test_points_lead_into_imported_runs(look: Callable[..., Ran]):
 
 
 def test_an_agent_that_is_called_import_keeps_its_times(call: Call, record: hansard.Record):
-    """Who writes for itself has its log's times, whatever its name is."""
+    """An agent that writes for itself has the log's times, whatever its name is."""
     with record.run("named", agent=IMPORTER, role="r") as session:
         session.message("user", "hello")
     [about, message] = call("run", "context", session.run, "--json").lines

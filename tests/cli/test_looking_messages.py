@@ -80,7 +80,7 @@ def test_tokens_that_nobody_counted_are_not_told(call: Call, talk: list[str]):
 
 
 def test_one_agents_context(call: Call, talk: list[str]):
-    """`--agent` narrows; who is not there is told with who is."""
+    """`--agent` narrows; an unknown agent's error lists the known ones."""
     lines = call("run", "context", talk[1], "--agent", "helper", "--json").lines
     assert {line["agent"] for line in lines} == {"helper"}
     told = call("run", "context", talk[1], "--agent", "nobody")
@@ -138,7 +138,7 @@ def call_time(call: Call, run: str, position: int) -> str:
 
 
 def test_a_point_that_several_runs_have_is_asked_for(call: Call, talk: list[str]):
-    """`clerk@2` stands in both runs: which is meant is not guessed."""
+    """`clerk@2` exists in both runs, and no run is guessed."""
     told = call("conversation", "show", "two-days", "--at", "clerk@2")
     assert (told.code, told.out) == (2, "")
     assert "several of its runs have it" in told.err
@@ -148,7 +148,7 @@ def test_a_point_that_several_runs_have_is_asked_for(call: Call, talk: list[str]
 
 @pytest.mark.parametrize("name", ["nope", "", "*", "../x", "é" * 300, "a b"])
 def test_a_conversation_that_is_not_there_is_told(call: Call, runs: Runs, name: str):
-    """Any text may be asked for: exit code 2, the name, a remedy."""
+    """Any text gives exit code 2, the name and a remedy."""
     told = call("conversation", "show", name)
     assert (told.code, told.out) == (2, "")
     assert "Traceback" not in told.err

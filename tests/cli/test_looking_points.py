@@ -44,12 +44,12 @@ def run(runs: Runs, grown: str, name: str) -> str:
 
 @pytest.fixture
 def lines(home: Path, run: str) -> list[Line]:
-    """Its commits."""
+    """Return its commits."""
     return lines_of(home, WORKSPACE, run)
 
 
 def began(lines: list[Line], before: list[Line]) -> bool:
-    """Whether a run has begun with its first lines: a fork when its own life has."""
+    """Return whether a run has begun with its first lines; a fork, with its own life."""
     forks = [n for n, line in enumerate(lines) if line.body["events"][0]["type"] == FORKED]
     return len(before) > max(forks, default=0)
 
@@ -86,7 +86,7 @@ def test_an_id_reads_the_run_once(call, runs, home, monkeypatch):
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_id_of_a_commit_or_an_event(call: Call, run: str, name: str, lines: list[Line]):
-    """Where the commit stands that has the id, whole with its transaction."""
+    """The point is the position of the commit with that id, including its whole transaction."""
     for line in sampled(lines, name):
         before = at_position(lines, line.counts_from)
         for wanted in (line.body["id"], line.body["events"][-1]["id"].upper()):
@@ -115,7 +115,7 @@ def test_a_version_of_a_stream(call: Call, run: str, name: str, lines: list[Line
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_time(call: Call, run: str, name: str, lines: list[Line]):
-    """The log's time decides, to the microsecond that it is shown with: all that counts by then."""
+    """The log's time decides, to the displayed microsecond, including all earlier commits."""
     seen = 0
     for line in sampled(lines, name):
         before = [other for other in lines if other.since_us <= line.since_us]
@@ -151,7 +151,7 @@ def test_a_snapshot(call: Call, run: str, name: str, lines: list[Line]):
     "command", [("show",), ("trace",), ("context",), ("state",)], ids=lambda command: command[0]
 )
 def test_every_look_takes_the_same_points(call: Call, runs: Runs, command: tuple[str, ...]):
-    """What stands at a commit's id stands at its position: one meaning of a point everywhere."""
+    """A commit's id and its position show the same: a point has one meaning everywhere."""
     steps = call("run", "trace", runs.team, "--json").lines
     position = steps[4]["position"]
     version = call("run", "show", runs.team, "--at", str(position), "--json").lines[1]["version"]

@@ -27,7 +27,7 @@ def state(call: Call, run: str, point: str, *more: str) -> dict[str | None, Any]
 
 
 def difference(call: Call, run: str, before: str, after: str, *more: str) -> list[dict[str, Any]]:
-    """What is different between two points."""
+    """Return the differences between two points."""
     return call("run", "state", run, "--diff", before, after, *more, "--json").lines
 
 
@@ -86,7 +86,7 @@ def test_backwards_is_the_inverse(call: Call, runs: Runs):
 
 
 def test_a_fork_begins_with_the_state_at_its_cut(call: Call, runs: Runs):
-    """Its agent is what the parent's was, and its streams go on from those versions."""
+    """Its agent equals the parent's, and its streams continue from those versions."""
     there, here = state(call, runs.team, "researcher_1@6"), state(call, runs.forked, "now")
     assert here["researcher_1"] == there["researcher_1"]
     assert (
@@ -127,7 +127,7 @@ def test_people_get_groups(call: Call, runs: Runs):
 
 
 def test_one_agent_can_be_asked_for(call: Call, runs: Runs):
-    """`--agent` narrows a state and a difference; an agent that came between is all new."""
+    """`--agent` narrows a state and a difference; an agent added in between is all new."""
     assert list(state(call, runs.team, "now", "--agent", "writer")) == [None, "writer"]
     changes = difference(call, runs.team, "researcher_1@6", "now", "--agent", "writer")
     assert {change["agent"] for change in changes} == {None, "writer"}

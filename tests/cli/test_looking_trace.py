@@ -123,7 +123,7 @@ def test_agents_have_a_tree_each(call: Call, runs: Runs):
 
 
 def test_a_forks_trace_says_where_a_step_is_recorded(call: Call, runs: Runs):
-    """What a fork took over is told as its parent's."""
+    """Steps that a fork took over are marked as its parent's."""
     steps = call("run", "trace", runs.forked, "--json").lines
     assert {step["recorded_in"] for step in steps} == {runs.team}
     assert {step["run"] for step in steps} == {runs.forked}
@@ -132,7 +132,7 @@ def test_a_forks_trace_says_where_a_step_is_recorded(call: Call, runs: Runs):
 
 
 def test_a_point_inside_the_tree_leaves_calls_open(call: Call, tree: str):
-    """What began and has no outcome yet is open; what did not begin is not there."""
+    """A call without an outcome yet is open; a call not yet begun is absent."""
     steps = call("run", "trace", tree, "--json").lines
     [shaky] = [step for step in steps if step["tool"] == "shaky"]
     cut = call("run", "trace", tree, "--at", str(shaky["position"]), "--json").lines

@@ -1,4 +1,4 @@
-"""Where a command's output goes: a full disk, a closed stream, a locale that lacks characters."""
+"""Command output to a full disk, a closed stream, and a locale that lacks characters."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 WORKSPACE = "texts"
-"""Of these tests alone: others add runs to the one that is shared."""
+"""Workspace of these tests alone: other tests add runs to the shared one."""
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_tables_and_views_are_listed_with_their_comments(call: Call, runs: Runs)
 
 
 def test_scores_are_found_under_that_name(call: Call, record: hansard.Record, home: Path):
-    """What 'hansard run score' records is a row of the view `scores`."""
+    """A score of `hansard run score` is a row of the view `scores`."""
     with hansard.connect("scored", data_dir=home) as own, own.run("w", run="scored"):
         pass
     assert call("run", "score", "scored", "reward=0.5", workspace="scored").code == 0

@@ -22,7 +22,7 @@ KILLS = 6
 
 
 def data_of(file: bytes) -> dict[str, Any]:
-    """What a page holds."""
+    """Return the data in a page."""
     (found,) = DATA.findall(file)
     told: dict[str, Any] = json.loads(found)
     return told
@@ -94,7 +94,7 @@ def test_every_event_is_in_the_page(call: Call, runs: Runs, tmp_path: Path):
 
 
 def test_a_fork_holds_its_parents_prefix(call: Call, runs: Runs, tmp_path: Path):
-    """A fork's page begins with what it took over, told as another run's."""
+    """A fork's page begins with the steps that it took over, marked as another run's."""
     call("run", "html", runs.forked, "-o", "page.html")
     page = data_of((tmp_path / "page.html").read_bytes())
     owners = [page["runs"][page["streams"][s]["run"]] for s in page["commits"]["stream"]]
@@ -132,7 +132,7 @@ def test_nothing_recorded_can_end_the_data(record: hansard.Record, call: Call, t
 
 @pytest.mark.thorough(quick="test_every_event_is_in_the_page")
 def test_blobs_are_inside_up_to_a_bound(record: hansard.Record, call: Call, tmp_path: Path):
-    """A blob within the bound is embedded whole; a larger one is told by size and hash, aloud."""
+    """A blob within the bound is embedded; a larger one has size, hash and a notice."""
     with record.run("blobs", agent="a", role="r") as session:
 
         @session.tool(effects="pure")
@@ -181,7 +181,7 @@ def test_no_run_no_page(call: Call, runs: Runs, tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_kill_leaves_the_old_file_or_the_new(home: Path, call: Call, runs: Runs, tmp_path: Path):
-    """Killed at any moment, what stands at the path is whole: what was there, or the page."""
+    """After a kill at any moment the file is complete: the old one, or the page."""
     call("run", "html", runs.team, "-o", "whole.html")
     whole = (tmp_path / "whole.html").read_bytes()
     path = tmp_path / "page.html"

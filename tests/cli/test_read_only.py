@@ -49,7 +49,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Runs]:
 
 @pytest.fixture
 def temporary(tmp_path: Path) -> Path:
-    """Where private copies are made."""
+    """Return the folder of private copies."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     return folder
@@ -66,7 +66,7 @@ def copied(original: tuple[Path, Runs], tmp_path: Path) -> Iterator[Path]:
 
 
 def commands(home: Path, temporary: Path, asked: Sequence[Sequence[str]]) -> list[Ran]:
-    """What each of these does, in one process that may not do what its user may not."""
+    """Run commands in one process with fewer permissions than its user; return their results."""
     done = subprocess.run(
         [*POWERLESS, sys.executable, str(PROGRAM)],
         input="".join(json.dumps(each) + "\n" for each in asked),
@@ -153,7 +153,7 @@ def _without(ran: Ran, names: set[str]) -> object:
 
 
 def test_nothing_is_written_that_goes_away(original, copied, temporary):
-    """What writes is refused with the remedy."""
+    """Writes are refused with the remedy."""
     _, runs = original
     asked = [
         ["run", "fork", runs.team, "--at", "life@1"],
@@ -173,7 +173,7 @@ def test_nothing_is_written_that_goes_away(original, copied, temporary):
 
 @pytest.mark.thorough(quick="test_nothing_is_written_that_goes_away")
 def test_a_program_writes_nothing_that_goes_away(copied: Path, temporary: Path):
-    """What it writes is refused with the remedy; what it reads it is answered."""
+    """A program's writes are refused with the remedy; its reads are answered."""
     program = (
         "import hansard\n"
         "with hansard.connect() as record:\n"

@@ -48,7 +48,7 @@ def test_runs_lists_the_newest_first(call: Call, runs: Runs):
 
 
 def test_runs_can_be_narrowed(call: Call, runs: Runs):
-    """`--status` and `--limit` choose; what is left out is told on stderr."""
+    """`--status` and `--limit` select; the number left out is on stderr."""
     failed = call("runs", "--status", "failed", "--json", "--limit", "0").lines
     assert {line["status"] for line in failed} == {"failed"}
     assert runs.failed in {line["run"] for line in failed}
@@ -80,7 +80,7 @@ def test_runs_are_found_by_what_they_are(call: Call, runs: Runs):
 
 @pytest.mark.slow
 def test_runs_that_cannot_be_read_are_counted_where_a_filter_leaves_them_out(call, record, home):
-    """A run whose life is damaged may be one that is asked for, so the list says that it exists."""
+    """A run with a damaged life might match the filter, so the list reports it."""
     with hansard.connect(workspace="cut", data_dir=home):
         plant(home, "cut", (RunStream("cut"), commit(3, RunCompleted(), epoch=0)))
         filtered = call("runs", "--status", "completed", workspace="cut")
@@ -188,7 +188,7 @@ def test_snapshots_are_a_chain_in_the_exchange_shape(call: Call, runs: Runs):
 
 
 def test_a_forks_snapshots_go_on_from_its_parents(call: Call, runs: Runs, record: hansard.Record):
-    """The same point has the same snapshot id, in the fork as in the run it came from."""
+    """The same point has the same snapshot id in the fork and in its parent."""
     fork = record.fork(runs.doubt)
     with record.run(run=fork, agent="sender", role="sender") as session:
 
@@ -249,7 +249,7 @@ def test_trace_can_be_whole(call: Call, runs: Runs):
 
 
 def test_a_settled_step_says_by_whom(call: Call, runs: Runs):
-    """The verdict stands in the trace."""
+    """The verdict is in the trace."""
     [step] = call("run", "trace", runs.settled, "--json").lines
     assert (step["status"], step["verdict"]) == ("completed", "happened")
     assert step["settled_by"] == OS_USER
@@ -297,7 +297,7 @@ def test_a_run_is_found_by_prefix_or_as_the_last(call: Call, runs: Runs, record:
 
 @pytest.mark.parametrize("name", ["nothing", "", "*", "../x", "a b", "é" * 300])
 def test_a_run_that_is_not_there_is_told(call: Call, runs: Runs, name: str):
-    """Any text may be asked for; what is no run is an error with a remedy."""
+    """Any text may be a name; an unknown run is an error with a remedy."""
     told = call("run", "trace", name)
     assert told.code == 2
     assert "see 'hansard runs'" in told.err
@@ -322,7 +322,7 @@ def test_a_data_directory_that_is_not_there_is_not_made(call: Call, tmp_path):
 
 
 def test_status_states_broker_and_workspace(call: Call, runs: Runs, home):
-    """Where the broker is, how durable, and what the workspace holds."""
+    """Status shows the broker's address and durability, and the workspace's content."""
     broker, workspace = call("status", "--json").lines
     assert broker["running"]
     assert broker["embedded"]
@@ -357,7 +357,7 @@ def test_status_of_an_outside_broker_is_not_guessed(call: Call, runs: Runs, reco
 
 @pytest.mark.slow
 def test_status_starts_no_broker(call: Call, tmp_path):
-    """Where none runs it says so and how to start one; `--start` starts one for the look."""
+    """Without a broker it says how to start one; `--start` starts one for this command."""
     (tmp_path / "data").mkdir()
     home = str(tmp_path / "data")
     told = call("status", "--data-dir", home)

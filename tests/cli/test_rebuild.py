@@ -109,7 +109,7 @@ def test_status_says_how_far_the_tables_are(home: Path, small: Small):
 
 
 def test_up_goes_on_where_it_cannot_project(tmp_path: Path):
-    """A file that it cannot use is told with the remedy; the log is held and shown."""
+    """An unusable file is reported with the remedy; the log is kept and shown."""
     home = tmp_path / "data"
     place = TableFiles.of(home, "lab")
     place.path.parent.mkdir(parents=True, mode=0o700)

@@ -193,7 +193,7 @@ def test_what_a_step_tells_of_joins_is_held_to_the_results(call: Call, home: Pat
 
 
 def test_a_loop_that_was_interrupted_derives_on_both_sides(call: Call, record: hansard.Record):
-    """Joins are told again by the session that resumes; a checkpoint's head is on record."""
+    """The resuming session records joins again; a checkpoint's head is on record."""
     run = ""
     for stop in (5, 8, None):
         options: dict[str, Any] = {"run": run} if run else {}

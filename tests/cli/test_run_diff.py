@@ -63,7 +63,7 @@ def made(record: hansard.Record, **how: Any) -> str:
 
 
 def compared(call: Call, *arguments: str, **more: Any) -> tuple[Ran, dict[str, Any], list[Any]]:
-    """What `run diff --json` says: the command, its last line, and the moves."""
+    """Return the result of `run diff --json`: the command, its last line, and the moves."""
     told = call("run", "diff", *arguments, "--json", **more)
     *lines, last = told.lines
     assert [line["kind"] for line in lines[:3]] == ["run", "run", "comparability"]
@@ -157,7 +157,7 @@ def test_a_fork_shows_what_it_shares(call: Call, record: hansard.Record):
 
 
 def test_agents_are_matched_by_name_then_by_role(call: Call, record: hansard.Record, runs: Runs):
-    """Another name in the same role is compared; another role stands alone: a difference."""
+    """Another name in the same role is matched; another role is unmatched: a difference."""
     a, b = made(record), made(record, agent="bob")
     _, last, _ = compared(call, a, b)
     assert (last["equal"], last["agents"]) == (True, [{"a": "ada", "b": "bob"}])
@@ -170,7 +170,7 @@ def test_agents_are_matched_by_name_then_by_role(call: Call, record: hansard.Rec
 
 
 def test_branches_side_by_side_have_no_order(call: Call, record: hansard.Record):
-    """Of a gather's branches, whichever came first: the same calls are the same."""
+    """The same calls in a gather's branches are equal in any order of completion."""
 
     def work(order: list[int], *, gather: bool) -> str:
         with record.run("gathered", agent="ada", role="r") as session:
@@ -223,7 +223,7 @@ def test_what_is_recorded_cannot_move_the_cursor(call: Call, record: hansard.Rec
 
 
 async def test_both_sides_are_as_of_one_position(data_dir, workspace, monkeypatch):
-    """Both go on between the reads, and do the same: they are equal at what is told."""
+    """Both runs continue equally between the reads: at the reported position they are equal."""
     async with (
         hansard.connect_async(workspace, data_dir=data_dir) as record,
         record.run("w", agent="a", role="r") as one,
@@ -348,7 +348,7 @@ def test_matches_are_equal_and_in_order(a: list[str], b: list[str], window: int)
 
 @given(letters, letters)
 def test_every_move_is_told_once_in_the_order_of_both(a: list[str], b: list[str]):
-    """Each move stands in one pair; what is not moved keeps its order; equal lists are all same."""
+    """Each move is in one pair; unmoved ones keep their order; equal lists are all same."""
     sides = [[move(name, n) for n, name in enumerate(side)] for side in (a, b)]
     pairs = alignment.aligned(*sides)
     assert [pair.a for pair in pairs if pair.a] == sides[0]

@@ -1,4 +1,4 @@
-"""Where settings come from: options, the environment, a file beside the record's folder."""
+"""Sources of settings: options, the environment, a file beside the record's folder."""
 
 import os
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_what_is_named_is_not_looked_for(below: Path, tmp_path: Path, monkeypatc
 
 
 def test_a_file_is_below_the_environment_and_options(below: Path, tmp_path: Path, monkeypatch):
-    """Its paths are from where it stands."""
+    """Its paths are relative to the file."""
     (tmp_path / "project" / "hansard.toml").write_text(
         'workspace = "lab"\ndata_dir = "record"\nnats_ca = "tls/ca.pem"\ndurability = "relaxed"\n'
     )
@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_taken_says_why(below: Path, tmp_path: Path, text:
 
 
 def test_nobody_elses_record_is_taken_from_above(below: Path, tmp_path: Path, monkeypatch):
-    """A folder that a stranger put above the working directory would be told everything."""
+    """A folder that a stranger put above the working directory would receive all events."""
     (tmp_path / "project" / ".hansard").mkdir()
     own = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: own + 1)

@@ -52,7 +52,7 @@ def up(
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is gone."""
+    """Return whether a process has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -100,7 +100,7 @@ def test_up_tells_follows_and_stops_clean(tmp_path: Path, number: signal.Signals
 
 @pytest.mark.thorough(quick="test_up_tells_follows_and_stops_clean")
 def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(tmp_path: Path):
-    """It does not stop what others use; stdout stays empty; a body that is none is shown."""
+    """The shared broker keeps running; stdout stays empty; an invalid body is shown."""
     home, workspace = tmp_path / "data", "lab"
     with hansard.connect("others", data_dir=home):
         a_run(home, workspace)
@@ -150,7 +150,7 @@ def writers(path: Path) -> set[int]:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_second_one_takes_the_projecting_over(tmp_path: Path, number: signal.Signals):
-    """It projects once the first is gone, and says so; two never have the tables open."""
+    """It projects once the first has ended, and says so; two never have the tables open."""
     home = tmp_path / "data"
     path = TableFiles.of(home, "lab").path
     with up(home, "--json", "--durability", "relaxed", program=python()) as first:
@@ -231,7 +231,7 @@ def test_a_reader_that_stops_reading_stops_only_what_is_shown(tmp_path: Path, ar
 
 @pytest.mark.thorough
 def test_without_a_workspace_all_are_served(tmp_path: Path):
-    """Those that are there and those that are begun meanwhile: shown, projected, and answered."""
+    """Existing and new workspaces are shown, projected, and answered."""
     home = tmp_path / "data"
     with up(home, "--json", "--durability", "relaxed", HANSARD_WORKSPACE="") as process:
         [first, none] = lines_until(process, "workspace")
@@ -269,7 +269,7 @@ def test_without_a_workspace_all_are_served(tmp_path: Path):
 
 
 def test_a_position_is_one_of_a_workspace(call: Call, tmp_path: Path):
-    """To show the log from somewhere on, one has to say which."""
+    """To show the log from a position on, name its workspace."""
     told = call("up", "--data-dir", str(tmp_path / "data"), "--after", "0", workspace="")
     assert told.code == 2
     assert "--workspace" in told.err
@@ -277,7 +277,7 @@ def test_a_position_is_one_of_a_workspace(call: Call, tmp_path: Path):
 
 @pytest.mark.thorough
 def test_up_works_with_an_outside_broker(home: Path, record):
-    """As in compose.yaml: an address with a password, which is not printed; no data directory."""
+    """As in compose.yaml, the address has a password, which is not printed; no data directory."""
     info = peek(home)
     assert info is not None
     login = f"{info.admin.user}:{info.admin.password}"

@@ -50,7 +50,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
     max_leaves=12,
 )
-"""What JSON keeps exact, and the RFC 8785 oracle takes."""
+"""Values that JSON keeps exact, and the RFC 8785 oracle takes."""
 
 _zones = st.sampled_from([None, UTC, timezone(timedelta(hours=5, minutes=30))])
 _hashable = st.one_of(
@@ -91,7 +91,7 @@ python_values = st.recursive(
     ),
     max_leaves=8,
 )
-"""What a tool may be given or return: all the kinds that have a tag, nested in each other."""
+"""Arguments and results of tools: all kinds that have a tag, nested in each other."""
 
 # Histories are about order, not payloads: one draw a command, from a pool of few of each kind.
 _RAWS = [msgspec.Raw(raw) for raw in (b"null", b'{"a":[]}')]
@@ -254,7 +254,7 @@ prompt_commands = st.one_of(
 
 
 def prompt_decide(state: prompt.PromptState, event: prompt.PromptEvent) -> Sequence[Any]:
-    """Who lost a race for an alias said nothing."""
+    """Return the event, or none if it lost a race for an alias."""
     try:
         return prompt.decide(state, event)
     except prompt.PromptConflict:
@@ -299,7 +299,7 @@ board_commands = st.one_of(
 
 
 def board_decide(state: board.BoardState, wanted: board.BoardEvent) -> Sequence[Event]:
-    """What comes of a write to a key; nothing of one that goes by another version."""
+    """Return the events of a write to a key; none if it expects another version."""
     try:
         return board.decide("k", state, wanted, 0)
     except board.BoardConflict:
@@ -325,7 +325,7 @@ task_commands = st.tuples(_claimed, st.lists(st.sampled_from(_TASKS), max_size=1
 
 
 def task_decide(state: task.TeamState, command: task_rules.TaskCommand) -> Sequence[Event]:
-    """What follows from a command at log time 0; what another has claimed since is refused."""
+    """Return the events of a command at log time 0; refuse it if the claim was lost."""
     try:
         return task_rules.decide(state, command, 0)
     except task.ClaimLost as lost:
@@ -359,7 +359,7 @@ approval_commands = st.lists(st.sampled_from(_APPROVALS), max_size=12)
 def approval_decide(
     state: approval.ApprovalsState, wanted: approval.ApprovalEvent
 ) -> Sequence[Event]:
-    """What follows from a command at log time 0."""
+    """Return the events of a command at log time 0."""
     return approval.decide(state, wanted, 0)
 
 
@@ -500,7 +500,7 @@ memory_commands = st.lists(
 
 
 def memory_decide(state: space.MemoryState, wanted: Any) -> Sequence[Event]:
-    """What comes of a text at a path, or of another event of a space."""
+    """Return the events of a text at a path, or of another event of a space."""
     if isinstance(wanted, memory_events.MemoryReflected) and wanted.runs[0] in state.reflected:
         return ()
     if not isinstance(wanted, tuple):

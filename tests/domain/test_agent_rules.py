@@ -52,7 +52,7 @@ def an_agent() -> Decider:
 
 
 def a_call() -> Decider:
-    """An agent that has begun and asked for step 1."""
+    """Return an agent that has begun and requested step 1."""
     return an_agent().given(began, requested)
 
 
@@ -94,7 +94,7 @@ def test_settling_keeps_what_the_run_s_own_session_said():
 
 @pytest.mark.parametrize("outcome", [completed, failed, not_done, blocked, in_doubt])
 def test_an_outcome_follows_an_intent(outcome):
-    """Each outcome is told of a step that was requested, and is news once."""
+    """Each outcome is accepted for a requested step, and adds an event once."""
     a_call().when(Tell(outcome)).then(outcome)
     a_call().given(outcome).when(Tell(outcome)).then()
 
@@ -134,7 +134,7 @@ def test_another_result_is_another_outcome():
 
 
 def test_a_doubt_can_still_end_in_an_outcome():
-    """What is in doubt may turn out to have ended after all."""
+    """A step in doubt may still get an outcome."""
     a_call().given(in_doubt).when(Tell(completed)).then_state(open_steps=[])
 
 
@@ -215,12 +215,12 @@ def test_a_settlement_says_what_is_true(before, verdict, status):
     ],
 )
 def test_a_settlement_that_makes_no_sense_is_refused(before, verdict, why):
-    """What is known is not in doubt, and what is in doubt cannot be reused."""
+    """A known outcome is not in doubt, and a step in doubt cannot be reused."""
     a_call().given(*before).when(Tell(_settled(verdict))).then_raises(Refused, saying=why)
 
 
 def test_a_tool_is_declared_again_only_when_it_changed():
-    """The declaration stands until one that differs."""
+    """The declaration is valid until one that differs."""
     tool = ToolDeclared(tool="send", effects=Effects.ONCE, source="a")
     an_agent().given(began).when(Declare(tool)).then(tool)
     same = msgspec.structs.replace(tool)
@@ -270,6 +270,6 @@ def test_alternatives_may_be_told_in_three_ways():
 
 
 def test_a_refusal_is_the_caller_s_error():
-    """Refused says what was asked, so that the caller can act."""
+    """Refused names the command, so that the caller can act."""
     with pytest.raises(Refused, match="start or resume the run first"):
         agent.decide(agent.initial(), Leave("completed"))

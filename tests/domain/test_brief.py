@@ -1,4 +1,4 @@
-"""How values show themselves at a prompt and in a notebook: short, escaped, whatever they hold."""
+"""Values at a prompt and in a notebook: short and escaped, whatever they hold."""
 
 import inspect
 from collections.abc import Mapping

@@ -27,7 +27,7 @@ from tests.domain import strategies
 
 UNITS = 10_000
 LEVEL = 1e-6
-"""What is less likely than this is no chance."""
+"""Probability below which a result is not due to chance."""
 
 
 def plan(*weights: float, **fields) -> ExperimentRegistered:
@@ -132,7 +132,7 @@ def test_what_is_no_plan_is_refused_with_its_field(wrong, said):
 
 
 def shares(name: str, made: ExperimentRegistered, prefix: str = "task") -> dict[str, int]:
-    """How many of 10,000 units each arm has."""
+    """Return how many of 10,000 units each arm has."""
     return collections.Counter(arm_of(name, made, f"{prefix}-{n}").name for n in range(UNITS))
 
 
@@ -149,7 +149,7 @@ def test_each_arm_has_its_share_of_units(weights, name):
 
 
 def test_an_arm_of_weight_nothing_has_no_unit():
-    """Wherever it stands: first, in between, last."""
+    """This holds in the first, a middle and the last place."""
     for weights in ((0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 0, 1)):
         found = shares("greeting", plan(*weights))
         assert {"abc"[n] for n, weight in enumerate(weights) if weight} == set(found)

@@ -85,7 +85,7 @@ def test_the_canonical_form_is_a_fixed_point(value):
 
 @pytest.mark.parametrize("value", [b"x", {1}, object(), ("a",)])
 def test_only_plain_values_have_a_canonical_form(value):
-    """What JSON cannot say has no canonical form: it must be tagged first."""
+    """A value that JSON lacks has no canonical form: it must be tagged first."""
     with pytest.raises(TypeError):
         canonical([1.5, value])
 

@@ -1,4 +1,4 @@
-"""Folding: a state is what its events say, at every version, whoever else holds an earlier one."""
+"""Folds: a state equals its events at every version; earlier states never change."""
 
 import copy
 from typing import Any
@@ -130,7 +130,7 @@ def _once(state, command, fold, decide):
 
 @given(strategies.agent_histories, strategies.agent_commands)
 def test_an_agent_s_command_yields_its_events_once(events, command):
-    """Told, noted, declared or left twice is once; only `Begin` takes a new epoch each time."""
+    """A repeated statement, note, declaration or leave adds nothing; `Begin` takes a new epoch."""
     state = agent.fold(agent.initial(), events)
     first, second = _once(state, command, agent.fold, agent.decide)
     if isinstance(command, agent.Begin):
@@ -174,7 +174,7 @@ def test_what_is_decided_can_be_folded(events, command):
 
 @given(strategies.agent_command_lists)
 def test_an_outcome_stands(commands):
-    """Whatever is told to an agent, the result of a completed step is never replaced."""
+    """No command to an agent replaces the result of a completed step."""
     state = agent.initial()
     results: dict[int, bytes] = {}
     for command in commands:
@@ -202,7 +202,7 @@ def test_a_quarantined_event_changes_the_version_alone(history, data):
 
 
 def test_no_log_can_hold_one():
-    """It is read back by whoever made it, and is registered under no tag."""
+    """Its maker can read it back, and it is registered under no tag."""
     made = Quarantined(reason="x")
     assert revive(record(made, "e")) == made
     assert Quarantined.tag not in REGISTRY

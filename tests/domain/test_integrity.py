@@ -63,7 +63,7 @@ def test_who_joins_again_in_another_role_has_the_first_one_and_is_told():
 
 
 def test_a_commit_that_counts_for_nobody_teaches_nothing():
-    """Where one event of it is not what its type says, none of it counts."""
+    """If one event of a commit does not fit its type, none of them counts."""
     integrity = Fold()
     score = misplaced(RunScored.tag, b'{"metrics": 1}')
     join = AgentJoined(agent="a", role="reader")

@@ -55,7 +55,7 @@ def test_a_chain_names_each_once_and_never_its_own(chain: tuple[str, ...], own: 
 
 @given(chains)
 def test_deciding_refuses_the_same_chains(chain: tuple[str, ...]):
-    """What `chain` refuses comes on record for no token; anything else as it was given."""
+    """A chain refused by `chain` is recorded for no token; any other is recorded unchanged."""
     if _is_refused(chain, None):
         with pytest.raises(HansardError, match="on_behalf_of"):
             principal.decide(REGISTERED, _issued(chain))
@@ -87,7 +87,7 @@ def test_who_acts_for_whom_is_what_was_issued(events: list[Event], name: str):
 
 
 def test_a_token_is_revoked_once():
-    """What there is is revoked, once; what there is not is refused."""
+    """An existing token is revoked once; an unknown one is refused."""
     issued = principal.fold(REGISTERED, [_issued(())])
     revoked = TokenRevoked(token="1" * 32, because="it leaked")
     assert principal.decide(issued, revoked) == (revoked,)
@@ -97,7 +97,7 @@ def test_a_token_is_revoked_once():
 
 
 def test_a_token_is_valid_until_it_ends_or_is_revoked():
-    """At the moment that it ends it is not; one without an end is for as long as it stands."""
+    """At its end it is invalid; without an end it is valid until revoked."""
     ends = datetime.fromisoformat("2026-11-21T10:00:00+00:00")
     for expires, now, valid in (
         (None, ends, True),

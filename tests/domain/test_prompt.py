@@ -32,7 +32,7 @@ def draft(text: str, *parents: int, **fields) -> PromptVersionAdded:
 
 
 def added(version: int, text: str, *parents: int, **fields) -> PromptVersionAdded:
-    """A version as it stands."""
+    """Return a version's event."""
     digest = digest_of(text, fields.get("model", ""), fields.get("parameters", NULL))
     return PromptVersionAdded(version=version, text=text, digest=digest, parents=parents, **fields)
 
@@ -68,7 +68,7 @@ def test_what_changes_nothing_makes_no_version():
 
 
 def test_an_alias_moves_from_what_was_seen():
-    """Who expects another version is told both; what it names already is no news."""
+    """The error has the expected and the actual version; an unchanged alias adds nothing."""
     story = a_prompt().given(first, second, production)
     story.when(production).then()
     moved = PromptAliased(alias="production", version=2, before=1)
@@ -138,7 +138,7 @@ TEXT = 'Say {x} and {y}, {x}: {"a": {"b": 1}} {{z}} {0} {} {x.y} {'
 
 
 def test_variables_are_names_in_braces_and_nothing_else():
-    """JSON stands as it is; doubled braces stand for themselves; values are not looked into."""
+    """JSON is unchanged; doubled braces are literal; values are not parsed."""
     assert variables(TEXT) == ("x", "y")
     filled = filled_in(TEXT, {"x": "{y}", "y": 1.5})
     assert filled == 'Say {y} and 1.5, {y}: {"a": {"b": 1}} {z} {0} {} {x.y} {'
@@ -185,7 +185,7 @@ def test_texts_are_found_wherever_a_call_has_them():
 
 @given(st.lists(strategies.prompt_commands, max_size=12))
 def test_a_command_that_was_taken_is_no_news(commands):
-    """Whatever leads to events leads to none when it is said again, but for feedback."""
+    """An accepted command adds no event when repeated, except for feedback."""
     state = prompt.initial()
     for command in commands:
         try:

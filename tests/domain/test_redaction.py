@@ -41,7 +41,7 @@ def _append(event, stream="s", actor="a") -> Append:
     ],
 )
 def test_a_text_is_scrubbed_once(text, expected):
-    """What was replaced is not replaced again, even where a pattern fits the marker."""
+    """A replaced text is not replaced again, even where a pattern matches the marker."""
     redaction = _of(key=SECRET, pin=re.compile(r"PIN-\d{4}"), word=re.compile(r"secret:\w+"))
     found = redaction(text)
     assert found == expected
@@ -113,7 +113,7 @@ def test_a_secret_in_an_address_is_refused(where):
 
 
 def test_an_error_shows_no_half_of_a_secret():
-    """It cuts what it repeats, before anything is looked for in it."""
+    """The quoted text is truncated before secrets are searched in it."""
     redaction = _of(key=SECRET)
     with pytest.raises(BadValue) as told, redaction.in_errors():
         raise BadValue("key", f"{'x' + SECRET!r:.14}", "give a number")

@@ -109,7 +109,7 @@ def test_a_pattern_takes_in_whole_segments(pattern, separator, fits, others):
 
 @given(st.text("ab/*\\", max_size=8), st.lists(st.text("ab", max_size=3), min_size=1, max_size=4))
 def test_no_pattern_reaches_over_a_border(pattern, segments):
-    """Where a pattern without `**` takes in a name, it has exactly as many segments."""
+    """A name that matches a pattern without `**` has exactly as many segments."""
     try:
         found = read(pattern, SLASH)
     except BadValue:
@@ -200,7 +200,7 @@ def mask(*kinds: str, fields: tuple[str, ...] = ("result",), sees=("step.*",), *
     ],
 )
 def test_a_broken_rule_is_refused_when_applied(broken, said):
-    """With the rule's name, what is wrong and what to do; it never comes to be used."""
+    """The error has the rule's name, the fault and the remedy; the rule is never used."""
     with pytest.raises((BadValue, BadName), match=said):
         check.decide(check.initial(), broken)
 
@@ -209,7 +209,7 @@ def test_a_broken_rule_is_refused_when_applied(broken, said):
 
 
 def test_every_matcher_of_a_rule_must_hold():
-    """One that does not is told; what an event does not have matches nothing."""
+    """A matcher that fails is named; a missing property matches nothing."""
     found = RoleRule("r", ("board.*",), ("ana*",), ("bob",), ("findings/**",), {"team": "fin*"})
     key = "findings/a"
     right = Facts(
@@ -251,7 +251,7 @@ def test_nothing_is_seen_that_no_rule_allows():
     [("internal", "no rule matches"), ("secret", "it is labelled 'secret'"), ("", "no rule")],
 )
 def test_what_hides_a_labelled_event_is_told(label, said):
-    """Its label where the role is not cleared for that; else that no rule matches."""
+    """The reason is its label if the role lacks the clearance, else that no rule matches."""
     rules = msgspec.structs.replace(rule(roles=("reader",)), clearance="confidential")
     event = msgspec.structs.replace(of("step.failed.v1"), label=parse(label) if label else None)
     assert said in explain(rules, event)[0]
@@ -319,7 +319,7 @@ def test_what_a_newer_version_wrote_is_seen_by_who_sees_everything_alone():
 
 
 def test_a_mask_applies_where_all_its_matchers_hold():
-    """Of kinds alone, or of these kinds by some authors."""
+    """A mask applies to kinds alone, or to these kinds by some authors."""
     masks = tuple(
         Mask(name, ("step.completed",), ("result",), roles=roles)
         for name, roles in [("all", None), ("mine", ("writer",)), ("other", ("reader",))]
@@ -341,7 +341,7 @@ def test_a_mask_applies_where_all_its_matchers_hold():
     st.sampled_from(["writer", "reader", ""]),
 )
 def test_explaining_and_judging_agree(sees, tag, author):
-    """What decided is what is said; exactly the rules that lack nothing are named as matching."""
+    """The stated reason is the one that decided; the rules that match fully are named."""
     rules = RoleDefined(
         sees=tuple(msgspec.structs.replace(each, name=f"r{n}") for n, each in enumerate(sees))
     )
@@ -440,6 +440,6 @@ def test_a_role_written_as_toml_reads_back_the_same(told):
     ],
 )
 def test_a_file_is_read_strictly(text, said):
-    """What is not known is named, with what is."""
+    """An unknown name is reported with the known ones."""
     with pytest.raises((BadValue, BadName), match=said):
         role_file.parse(text)

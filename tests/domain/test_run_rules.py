@@ -120,7 +120,7 @@ def failed_by(agent):
 
 
 def test_a_run_ends_when_the_last_of_its_agents_has_left():
-    """Whoever began it, and in whatever order they leave; an agent that is resumed is at work."""
+    """This holds for any first agent and order of leaving; a resumed agent is at work."""
     a_run().when(left("ada")).then_raises(Refused, saying="not in this run's roster")
     both = a_run().given(started, joined, bob)
     both.when(left("ada")).then(left("ada"))
@@ -168,7 +168,7 @@ def test_a_run_ends_when_somebody_says_so_and_goes_on_with_whoever_comes():
 
 
 def test_a_fork_waits_for_none_of_its_parents_agents():
-    """Who was at work in the parent is not in the fork before it takes part there."""
+    """An agent of the parent is not in the fork until it joins the fork."""
     fork = a_run().given(started, joined, bob, left("bob", "failed"), forked)
     fork.when(resumed).then_state(missing=["ada"], ends={})
     a_run().given(started, joined, bob, left("bob", "failed"), forked, resumed).when(
@@ -220,7 +220,7 @@ class Walked(dict[str, float]):
         return super().keys()
 
     def values(self) -> Any:
-        """What each came to."""
+        """Count a walk, and return the amounts."""
         self.walks += 1
         return super().values()
 
@@ -243,6 +243,6 @@ def test_counting_a_call_goes_through_no_other():
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 1e300)), max_size=12))
 def test_what_is_gone_is_the_exact_sum(calls):
-    """What is gone is the sum of what each call came to last, whatever larger ones came between."""
+    """The usage is the sum of each call's last amount, whatever larger ones came before."""
     state = budget.fold(budget.BudgetState(), [Spent(call=c, amount=a) for c, a in calls])
     assert state.total == math.fsum(dict(calls).values())

@@ -81,7 +81,7 @@ def test_a_call_has_four_snapshots_of_one_chain():
 
 
 def test_the_request_is_the_first_message_of_a_user_before_any_call():
-    """What a system message sets up comes before it; without a message it is the first event."""
+    """A system message comes before it; without a message it is the first event."""
     system = msgspec.structs.replace(asked, role="system")
     assert shot(began).moment is Moment.REQUEST
     assert shot(began, system).parent_snapshot == shot(began).snapshot_id
@@ -102,7 +102,7 @@ def test_the_request_is_the_first_message_of_a_user_before_any_call():
     ],
 )
 def test_an_outcome_is_one_of_four_words(event: Any, outcome: Outcome):
-    """What became of a call, whatever its step is called inside."""
+    """The words are outcomes of a call, independent of internal step names."""
     execution = shot(began, requested, event).tool_execution
     assert execution is not None
     assert execution.result is not None
@@ -110,7 +110,7 @@ def test_an_outcome_is_one_of_four_words(event: Any, outcome: Outcome):
 
 
 def test_a_failure_is_a_result_too():
-    """What a call raised stands as its result, with its type and text."""
+    """The exception of a call is its result, with type and text."""
     execution = shot(began, requested, failed).tool_execution
     assert execution is not None
     assert execution.result is not None
@@ -126,7 +126,7 @@ def test_what_the_agent_had_in_mind():
 
 
 def test_tokens_that_nobody_counted_are_absent():
-    """A sum of what is only partly known is no sum; how many messages are not counted is said."""
+    """A partly known sum is left out; the number of uncounted messages is shown."""
     window = shot(began, asked, msgspec.structs.replace(asked, tokens=None)).agent_state
     assert window.context_window.total_tokens is None
     told = msgspec.to_builtins(window.context_window)

@@ -26,7 +26,7 @@ from tests.domain import strategies
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal with equal types all the way down, in the same order, NaN and -0.0 told apart."""
+    """Return whether values and types are equal at all depths, in order, NaN and -0.0 included."""
     if type(one) is not type(other):
         return False
     if isinstance(one, float | Decimal):
@@ -173,7 +173,7 @@ def test_what_cannot_be_recorded_is_refused(value):
 
 
 def test_a_refusal_names_the_place_inside_the_value():
-    """The error says where in the value it is, what it is and what to do."""
+    """The error states the place in the value, the fault and the remedy."""
     with pytest.raises(BadValue) as refusal:
         values.plain({"a": [1, {"b": object()}]}, "search(query)")
     assert refusal.value.where == "search(query)['a'][1]['b']"
@@ -225,7 +225,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
     ids=["naive second", "naive first", "time", "repeated first", "repeated second", "skipped"],
 )
 def test_a_time_in_a_repeated_or_skipped_hour_comes_back(value, tag):
-    """Its wall time, offset and fold are those that it had; `==` says nothing of such times."""
+    """Wall time, offset and fold are kept; `==` does not compare such times."""
     with value_types.exactly():
         plain = values.plain(value)
     assert list(plain) == [tag]
@@ -238,7 +238,7 @@ def test_a_time_in_a_repeated_or_skipped_hour_comes_back(value, tag):
 
 
 def test_the_fold_of_a_time_with_an_offset_is_no_part_of_a_call():
-    """As an argument it is the instant that it names, as in records of earlier versions."""
+    """As an argument it is the instant that it denotes, as in records of earlier versions."""
     plain = values.plain(datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1))
     assert plain == {"$datetime": "2026-10-25T02:30:00+01:00"}
 
@@ -420,7 +420,7 @@ def _scrub(text: str) -> str | Secret:
     ids=repr,
 )
 def test_a_secret_is_nowhere_in_the_recorded_bytes(value):
-    """Wherever a secret stands in a value, in texts, keys, bytes and records: it is taken out."""
+    """A secret is removed from texts, keys, bytes and records, wherever it is in a value."""
     raw = bytes(values.dump(values.plain(value, scrub=_scrub)))
     assert b"hunter2" not in raw
     assert "hunter2" not in repr(values.load(raw))
