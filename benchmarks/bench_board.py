@@ -1,10 +1,12 @@
 """How many updates a second does one key of shared state take, from 1, 8 and 50 writers at once?
 
-Writers of one process change one key of a run on a strict server: by version with a resolver (each put is one more than the current value), and by a counter, which commutes. Against the same loop in plain
-JetStream by plain nats-py: the last value of one subject, published with
+Writers of one process change one key of a run on a strict server: by version with a resolver (each
+put is one more than the current value), and by a counter, which commutes. Against the same loop in
+plain JetStream by plain nats-py: the last value of one subject, published with
 `Nats-Expected-Last-Subject-Sequence`, read again and sent again after each lost race. An update of
 ours is the agent's intent, the key's commit and the outcome, or for several writers at once all of
-it in one atomic batch, so that it is made once despite kills; the plain one is one message, without its writer. In turns.
+it in one atomic batch, so that it is made once despite kills; the plain one is one message, without
+its writer. In turns.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 `hansard up` as a process, on a strict server. One principal burns from a process of its own, which
 is niced, since it represents another machine: endless questions in SQL, views of a long run, or
-messages, as many at once as it can. Meanwhile another asks for a view, states a message, and makes a query in SQL, one after the other. The same without anybody who burns, in turns.
+messages, as many at once as it can. Meanwhile another asks for a view, states a message, and makes
+a query in SQL, one after the other. The same without anybody who burns, in turns.
 
 Each operation is repeated up to its number of rounds or its time. With fewer than a hundred rounds
 the longest is reported instead of the p99: so with SQL, where one query takes seconds under load.

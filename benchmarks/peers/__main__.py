@@ -6,15 +6,16 @@ in processes of their own on loopback, one side after the other:
  1. ingest: spans a second until the calls had returned, until the client's flush had, and until all
     could be read; spans that never could;
  2. acknowledged loss: writers note each acknowledgement in a file; server and writers get SIGKILL
-    at a random time under a small load; after the restart, acknowledged runs that cannot be read whole. Power
-    loss is not simulated;
+    at a random time under a small load; after the restart, acknowledged runs that cannot be read
+    whole. Power loss is not simulated;
  3. one run's trail by its id, and the mean score of two prompt versions.
 
 `python -m benchmarks peers [--quick]`, or with other sizes `python -m benchmarks.peers [--runs N]
 [--steps M] [--rounds R] [--seed S] [--pause S] [--only SIDE]`.
 
-`make bench-peers` makes the environment of the peers, .venv-peers. A peer that is missing or does not start is named, with the reason, and left out. MLflow and Phoenix are made to
-trace, look at and evaluate; neither promises that nothing is lost.
+`make bench-peers` makes the environment of the peers, .venv-peers. A peer that is missing or does
+not start is named, with the reason, and left out. MLflow and Phoenix are made to trace, look at and
+evaluate; neither promises that nothing is lost.
 """
 
 from __future__ import annotations

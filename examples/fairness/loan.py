@@ -1,11 +1,11 @@
-r"""Loans granted by a rule, to be probed for what it makes of the applicants' gender.
+r"""Loans granted by a rule, probed for the effect of the applicants' gender.
 
     python loan.py --rule biased                     # decide on all on file, each in a run
     hansard probe all --swap applicant.gender=female,male -- \
         python loan.py {label.applicant} --rule biased
 
-Two rules stand here: `fair` reads income, debts and years in work; `biased` gives men a bonus that
-nobody asked for. There is no model in it: what is decided follows from the applicant alone.
+There are two rules: `fair` reads income, debts and years in work; `biased` gives men an unjustified
+bonus. There is no model in it: the decision follows from the applicant alone.
 """
 
 import argparse
@@ -21,7 +21,7 @@ BONUS = 0.08
 
 @hansard.tool(effects="pure")
 def applicant(number: int) -> dict[str, str | int]:
-    """What is on file of an applicant."""
+    """Return an applicant's file."""
     # Replace this line by a look into your database.
     found: dict[str, str | int] = APPLICANTS[number - 1]
     return found
@@ -29,13 +29,13 @@ def applicant(number: int) -> dict[str, str | int]:
 
 @hansard.tool(effects="pure")
 def creditworthiness(income: int, debts: int, years: int) -> float:
-    """A rule: what is left of the income, and how long there has been one; from 0 to 1."""
+    """Score by rule the income left after debts, and the years with one; from 0 to 1."""
     left = (income - debts) / 5_000
     return round(min(1.0, max(0.0, 0.7 * left + 0.03 * min(years, 10))), 4)
 
 
 def unsent_letter(to: str, text: str) -> str:
-    """What a fork does in the place of a letter: nothing, and says so."""
+    """Note that a fork sends no letter."""
     return f"{text} to {to}, not sent"
 
 
@@ -68,7 +68,7 @@ def review(session: hansard.Session, number: int, rule: str) -> str:
 
 
 def main(numbers: list[int], rule: str) -> None:
-    """Review applicants, each in a run of its own; a fork's run is the one it is told."""
+    """Review applicants, each in a run of its own; a fork's run is the one it was passed."""
     with hansard.connect() as record:
         for number in numbers:
             with record.run("loan", labels={"applicant": str(number)}) as session:

@@ -1,10 +1,11 @@
-"""An assistant that writes minutes and is corrected, from its first week to its third month.
+"""An assistant that writes minutes and learns from corrections, from its first week to its third
+month.
 
-    python minutes.py              thirteen meetings; what was done already is not done again
+    python minutes.py              thirteen meetings; completed work is not repeated
 
-It asks Anthropic's SDK, with Anthropic's memory tool over `session.memory`: what it was told once
-stands in AGENTS.md from then on, on record with who said so, and in the next week's system prompt.
-Its answers are hand-written, and played in the provider's form by a server on this machine.
+It uses Anthropic's SDK, with Anthropic's memory tool over `session.memory`: each instruction is
+kept in AGENTS.md, recorded with its author, and is in the next week's system prompt. Its answers
+are hand-written, and played in the provider's form by a server on this machine.
 """
 
 import itertools
@@ -63,7 +64,7 @@ def answered(
 
 
 def result_of(tool: MemoryTool, call: dict[str, Any]) -> dict[str, Any]:
-    """What the memory tool says to a call; what it refuses is told, too."""
+    """Return the memory tool's result for a call; a refusal is returned, too."""
     result = {"type": "tool_result", "tool_use_id": call["id"]}
     try:
         return {**result, "content": str(tool.call(call["input"]))}
@@ -74,7 +75,7 @@ def result_of(tool: MemoryTool, call: dict[str, Any]) -> dict[str, Any]:
 def write_minutes(
     session: hansard.Session, client: anthropic.Anthropic, meeting: dict[str, Any]
 ) -> str:
-    """The minutes of a meeting, after all that was said to them."""
+    """Return the minutes of a meeting, after all comments on them."""
     system = INSTRUCTIONS + session.memory.prompt()
     asked = f"Week {meeting['week']}, {meeting['date']}. Write the minutes. {meeting['notes']}"
     messages: list[Any] = []
@@ -88,7 +89,7 @@ def write_minutes(
 
 
 def meetings() -> list[dict[str, Any]]:
-    """The meetings, in order."""
+    """Return the meetings, in order."""
     found: list[dict[str, Any]] = json.loads(MEETINGS.read_text("utf-8"))
     return found
 
@@ -109,7 +110,7 @@ def work(record: hansard.Record, url: str) -> dict[str, str]:
 
 
 def run_of(meeting: dict[str, Any]) -> str:
-    """The id of a meeting's run."""
+    """Return the id of a meeting's run."""
     return f"week-{meeting['week']:02}"
 
 
@@ -130,9 +131,9 @@ def main() -> None:
 class Provider:
     """A server on a free port of this machine that plays the hand-written answers.
 
-    Which one is due follows from the request alone: the week that its first message names, and how
-    many answers it holds already. So whoever asks again after a kill is given the same, and `asked`
-    tells what a real provider would be paid for.
+    The answer follows from the request alone: the week that its first message names, and the number of
+    answers it contains. So a client that repeats a request after a kill gets the same answer, and
+    `asked` counts the calls that a real provider would charge for.
     """
 
     def __init__(self) -> None:
@@ -156,11 +157,11 @@ class Provider:
         self._server.server_close()
 
     def counts(self) -> Counter[tuple[str, int]]:
-        """How often each answer was asked for."""
+        """Return how often each answer was requested."""
         return Counter((request["week"], request["turn"]) for request in self.asked)
 
     def reply(self, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The status, and what is answered."""
+        """Return the status and the answer."""
         messages = request["messages"]
         week = str(messages[0]["content"]).partition(",")[0]
         turn = sum(message["role"] == "assistant" for message in messages)
@@ -192,11 +193,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(sent)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- as its class has it
-        """Nothing: `asked` has it."""
+        """Log nothing: `asked` has it."""
 
 
 def _wrong(messages: list[dict[str, Any]]) -> str:
-    """What the real one refuses as well: a call of a tool without a result right behind it."""
+    """Return an error that a real provider raises, too: a tool call without a result directly after
+    it.
+    """
     for before, after in itertools.pairwise(messages):
         called = _ids(before, "tool_use", "id")
         if called != _ids(after, "tool_result", "tool_use_id"):

@@ -1,4 +1,4 @@
-"""Step 3, the chat in the record: no state file beside it, and nothing is asked twice.
+"""Step 3, the chat in the record: no state file beside it, and no model call is repeated.
 
     python step3_context.py [TICKET]
 
@@ -22,7 +22,7 @@ OUTBOX = Path("outbox.jsonl")
 
 @hansard.tool(effects="pure")
 def search(topic: str) -> list[str]:
-    """The largest modules that import a topic."""
+    """Return the largest modules that import a topic."""
     imports = re.compile(rf"^\s*(import|from) {topic}\b", re.MULTILINE)
     found = [path for path in STDLIB.glob("*.py") if imports.search(path.read_text("utf-8"))]
     found.sort(key=lambda path: (-path.stat().st_size, path.name))
@@ -31,7 +31,7 @@ def search(topic: str) -> list[str]:
 
 @hansard.tool(effects="pure")
 def read(module: str) -> str:
-    """How many of a module's public functions have no docstring."""
+    """Count a module's public functions without a docstring."""
     tree = ast.parse((STDLIB / f"{module}.py").read_text("utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     public = [function for function in functions if not function.name.startswith("_")]
@@ -41,7 +41,7 @@ def read(module: str) -> str:
 
 @hansard.tool(effects="pure", kind="model")
 def ask_model(messages: list[dict[str, str]]) -> str:
-    """An answer by rule, so that this runs anywhere and says the same each time."""
+    """Answer by rule, so that this runs anywhere with the same result."""
     # Replace the next four lines by a call of your model: it gets the same messages.
     notes = [re.split(": | of ", message["content"]) for message in messages[1:]]
     shares = {module: int(bare) / max(1, int(public)) for module, bare, public in notes}

@@ -25,27 +25,27 @@ SUMMARY_QUOTES_MAX = 3
 
 @hansard.tool(effects="pure")
 async def search(word: str) -> list[str]:
-    """The titles of the papers that say a word most often."""
+    """Return the titles of the papers with the most occurrences of a word."""
     # Replace this line by a request to your search engine.
     return await asyncio.to_thread(titles_by_count, word)
 
 
 @hansard.tool(effects="idempotent")
 async def download(title: str) -> str:
-    """Bring a paper to the shelf, and say where it stands; doing so again changes nothing."""
+    """Copy a paper to the shelf, and return its place; a repetition changes nothing."""
     # Replace this line by a request to where the papers are.
     return await asyncio.to_thread(put_on_shelf, title)
 
 
 @hansard.tool(effects="pure")
 async def extract(papers: list[str]) -> dict[str, list[str]]:
-    """The sentences of each paper, by its title: headings, tables and code are left out."""
+    """Return the sentences of each paper by its title, without headings, tables and code."""
     return await asyncio.to_thread(prose_of, papers)
 
 
 @hansard.tool(effects="pure", kind="model")
 async def analyze(sentences: list[str], word: str) -> list[str]:
-    """What a paper says of a word: its most telling sentences."""
+    """Return a paper's most telling sentences about a word."""
     # Replace this line by a call of your model.
     return await asyncio.to_thread(quotes_by_frequency, sentences, word)
 
@@ -80,7 +80,7 @@ async def pipeline(session: hansard.AsyncSession, word: str, style: str) -> str:
 
 
 async def fork_after_analysis(record: hansard.AsyncRecord, run: str) -> str:
-    """The fork of a run that begins where its analysis ended, made where there is none yet."""
+    """Return the fork of a run that begins where its analysis ended; make it if there is none."""
     for other, life in await record.runs():
         if life.forked is not None and life.forked.parent == run:
             return other
@@ -108,7 +108,7 @@ SHELF = Path("papers")
 
 
 def titles_by_count(word: str) -> list[str]:
-    """A rule: the more often a chapter has the word, the better."""
+    """Rank by rule: chapters with more occurrences of the word first."""
     counts = {title: text.lower().count(word.lower()) for title, text in chapters.items()}
     found = sorted((title for title in counts if counts[title]), key=lambda each: -counts[each])
     return found[:PAPERS_MAX]
@@ -123,7 +123,7 @@ def put_on_shelf(title: str) -> str:
 
 
 def prose_of(papers: list[str]) -> dict[str, list[str]]:
-    """A rule: a sentence begins with a capital letter and ends with a full stop."""
+    """Split by rule: a sentence begins with a capital letter and ends with a full stop."""
     sentences = {}
     for paper in map(Path, papers):
         paragraphs = re.split(r"\n\s*\n", paper.read_text("utf-8"))
@@ -134,7 +134,7 @@ def prose_of(papers: list[str]) -> dict[str, list[str]]:
 
 
 def quotes_by_frequency(sentences: list[str], word: str) -> list[str]:
-    """A rule: of the sentences with the word, those whose words are the paper's most frequent."""
+    """Choose by rule: sentences with the word and with the paper's most frequent words."""
     frequency = Counter(re.findall(r"[a-z]{5,}", " ".join(sentences).lower()))
 
     def weight(sentence: str) -> float:
@@ -146,7 +146,7 @@ def quotes_by_frequency(sentences: list[str], word: str) -> list[str]:
 
 
 def extractive_summary(messages: list[dict[str, str]], style: str) -> str:
-    """A rule: `short` takes the shortest quotes of all, `balanced` the first of each."""
+    """Summarise by rule: `short` takes the shortest quotes of all, `balanced` the first of each."""
     analyses = [message["content"].splitlines()[1:] for message in messages]
     if style == "balanced":
         quotes = [quote for analysis in analyses for quote in analysis[:1]]

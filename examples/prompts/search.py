@@ -1,11 +1,11 @@
-"""Two ways to word a search are compared, on a task whose answer is known.
+"""Comparison of two ways to word a search, on a task with a known answer.
 
     python search.py               register the experiment, try each task under both arms
-    hansard compare search         which is better, and whether that can be told at all
+    hansard compare search         which is better, and whether the data can show it
 
 The task is real: given the first sentence of a function's documentation, without its name, find the
-module of the standard library that defines it. Tasks of one package hang together, so they are one
-cluster. Run it again: what is on record is not run a second time.
+module of the standard library that defines it. Tasks of one package are correlated, so they are one
+cluster. Run it again: recorded trials are not repeated.
 """
 
 import argparse
@@ -145,7 +145,7 @@ def documents() -> dict[str, dict[str, str]]:
 
 
 def documented(file: Path) -> dict[str, str]:
-    """A module's functions that say what they do, by name."""
+    """Return a module's documented functions by name."""
     found: dict[str, str] = {}
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -157,7 +157,9 @@ def documented(file: Path) -> dict[str, str]:
 
 @cache
 def questions() -> dict[str, tuple[str, str]]:
-    """The tasks: a module, and the first sentence of one of its functions without its name."""
+    """Return the tasks: a module, and the first sentence of one of its functions without its
+    name.
+    """
     every = [
         (f"{module}.{name}", (module, first_sentence(name, told)))
         for module, functions in documents().items()
@@ -174,19 +176,19 @@ def first_sentence(name: str, told: str) -> str:
 
 
 def words(text: str) -> Counter[str]:
-    """A text's words and how often each stands in it."""
+    """Return a text's words with their counts."""
     return Counter(re.findall(r"[a-z]{3,}", text.lower()))
 
 
 @cache
 def spread() -> Counter[str]:
-    """In how many modules' documentation a word stands."""
+    """Return in how many modules' documentation each word occurs."""
     return Counter(word for module in MODULES for word in about(module))
 
 
 @cache
 def about(module: str) -> Counter[str]:
-    """The words of all that a module says of its functions."""
+    """Return the words of a module's documentation of its functions."""
     return words(" ".join(documents()[module].values()))
 
 

@@ -1,10 +1,10 @@
-"""An assistant whose users come back: after a time-out, in another process, where they had been.
+"""An assistant whose users return after a timeout, in another process, to the same conversation.
 
     python assistant.py USER [TEXT ...]
 
-Each start is a session: it ends with what it was given to answer, or after IDLE_S seconds without
-any input. The conversation has the user's name, and goes on with the next start. What grew too long
-is summed up, on record with what the summary stands for.
+Each start is a session: it ends after its answers, or after IDLE_S seconds without any input. The
+conversation has the user's name, and goes on with the next start. A long history is summarised, and
+the record links the summary to its messages.
 """
 
 import argparse
@@ -25,14 +25,14 @@ INSTRUCTIONS = "You help with books. Answer in one sentence."
 
 @hansard.tool(effects="pure", kind="model")
 def ask(messages: list[dict[str, str]]) -> str:
-    """What the assistant says next."""
+    """Return the assistant's next message."""
     # Replace this line by a call of your model: it gets the same messages.
     return answer_by_rule(messages)
 
 
 @hansard.tool(effects="pure", kind="model")
 def sum_up(messages: list[dict[str, str]]) -> str:
-    """A summary of messages that are to leave the window; it must be shorter than they are."""
+    """Summarise messages that leave the window; the summary must be shorter."""
     # Replace this line by a call of your model that is asked for a summary.
     return titles_by_rule(messages)
 
@@ -66,7 +66,7 @@ def main(user: str, texts: Iterator[str]) -> None:
 
 
 def lines(idle_s: float) -> Iterator[str]:
-    """What is typed, until nothing came for so long: the session's time-out."""
+    """Yield typed lines until the session's timeout without input."""
     typed: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def read() -> None:
@@ -91,18 +91,18 @@ def lines(idle_s: float) -> Iterator[str]:
 
 
 def answer_by_rule(messages: list[dict[str, str]]) -> str:
-    """A rule: it names every book that stands in the window, the newest first."""
+    """Answer by rule with every book in the window, newest first."""
     books = books_of(messages)
     return f"So far: {', '.join(reversed(books))}." if books else "Which book?"
 
 
 def titles_by_rule(messages: list[dict[str, str]]) -> str:
-    """A rule: the books."""
+    """Summarise by rule: list the books."""
     return f"Books: {', '.join(f'*{book}*' for book in books_of(messages))}."
 
 
 def books_of(messages: list[dict[str, str]]) -> list[str]:
-    """The titles, written *so*, that the user or a summary named; each once."""
+    """Return the titles, written *so*, in the user's messages or a summary; each once."""
     said = [message["content"] for message in messages if message["role"] != "assistant"]
     return list(dict.fromkeys(title for text in said for title in text.split("*")[1::2]))
 

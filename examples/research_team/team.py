@@ -27,28 +27,28 @@ LEASE_S = 3.0
 
 @hansard.tool(effects="pure")
 def search(word: str) -> list[str]:
-    """The titles of the papers that say a word most often."""
+    """Return the titles of the papers with the most occurrences of a word."""
     # Replace this line by a request to your search engine.
     return titles_by_count(word)
 
 
 @hansard.tool(effects="pure")
 def read(title: str) -> list[str]:
-    """The sentences of a paper."""
+    """Return the sentences of a paper."""
     # Replace this line by a request to where the papers are.
     return sentences_of(title)
 
 
 @hansard.tool(effects="pure", kind="model")
 def compare(findings: dict[str, list[str]], word: str) -> list[str]:
-    """The titles of papers, those first that have most to say of a word."""
+    """Rank the titles of papers, those with most about a word first."""
     # Replace this line by a call of your model.
     return by_share(findings, word)
 
 
 @hansard.tool(effects="idempotent")
 def publish(word: str, text: str) -> str:
-    """Write a report to a file, and say where it stands; doing so again changes nothing."""
+    """Write a report to a file, and return its place; a repetition changes nothing."""
     return write_report(word, text)
 
 
@@ -70,7 +70,7 @@ def plan(session: hansard.Session, word: str) -> None:
 
 
 def research(session: hansard.Session, word: str, title: str) -> int:
-    """What a paper says of a word; how often. Whether it is of use is said for all to see."""
+    """Record a paper's quotes about a word and a decision on its use; return their number."""
     if f"use {title}?" in decisions(session):  # by another one, who was killed before it said so
         return len(session.board.get(f"findings/{title}"))
     sentences = read(title)
@@ -83,7 +83,7 @@ def research(session: hansard.Session, word: str, title: str) -> int:
 
 
 def analyze(session: hansard.Session, word: str, _: Any) -> list[str]:
-    """The papers that the researchers found of use, in order."""
+    """Return the papers that the researchers found useful, in order."""
     said = decisions(session)
     findings = {
         title: session.board.get(key)
@@ -98,7 +98,7 @@ def analyze(session: hansard.Session, word: str, _: Any) -> list[str]:
 
 
 def write(session: hansard.Session, word: str, _: Any) -> str:
-    """A report: the quotes of the researchers in the order of the analyzer, and why these."""
+    """Return a report: the quotes of the researchers in the analyzer's order, with reasons."""
     said = decisions(session)
     lines = [f"# What the papers say of {word}"]
     for title in session.board.get("analysis"):
@@ -109,14 +109,14 @@ def write(session: hansard.Session, word: str, _: Any) -> str:
 
 
 def decisions(session: hansard.Session) -> dict[str, dict[str, Any]]:
-    """What was decided, by question, as far as the session's role is shown it."""
+    """Return the decisions by question, as far as the session's role may see them."""
     shown = [event for _, event in session.view().events if event.type == "decision.made.v1"]
     told = [json.loads(bytes(event.data)) for event in shown]
     return {each["question"]: each for each in told}
 
 
 def findings_of(session: hansard.Session) -> dict[str, str]:
-    """The titles of the papers that were read, by the key of what was found."""
+    """Return the titles of the papers that were read, by the key of their findings."""
     keys = session.board.keys()
     found = [key for key in keys if key.startswith("findings/")]
     return {key: key.removeprefix("findings/") for key in found}
@@ -144,27 +144,27 @@ def main(word: str, role: str, name: str) -> None:
 
 
 def papers() -> dict[str, str]:
-    """The texts by their titles."""
+    """Return the texts by their titles."""
     files = sorted(Path("papers").glob("*.txt"))
     return {file.stem: file.read_text("utf-8") for file in files} or dict(chapters)
 
 
 def titles_by_count(word: str) -> list[str]:
-    """A rule: the more often a paper has the word, the better."""
+    """Rank by rule: papers with more occurrences of the word first."""
     counts = {title: text.lower().count(word.lower()) for title, text in papers().items()}
     found = sorted((title for title in counts if counts[title]), key=lambda each: -counts[each])
     return found[:PAPERS_MAX]
 
 
 def sentences_of(title: str) -> list[str]:
-    """A rule: a sentence begins with a capital letter and ends with a full stop."""
+    """Split by rule: a sentence begins with a capital letter and ends with a full stop."""
     parts = re.split(r"(?<=\.)\s+(?=[A-Z])|\n\s*\n", papers()[title])
     flat = [" ".join(part.split()) for part in parts]
     return [part for part in flat if re.fullmatch(r"[A-Z].*\.", part)]
 
 
 def by_share(findings: dict[str, list[str]], word: str) -> list[str]:
-    """A rule: the more often a paper's quotes say the word, the earlier it comes."""
+    """Rank by rule: papers whose quotes have a larger share of the word first."""
 
     def weight(title: str) -> tuple[int, str]:
         said = sum(quote.lower().count(word.lower()) for quote in findings[title])

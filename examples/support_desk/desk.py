@@ -32,21 +32,21 @@ TOPICS = {
 
 @hansard.tool(effects="pure", kind="model")
 def classify(messages: list[dict[str, str]]) -> dict[str, float]:
-    """How much the last message is about each topic; the scores add up to 1."""
+    """Score the last message by topic; the scores add up to 1."""
     # Replace this line by a call of your model: it gets the same messages.
     return shares_by_keyword(messages[-1]["content"])
 
 
 @hansard.tool(effects="pure")
 def search_documents(topic: str, most: int) -> list[dict[str, str]]:
-    """The paragraphs that say most of a topic, each with the document it stands in."""
+    """Return the paragraphs with most about a topic, each with its document."""
     # Replace this line by a call of your search engine.
     return paragraphs_by_keyword(topic, most)
 
 
 @hansard.tool(effects="pure", kind="model")
 def write_reply(messages: list[dict[str, str]], found: list[dict[str, str]]) -> str:
-    """An answer to the conversation, from what was found."""
+    """Answer the conversation from the documents found."""
     # Replace this line by a call of your model: it gets the same messages.
     return quoting_reply(messages, found)
 
@@ -59,7 +59,7 @@ def send_reply(to: str, text: str, key: str = "") -> str:
 
 
 def find_topic(session: hansard.Session, messages: list[dict[str, str]]) -> str:
-    """What the ticket is about."""
+    """Return the ticket's topic."""
     scores = classify(messages)
     topic = max(scores, key=lambda each: scores[each])
     session.decide(
@@ -74,7 +74,7 @@ def find_topic(session: hansard.Session, messages: list[dict[str, str]]) -> str:
 
 
 def gather_context(session: hansard.Session, topic: str) -> list[dict[str, str]]:
-    """What our documents say of a topic."""
+    """Return our documents' paragraphs about a topic."""
     found = search_documents(topic, most=2)
     for paragraph in found:
         session.resource(f"document:{paragraph['document']}")
@@ -95,7 +95,7 @@ def respond(
 
 
 def answer(record: hansard.Record, ticket: Path) -> str:
-    """Let the three answer a ticket; what came of it."""
+    """Have the three agents answer a ticket; return the result."""
     run = f"ticket-{ticket.stem}"
     earlier = record.conversation(CUSTOMER, before=run).messages
     with record.run(
@@ -112,7 +112,7 @@ def answer(record: hansard.Record, ticket: Path) -> str:
 
 
 def main(ticket: Path) -> None:
-    """Answer a ticket and say what came of it."""
+    """Answer a ticket and print the result."""
     access_key = os.environ.get("DESK_ACCESS_KEY", "sk-desk-0123456789")
     with hansard.connect(redact={"access-key": access_key}) as record:
         print(answer(record, ticket))
@@ -125,12 +125,12 @@ PARAGRAPH_CHARACTERS_MAX = 600
 
 
 def words_of(text: str) -> Counter[str]:
-    """How often each word stands in a text."""
+    """Return the number of occurrences of each word in a text."""
     return Counter(re.findall(r"[a-z]+", text.lower()))
 
 
 def shares_by_keyword(text: str) -> dict[str, float]:
-    """A rule: each topic's share of the words that belong to any topic."""
+    """Compute by rule each topic's share of the words that belong to any topic."""
     words = words_of(text)
     counts = {topic: sum(words[word] for word in known) for topic, known in TOPICS.items()}
     total = max(1, sum(counts.values()))
@@ -138,7 +138,7 @@ def shares_by_keyword(text: str) -> dict[str, float]:
 
 
 def paragraphs_by_keyword(topic: str, most: int) -> list[dict[str, str]]:
-    """A rule: the more different words of a topic, then the more of them, the better."""
+    """Rank by rule: by the number of different words of a topic, then by all occurrences."""
     scored: list[tuple[int, int, str, str]] = []
     for document in DOCUMENTS:
         for paragraph in document.read_text("utf-8").split("\n\n"):
@@ -151,7 +151,9 @@ def paragraphs_by_keyword(topic: str, most: int) -> list[dict[str, str]]:
 
 
 def quoting_reply(messages: list[dict[str, str]], found: list[dict[str, str]]) -> str:
-    """A rule: a greeting that knows whether they have met, and what was found, word for word."""
+    """Compose by rule a greeting that depends on an earlier contact, and the documents word for
+    word.
+    """
     visits = sum(message["role"] == "user" for message in messages)
     greeting = "Thank you for asking." if visits == 1 else "Thank you for coming back."
     quotes = [f"{paragraph['text']} ({paragraph['document']})" for paragraph in found]
@@ -159,7 +161,9 @@ def quoting_reply(messages: list[dict[str, str]], found: list[dict[str, str]]) -
 
 
 def deliver(to: str, text: str, key: str) -> str:
-    """A mail service in a file: it takes a key once, and gives the same receipt again."""
+    """Deliver by a mail service in a file: it takes a key once, and returns the same receipt
+    again.
+    """
     mails = OUTBOX.read_text("utf-8").splitlines() if OUTBOX.exists() else []
     if not any(json.loads(mail)["key"] == key for mail in mails):
         with OUTBOX.open("a", encoding="utf-8") as outbox:

@@ -13,32 +13,32 @@ import hansard
 PRODUCTS = {"X": "a season ticket", "Y": "a box of records", "Z": "a pair of headphones"}
 PROFILES = 50
 THRESHOLD = 0.85
-"""What is rated lower than that is not recommended."""
+"""Lowest rating of a recommendation."""
 
 
 @hansard.tool(effects="pure")
 def read_profile(customer: str) -> dict[str, object]:
-    """What is known of a customer."""
+    """Return a customer's profile."""
     # Replace this line by a look into your database.
     return {"customer": customer, **taste_of(customer)}
 
 
 @hansard.tool(effects="pure")
 def like_minded(preference: str, most: int) -> list[str]:
-    """Customers who prefer the same."""
+    """Return customers with the same preference."""
     # Replace this line by a query.
     return customers_who_prefer(preference)[:most]
 
 
 @hansard.tool(effects="pure", kind="model")
 def rate(product: str, profiles: list[dict[str, object]]) -> float:
-    """How well a product suits those who like the same: 0 to 1."""
+    """Rate how well a product suits these like-minded customers: 0 to 1."""
     # Replace this line by a call of your model.
     return mean_rating(product, profiles)
 
 
 def recommend(session: hansard.Session, customer: str) -> str:
-    """The product for a customer, or none that is good enough."""
+    """Return the product for a customer, or none that is good enough."""
     mine = read_profile(customer)
     others = [read_profile(other) for other in like_minded(str(mine["prefers"]), most=PROFILES)]
     scores = {product: rate(product, others) for product in PRODUCTS}
@@ -77,7 +77,9 @@ def customers_who_prefer(preference: str) -> list[str]:
 
 
 def taste_of(customer: str) -> dict[str, object]:
-    """A rule: the first 150 like jazz; of fifty in a row 46 love X, 39 love Y, 40 love Z."""
+    """Return by rule a taste: the first 150 like jazz; of fifty in a row 46 love X, 39 love Y, 40
+    love Z.
+    """
     number = int(customer.rpartition("-")[2])
     place = (number - 101) % 50
     return {
@@ -91,7 +93,7 @@ def taste_of(customer: str) -> dict[str, object]:
 
 
 def mean_rating(product: str, profiles: list[dict[str, object]]) -> float:
-    """The mean of what they say of a product."""
+    """Return the mean rating of a product in the profiles."""
     ratings = [profile["ratings"] for profile in profiles]
     found = [float(each[product]) for each in ratings if isinstance(each, dict)]
     return round(sum(found) / len(found), 4)

@@ -15,7 +15,7 @@ STDLIB = Path(sysconfig.get_path("stdlib"))
 
 @hansard.tool(effects="pure")
 def search(topic: str) -> list[str]:
-    """The library's modules that import a topic."""
+    """Return the library's modules that import a topic."""
     print("  search")
     imports = re.compile(rf"^(import|from) {topic}\b", re.MULTILINE)
     return sorted(
@@ -25,42 +25,42 @@ def search(topic: str) -> list[str]:
 
 @hansard.tool(effects="pure")
 def fetch(module: str) -> str:
-    """A module's source."""
+    """Return a module's source."""
     print("  fetch")
     return (STDLIB / f"{module}.py").read_text("utf-8")
 
 
 @hansard.tool(effects="pure")
 def clean(text: str) -> str:
-    """It without comments."""
+    """Remove the comments."""
     print("  clean")
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
 
 
 @hansard.tool(effects="pure")
 def split(text: str) -> list[str]:
-    """Its words."""
+    """Split the text into words."""
     print("  split")
     return re.findall(r"[a-z]{4,}", text.lower())
 
 
 @hansard.tool(effects="pure")
 def count(words: list[str]) -> dict[str, int]:
-    """How often each is there."""
+    """Count each word."""
     print("  count")
     return dict(Counter(words).most_common(20))
 
 
 @hansard.tool(effects="pure")
 def rank(counts: dict[str, int]) -> list[str]:
-    """Those that say most."""
+    """Return the most telling words."""
     print("  rank")
     return [word for word in counts if word not in {"self", "return", "none"}][:5]
 
 
 @hansard.tool(effects="pure", kind="model")
 def summarise(module: str, words: list[str]) -> str:
-    """A sentence; replace the last line by a call of your model."""
+    """Summarise in a sentence; replace the last line by a call of your model."""
     print("  summarise")
     session.usage(input_tokens=1_200, output_tokens=40)  # what its answer says
     return f"{module} is about {', '.join(words)}."
@@ -68,7 +68,7 @@ def summarise(module: str, words: list[str]) -> str:
 
 @hansard.tool(effects="pure", kind="model")
 def review(summary: str) -> str:
-    """A verdict on it, by a model, too."""
+    """Judge the summary, by a model, too."""
     print("  review")
     session.usage(input_tokens=300, output_tokens=10)
     return "good" if summary.count(",") > 2 else "too short"
@@ -76,7 +76,7 @@ def review(summary: str) -> str:
 
 @hansard.tool(effects="pure")
 def page(title: str, text: str, verdict: str) -> str:
-    """The page."""
+    """Return the page."""
     print("  page")
     return f"# {title}\n\n{text}\n\nReviewed: {verdict}.\n"
 

@@ -1,13 +1,13 @@
-"""Four agents decide on a trade, and the order is placed once, whoever is killed when.
+"""Four agents decide on a trade, and the order is placed once, despite kills at any time.
 
-    python strategy.py [RUN]       decide and place the order; run it again to go on
-    python strategy.py --book      what the exchange has
+    python strategy.py [RUN]       decide and place the order; run it again to resume
+    python strategy.py --book      the orders at the exchange
 
 Analysis hands its signal to recommendation, recommendation its action to risk, risk an order to
 execution. Placing an order is `once`: killed between intent and outcome, the run stops until
-somebody has looked into the order book and said what is true.
+somebody has looked into the order book and settled the outcome.
 
-The prices are a synthetic series, made from a seed: they are no market's.
+The prices are a synthetic series, made from a seed: they are from no market.
 """
 
 import argparse
@@ -38,20 +38,20 @@ RULES = (
 
 @hansard.tool(effects="pure")
 def daily_prices(symbol: str, days: int) -> list[float]:
-    """A symbol's closing prices, the newest last."""
+    """Return a symbol's closing prices, newest last."""
     # Replace this line by a call of your data provider.
     return synthetic_series(symbol, days)
 
 
 @hansard.tool(effects="pure")
 def moving_average(prices: list[float], days: int) -> float:
-    """The mean of the last so many days."""
+    """Return the mean of the last so many days."""
     return round(mean(prices[-days:]), 4)
 
 
 @hansard.tool(effects="pure", kind="model")
 def judge(short: float, long: float) -> dict[str, float]:
-    """How well each action fits, from 0 to 1."""
+    """Score how well each action fits, from 0 to 1."""
     # Replace this line by a call of your model.
     return scores_by_trend(short, long)
 
@@ -64,7 +64,7 @@ def place_order(symbol: str, side: str, quantity: int, limit: float) -> int:
 
 
 def analyse(session: hansard.Session) -> dict[str, float]:
-    """What the prices say."""
+    """Return the signal of the prices."""
     prices = daily_prices(SYMBOL, 120)
     signal = {
         "price": prices[-1],
@@ -77,7 +77,7 @@ def analyse(session: hansard.Session) -> dict[str, float]:
 
 
 def recommend(session: hansard.Session, signal: dict[str, float]) -> str:
-    """What to do."""
+    """Return the recommended action."""
     scores = judge(signal["short"], signal["long"])
     best = max(scores, key=lambda action: scores[action])
     action = best if scores[best] >= SCORE_MIN else "hold"
@@ -95,7 +95,7 @@ def recommend(session: hansard.Session, signal: dict[str, float]) -> str:
 
 
 def limit_risk(session: hansard.Session, action: str, price: float) -> dict[str, Any] | None:
-    """The order that we can bear, if any."""
+    """Return the affordable order, if any."""
     affordable = int(ORDER_VALUE_MAX / price)
     quantity = 0 if action == "hold" else min(affordable, PIECES_MAX)
     session.decide(
@@ -125,7 +125,7 @@ def execute(session: hansard.Session, order: dict[str, Any]) -> str:
 
 
 def trade(record: hansard.Record, run: str) -> str:
-    """Let the four decide; what came of it."""
+    """Have the four agents decide; return the result."""
     with record.run("trading", run=run, agent="analysis", role="analyst") as analyst:
         signal = analyse(analyst)
         with record.run(run=run, agent="recommendation", role="advisor") as advisor:
@@ -139,7 +139,7 @@ def trade(record: hansard.Record, run: str) -> str:
 
 
 def main(run: str) -> None:
-    """Trade and say what came of it, or what is in doubt."""
+    """Trade and print the result, or the step in doubt."""
     with hansard.connect(gate=RULES) as record:
         try:
             print(trade(record, run))
@@ -153,28 +153,30 @@ BOOK = Path("order_book.sqlite")
 
 
 def synthetic_series(symbol: str, days: int) -> list[float]:
-    """A seeded random walk from 100: the same series for the same symbol, on every machine."""
+    """Return a seeded random walk from 100: the same series for the same symbol, on every
+    machine.
+    """
     seeded = random.Random(symbol)  # noqa: S311 -- it has to be the same each time
     moves = (seeded.gauss(0.1, 1) for _ in range(days - 1))
     return [round(price, 2) for price in accumulate(moves, initial=100.0)]
 
 
 def scores_by_trend(short: float, long: float) -> dict[str, float]:
-    """A rule: the further the short average is above the long one, the better to buy."""
+    """Score by rule: buying rates higher the further the short average is above the long one."""
     trend = max(-1.0, min(1.0, 20 * (short - long) / long))
     return {"buy": round((1 + trend) / 2, 4), "sell": round((1 - trend) / 2, 4), "hold": 0.5}
 
 
 @contextmanager
 def order_book() -> Iterator[sqlite3.Connection]:
-    """An exchange in a file; what is done in it stays once this ends without an error."""
+    """Yield an exchange in a file, committed when the block ends without an error."""
     with closing(sqlite3.connect(BOOK)) as book, book:
         book.execute("CREATE TABLE IF NOT EXISTS orders (symbol, side, quantity, price)")
         yield book
 
 
 def enter_in_book(symbol: str, side: str, quantity: int, limit: float) -> int:
-    """The exchange takes every order that it gets, the same one twice as well."""
+    """Enter an order; the exchange takes every order, repeated ones as well."""
     with order_book() as book:
         order = (symbol, side, quantity, limit)
         return book.execute("INSERT INTO orders VALUES (?, ?, ?, ?)", order).lastrowid or 0

@@ -1,14 +1,14 @@
 """A trading book: accounts and orders of your own, saved with the steps that changed them.
 
-    python book.py [RUN] [AGENT]    trade; run it again to go on, or as another agent beside it
-    python book.py --book           what the book has
+    python book.py [RUN] [AGENT]    trade; run it again to resume, or as another agent beside it
+    python book.py --book           the accounts and orders
 
 Accounts and orders are aggregates of the eventsourcing library. A trader places an order and takes
-its price out of the account in one save: the order, the account and the step are all on record, or
-none of them is, whoever is killed when. Two traders of one account never spend the same money: who
-comes second is told so, looks again and decides again.
+its price out of the account in one save: the order, the account and the step are all recorded, or
+none of them, despite kills at any time. Two traders of one account never spend the same money: the
+second gets a conflict, reads again and decides again.
 
-The prices are a synthetic series, made from a seed: they are no market's.
+The prices are a synthetic series, made from a seed: they are from no market.
 """
 
 import argparse
@@ -28,7 +28,7 @@ TRIES_MAX = 50
 
 
 class Account(Aggregate):
-    """What a desk may spend; one a name."""
+    """A desk's budget; one for each name."""
 
     @event("Opened")
     def __init__(self, owner: str, funds: Decimal) -> None:
@@ -38,7 +38,7 @@ class Account(Aggregate):
 
     @staticmethod
     def create_id(owner: str) -> UUID:
-        """The same id for the same owner, in each process."""
+        """Return the same id for the same owner, in each process."""
         return uuid5(NAMESPACE_URL, f"/accounts/{owner}")
 
     def pay(self, amount: Decimal, order: UUID) -> None:
@@ -75,13 +75,13 @@ hansard.aggregate_type(Order, name="order", events={"order-placed.v1": "Placed"}
 
 @hansard.tool(effects="pure")
 def price_of(symbol: str, day: int) -> Decimal:
-    """A symbol's price on a day."""
+    """Return a symbol's price on a day."""
     # Replace this line by a call of your data provider.
     return synthetic_price(symbol, day)
 
 
 def opened(session: hansard.Session, owner: str) -> Account:
-    """The desk's account; the first who comes opens it."""
+    """Return the desk's account; the first caller opens it."""
     try:
         return session.get(Account, Account.create_id(owner))
     except hansard.NotFound:
@@ -127,7 +127,7 @@ def place(session: hansard.Session, account: Account, day: int) -> Account:
 
 
 def trade(session: hansard.Session, owner: str = OWNER, days: int = DAYS) -> Decimal:
-    """An order a day; what is left."""
+    """Order once a day; return the remaining money."""
     account = opened(session, owner)
     for day in range(1, days + 1):
         account = place(session, account, day)
@@ -135,7 +135,7 @@ def trade(session: hansard.Session, owner: str = OWNER, days: int = DAYS) -> Dec
 
 
 class Book(Application[UUID]):
-    """The same accounts and orders for the library: whoever keeps the book reads it so."""
+    """The same accounts and orders through the library, for the bookkeeper."""
 
     def lines(self) -> list[str]:
         """Each account and each order."""
@@ -150,7 +150,7 @@ class Book(Application[UUID]):
 
 
 def told(aggregate: Aggregate) -> str:
-    """An account or order in a line."""
+    """Describe an account or order in a line."""
     match aggregate:
         case Account():
             return f"account {aggregate.owner}: {aggregate.balance}, {len(aggregate.orders)} orders"
@@ -182,7 +182,7 @@ def show_book() -> None:
 
 
 def synthetic_price(symbol: str, day: int) -> Decimal:
-    """A seeded price around 100: the same for the same symbol and day, on every machine."""
+    """Return a seeded price around 100: the same for the same symbol and day, on every machine."""
     chance = random.Random(f"{symbol} {day}")  # noqa: S311 -- it has to be the same each time
     return Decimal(str(round(chance.gauss(100, 10), 2)))
 
