@@ -80,7 +80,7 @@ def filled(path: Path, events: int) -> Store:
     _write(store, rows, position)
     store.all(PLAIN)
     store.close()
-    return Store(path, read_only=True)  # as a published generation is asked
+    return Store(path, read_only=True)  # as for queries of a published generation
 
 
 def _write(store: Store, rows: Rows, position: int) -> None:

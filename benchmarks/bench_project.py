@@ -165,7 +165,7 @@ async def live(found: Findings, raw: RawWorkspace, folder: Path) -> None:
     following = asyncio.ensure_future(projector.run(moved=moved))
     published: list[tuple[int, float]] = []
     watching = asyncio.ensure_future(watch(place, published))
-    await asyncio.sleep(1)  # its consumer stands
+    await asyncio.sleep(1)  # its consumer exists
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.bench_project", APPEND, str(folder), str(seconds)),
         stdout=asyncio.subprocess.PIPE,

@@ -125,14 +125,14 @@ def main() -> None:
     provider.stop()
 
 
-# What stands in for a provider, so that this runs anywhere.
+# Replacement of a provider, so that this runs anywhere.
 
 
 class Provider:
     """A server on a free port of this machine that plays the hand-written answers.
 
-    The answer follows from the request alone: the week that its first message names, and the number of
-    answers it contains. So a client that repeats a request after a kill gets the same answer, and
+    The answer follows from the request alone: the week in its first message, and the number of answers
+    in it. So a client that repeats a request after a kill gets the same answer, and
     `asked` counts the calls that a real provider would charge for.
     """
 

@@ -102,7 +102,7 @@ async def main(word: str, *, again: bool) -> None:
             print(await pipeline(session, word, style))
 
 
-# What stands in for a search engine, a network and a model, so that this runs anywhere.
+# Replacements of a search engine, a network and a model, so that this runs anywhere.
 
 SHELF = Path("papers")
 

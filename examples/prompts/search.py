@@ -134,7 +134,7 @@ def main() -> None:
     print(f"{len(questions())} tasks under {len(PLAN.arms)} arms: hansard compare {EXPERIMENT}")
 
 
-# ---------------------------------------------------------------- what stands for a model
+# ---------------------------------------------------------------- replacement of a model
 
 
 @cache

@@ -33,7 +33,7 @@ def ask(messages: list[dict[str, str]]) -> str:
 @hansard.tool(effects="pure", kind="model")
 def sum_up(messages: list[dict[str, str]]) -> str:
     """Summarise messages that leave the window; the summary must be shorter."""
-    # Replace this line by a call of your model that is asked for a summary.
+    # Replace this line by a call of your model that requests a summary.
     return titles_by_rule(messages)
 
 
@@ -87,7 +87,7 @@ def lines(idle_s: float) -> Iterator[str]:
             yield line
 
 
-# What stands in for a model, so that this runs anywhere.
+# Replacement of a model, so that this runs anywhere.
 
 
 def answer_by_rule(messages: list[dict[str, str]]) -> str:

@@ -66,12 +66,12 @@ def plan(session: hansard.Session, word: str) -> None:
             session.team.add("report", role="writer", waits_for_roles=waits, task="report")
 
 
-# What a task leaves behind stands under its own name: done again by another agent, it is the same.
+# The result of a task has its own name: repeated by another agent, it is the same.
 
 
 def research(session: hansard.Session, word: str, title: str) -> int:
     """Record a paper's quotes about a word and a decision on its use; return their number."""
-    if f"use {title}?" in decisions(session):  # by another one, who was killed before it said so
+    if f"use {title}?" in decisions(session):  # by another agent, killed before it reported
         return len(session.board.get(f"findings/{title}"))
     sentences = read(title)
     quotes = [sentence for sentence in sentences if word.lower() in sentence.lower()]
@@ -140,7 +140,7 @@ def main(word: str, role: str, name: str) -> None:
                 print(f"{name}: {task.title}")
 
 
-# What stands in for a search engine, a library and a model, so that this runs anywhere.
+# Replacements of a search engine, a library and a model, so that this runs anywhere.
 
 
 def papers() -> dict[str, str]:

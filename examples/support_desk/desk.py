@@ -118,7 +118,7 @@ def main(ticket: Path) -> None:
         print(answer(record, ticket))
 
 
-# What stands in for a model, a search engine and a mail service, so that this runs anywhere.
+# Replacements of a model, a search engine and a mail service, so that this runs anywhere.
 
 OUTBOX = Path("outbox.jsonl")
 PARAGRAPH_CHARACTERS_MAX = 600

@@ -67,7 +67,7 @@ def main(customer: str) -> None:
         print(f"{customer} is recommended {recommend(session, customer)}")
 
 
-# What stands in for a database and a model, so that this runs anywhere.
+# Replacements of a database and a model, so that this runs anywhere.
 
 
 def customers_who_prefer(preference: str) -> list[str]:

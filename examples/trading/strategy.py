@@ -147,7 +147,7 @@ def main(run: str) -> None:
             sys.exit(f"{doubt}\nto look: python strategy.py --book")
 
 
-# What stands in for a data provider, a model and an exchange, so that this runs anywhere.
+# Replacements of a data provider, a model and an exchange, so that this runs anywhere.
 
 BOOK = Path("order_book.sqlite")
 

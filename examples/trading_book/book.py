@@ -178,7 +178,7 @@ def show_book() -> None:
         print("\n".join(book.lines()))
 
 
-# What stands in for a data provider, so that this runs anywhere.
+# Replacement of a data provider, so that this runs anywhere.
 
 
 def synthetic_price(symbol: str, day: int) -> Decimal:

@@ -517,7 +517,7 @@ def tried(place: Place, target: str, reached: Callable[[], Any]) -> list[str]:
                 writes = place.head() > head
         except NotOffered:
             continue
-        except Exception as error:  # noqa: BLE001 -- every one is told
+        except Exception as error:  # noqa: BLE001 -- every error is reported
             wrong.append(f"{operation} without a secret: {type(error).__name__}: {error}"[:300])
             continue
         for turn, (name, value) in enumerate(operation.secrets(TEXTS)):

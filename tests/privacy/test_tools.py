@@ -232,7 +232,7 @@ def test_what_is_above_the_clouds_clearance_goes_to_the_local_model(record):
         assert ask("hello") == "cloud: hello"
         read_secret(session)
         assert ask("the plan") == "local: the plan"
-        assert ask("hello") == "local: hello"  # asked once more, and not the first time again
+        assert ask("hello") == "local: hello"  # one new call, and the first is not repeated
     assert asked == ["cloud", "local", "local"]
     steps = record.state("r").agents["ada"].steps.values()
     assert StepStatus.BLOCKED not in {step.status for step in steps}

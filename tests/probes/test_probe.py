@@ -34,7 +34,7 @@ def customer(number: int) -> dict:
 
 @hansard.tool(effects="pure", kind="model")
 def opinion(prompt: str) -> str:
-    """Hand-written: stands in for a model."""
+    """Hand-written, in place of a model."""
     return "no" if "female" in prompt else "yes"
 
 
@@ -267,7 +267,7 @@ def test_a_probe_that_is_killed_goes_on_where_it_was(desk: Desk, record: Record)
     running = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     os.kill(first.pid, signal.SIGKILL)
     first.communicate()
-    for pid in map(int, running):  # it is nobody's to end, and comes to its end
+    for pid in map(int, running):  # not ours to end; it ends by itself
         while not ended(pid):
             assert time.monotonic() < until, pid
             time.sleep(0.05)

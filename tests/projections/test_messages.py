@@ -127,7 +127,7 @@ def golden_messages() -> Messages:
     messages, versions = Messages(), dict[StreamId, int]()
     for stream, golden in _golden():
         versions[stream] = versions.get(stream, 0) + 1
-        # What a step did to an aggregate or memory stands in a transaction with it.
+        # A step's changes of an aggregate or memory are in one transaction with it.
         by_step = golden.type in BY_STEPS
         tx = Tx(f"{stream}@{versions[stream]}", 0, 1) if by_step else None
         messages.add(stream, versions[stream], [golden], tx=tx)

@@ -27,7 +27,7 @@ def test_a_killed_promotion_moves_the_alias_once(
     record.add_prompt("rag", "Version 1.")
     record.alias_prompt("rag@1", "production", because="the first one")
     kills, wanted, versions = 0, rounds(quick=1, full=50), itertools.count(2)
-    while kills < wanted:  # a point may lie beyond its end
+    while kills < wanted:  # a point may lie past the end
         number = next(versions)
         record.add_prompt("rag", f"Version {number}.")
         told = ("prompt", "promote", f"rag@{number}", "--because", f"round {number}")

@@ -178,7 +178,7 @@ def test_published_runs_are_silent(found, record_property):
         if (row["experiment"] or "").startswith("published-") and row["topic"] == "selection"
     ]
     runs = sum(row["looked"] for row in looked)
-    print(f"false alarms: {len(mine)} in {runs} published runs")  # noqa: T201 -- the rate is told
+    print(f"false alarms: {len(mine)} in {runs} published runs")  # noqa: T201 -- the rate is reported
     record_property("false_alarms", len(mine))
     assert (mine, runs) == ([], 700)
     blind = {

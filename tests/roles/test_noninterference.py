@@ -95,7 +95,7 @@ def without_trace(one: Looked, other: Looked) -> bool:
     if first != [each for each in other.seen if other.seen[each]]:
         return False
     if len(one.acts) != len(other.acts):
-        return True  # put in or left out: the others say what they said
+        return True  # inserted or left out: the other events are unchanged
     return not any(one.data[each] != other.data[each] for each in first)
 
 

@@ -36,7 +36,7 @@ async def caught(work: Any) -> str:
     """Return the type and text of the error that is raised."""
     try:
         await done(work() if callable(work) else work)
-    except Exception as error:  # noqa: BLE001 -- what it is is what is told
+    except Exception as error:  # noqa: BLE001 -- the error is the result
         return f"{type(error).__module__}.{type(error).__name__}: {error}"
     return "nothing"
 

@@ -147,7 +147,7 @@ def test_other_names(house: House) -> None:
             for subject in subjects:
                 try:
                     found.append(await said(requests, subject, asked(bob)))
-                except hansard.errors.BusError:  # the broker's refusal, told at once
+                except hansard.errors.BusError:  # the broker's immediate refusal
                     found.append(None)
             return found
 

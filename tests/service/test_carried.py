@@ -395,7 +395,7 @@ def test_the_sessions_that_are_open_then_end(desk: House) -> None:
             for number in range(100):
                 ada.message("user", f"{SECRET} {number}")
         assert state_of(desk).label == ""
-        # Resumed, it is shown again what stands there.
+        # After a resume it is shown the recorded values again.
         with record.run(run="a") as ada:
             ada.board.get("plan")
         assert state_of(desk).label == "secret"

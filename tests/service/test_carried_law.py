@@ -52,7 +52,7 @@ _numbers = itertools.count(1)
 @pytest.fixture
 def houses(tmp_path: Path) -> Iterator[list[Served]]:
     """Yield one workspace with two services; an opening reaches either."""
-    with join(tmp_path / "broker", Durability.RELAXED):  # what a power cut leaves is not asked here
+    with join(tmp_path / "broker", Durability.RELAXED):  # power loss is not tested here
         made = [Served(tmp_path / "broker", "carried-law", tmp_path) for _ in range(2)]
         made[0].apply(ROLES)
         for name in WHO:

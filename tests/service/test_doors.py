@@ -164,7 +164,7 @@ def test_client_gone(other: House) -> None:
             with pytest.raises(ServiceGone):
                 send()
         record.close()
-    except ServiceGone:  # the end of the session could not be said
+    except ServiceGone:  # the session's end could not be sent
         pass
     finally:
         house.end()
@@ -351,7 +351,7 @@ def test_service_ends(other: House) -> None:
                     session.wait_for(key="never")
                 else:
                     send()
-        except Exception as error:  # noqa: BLE001 -- what it is is what is told
+        except Exception as error:  # noqa: BLE001 -- the error is the result
             said.append(f"{work}: {type(error).__name__}")
 
     threads = [threading.Thread(target=program, args=(work,)) for work in ("waits", "sends")]

@@ -191,7 +191,7 @@ def check_same(one: list[tuple[str, bytes]], other: list[tuple[str, bytes]]) -> 
 @pytest.fixture
 def worlds(tmp_path: Path) -> Iterator[tuple[Served, Served]]:
     """Two workspaces with the same roles, each with its service."""
-    with join(tmp_path / "broker", Durability.RELAXED):  # what a power cut leaves is not asked here
+    with join(tmp_path / "broker", Durability.RELAXED):  # power loss is not tested here
         one, other = (Served(tmp_path / "broker", f"any-{name}", tmp_path) for name in "ab")
         made = one, other
         for each in made:

@@ -72,7 +72,7 @@ class Player:
         """Return an operation's result or error."""
         try:
             return self.does(op)
-        except Exception as error:  # noqa: BLE001 -- what it is is what is told
+        except Exception as error:  # noqa: BLE001 -- the error is the result
             return f"{type(error).__name__}: {error}"
 
     def does(self, op: Any) -> Any:

@@ -71,7 +71,7 @@ def test_an_opening_is_done_once_though_another_answers(house, second, impatient
     lost = silent(house, monkeypatch)
     with house.connect() as record:
         tries, run = 0, ""
-        while not lost:  # which of the two is asked first is up to the broker
+        while not lost:  # the broker chooses the service
             tries += 1
             with record.run("w", run=None) as session:
                 run = session.run
@@ -136,7 +136,7 @@ async def again(service: Service, subject: str, reply: str, body: bytes, told: l
     """Have a service take an opening, and wait for what it says."""
     service._take(subject, reply, body)
     async with asyncio.timeout(PATIENCE_S):
-        while not told:  # noqa: ASYNC110 -- of what is looked at, nothing tells when it changes
+        while not told:  # noqa: ASYNC110 -- nothing signals its change
             await asyncio.sleep(0.01)
 
 
@@ -154,7 +154,7 @@ def test_one_is_killed_between_doing_and_answering(house, impatient, tmp_path, r
                 for number in range(1, TRIES_MAX):
                     with contextlib.suppress(ServiceGone), record.run("w") as session:
                         opened.append(session.run)
-                        session.message("user", "hi")  # whose service is gone, that is told
+                        session.message("user", "hi")  # fails if its service is gone
                     assert len(opened) == number, dies
                     once = lives(house, opened[-1])
                     assert {tag: once[tag] for tag in BEGIN} == BEGIN, dies

@@ -17,7 +17,7 @@ def message(position: int) -> RawMessage:
     number, part = divmod(position - 1, LENGTH)
     stream, version, events = _part(f"run {number}", part, number)
     made = Messages()
-    made.all = [None] * (position - 1)  # type: ignore[list-item]  # only their number is asked for
+    made.all = [None] * (position - 1)  # type: ignore[list-item]  # only their number is used
     return made.add(stream, version, events)
 
 

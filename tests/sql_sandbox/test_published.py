@@ -281,7 +281,7 @@ def _read_on(place: TableFiles, stop: threading.Event, wrong: list[BaseException
                 check_counts(found)
                 next(read)
             time.sleep(0.03)
-        except BaseException as error:  # noqa: BLE001 -- told by the test that started this thread
+        except BaseException as error:  # noqa: BLE001 -- reported by the test that started this thread
             wrong.append(error)
             return
 

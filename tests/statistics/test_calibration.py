@@ -115,7 +115,7 @@ def test_a_difference_that_is_there_is_found(store):
     unpaired = np.mean(scipy.stats.ttest_ind(tasks[:, 1], tasks[:, 0], axis=1).pvalue <= 0.05)
     assert power > 2 * unpaired
     assert power > 0.4
-    # What is said to be detectable with power .8 is less than what is found with less, and so on.
+    # The detectable effect at power .8 is below the true one exactly when the power exceeds .8.
     detectable = np.median([row["detectable"] for row in rows])
     assert (true > detectable) == (power > 0.8)
 

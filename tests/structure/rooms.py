@@ -187,7 +187,7 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
             yield from statements(each)
 
 
-# ---------------------------------------------------------------- told
+# ---------------------------------------------------------------- report
 
 
 def main() -> None:

@@ -72,7 +72,7 @@ def test_an_underscore_means_this_package_and_those_inside_it(tmp_path, importer
     assert [each.name for each in found if each.importer == importer] == taken
 
 
-# ---------------------------------------------------------------- what is told of it
+# ---------------------------------------------------------------- its description
 
 ARCHITECTURE = Path(__file__).parents[2] / "ARCHITECTURE.md"
 PACKAGE = Path(__file__).parents[2] / "src" / "hansard"

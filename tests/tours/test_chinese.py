@@ -83,7 +83,7 @@ def test_a_run_is_resumed_rebuilt_and_shown(record: hansard.Record, call: Any):
     agent = now.agent("小明")
     assert [step.tool for step in agent.steps.values()].count(
         "检索"
-    ) == 1  # the resume asked it not
+    ) == 1  # the resume made no call
     assert record.state("运行一", "小明#1").agent("小明").steps[1].tool == "检索"
     assert now.team.tasks["报告"].added.title == "撰写报告"
     assert "运行一" in call("runs", "--agent", "小明").out

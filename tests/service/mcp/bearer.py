@@ -21,7 +21,7 @@ def main(url: str, token: str, fd: str) -> None:
     async def passed_on(request: Request) -> StreamingResponse:
         said = {name: value for name, value in request.headers.items() if name not in HOP}
         if said["host"].startswith(OWN):
-            del said["host"]  # else it is what is tested
+            del said["host"]  # any other host is the subject of the test
         said["authorization"] = f"Bearer {token}"
         asked = http.build_request(request.method, url, headers=said, content=await request.body())
         found = await http.send(asked, stream=True)
