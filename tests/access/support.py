@@ -57,7 +57,7 @@ async def credentials(
 
 
 def called(*arguments: object) -> list[dict[str, Any]]:
-    """Return what a successful command prints with --json, run in this process."""
+    """Run a successful command in this process and return its --json output."""
 
     def call() -> str:
         with contextlib.redirect_stdout(io.StringIO()) as told:
@@ -81,10 +81,11 @@ def plant(data_dir: Path, workspace: str = "lab") -> None:
 
 
 class Held:
-    """A connection with somebody's credentials that stays as long as the server lets it.
+    """A connection with given credentials, open until the server ends it.
 
-    Spoken by hand: one that the server ends is left open by the client library. Once it is made the
-    server has let it in or not; one that waits to be is ended where logins change meanwhile.
+    It speaks the protocol itself, because the client library leaves a connection open that the
+    server ended. Once made, the server has admitted it or not; a connection still waiting for that
+    is ended if logins change meanwhile.
     """
 
     def __init__(self, given: Credentials) -> None:
@@ -149,7 +150,7 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def restricted(self, given: Credentials | None = None) -> AsyncIterator["Caller"]:
-        """A bare client with somebody's credentials."""
+        """Yield a bare client with given credentials."""
         whose = given or self.ada
         async with Caller(whose.url, whose.inbox, {"nkeys_seed_str": whose.nkey_seed}) as caller:
             yield caller
@@ -172,7 +173,7 @@ class Answer(msgspec.Struct):
 
 
 class Caller:
-    """A nats-py client that tells what the server refuses."""
+    """A nats-py client that reports the server's refusals."""
 
     def __init__(self, url: str, inbox: str, login: dict[str, Any]) -> None:
         self._arguments = {"servers": url, "inbox_prefix": inbox, **login}
@@ -230,7 +231,7 @@ class Caller:
         return answer
 
     async def listen(self, subject: str, queue: str = "") -> tuple[list[Any], str | None]:
-        """Subscribe; gives the list that messages come to, and the server's refusal if it does."""
+        """Subscribe; return the list that receives messages, and the server's refusal if any."""
         self.errors.clear()
         heard: list[Any] = []
 

@@ -234,7 +234,7 @@ async def test_a_subscription_that_only_a_trusted_login_may_make(lab, subject, q
 
 
 async def test_the_inbox_as_such_and_what_is_beside_it_are_not_its_own(lab: Lab):
-    """Only what is below its inbox is."""
+    """Only subjects below its inbox are its own."""
     async with lab.restricted() as caller:
         assert (await caller.listen(lab.ada.inbox))[1] is not None
         assert (await caller.listen(f"{lab.ada.inbox}x.>"))[1] is not None
@@ -286,7 +286,7 @@ async def test_a_service_must_not_answer_wherever_it_is_told(lab: Lab, reply: st
 
 
 async def test_without_a_service_nothing_is_written_where_the_answer_was_wanted(lab: Lab):
-    """The server's own answer, that nobody is there, does not go to a stream either."""
+    """The server's own no-responders answer does not go to a stream either."""
     async with lab.trusted() as runtime, lab.restricted() as caller:
         before = await runtime.request(f"{API}.STREAM.INFO.{LOG}")
         await caller.request("svc.lab.writer.ada.none", b"x", reply="hansard.lab.run.mine.life.1")
@@ -371,7 +371,7 @@ def test_what_one_may_publish_is_never_what_another_may(one, other):
 @pytest.mark.slow
 @given(st.text(max_size=40), st.sampled_from(["", ".", "x", ".a", ".a.b", ".*", ".>", ". ", "..a"]))
 def test_an_answer_goes_below_the_inbox_and_nowhere_else(text, tail):
-    """`may_answer` takes what is a subject below the inbox, without wildcards."""
+    """`may_answer` accepts subjects below the inbox, without wildcards."""
     inbox = subjects.restricted_inbox("a" * 32)
     assert not access.may_answer(inbox, text)
     assert access.may_answer(inbox, inbox + tail) == (tail in {".a", ".a.b"})

@@ -39,7 +39,7 @@ BACK_S_MAX = 60.0
 """For a server that is restarted, and a follower that connects to it again."""
 
 AT_ONCE_S = 15.0
-"""A revocation is there within milliseconds; this is what a busy machine is given."""
+"""Timeout for a busy machine, in seconds; a revocation takes milliseconds."""
 
 
 @asynccontextmanager
@@ -151,7 +151,7 @@ async def test_a_role_that_is_withdrawn_lets_nobody_in(workspace):
 
 
 async def test_every_wrong_token_gets_the_same_words(workspace):
-    """Only the record tells why."""
+    """The reason is in the record alone."""
     ada = await _ada(workspace)
     await principals.register(workspace, "bob", PrincipalKind.PERSON)
     bob = await principals.issue(workspace, "bob", "writer")
@@ -318,7 +318,7 @@ async def test_a_flood_of_refusals_is_two_events(workspace):
 
 
 async def test_what_was_counted_is_written_when_its_time_is_over(workspace):
-    """Not only when somebody is refused again."""
+    """The count is written after its interval, even without a further refusal."""
     async with Denials(workspace, window_s=0.2) as denials:
         denied = AccessDenied("it expired", "ada", "writer", known=True)
         for _ in range(3):

@@ -30,7 +30,7 @@ AT_ONCE_S = 15.0
 
 @pytest.fixture
 async def workspace(data_dir: Path, workspace: str):
-    """A workspace with a role `writer`, alice and lead, who never log in, and an agent ada."""
+    """Open a workspace with a role `writer`, alice and lead, who never log in, and an agent ada."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         await roles.apply(record.workspace, "writer", RULES)
         for name in CHAIN:
@@ -55,7 +55,7 @@ def _why_not(keeper: Authenticator, token: tokens.NewToken) -> str:
 
 
 async def test_a_token_says_for_whom(workspace: Workspace):
-    """The chain of what its holder writes begins with its own name."""
+    """The chain in its holder's writes begins with the holder's own name."""
     ada, plain = await _issue(workspace, *CHAIN), await _issue(workspace)
     async with await Authenticator.open(workspace) as keeper:
         who = keeper.check(ada.token, "ada", "writer")
@@ -69,7 +69,7 @@ async def test_a_token_says_for_whom(workspace: Workspace):
 
 
 async def test_nobody_acts_for_who_is_not_known(workspace: Workspace):
-    """The error names who is missing, and how to register them; nothing comes on record."""
+    """The error names the unknown principal and how to register it; nothing is recorded."""
     with pytest.raises(Refused, match=r"'zoe' is not a registered.*principals register NAME") as no:
         await _issue(workspace, "alice", "zoe")
     assert "hansard credentials" in str(no.value)
@@ -123,7 +123,7 @@ async def test_a_chain_written_past_the_rules_lets_nobody_in(workspace, chain, w
 
 
 async def test_who_cannot_be_read_is_acted_for_by_nobody(workspace: Workspace):
-    """A broken record of the last of a chain closes the door at once, and names who it is."""
+    """A broken record of the chain's last principal denies access at once and names it."""
     ada, plain = await _issue(workspace, *CHAIN), await _issue(workspace)
     broken = principal.TokenRevoked(token="f" * 32)
     async with await Authenticator.open(workspace) as keeper:
@@ -141,7 +141,7 @@ async def test_who_cannot_be_read_is_acted_for_by_nobody(workspace: Workspace):
 
 @pytest.mark.thorough(quick="test_credentials_of_other_terms_are_never_kept_in_silence")
 def test_the_command_makes_them_and_tells_for_whom(desk: Desk):
-    """Repeatable, the nearest first; what is printed and the list say the chain."""
+    """The option is repeatable, nearest first; the output and the list show the chain."""
     for name in CHAIN:
         desk.register(name)
     line = "credentials writer --name ada -o ada.json --on-behalf-of alice --on-behalf-of lead"
@@ -228,7 +228,7 @@ def _team(desk: Desk) -> dict[str, str]:
 
 
 async def test_who_is_revoked_takes_along_all_who_act_for_them(desk: Desk):
-    """Wherever they stand in the chain, each by an event of its own that says why; nobody else."""
+    """Each agent in the chain gets a revocation of its own with the reason; no other does."""
     made = _team(desk)
     found = {name: access.load(desk.folder / f"{name}.json") for name in made}
     with Held(found["ada"]) as ada, Held(found["cyd"]) as cyd:
@@ -257,7 +257,7 @@ async def test_who_is_revoked_takes_along_all_who_act_for_them(desk: Desk):
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kill", ["before revoke", "after revoke", "before access", "after access"])
 async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
-    """The same command again revokes what is left, and records each revocation once."""
+    """The same command again revokes the rest, and records each revocation once."""
     made = _team(desk)
     line = "principals revoke alice --because lost"
     done = desk.run([str(PROGRAM), kill], line)

@@ -31,12 +31,12 @@ pytestmark = pytest.mark.slow
 CHAIN = ("alice", "lead")
 WHOLE = ("ada", "alice", "lead")
 AT_ONCE_S = 1.0
-"""A session ends within it, once it is on record that somebody it acts for is out."""
+"""Seconds within which a session ends after the revocation of a principal in its chain."""
 
 
 @pytest.fixture
 def house(data_dir: Path, workspace: str, tmp_path: Path) -> House:
-    """A workspace whose `ada` acts for alice, who acts for lead. No service yet."""
+    """Make a workspace whose `ada` acts for alice, who acts for lead. No service yet."""
     return _made(data_dir, workspace, tmp_path)
 
 

@@ -53,7 +53,7 @@ def test_again_changes_nothing(desk: Desk):
 
 @pytest.mark.slow
 async def test_what_is_printed_holds_no_secret(desk: Desk):
-    """Nor does what `principals` prints, nor the server's log."""
+    """The output of `principals` and the server's log have none, either."""
     done = desk.run(HANSARD, MAKE)
     found = access.load(desk.file)
     told = done.stdout + done.stderr + desk.run(HANSARD, "principals --json").stdout
@@ -112,7 +112,7 @@ async def test_new_ones_take_the_place_of_what_is_no_longer_valid(desk: Desk):
 
 
 async def test_expired_ones_open_nothing_and_are_replaced(desk: Desk):
-    """The list says so; the same command makes new ones."""
+    """The list shows them as expired; the same command makes new ones."""
     desk.make(expires="1s")
     found = access.load(desk.file)
     await asyncio.sleep(1.1)

@@ -1,4 +1,4 @@
-"""A broker that somebody else runs: the printed line is what its configuration needs."""
+"""An outside broker: the printed line is all that its configuration needs."""
 
 import contextlib
 import os
@@ -75,7 +75,7 @@ def theirs(tmp_path: Path) -> Iterator[Theirs]:
 
 
 async def test_the_printed_line_lets_the_holder_in(theirs: Theirs, tmp_path: Path):
-    """Nobody is let in before; the file has no other login's password in it."""
+    """No login is admitted before; the file has no other login's password."""
     async with hansard.connect_async("lab", nats=theirs.url) as record:
         for name, rules in role_file.parse(ROLES).items():
             await record.apply_role(name, rules)
@@ -99,7 +99,7 @@ async def test_the_printed_line_lets_the_holder_in(theirs: Theirs, tmp_path: Pat
 
 
 async def test_our_own_client_logs_in_with_the_file(lab: Lab):
-    """`Credentials.options` is all it takes; what they do not allow is an error at once."""
+    """`Credentials.options` suffices; an operation outside the permissions is an error at once."""
     broker = await Broker.open(lab.ada.options())
     try:
         with pytest.raises(BrokerError, match="permissions violation"):

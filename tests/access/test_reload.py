@@ -194,7 +194,7 @@ def _eventually_in(given: Credentials) -> bool:
 
 @pytest.mark.slow
 def test_a_server_that_its_supervisor_restarts_knows_them_still(lease: Lease, data_dir: Path):
-    """Killed, it comes back with the same logins, although nobody tells it again."""
+    """A killed server restarts with the same logins, without another notice."""
     ada, gone = user("ada"), user("gone")
     asyncio.run(tell(data_dir, ada[0], gone[0]))
     asyncio.run(tell(data_dir, ada[0]))
@@ -230,7 +230,7 @@ def test_what_cannot_be_read_lets_nobody_in_and_is_mended(lease: Lease, data_dir
 
 @pytest.mark.slow
 def test_a_login_that_the_server_would_not_start_with_is_left_out(lease: Lease, data_dir: Path):
-    """A key that is none and one that comes twice cost their holder the login, not the server."""
+    """An invalid or duplicate key costs its holder the login, not the server."""
     ada = user("ada")
     odd = msgspec.structs.replace(ada[0], nkey="U" * 56)
     evil = msgspec.structs.replace(ada[0], nkey='U" } ] #')
@@ -254,7 +254,7 @@ def test_without_a_server_they_are_kept_for_the_next(data_dir: Path):
 
 
 async def test_who_waits_for_the_lock_says_so_and_leaves_none_behind(data_dir: Path):
-    """A held lock is an error after the time that is given; a cancelled change frees it."""
+    """A held lock is an error after the timeout; a cancelled change releases it."""
     with join(data_dir):
         with locked(ServerFiles(data_dir).access_lock, time.monotonic() + 1) as held:
             assert held

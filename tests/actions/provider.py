@@ -18,7 +18,7 @@ Key = Callable[[str], str]
 """A question to its answer."""
 
 USAGE = {"input": 1_200, "output": 20}
-"""Tokens of each answer, as the wire form tells them."""
+"""Tokens of each answer, as in the wire form."""
 
 
 class Provider:
@@ -43,7 +43,7 @@ class Provider:
                 self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"

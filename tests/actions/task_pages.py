@@ -67,7 +67,7 @@ async def shown(page: Any) -> Shown:
 
 
 async def shows(page: Any, wanted: Shown) -> None:
-    """Wait until a page shows that: one may take what was removed away slowly."""
+    """Wait until a page shows that: some pages remove elements slowly."""
     deadline = time.monotonic() + SHOWN_S_MAX
     while (now := await shown(page)) != wanted:
         assert time.monotonic() < deadline, now
@@ -116,7 +116,7 @@ def key(question: str) -> str:
 
 
 def built(folder: Path) -> Path:
-    """The folder with all pages, built with what npm's lock file names; or a skip."""
+    """Return the folder of all pages, built with the packages of npm's lock file; or skip."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
         pytest.skip("npm or node is not installed: no framework's page was built")
@@ -199,7 +199,7 @@ def served(folder: Path, reports: list[str] | None = None) -> Iterator[str]:
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))

@@ -15,7 +15,7 @@ from hansard.domain.actions.cache import decode
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 SHORT_S = 0.2
-"""For what never comes: waiting for it looks at the page again and again."""
+"""Timeout for elements that never appear: each wait polls the page."""
 
 FORM = """<form onsubmit="event.preventDefault(); sent.textContent = [...document.querySelectorAll(
 'input')].map(each => each.value.length).join(' '); count.textContent = +count.textContent + 1">
@@ -147,7 +147,7 @@ async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_pa
     ],
 )
 async def test_exactly_one_element_of_the_kind_counts(page, site, body, strategy):
-    """Two are none, and what only looks alike is not clicked."""
+    """Two matches count as none, and an element that only looks alike is not clicked."""
     script = "<script>onclick = (event) => { document.title = event.target.tagName }</script>"
     start = site(f"<button data-testid=go>Go</button>{script}")
     async with testing.record_async() as record:
@@ -203,7 +203,7 @@ async def test_an_open_shadow_root_and_a_frame_are_reached(page, site):
 
 
 async def test_a_replay_asks_the_gate_and_calls_tools(page, site):
-    """A rule of the new run refuses what the old one did; a tool is called with its arguments."""
+    """A rule of the new run refuses the old action; a tool is called with its arguments."""
     called = []
     async with testing.record_async() as record:
         async with record.run("go", agent="ada", role="agent") as session:
@@ -284,7 +284,7 @@ LATE = (
     FORM.replace(PASSWORD, "<span id=here></span>")
     + f"<script>function later() {{ here.innerHTML = '{PASSWORD}' }}</script>"
 )
-"""The form, on a page that is slow: its second field comes when the test says so."""
+"""The form on a slow page: the test decides when its second field appears."""
 
 
 async def filled_in(record, page, url, then, run=None):
@@ -311,7 +311,7 @@ async def begun_run(record, page, url, then=stopped):
 
 
 async def test_nothing_is_done_to_a_page_that_is_not_where_the_record_is(page, site, chromium):
-    """However often it is tried: what could not be done again is still to be done, in its order."""
+    """However often it is retried, the remaining actions keep their order."""
     other = await chromium.new_page()
 
     async def log_in(browser):
@@ -381,7 +381,7 @@ OFFER = """<button onclick="count.textContent = +count.textContent + 1">Add insu
 
 
 async def test_an_optional_action_that_is_done_once_is_done_once(page, site):
-    """Also where what follows cannot be done: it did not stand in the way."""
+    """This holds even if the next action fails: the optional one was not in its way."""
     async with testing.record_async() as record:
         async with record.run("go", agent="ada", role="agent") as session:
             browser = session.browser(page, timeout_s=3.0)
@@ -413,7 +413,7 @@ else show()
 
 
 async def test_a_banner_that_comes_late_is_left_once(page, site):
-    """A banner missed in its turn is passed once, and handled when it comes back."""
+    """A banner missed in its turn is skipped once, and handled when it appears again."""
     async with testing.record_async() as record:
         async with record.run("go", agent="ada", role="agent") as session:
             browser = session.browser(page, timeout_s=3.0)
@@ -501,7 +501,7 @@ async def test_a_frame_that_a_selector_enters_is_the_one_of_the_replay(page, sit
 
 
 async def test_what_fills_in_is_chosen_by_the_live_element(page, site):
-    """An imported recording may not say whether a field is a list."""
+    """An imported recording may not know whether a field is a list."""
     body = "<label>A <select id=a><option>x<option>y</select></label><input id=b role=combobox>"
     async with (
         testing.record_async() as record,

@@ -1,4 +1,4 @@
-"""The action cache's form: what is read, what is refused, its versions and its slots."""
+"""File format of the action cache: accepted and refused content, versions and slots."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_a_file_has_the_fields_that_others_read():
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=4))
 def test_a_file_is_read_as_it_was_written(texts):
-    """Whatever it says, and equal caches are equal bytes."""
+    """Any text is kept, and equal caches are equal bytes."""
     said = cache(*(entry(at, instruction=a, arguments=[b]) for at, (a, b) in enumerate(texts)))
     assert decode(encode(said)) == said
     assert encode(decode(encode(said))) == encode(said)
@@ -106,7 +106,7 @@ def test_a_bad_file_is_refused_with_the_fact_and_the_remedy(raw, said):
 
 
 def test_a_file_of_hyperagent_is_read():
-    """`steps` and `actionParams`: what did nothing to the page is left out, and so is a failure."""
+    """Failures and actions without effect on the page are dropped (`steps`, `actionParams`)."""
     step = {"stepIndex": 0, "success": True, "message": "ok", "arguments": [], "frameIndex": None}
     none = {"instruction": None, "elementId": None, "method": None, "xpath": None}
     raw = msgspec.json.encode(
@@ -176,14 +176,14 @@ def test_variants_are_few_and_none_is_the_xpath(steps):
 
 
 def test_the_cached_xpath_is_looked_for_first():
-    """Then what people see, then variants."""
+    """The accessible role and name follow, then variants."""
     told = entry(targets=ElementTargets(role="textbox", name="Name", path='//*[@id="n"]'))
     found = [each.strategy for each in locators(told)]
     assert found[:3] == ["xpath", "role", "variant"]
 
 
 def test_another_kind_of_element_is_not_the_recorded_one():
-    """Another role, or none of its names: what looks alike is not clicked; a test id settles it."""
+    """An element of another role or without the names is not clicked; a test id decides."""
     told = ElementTargets(tag="button", role="button", name="Delete")
     assert contradicts(told, ElementTargets(tag="button", role="button", name="Delete")) == ""
     assert "'Keep'" in contradicts(told, ElementTargets(tag="button", role="button", name="Keep"))
@@ -223,7 +223,7 @@ def test_what_differs_between_two_runs_is_a_slot():
 
 
 def test_what_differs_between_two_calls_of_a_tool_is_a_slot_of_its_arguments():
-    """The tool is given the slot's value; what is no text cannot be one, and is refused."""
+    """The tool gets the slot's value; a value that is not a text cannot be a slot."""
 
     def call(**params: object) -> ActionCache:
         text = canonical(params).decode()

@@ -111,7 +111,7 @@ CHANGES = (
 
 
 def key(change: Change, question: str) -> str:
-    """A key written by hand, no model: the last line that is what an instruction means."""
+    """Pick the last line that an instruction means: a handwritten key, no model."""
     asked, lines = read(question)
     tag, said = change.means.get(asked.split()[0], ("", ""))
     fits = [
@@ -125,7 +125,7 @@ def key(change: Change, question: str) -> str:
 
 
 GONE_S = 1.5
-"""For what is no more: ten times what the page that is late takes; each look is work."""
+"""Timeout for missing elements: ten times the delay of the late page; each poll costs work."""
 
 QUICK = ("reordered", "re-labelled", "its row gone")
 """Changes of `make check`."""
@@ -162,7 +162,7 @@ async def replayed(page: Any, site: Any, evidence: Any, changes: Iterable[Change
 
 
 async def test_a_change_is_healed_or_refused_and_nothing_else_is_touched(page, site, evidence):
-    """By the xpath, the row, a model; where none is the one, nothing is done."""
+    """An element is found by xpath, row or model; without a single match nothing is done."""
     changes = [each for each in CHANGES if each.name in QUICK]
     assert len(changes) == len(QUICK)
     await replayed(page, site, evidence, changes)

@@ -44,7 +44,7 @@ root.firstChild.onclick = () => root.append("more"); } });</script>"""
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def told_browser() -> Any:
-    """A browser that tells the role and the name of an element."""
+    """Start a browser that reports the role and the name of an element."""
     found = program()
     if found is None:
         pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
@@ -73,7 +73,7 @@ async def shown(
 
 
 def said(cache: ActionCache) -> list[tuple[str | None, list[Any], str]]:
-    """Each action: method, arguments and what its element is called."""
+    """Return each action's method, arguments and element name."""
     return [
         (each.method, each.arguments, each.targets.name if each.targets else "")
         for each in cache.actions
@@ -156,7 +156,7 @@ async def test_keys_and_addresses_of_a_person_are_actions(told_browser, site):
 
 @pytest.mark.thorough(quick=QUICK)
 async def test_what_several_demonstrations_teach_is_done_for_another(told_browser, site):
-    """Each is a doing of its task; what differs between them is a slot, and its checks hold."""
+    """Each demonstration does its task once; differences become slots, and the checks hold."""
     page_ = site(FORM)
 
     def invites(guest: str) -> Any:
@@ -209,7 +209,7 @@ async def test_a_password_that_is_shown_before_it_is_typed_stays_one(told_browse
 
 @pytest.mark.thorough(quick=QUICK)
 async def test_what_cannot_be_recorded_ends_it(told_browser, site):
-    """The person does not go on unrecorded: the error of the gate ends the demonstration."""
+    """The gate's error ends the demonstration, so that no action goes unrecorded."""
     page = await (await told_browser.new_context()).new_page()
 
     async def does(record: Any) -> None:
@@ -276,7 +276,7 @@ def display(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Window:
-    """`hansard demonstrate` in a process of its own, and who uses its window."""
+    """`hansard demonstrate` in a process of its own, with the user of its window."""
 
     def __init__(self, data_dir: Path, workspace: str, folder: Path, display: str) -> None:
         found = program(window=True)
@@ -353,7 +353,7 @@ async def kills(told: Any) -> None:
 async def test_a_window_s_demonstration_is_on_record_however_it_ends(
     display, site, data_dir, workspace, tmp_path, ends
 ):
-    """Closed, interrupted or killed, what was done is on record, without the password."""
+    """After a close, interrupt or kill the actions are on record, without the password."""
     window = Window(data_dir, workspace, tmp_path, display)
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         code, out, err = await window.used(site(FORM), ends)

@@ -62,7 +62,7 @@ async def test_a_replay_clicks_once_whatever_the_page_opens(page, site, script):
 
 @pytest.mark.thorough(quick="test_a_replay_clicks_once_whatever_the_page_opens")
 async def test_a_dialog_when_a_page_is_opened_is_dismissed(page, site):
-    """And the replay goes on."""
+    """The replay continues."""
     told = await replayed(page, clicks(site("<script>alert(1)</script>" + COUNTS.format(""))))
     assert told.success, told.error
     assert await page.inner_text("#count") == "1"
@@ -72,7 +72,7 @@ async def test_a_dialog_when_a_page_is_opened_is_dismissed(page, site):
     quick="tests/actions/test_changed_pages.py::test_a_change_is_healed_or_refused_and_nothing_else_is_touched"
 )
 async def test_a_frame_that_vanishes_is_said(page, site):
-    """Before it is looked at, and while it is: nothing in another frame is clicked."""
+    """This holds before and during the search: nothing in another frame is clicked."""
     inner = COUNTS.format("").replace("Go", "In")
     shown = f'{COUNTS.format("")}<p><iframe id=f srcdoc="{inner}"></iframe>'
     made = clicks(site(shown), frame_index=1)

@@ -1,4 +1,4 @@
-"""Action caches that the record keeps: what a version is, and what becomes of heals."""
+"""Action caches in the record: their versions, and the effect of heals."""
 
 import json
 from pathlib import Path
@@ -83,7 +83,7 @@ def test_a_heal_does_not_undo_somebody_else_s_word():
 
 @pytest.mark.slow
 def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_path):
-    """A cache comes back at any version, with its history; the audit asks for unseen heals."""
+    """A cache can be read at any version, with its history; the audit lists unreviewed heals."""
     large = cache(*(entry(at, instruction="x" * 400) for at in range(400)), run="r0")
     assert record.keep_actions("big", large) == record.keep_actions("big", large) == 1
     assert record.kept_actions("big").actions == large.actions

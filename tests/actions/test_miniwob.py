@@ -1,4 +1,4 @@
-"""MiniWoB++ tasks recorded on one seed and replayed on others; each page says if it was done."""
+"""MiniWoB++ tasks recorded on one seed, replayed on others; each page reports success."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ class Do(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A task: its page, what its instruction says, and what is done."""
+    """A task: its page, the pattern of its instruction, and its actions."""
 
     page: str
     slots: Callable[[str], dict[str, str]]
@@ -151,11 +151,11 @@ ICONS = """Promise.all(["reply", "retweet", "like", "more"].map((each) => {
     icon.src = `../common/special/social-media/${each}-hover.png`;
     return icon.decode();
 }))"""
-"""Load what social-media shows below the pointer first: an icon without a size is missed."""
+"""Script that loads social-media's icons first: an icon without a size is missed."""
 
 
 async def begun(page, address: str, seed: int) -> str:
-    """A task at its start; what its instruction says."""
+    """Start a task and return its instruction."""
     await page.goto(address)
     if address.endswith("/social-media.html"):
         await page.evaluate(ICONS)

@@ -24,7 +24,7 @@ class Quiet:
         """Mark the message as read."""
 
     def bad(self, bad: Bad) -> None:
-        """None is."""
+        """Fail: no message is bad."""
         raise AssertionError(bad)
 
 

@@ -29,12 +29,12 @@ def posts(*names):
 
 
 def bare(*kinds):
-    """Rows that say nothing."""
+    """Return rows without text."""
     return "".join(f"<li><i class={kind} data-is={at}></i></li>" for at, kind in enumerate(kinds))
 
 
 def tagged(*names):
-    """Rows whose buttons are named alike, and say which row they are of."""
+    """Return rows with equal button names and a text that names the row."""
     return "".join(
         f"<li><button aria-label=Remove data-is={name}>Remove {name}</button></li>"
         for name in names
@@ -126,7 +126,7 @@ async def again(record, page, site, body, cache, **how):
 
 
 async def test_the_row_on_record_is_acted_on_or_none(page, site):
-    """By what its row says; where no row tells it apart, by its place among what is unchanged."""
+    """A row is found by its text; without a distinct text, by its place among unchanged rows."""
     wrong = {}
     async with testing.record_async() as record:
         for name, (body, at, later, expected) in CASES.items():
@@ -138,7 +138,7 @@ async def test_the_row_on_record_is_acted_on_or_none(page, site):
 
 
 async def test_a_value_of_a_row_leads_to_the_row_of_another_value(page, site):
-    """The text that holds it must be equal, and stand in one row alone."""
+    """The text that holds the value must be equal, and be in one row alone."""
     async with testing.record_async() as record:
         at = "li:has-text('Bob') >> css=i, button >> nth=-1"
         run, _ = await pressed(record, page, site, rows("Ada", "Bob"), "li:has-text('Bob') i")

@@ -1,4 +1,4 @@
-"""Scripts of a cache: what is recorded is a text in them, never a part of their code."""
+"""Scripts of a cache: recorded data is text in them, never part of their code."""
 
 import ast
 import re
@@ -44,7 +44,7 @@ def literals(source: bytes) -> list[str]:
 
 @given(HOSTILE, HOSTILE, HOSTILE)
 def test_hostile_texts_stay_texts_in_python(instruction, argument, label):
-    """The program has the same statements whatever they say, and says them exactly."""
+    """The program has the same statements for any text, and keeps the text exactly."""
     check = ActionCheck(kind="visible", value=label)
     said = cache(entry(instruction=instruction, arguments=[argument], checks=[check]))
     plain = cache(entry(checks=[ActionCheck(kind="visible", value="x")]))
@@ -94,7 +94,7 @@ def test_equal_caches_are_equal_bytes(form):
 
 
 def test_tools_are_imported_from_their_own_module():
-    """Their arguments are literals; without a module the format says what is missing."""
+    """Their arguments are literals; a format without a module names what is missing."""
     tool = entry(
         action_type="tool",
         method="send",
@@ -159,7 +159,7 @@ def test_a_declared_tool_is_called_by_a_script(tmp_path):
     ],
 )
 def test_a_script_finds_by_role_and_name_first_and_by_xpath_last(targets, python):
-    """By a name where the element was the only one of it."""
+    """A name is used only if it identified the element."""
     said = cache(entry(targets=ElementTargets(**targets)))
     assert python in script(said, ScriptFormat.PLAYWRIGHT_PY).decode()
     called = re.sub(r"_(\w)", lambda found: found[1].upper(), python.split("(")[0])

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 def sent(record, who, did, workflow="send"):
-    """A run that greets somebody and sends a letter; its id."""
+    """Record a run that greets a person and sends a letter; return its id."""
     with record.run(workflow, agent="ada", role="agent") as session:
 
         @session.tool(effects="idempotent")
@@ -31,7 +31,7 @@ def sent(record, who, did, workflow="send"):
 
 
 def test_a_cache_of_tools_is_done_again(data_dir, workspace):
-    """With other values, from the record, too; a run that goes on repeats nothing."""
+    """It is replayed with other values and from the record; a resumed run repeats nothing."""
     did: list[Any] = []
     with hansard.connect(workspace, data_dir=data_dir) as record:
         run = sent(record, "Bob", did)
@@ -86,7 +86,7 @@ def test_an_experience_of_tools_is_done_under_checks(data_dir, workspace):
 
 
 def test_pages_are_the_async_client_s(data_dir, workspace):
-    """A page says which client to take; an async function is a tool here, too."""
+    """A page in the sync client names the right client; an async function is a tool here, too."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         cache = record.actions(sent(record, "Bob", []))
         with record.run("again", agent="ada", role="agent") as session:

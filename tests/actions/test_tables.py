@@ -19,7 +19,7 @@ FROM action_runs ORDER BY position"""
 
 
 async def test_replays_and_what_they_saved_are_asked_in_sql(page, site, data_dir: Path, workspace):
-    """A heal costs what the model cost, and a replay that failed saves nothing."""
+    """A heal costs what the model cost, and a failed replay saves nothing."""
     start = site("<button onclick=\"document.title='done'\">Go</button>")
     moved = site("<p><button onclick=\"document.title='done'\">Los</button></p>", "moved.html")
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:

@@ -47,7 +47,7 @@ LEFT = Shown([("two", True), ("three", False)], 1, [("two", True), ("three", Fal
 
 
 async def specified(chromium: Any, address: str) -> Shown:
-    """The specification, on one build; what it shows in the end."""
+    """Run the specification on one build; return the final state."""
     context = await chromium.new_context()
     page = await context.new_page()
     await page.goto(address)

@@ -1,4 +1,4 @@
-"""Forks of what the package starts itself, for quick runs; other folders start real processes."""
+"""Forked substitutes of the package's own processes, for quick runs; others start real ones."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""A lost race, made exact: between what somebody reads and what it appends, another one writes."""
+"""An exact lost race: another writer appends between a reader's read and its append."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

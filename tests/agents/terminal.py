@@ -1,4 +1,4 @@
-"""A terminal, and somebody at it who answers."""
+"""A terminal, and a person at it who answers."""
 
 import itertools
 import os
@@ -10,7 +10,7 @@ import time
 from typing import Self
 
 WAIT_S_MAX = 120.0
-"""Seconds until a question must have come."""
+"""Largest wait for a question, in seconds."""
 
 AGAIN_S = 0.5
 """Seconds after which an ignored key is pressed again."""
@@ -20,7 +20,7 @@ Answer = tuple[str, tuple[str, ...]]
 
 
 class Person:
-    """Somebody at the other side of a terminal; `shown` is what stood there in all."""
+    """A person at the other end of a terminal; `shown` is all text shown so far."""
 
     def __init__(self, master: int, *answers: Answer) -> None:
         self.shown = ""
@@ -30,7 +30,7 @@ class Person:
         self._until = time.monotonic() + WAIT_S_MAX
 
     def sit(self, over: threading.Event) -> None:
-        """Answer all, then read on until it is over, or nobody has the terminal open."""
+        """Answer all, then read on until the end, or until no process has the terminal open."""
         seen = 0
         while self.unasked:
             awaited, keys = self.unasked[0]
@@ -72,7 +72,7 @@ class Person:
 
 
 class Terminal:
-    """stdin and stderr of this process inside its block, and a person who answers."""
+    """The stdin and stderr of this process inside its block, and a person who answers."""
 
     def __init__(self, *answers: Answer) -> None:
         self._answers = answers

@@ -1,4 +1,4 @@
-"""Facts: checkpoints, messages, decisions, resources and hand-offs stand on record once."""
+"""Facts: checkpoints, messages, decisions, resources and hand-offs are recorded once."""
 
 import contextlib
 from typing import Any
@@ -64,7 +64,7 @@ async def test_facts_are_recorded_once_over_all_sessions(lab: Lab):
 
 
 async def test_the_context_window_is_in_the_provider_s_form(lab: Lab):
-    """Messages come back as they are sent: role, content, and whatever else was given."""
+    """Messages are returned as sent: role, content, and all other fields."""
     async with lab.connect() as record, record.run(run="r") as session:
         await _everything(session)
         assert await session.context() == [
@@ -92,7 +92,7 @@ async def test_the_context_window_of_a_resume_is_that_of_its_place(lab: Lab):
 
 
 async def test_the_context_window_holds_what_a_resumable_loop_skips(lab: Lab):
-    """Messages of items that are skipped count as stated, those of the item to come do not."""
+    """Messages of skipped items count as stated, those of the next item do not."""
     windows: list[list[str]] = []
     async with lab.connect() as record:
         for end in (3, 4):
@@ -248,7 +248,7 @@ async def test_a_loop_is_resumed_where_it_stood(lab: Lab):
 
 
 async def test_a_finished_loop_is_skipped_whole(lab: Lab):
-    """After a loop is done a resume yields none of its items, and what follows it replays."""
+    """After a finished loop a resume yields none of its items, and the following steps replay."""
     async with lab.connect() as record:
         ran: list[int] = []
         for expected in ([0, 1, 2], []):
@@ -296,7 +296,7 @@ async def test_a_loops_results_are_whole_after_a_resume(lab: Lab):
 
 
 async def test_the_newest_checkpoint_is_found_without_its_name(lab: Lab):
-    """Whatever it is called; how far a loop has come is none."""
+    """Any name counts; the progress of a loop is no checkpoint."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             assert await session.latest_checkpoint() is None

@@ -1,4 +1,4 @@
-"""`settle=hansard.ask_person`: one key at a terminal says what is true of a step in doubt."""
+"""`settle=hansard.ask_person`: one key at a terminal settles a step in doubt."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ async def test_one_key_says_that_nothing_happened(lab: Lab):
 
 
 async def test_what_it_returned_is_asked_where_it_happened(lab: Lab):
-    """A result is JSON, or a text; keys that say nothing are passed over."""
+    """A result is JSON, or a text; other keys are ignored."""
     files = Files()
     await _failed(lab, files)
     answers = (STOP, ("q", "h")), ("or text)", ('{"letters": 14}\n',))
@@ -114,7 +114,7 @@ async def test_stopping_leaves_it_as_it_is(lab: Lab):
 
 
 async def test_a_divergence_is_asked_about(lab: Lab):
-    """An earlier step changed: what is on record is used, or it runs again, as the key says."""
+    """After an earlier edit the key decides: reuse the recorded step, or run it again."""
     sent = []
 
     async def program(record: Any, first: int) -> str:
@@ -145,7 +145,7 @@ async def test_a_divergence_is_asked_about(lab: Lab):
 
 
 async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch):
-    """The setting serves programs without a policy; a program's own policy comes first."""
+    """The setting applies to programs without a policy; a program's own policy takes precedence."""
     files = Files()
     await _failed(lab, files)
     asked: list[hansard.UnsettledStep] = []

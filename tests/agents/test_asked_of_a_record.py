@@ -22,7 +22,7 @@ sees = [{ name = "messages", kinds = ["message.*"] }]
 
 @pytest.mark.fast(cases=1, slow=0)
 async def test_sql_has_what_was_written_before_it_was_asked(lab: Lab):
-    """Rows, the columns' names, and the position of the log that all of it has been read to."""
+    """The answer has rows, column names, and the log position that was read completely."""
     async with lab.connect() as record, record.run("w", run="r") as session:
         await session.message("user", "hello", tokens=2)
         found = await record.sql(
@@ -39,7 +39,7 @@ async def test_sql_has_what_was_written_before_it_was_asked(lab: Lab):
 
 @pytest.mark.slow(cases=1)
 async def test_sql_takes_parameters_of_every_plain_kind(lab: Lab):
-    """A parameter is never part of the statement; what is no plain value is refused."""
+    """A parameter is never part of the statement; a value that is not plain is refused."""
     async with lab.connect() as record:
         hostile = "'; DROP TABLE events; --"
         found = await record.sql(
@@ -66,7 +66,7 @@ async def test_sql_that_cannot_be_answered_says_why(lab: Lab):
 
 @pytest.mark.fast(cases=1, slow=0)
 async def test_more_rows_than_an_answer_holds_are_told(lab: Lab):
-    """An answer that was cut says so."""
+    """A truncated answer is marked as truncated."""
     async with lab.connect() as record:
         found = await record.sql("SELECT * FROM range(10_001)")
         assert (len(found.rows), found.cut) == (10_000, "rows")
@@ -133,7 +133,7 @@ def test_an_answer_that_was_only_told_is_a_table_too():
 
 
 def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
-    """With what to install, and what needs nothing."""
+    """The error names the package to install, and the way that needs none."""
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(
         hansard.errors.NotInstalled, match="pip install polars, or take arrow"

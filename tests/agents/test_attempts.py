@@ -100,7 +100,7 @@ async def test_a_timeout_is_doubt_where_there_are_effects(lab: Lab, effects, sta
 
 @pytest.mark.parametrize("error", [TimeoutError, ConnectionResetError, EOFError, LookupError])
 async def test_which_errors_leave_it_open(lab: Lab, error):
-    """Broken connections and timeouts leave open what happened, as do declared doubtful errors."""
+    """Broken connections, timeouts and declared doubtful errors leave the outcome unknown."""
     async with lab.connect() as record, record.run() as session:
 
         @session.tool(effects="once", doubtful_errors=(LookupError,))

@@ -31,7 +31,7 @@ class Counting:
 
 
 async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
-    """An agent is let through as soon as another's call returned what it did not use."""
+    """An agent is admitted as soon as another's call returned its unused share."""
     refused: list[str] = []
     async with (
         lab.connect() as one,
@@ -63,7 +63,7 @@ async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
 
 @pytest.mark.thorough(quick="test_what_another_process_gave_back_is_there_at_once")
 async def test_a_budget_costs_the_same_at_the_last_call_as_at_the_first(lab: Lab):
-    """A lone session reads nothing again; one beside others reads only what they wrote since."""
+    """A lone session reads nothing again; one beside others reads only their new writes."""
     rule = Budget(name="b", limit=10_000, unit="cost", reserve=5)
     calls = 100
     async with lab.connect() as record, record.run(run="r"):

@@ -1,4 +1,4 @@
-"""Replay of any run: generated call trees come back as they were, with no body run."""
+"""Replay of any run: generated call trees give equal results, with no body run."""
 
 import asyncio
 import itertools
@@ -38,14 +38,14 @@ _numbers = itertools.count(1)
 
 
 def _needs_scopes(children: Any) -> bool:
-    """Return True for what a bare asyncio.gather does not promise: failures and inner scopes."""
+    """Return True if a bare asyncio.gather does not suffice: failures and inner scopes."""
     return any(kind in repr(children) for kind in ("fail", "composite", "parallel")) or _equal(
         children
     )
 
 
 def _equal(children: Any) -> bool:
-    """Return True if equal calls stand in different chains: only their order tells them apart."""
+    """Return True if equal calls are in different chains: only their order distinguishes them."""
     if all(kind not in ("sequence", "bare") for kind, _ in children):
         return False
     chains = [set(_leaves(child)) for child in children]
@@ -166,7 +166,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("tree", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_replay_of_chosen_trees(lab: Lab, tree):
-    """Trees that hold what is hard: failures side by side, equal calls, failing composites."""
+    """The chosen trees are hard: parallel failures, equal calls, failing composites."""
     lab.play(_check(lab, tree))
     assert lab.data_dir.is_dir()
 

@@ -1,4 +1,4 @@
-"""Tools of every kind of callable, with every option: what is our own fault is never the tool's."""
+"""Tools of every kind of callable, with every option: a fault of ours is never the tool's."""
 
 import asyncio
 import functools
@@ -315,7 +315,7 @@ PLAIN = inspect.signature(double)
 
 
 def outcome(bind: Callable[..., dict[str, Any]], *given: Any) -> Any:
-    """The arguments by name, in order, or what is wrong with them."""
+    """Return the arguments by name, in order, or the error."""
     try:
         return [*bind(*given).items()]
     except TypeError as error:

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 async def _three(record, ran, *edits, mode=None, run="r", chain=None, items=0):
-    """Three calls whose results do not tell an edit of theirs; then a loop and two branches."""
+    """Make three calls whose results do not reveal an edit; then a loop and two branches."""
     async with record.run(run=run, mode=mode, chain=chain) as session:
 
         @session.tool(effects="pure")

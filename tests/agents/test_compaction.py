@@ -37,7 +37,7 @@ def _full(*texts: str) -> list[str]:
 
 @pytest.mark.slow(cases=1)
 async def test_a_summary_stands_in_the_place_of_the_earlier_messages(lab: Lab):
-    """The window is summary and newest messages; the record says what the summary replaces."""
+    """The window is summary and newest messages; the record has what the summary replaces."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             await session.message("system", "be kind", tokens=2)

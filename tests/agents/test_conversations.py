@@ -1,4 +1,4 @@
-"""Conversations: turns and context over several runs, ready to go on."""
+"""Conversations: turns and context over several runs, ready to continue."""
 
 import pytest
 
@@ -45,7 +45,7 @@ async def test_what_came_before_a_run_is_the_same_when_it_is_resumed(lab: Lab):
 
 
 async def test_an_agent_knows_how_many_turns_came_before(lab: Lab):
-    """The turns before a run stand in its agents' state, and stay what they were on resume."""
+    """The number of earlier turns is in the agents' state, and is the same on resume."""
     async with lab.connect() as record:
         runs = [await _turn(record, f"q{i}", "a") for i in range(3)]
         states = [(await record.state(run)).agent("ada") for run in runs]

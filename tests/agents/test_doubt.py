@@ -1,4 +1,4 @@
-"""Doubt: an effect that may have happened is never repeated without somebody's word."""
+"""Doubt: an effect that may have happened is never repeated without a decision."""
 
 from typing import Any
 
@@ -125,7 +125,7 @@ async def test_a_person_says_that_it_did_not_happen(lab: Lab):
     ],
 )
 async def test_a_settlement_that_cannot_be_is_refused(lab: Lab, step, verdict, error):
-    """Settling what is not there, or so as makes no sense, is refused; nothing is written."""
+    """Settling an unknown step, or with an impossible verdict, is refused; nothing is written."""
     world = World()
     async with lab.connect() as record:
         await _lost(record, world)
@@ -144,8 +144,8 @@ async def test_a_settlement_that_cannot_be_is_refused(lab: Lab, step, verdict, e
 
 
 async def test_a_settled_result_must_fit_the_tool_s_return_type(lab: Lab):
-    """The next start stops with fact, value and remedy; another result can be given then, and no
-    more once the agent went on. A policy's answer is checked before it is recorded.
+    """The next start stops with fact, value and remedy; another result can be given until the agent
+    continues. A policy's answer is checked before it is recorded.
     """
 
     async def start(record, run="r", **options) -> int:
@@ -410,7 +410,7 @@ async def test_pure_and_idempotent_steps_run_after_an_edit(lab: Lab):
 
 
 async def test_what_surely_did_not_happen_runs_after_an_edit(lab: Lab):
-    """A `once` step that failed safely has no effect to repeat: an edit before it asks nobody."""
+    """A `once` step that failed safely has no effect: an edit before it needs no decision."""
     async with lab.connect() as record:
         ran = []
         for before in ("a", "edited"):

@@ -101,7 +101,7 @@ def argument_renamed(session: Session, policy: str, world: World) -> str:
 
 
 def arguments_reordered(session: Session, policy: str, world: World) -> str:
-    """The parameters are in another order, and given by name."""
+    """Reorder the parameters and pass them by name."""
 
     @session.tool(**_options(policy))
     def send(*, copies: int = 1, text: str, to: str, key: str = "") -> str:
@@ -313,7 +313,7 @@ def test_a_policy_is_shown_both_calls(record: Record):
 
 @pytest.mark.parametrize("options", [{"name": "send"}, {"aliases": ["send"]}], ids=str)
 def test_a_declaration_says_that_it_is_the_same_tool(record: Record, options: dict[str, Any]):
-    """A renamed tool that says its recorded name is answered, whatever its policy."""
+    """A renamed tool that declares its recorded name is replayed, under any policy."""
     for policy in POLICIES:
         world, run = World(), f"{next(iter(options))}-{policy}"
         with record.run("edited", run=run) as session:
@@ -453,7 +453,7 @@ async def test_calls_side_by_side_come_in_any_order(data_dir: Path, workspace: s
 
 @pytest.mark.parametrize("edit", ["renamed", "moved into it", "moved out of it"])
 def test_effects_in_bodies_are_found(record: Record, edit: str):
-    """An effect that moved into a composite's body, out of it or under another name stops."""
+    """An effect moved into or out of a composite's body, or renamed, stops the run."""
     sent: list[str] = []
 
     def inside(session: Session, name: str) -> None:
@@ -596,7 +596,7 @@ def test_a_stream_is_an_effect_like_others(record: Record):
 
 
 def test_an_effect_in_doubt_is_settled_first(record: Record):
-    """A doubt about the recorded effect comes first; one that did not happen stops nothing."""
+    """A doubt about the recorded effect is first; one that did not happen stops nothing."""
     sent: list[str] = []
 
     def program(session: Session, name: str, *, fail: bool) -> str:

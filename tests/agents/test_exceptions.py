@@ -1,4 +1,4 @@
-"""Recorded exceptions: what a tool raised is raised again as it was, in every mode."""
+"""Recorded exceptions: the exception of a tool is raised again unchanged, in every mode."""
 
 import asyncio
 import dataclasses
@@ -380,7 +380,7 @@ def test_a_secret_in_an_attribute_is_taken_out():
 
 
 def test_headers_of_a_request_are_not_recorded():
-    """They hold keys; what a response says of the request is its method and address."""
+    """Headers hold keys; a response keeps only the request's method and address."""
     with pytest.raises(httpx.HTTPStatusError) as caught:
         _status()
     raw = bytes(values.dump(failure(caught.value)))

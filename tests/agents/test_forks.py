@@ -15,7 +15,7 @@ class World:
 
 
 async def _work(record, world, names="abc", *, shadow=None, effects="once", **options):
-    """A chain of effects, a checkpoint and a decision; what each effect returned."""
+    """Make a chain of effects, a checkpoint and a decision; return the effects' results."""
     async with record.run(**options) as session:
 
         @session.tool(effects=effects, shadow=shadow)
@@ -263,7 +263,7 @@ async def test_what_is_in_doubt_in_the_parent_is_in_doubt_in_a_fork(lab: Lab):
 
 
 async def test_a_fork_of_a_fork_reads_through(lab: Lab):
-    """Two cuts deep, each stretch comes from the run that made it."""
+    """With two cuts, each part comes from the run that made it."""
     world = World()
     async with lab.connect() as record:
         live = await _work(record, world, run="r")

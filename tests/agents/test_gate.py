@@ -1,4 +1,4 @@
-"""The gate at work: what it refuses does not run, is on record, and may run later; budgets hold."""
+"""The gate at work: refused calls do not run, are recorded, and may run later; budgets hold."""
 
 import pytest
 from tenacity import wait_fixed
@@ -156,7 +156,7 @@ async def test_budgets_count_over_agents_and_connections(lab: Lab):
 
 
 async def test_a_budget_counts_only_its_tools_and_roles(lab: Lab):
-    """Patterns say whose calls of what a budget is about."""
+    """Patterns select the roles and tools of a budget."""
     async with lab.connect() as record:
         rules = [hansard.budget("a", 1, tool="other*"), hansard.budget("b", 1, role="reader")]
         assert await _spend(record, "abc", *rules, run="r") == ("abc", None)
@@ -208,7 +208,7 @@ async def test_a_call_that_is_blocked_draws_on_no_budget(lab: Lab):
 
 
 async def test_streams_draw_on_budgets(lab: Lab):
-    """A streaming tool is counted like any other, by what it reports at its end."""
+    """A streaming tool is counted like any other, by its usage reported at the end."""
     async with lab.connect() as record:
         rule = hansard.budget("b", 1.0, unit="cost", reserve=0.5)
         ran = []

@@ -1,4 +1,4 @@
-"""The gate's rules, each by itself: what they match, and what they cannot be talked around with."""
+"""Rules of the gate, each by itself: matches, and attempts to evade them."""
 
 import math
 import os
@@ -35,7 +35,7 @@ def allowed(*rules, **fields):
 
 
 def test_the_first_rule_that_matches_decides():
-    """Order counts, and what no rule matches is allowed; a closing `deny()` turns that around."""
+    """Order counts, and an unmatched call is allowed; a closing `deny()` inverts that."""
     assert allowed()
     assert allowed(allow("send_*"), deny())
     assert not allowed(deny(), allow("send_*"))
@@ -66,7 +66,7 @@ def test_where_needs_all_and_unless_spares_only_all():
 
 
 def test_a_verdict_names_its_rule():
-    """The rule that decided is named: by `name=`, else by what it says."""
+    """The deciding rule is named: by `name=`, else by its text."""
     assert ask([deny(name="no mail", reason="because")], call()).rule == "no mail"
     assert ask([deny(name="no mail", reason="because")], call()).reason == "because"
     titled = deny(
@@ -140,7 +140,7 @@ def test_path_under_resolves_dots_and_links(tree, path, inside):
 
 
 def test_path_under_takes_several_roots_and_the_root_itself(tree):
-    """Any of the folders will do; `/` holds every path; what is no path is in none."""
+    """Any one of the folders suffices; `/` holds every path; a non-path is in none."""
     assert path_under(tree / "in", str(tree / "in2"))(tree / "in2" / "x")
     assert path_under("/")("/etc/passwd")
     for odd in (None, 5, b"/etc", ["/etc"], True):
@@ -200,7 +200,7 @@ def test_what_is_no_url_is_on_no_host(odd):
 
 @given(st.integers() | st.floats(allow_nan=False), st.integers() | st.floats(allow_nan=False))
 def test_limits_are_numbers_as_they_are(value, limit):
-    """At most and at least are what they say, limits included."""
+    """Both limits are inclusive."""
     assert at_most(limit)(value) is (value <= limit)
     assert at_least(limit)(value) is (value >= limit)
 

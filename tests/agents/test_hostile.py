@@ -85,7 +85,7 @@ async def test_a_tool_by_no_name_is_refused(lab: Lab, name):
     "name", ["", "A", "a.b", "*", ">", "../x", "é", "a" * 41, "a\n", "\ud800", 5]
 )
 def test_a_workspace_by_no_name_is_refused(data_dir, name):
-    """A workspace's name is checked before a broker is looked for."""
+    """A workspace's name is checked before a broker is searched for."""
     with pytest.raises(hansard.HansardError), hansard.connect(name, data_dir=data_dir):
         raise AssertionError
 
@@ -171,7 +171,7 @@ async def test_arguments_that_cannot_be_recorded_stop_the_call(lab: Lab, value):
 
 @pytest.mark.fast(cases=99, slow=0)
 async def test_bad_options_are_named(lab: Lab):
-    """Wrong types of what a run is opened with are refused with a word, never half taken."""
+    """Options of the wrong type are refused by name, and none is applied."""
     async with lab.connect() as record:
         hostile: tuple[dict[str, Any], ...] = (
             {"gate": [5]},

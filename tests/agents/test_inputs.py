@@ -107,7 +107,7 @@ async def test_an_input_is_whatever_the_program_has_at_hand(lab: Lab):
 
 
 async def test_an_equal_value_of_two_steps_names_both(lab: Lab):
-    """Nothing tells which of them it is, so both are inputs."""
+    """The value does not reveal its step, so both are inputs."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             _, score, _ = tools(session)
@@ -215,7 +215,7 @@ async def test_a_fork_s_inputs_are_its_parent_s_events(lab: Lab):
 
 
 async def test_an_event_of_another_run_is_an_input(lab: Lab):
-    """By its id, which is looked for in the log."""
+    """An input of another run is found in the log by its id."""
     async with lab.connect() as record:
         async with record.run(run="before") as session:
             await session.message("user", "from another run")

@@ -1,4 +1,4 @@
-"""In each test another writer appends between what the first one read and what it appends."""
+"""Lost races: another writer appends between the read and the append of the first."""
 
 import asyncio
 import contextlib
@@ -166,7 +166,7 @@ async def test_an_agent_that_joins_beside_another_is_on_the_roster_with_it(race:
 
 
 async def _shown(race: Race) -> None:
-    """An agent that was shown a secret, and a key that it wrote of it."""
+    """Show an agent a secret, and let it write a key from it."""
     async with race.record.run("w", run="r", agent="ada", role="a") as session:
 
         @session.tool(effects="pure", gives="secret")
@@ -195,7 +195,7 @@ async def test_a_label_is_lowered_once(race: Race, which: dict[str, str]):
 
 
 async def test_a_principal_is_shown_something_once(race: Race):
-    """Two sessions of it that are shown the same at once."""
+    """Two sessions of one principal are shown the same at once."""
     await principals.register(race.early, "ada")
     known = await principals.read(race.early, "ada")
 

@@ -1,4 +1,4 @@
-"""Modes: what is on record is returned in each; what is not runs, stops, or shows both sides."""
+"""Modes: recorded calls are reused in each; other calls run, stop, or show both sides."""
 
 import warnings
 
@@ -27,7 +27,7 @@ async def _three(session, ran, edits=()):
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("mode", ["strict", "offline"])
 async def test_replay_runs_nothing_and_writes_nothing(lab: Lab, mode):
-    """Strict and offline return what was recorded, run no body and add nothing to the log."""
+    """Strict and offline return recorded results, run no body and append nothing."""
     ran: list[str] = []
     async with lab.connect() as record:
         async with record.run(run="r") as session:
@@ -132,7 +132,7 @@ async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
 
 
 async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
-    """A strict replay is compared with what the newest session did, its answers included."""
+    """A strict replay is compared with the newest session, its answers included."""
     ran: list[str] = []
     async with lab.connect() as record:
 
@@ -208,7 +208,7 @@ async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered
 
 
 async def test_an_edited_later_step_replays_the_earlier_ones(lab: Lab):
-    """After an edit only the edited step and what follows it run."""
+    """After an edit only the edited step and the later ones run."""
     ran: list[str] = []
     async with lab.connect() as record:
         async with record.run(run="r") as session:
@@ -268,7 +268,7 @@ async def test_a_failure_that_the_agent_went_on_from_stands(lab: Lab):
 
 
 async def test_a_failure_noted_by_a_fact_was_gone_on_from(lab: Lab):
-    """A checkpoint, message or hand-off after a failure shows that the agent went on."""
+    """A checkpoint, message or hand-off after a failure shows that the agent continued."""
     async with lab.connect() as record:
         for run, effects, note in (
             ("checkpoint", "pure", lambda s: s.checkpoint("gave up")),

@@ -163,7 +163,7 @@ async def test_a_session_says_no_name_that_holds_a_secret(lab: Lab, what):
 
 @pytest.mark.parametrize("what", WORKSPACE)
 async def test_nothing_is_said_of_a_workspace_by_such_a_name(lab: Lab, what):
-    """Plans, judgements, prices, roles, and who says so: refused, and not stored."""
+    """Plans, judgements, prices, roles and their authors are refused, and not stored."""
     async with lab.connect(redact=REDACT) as record:
         async with record.run(run="r"):
             pass

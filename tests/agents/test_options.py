@@ -118,7 +118,7 @@ with hansard.connect("my lab", data_dir=sys.argv[1]) as record:
 
 @pytest.mark.slow
 def test_a_doubt_says_what_to_type(tmp_path: Path):
-    """The last lines of the traceback name the doubt and hold commands that work as they stand."""
+    """The traceback's last lines name the doubt and contain commands that work unchanged."""
     program = ["-c", PROGRAM.replace("my lab", "my-lab"), str(tmp_path / "my data")]
     ran = run(program, cwd=tmp_path, env=os.environ, timeout=170)
     *_, error, doubt, happened, did_not = ran.stderr.strip().splitlines()

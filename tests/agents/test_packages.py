@@ -1,4 +1,4 @@
-"""Values of numpy, pandas, pyarrow and pydantic come back equal, without loading those packages."""
+"""Values of numpy, pandas, pyarrow and pydantic are restored equal, without importing these."""
 
 import asyncio
 import hashlib
@@ -36,7 +36,7 @@ def known_as(value: Any) -> str:
 
 
 def same(back: Any, value: Any) -> bool:
-    """Equal and of one type, as its package says."""
+    """Return whether values are equal and of one type, by their package's own comparison."""
     found = value_types.of_class(type(value))
     assert found is not None
     return type(back) is type(value) and found.compares(back, value)
@@ -100,7 +100,7 @@ MADE = {**NUMPY, **{f"pandas {name}": of_pandas(name) for name in PANDAS}}
 @pytest.mark.fast(cases=6, slow=0)
 @pytest.mark.parametrize("name", MADE)
 async def test_a_value_comes_back_equal(lab: Lab, name):
-    """A result comes back in an offline replay, nested or as a blob, and is an equal argument."""
+    """A result is restored in an offline replay, nested or as a blob, and is an equal argument."""
     make = MADE[name]
     async with lab.connect() as record:
         for mode in (None, "offline"):
@@ -251,7 +251,7 @@ def test_a_secret_inside_of_what_is_packed_is_refused(record):
 
 
 async def test_a_pydantic_model_is_a_record(lab: Lab):
-    """An annotated model is paid once and comes back, nested too; unannotated, it needs a tag."""
+    """An annotated model is called once and restored, also nested; unannotated, it needs a tag."""
     pydantic = needed("pydantic")
     paid: list[Any] = []
 
@@ -337,7 +337,7 @@ async def test_models_that_cannot_be_found_by_name_need_a_tag(lab: Lab):
 
 
 def test_a_model_with_what_cannot_be_recorded_is_refused_when_declared(record):
-    """A secret text of pydantic's, or a class of nobody's, in a field: refused, with the field."""
+    """A field of pydantic's secret text or of an unknown class is refused by name."""
     pydantic = needed("pydantic")
 
     class Login(pydantic.BaseModel):  # type: ignore[misc, name-defined] # loaded by name
@@ -380,7 +380,7 @@ with hansard.connect({workspace!r}, data_dir={data_dir!r}) as record:
 
 @pytest.mark.slow
 def test_a_package_that_is_not_loaded_is_not_loaded(data_dir, workspace):
-    """A replay that reaches an array says to import numpy, and does not import it."""
+    """A replay that reaches an array says to import numpy, and does not import it itself."""
     with hansard.Session(
         "w", run="r", agent="ada", role="writer", workspace=workspace, data_dir=data_dir
     ) as session:

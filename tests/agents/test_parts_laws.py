@@ -46,7 +46,7 @@ class Told:
         self.given: list[tuple[dict[str, Any], Any]] = []
 
     def step(self, arguments: dict[str, Any], result: Any) -> None:
-        """A step that was given and gave something."""
+        """Write a step with arguments and a result."""
         number = len(self.given) + 1
         self.given.append((arguments, result))
         packed = payloads.pack_arguments(arguments, "tool", self.shared)
@@ -71,7 +71,7 @@ class Told:
         self.events.append(event)
 
     def resume(self) -> None:
-        """Forget what is shared, and learn it from the record."""
+        """Forget the shared texts, and load them from the record."""
         self.shared = Shared()
         reader = payloads.Reader(lambda: self.state)
         for number, step in self.state.steps.items():
@@ -234,7 +234,7 @@ def _read(state: AgentState, number: int) -> Any:
 
 
 def test_the_stored_form_is_read_for_ever():
-    """Golden bytes: a prompt and a result that refer to earlier steps, and what they stand for."""
+    """Golden bytes: a prompt and a result that refer to earlier steps, with their full values."""
     state = _state({1: "Begin here. " * 3})
     for name in ("step.requested.v1.full-4.json", "step.completed.v1.full-2.json"):
         data = (GOLDEN / name).read_bytes()
@@ -321,7 +321,7 @@ def test_a_damaged_reference_is_corrupt_and_never_wrong_text(damage: str):
 
 
 def test_a_bomb_is_refused_by_its_size_and_costs_little():
-    """Forty texts each of twice the one before: the sizes say so before anything is made."""
+    """Each of forty texts is twice the one before: the sizes reveal it before anything is built."""
     values: dict[int, Any] = {1: TEXT}
     size = len(WHOLE)
     for number in range(2, 42):
