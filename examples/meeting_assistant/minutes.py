@@ -131,9 +131,9 @@ def main() -> None:
 class Provider:
     """A server on a free port of this machine that plays the hand-written answers.
 
-    The answer follows from the request alone: the week in its first message, and the number of answers
-    in it. So a client that repeats a request after a kill gets the same answer, and
-    `asked` counts the calls that a real provider would charge for.
+    The answer follows from the request alone: the week in its first message, and the number of
+    answers in it. So a client that repeats a request after a kill gets the same answer, and `asked`
+    counts the calls that a real provider would charge for.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ def rules(text: str = RULES) -> RoleDefined:
 
 
 def board_of(session: TwinSession) -> TwinTeam:
-    """Return a session's board, awaited."""
+    """Return a session's board with methods that are awaited for either client."""
     return TwinTeam(session.raw.board, is_async=session.is_async)
 
 

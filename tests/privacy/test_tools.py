@@ -131,7 +131,7 @@ def test_a_value_inside_of_what_cannot_be_taken_apart_stops_the_call(record):
 
 
 def test_names_of_people_take_a_detector(record):
-    """The detector runs first, and only for the additional kinds."""
+    """The detector runs first, then the patterns of the requested kinds."""
     told = Placeholders(kinds=("email",), detect=lambda text: [(0, 3, "NAME")] * ("Ada" in text))
     made = veil(told).hide({"prompt": f"Ada, {MAIL}, {PHONE}"})
     assert "Ada" not in made["prompt"]

@@ -34,7 +34,7 @@ def customer(number: int) -> dict:
 
 @hansard.tool(effects="pure", kind="model")
 def opinion(prompt: str) -> str:
-    """Hand-written, in place of a model."""
+    """Hand-written: stands in for a model."""
     return "no" if "female" in prompt else "yes"
 
 
@@ -211,9 +211,7 @@ def test_a_model_is_asked_only_where_that_is_allowed(desk: Desk):
 
 @pytest.mark.thorough(quick="statistics/test_probes.py::test_a_pair_that_does_not_count_says_why")
 def test_an_effect_that_is_withheld_after_the_decision_loses_no_pair(desk: Desk):
-    """An effect that depends on the swapped value is refused; the decision before it is
-    recorded.
-    """
+    """A fork's changed effect is refused; the decision recorded before it still counts."""
     desk.record(1, "mails")
     made = desk.probe("mails", "--json")
     [pair] = rows(made, "pair")

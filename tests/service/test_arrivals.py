@@ -88,7 +88,7 @@ async def test_one_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a paced principal a turn that outlasts the test."""
+    """Pace so slowly that a paced principal has one turn within the test."""
     monkeypatch.setattr(fair_queue, "SHARE", 1e-9)
     monkeypatch.setattr(fair_queue, "PACE_S_MAX", 3_600.0)
 

@@ -249,7 +249,7 @@ class Another:
     """Answers with other fields."""
 
     def keys(self, prefix: str) -> None:
-        """List keys without a declared permission."""
+        """List keys; declared without a prefix."""
 
 
 def test_none_is_served_without_its_answer() -> None:

@@ -260,7 +260,7 @@ def test_a_pair_that_does_not_count_says_why(store):
 
 
 def test_runs_and_questions_can_be_chosen(store):
-    """Runs can be chosen; questions with the same beginning count as one."""
+    """Runs can be chosen, and questions by their beginning, which are then one."""
     plant(
         store,
         [

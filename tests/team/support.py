@@ -24,7 +24,7 @@ class TwinTeam(Twin):
 
 
 def team_of(session: TwinSession) -> TwinTeam:
-    """Return a session's team, awaited."""
+    """Return a session's team with methods that are awaited for either client."""
     return TwinTeam(session.raw.team, is_async=session.is_async)
 
 

@@ -105,7 +105,9 @@ def test_doubt_stops_the_program(program):
 
 
 def test_a_settled_doubt_is_answered():
-    """A settled doubt is answered by a command of a record; the memory continues from there."""
+    """A settled call is answered. A command is a function of a record too; a memory can be
+    continued.
+    """
 
     def settle(record):
         [(run, _)] = record.runs()
