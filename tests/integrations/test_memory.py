@@ -51,7 +51,7 @@ def steps_of(record, session):
 
 @pytest.mark.thorough(quick="test_a_model_that_writes_an_invalid_skill_gets_it_right_within_three")
 def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, session):
-    """By the commands as the model's answer has them; refusals are the tool's result."""
+    """The tool runs the commands of a model's answer; refusals are its result."""
     from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
 
     from hansard.integrations.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- takes a second
@@ -163,7 +163,7 @@ def test_langgraphs_store_keeps_items_as_files(record, session):
 
 
 def test_each_call_is_a_step_of_the_agent(record, session):
-    """Reads count as well."""
+    """Each call, also a read, is a step."""
     from hansard.integrations.memory.deep_agent import MemoryBackend  # noqa: PLC0415 -- takes a second
 
     backend = MemoryBackend(session.memory)
@@ -285,7 +285,7 @@ def conversation(record, model: Model) -> tuple[str, Results]:
 
 
 def test_a_model_that_writes_an_invalid_skill_gets_it_right_within_three(record):
-    """By path, line, rule and what is allowed, which the tool's result has."""
+    """A model corrects a skill by path, line, rule and permitted values in the tool's result."""
 
     def model(told: Results) -> dict[str, Any]:
         if told and not told[-1].get("is_error"):
@@ -308,7 +308,7 @@ def test_a_model_that_writes_an_invalid_skill_gets_it_right_within_three(record)
 
 
 def test_a_model_that_gets_it_wrong_three_times_is_told_to_ask(record):
-    """From the third refusal in a row on; nothing of it is committed."""
+    """The third refusal in a row advises the model to ask; nothing is committed."""
 
     def model(told: Results) -> dict[str, Any]:
         if told and "ask the user" in str(told[-1]):

@@ -45,7 +45,7 @@ def lowered(to: str = "") -> LabelDeclassified:
 
 @given(st.lists(st.sampled_from([*GIVEN, None])))
 def test_it_is_the_join_of_what_was_shown_since_it_was_lowered(told: list[str | None]) -> None:
-    """Whatever comes in whatever order; what it carries already is not stated again."""
+    """The label is the join of all input since it was lowered; no label is stated twice."""
     state, wanted = principal.fold(principal.initial(), [_registered]), LOWEST
     for each in told:
         event: Any = lowered() if each is None else PrincipalShown(label=each, role="r")
@@ -72,7 +72,7 @@ def test_who_is_not_registered_carries_nothing(event: Any) -> None:
 
 
 class Far(RecorderLog):
-    """A log of which each answer takes a while: others go on meanwhile."""
+    """A log that answers late, so that other tasks run meanwhile."""
 
     async def read(self, *given: Any, **more: Any) -> list[Stored]:
         """Read the log, one turn of the loop later."""
@@ -82,7 +82,7 @@ class Far(RecorderLog):
 
 
 class Desk:
-    """A log with one principal, and those who write for it."""
+    """A log with one principal and its writers."""
 
     def __init__(self) -> None:
         self.log = Far("w")
@@ -112,11 +112,11 @@ class Desk:
         return principal.fold(principal.initial(), revive_all(each.commit for each in stored))
 
     async def carried(self) -> AccumulatedLabel:
-        """Somebody who begins to write for it now."""
+        """Return a new writer for the principal."""
         return AccumulatedLabel(self.log, await self.state(), ACTOR, "r")
 
     def append(self, stream: StreamId, label: Label | None = None) -> Append:
-        """A commit that follows on a stream."""
+        """Return an append of the next commit on a stream."""
         version = self.versions[stream] = self.versions.get(stream, 0) + 1
         return Append(stream, self.commit(version, label=label))
 
@@ -134,7 +134,7 @@ MINE = AgentStream("b", "r", "ada")
 
 
 async def test_whoever_knows_an_older_label_writes_under_the_new_one(desk: Desk) -> None:
-    """One session is shown something while another one is about to write."""
+    """A writer that knows an older label writes under the new one."""
     one, other = await desk.carried(), await desk.carried()
     early = await other.log.append(desk.append(MINE))
     assert early.commit.label is None
@@ -162,7 +162,7 @@ async def test_what_is_written_together_is_decided_again(desk: Desk) -> None:
 
 
 async def test_what_a_commit_says_that_it_was_shown_is_on_record_before(desk: Desk) -> None:
-    """Under the same label, and once."""
+    """Input of a commit is stated before it, once and under the same label."""
     one = await desk.carried()
     stored = await one.log.append(desk.append(MINE, parse("secret")))
     [*_, shown] = await desk.log.read(ADA)
@@ -173,7 +173,7 @@ async def test_what_a_commit_says_that_it_was_shown_is_on_record_before(desk: De
 
 
 async def test_who_was_at_work_when_it_was_lowered_writes_nothing_more(desk: Desk) -> None:
-    """Nor is it shown anything; who begins then does."""
+    """Once a label is lowered, earlier writers can neither write nor get input; new ones can."""
     one = await desk.carried()
     await one.shown(parse("secret"))
     await desk.tell(lowered())
@@ -212,7 +212,7 @@ steps = st.lists(
 
 
 class Play:
-    """Several who write for one principal, each knowing what it read last."""
+    """Several writers for one principal, each with the label that it read last."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
@@ -220,7 +220,7 @@ class Play:
         self.turns = 0
 
     async def writer(self, number: int) -> AccumulatedLabel:
-        """One of them, begun when it is first needed."""
+        """Return a writer, created on first use."""
         if number not in self.writers:
             self.writers[number] = await self.desk.carried()
         return self.writers[number]
@@ -247,7 +247,7 @@ class Play:
             del self.writers[number]
 
     async def next(self, stream: StreamId, label: Label | None = None) -> Append:
-        """The next commit of a stream."""
+        """Return the next commit of a stream."""
         last = await self.desk.log.last(stream)
         version = last.commit.last_version + 1 if last is not None else 1
         return Append(stream, self.desk.commit(version, label=label))
@@ -264,7 +264,7 @@ class Play:
         pytest.fail("it never got through")
 
     async def check(self) -> int:
-        """By the log's order, each commit has just what the principal carried there."""
+        """Check that each commit has the label that the principal had at that position."""
         head = await self.desk.log.head()
         commits: list[Stored] = [each async for each in self.desk.log.follow(until=head)]
         state, labelled = principal.initial(), 0
@@ -294,7 +294,7 @@ def test_any_order_of_any_writers(told: Sequence[tuple[str, int, str]]) -> None:
 
 
 async def test_operations_of_one_session_at_once(desk: Desk) -> None:
-    """Each reads what is new, and it is taken in once: what comes after it is still noticed."""
+    """Concurrent operations of one session apply each new event once, and notice later ones."""
     one, other = await desk.carried(), await desk.carried()
     await other.shown(parse("internal"))
     await asyncio.gather(*(one.refresh() for _ in range(5)))
@@ -303,7 +303,7 @@ async def test_operations_of_one_session_at_once(desk: Desk) -> None:
 
 
 async def test_at_once(desk: Desk) -> None:
-    """The same where they do not take turns: one loop, every one as fast as it can."""
+    """Labels are right for concurrent writers on one loop, without turns."""
     world = Play(desk)
 
     async def work(number: int) -> None:

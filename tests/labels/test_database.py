@@ -47,7 +47,7 @@ def world(record):
 
 
 def test_no_byte_of_a_roles_tables_has_what_is_labelled_higher(world, call, data_dir, workspace):
-    """Neither what is answered; the role that is cleared for it has it."""
+    """A role's tables and answers contain no byte above its clearance."""
     world("r", secrets=True)
     rows = " UNION ALL ".join(
         f"SELECT to_json(t)::VARCHAR AS told FROM {each} t" for each in TABLES

@@ -22,7 +22,7 @@ def shown(record):
 
 
 def test_an_agent_is_lowered(shown):
-    """From then on it writes under the label it was given; what it wrote before keeps its own."""
+    """A lowered agent writes under its new label; earlier commits keep theirs."""
     assert str(shown.declassify("r", agent="ada", to="untrusted", **WHY)) == "secret untrusted"
     with shown.run("w", run="r", agent="ada", role="researcher") as ada:
         assert str(ada.label) == "untrusted"
@@ -42,7 +42,7 @@ def test_an_agent_is_lowered(shown):
 
 
 def test_a_key_is_lowered(shown):
-    """For who reads it next; a put goes by the same version as before."""
+    """A lowered key has the new label for later readers, and keeps its version."""
     with shown.run("w", run="r", agent="bob", role="analyzer") as bob:
         assert str(shown.declassify("r", key="k", to="public", **WHY)) == "secret untrusted"
         assert bob.board.get("k") == "plan"
@@ -95,7 +95,7 @@ def test_after_a_declassification_labels_rise_again(shown):
 
 @pytest.mark.parametrize("to", ["secret untrusted", "secret untrusted ", "internal"])
 def test_what_would_not_lower_is_refused(shown, to):
-    """Nothing is written of it."""
+    """A declassification that would not lower a label is refused, and nothing is written."""
     if to == "internal":
         shown.declassify("r", agent="ada", to="public untrusted", **WHY)
     count = len(history(shown, "r"))
@@ -105,7 +105,7 @@ def test_what_would_not_lower_is_refused(shown, to):
 
 
 def test_who_acts_in_a_role_needs_one_that_may_approve(shown):
-    """Deny by default: a role that is not trusted with it, and what it lacks."""
+    """A role without `approve` may not declassify, and the error names what it lacks."""
     apply_roles(shown)
     with pytest.raises(RoleRefused, match=r"approve = true in \[roles.clerk.may\]"):
         shown.declassify("r", agent="ada", role="clerk", **WHY)
@@ -127,7 +127,7 @@ def test_who_acts_in_a_role_needs_one_that_may_approve(shown):
     ],
 )
 def test_what_is_asked_wrongly_is_refused(shown, given, error):
-    """With the remedy; nothing is written."""
+    """An invalid request is refused with the remedy, and nothing is written."""
     count = len(history(shown, "r"))
     with pytest.raises(error):
         shown.declassify("r", **{**WHY, **given})

@@ -16,7 +16,7 @@ levels = st.sampled_from(Confidentiality)
 
 @given(labels, labels, labels)
 def test_joining_is_associative_commutative_and_idempotent(a, b, c):
-    """So it does not matter in which order an agent was shown things, nor how often."""
+    """Labels form a join semilattice, so order and repetition of input do not matter."""
     assert a.join(b).join(c) == a.join(b.join(c)) == join(c, b, a)
     assert a.join(b) == b.join(a)
     assert a.join(a) == a
@@ -25,7 +25,7 @@ def test_joining_is_associative_commutative_and_idempotent(a, b, c):
 
 @given(labels, labels, levels)
 def test_who_may_be_told_of_a_join_may_be_told_of_each_part(a, b, clearance):
-    """And the other way round: a join is no higher than it must be."""
+    """A clearance covers a join exactly if it covers each part."""
     both = a.flows_to(clearance) and b.flows_to(clearance)
     assert a.join(b).flows_to(clearance) == both
     assert join(a, b).untrusted == (a.untrusted or b.untrusted)
@@ -33,7 +33,7 @@ def test_who_may_be_told_of_a_join_may_be_told_of_each_part(a, b, clearance):
 
 @given(labels)
 def test_a_label_is_read_back_from_its_text(label):
-    """From its words in either order, from what states keep, and from what is on record."""
+    """A label is parsed from words in either order, from states and from stored commits."""
     words = str(label).split()
     assert parse(str(label)) == parse(" ".join(reversed(words))) == label
     assert parse(text(label)) == label
@@ -62,13 +62,13 @@ def test_a_declassification_lowers_or_is_refused(before, to):
 
 @pytest.mark.parametrize("wrong", ["secretly", "secret public", "untrusted untrusted", "top", 7])
 def test_what_is_no_label_is_refused(wrong):
-    """With the words that there are."""
+    """An invalid label is refused, with the valid words."""
     with pytest.raises(BadValue, match="give one of public, internal, confidential, secret"):
         parse(wrong)
 
 
 def test_what_is_no_clearance_is_refused():
-    """Nothing is public; distrust is no level."""
+    """An empty clearance is public; distrust is not a clearance."""
     assert level("") is Confidentiality.PUBLIC
     assert level("secret") is Confidentiality.SECRET
     with pytest.raises(BadValue, match="clearance: 'untrusted'"):
@@ -77,7 +77,7 @@ def test_what_is_no_clearance_is_refused():
 
 @pytest.mark.slow
 def test_a_role_is_cleared_in_its_file():
-    """Written and read back; what is no level is refused when it is applied."""
+    """A role file's clearance is read back as written, and an invalid one is refused."""
     text_of = (
         '[roles.clerk]\nclearance = "{}"\n[[roles.clerk.sees]]\nname = "all"\nkinds = ["**"]\n'
     )

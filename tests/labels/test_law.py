@@ -56,7 +56,7 @@ shared = st.builds(
 
 
 class World:
-    """A run of three agents, what each was shown, and what everything they share is made of."""
+    """A run of three agents, each one's input, and the sources of all shared state."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -88,7 +88,7 @@ class World:
         self._stacks.pop(name).close()
 
     def see(self, name: str, *labels: Label | None) -> None:
-        """An agent was shown something."""
+        """Note labels that an agent was shown."""
         self.shown[name] = join(self.shown[name], *labels)
 
     def act(self, number: int, kind: str, name: str, what: str) -> None:

@@ -23,7 +23,7 @@ def blocked(record, agent: str) -> list[tuple[str, str]]:
 
 
 def test_a_tool_takes_so_much_and_no_more(record, pair):
-    """A tool with a bound is refused after a secret, and allowed once the label is lowered."""
+    """A tool with a bound runs before its agent reads a secret, and is refused afterwards."""
     ada, _ = pair
     sent = []
 
@@ -40,7 +40,7 @@ def test_a_tool_takes_so_much_and_no_more(record, pair):
 
 
 def test_a_tool_that_says_nothing_takes_all(pair):
-    """And distrust stops no call: it is for a gate to say."""
+    """A tool without a bound takes every label; distrust blocks no call, which is up to gates."""
     ada, _ = pair
     read_secret(ada)
     post = ada.tool(effects="once", name="post")(lambda text: text)
@@ -57,7 +57,7 @@ SENDS = {
 
 @pytest.mark.parametrize("what", SENDS)
 def test_nothing_is_sent_to_who_is_not_cleared(record, pair, what):
-    """By name or by role; to those who are it is, and before the secret it was."""
+    """Nothing labelled is sent to an uncleared agent or role; before the secret all can receive."""
     ada, _ = pair
     SENDS[what](ada)
     count = len(history(record, "r"))
@@ -124,7 +124,7 @@ def test_who_is_not_cleared_reads_nothing_of_it(record, pair):
 
 
 def test_a_transaction_of_a_key_that_is_too_high_writes_nothing(record, pair):
-    """Not to the other keys either."""
+    """A transaction with an uncleared key writes none of its keys."""
     ada, cyd = pair
     read_secret(ada)
     ada.board.put("k", "plan")
@@ -148,7 +148,7 @@ def test_a_role_that_was_never_defined_is_a_name(record):
 
 
 def test_a_refused_call_runs_when_the_role_is_cleared(record, pair):
-    """By the rules as they stand then; a withdrawn role is cleared for nothing."""
+    """A call is checked by the current rules; a withdrawn role has no clearance."""
     ada, cyd = pair
     read_secret(ada)
     ada.board.put("k", "plan")
@@ -161,7 +161,7 @@ def test_a_refused_call_runs_when_the_role_is_cleared(record, pair):
 
 
 def test_explain_says_that_the_clearance_decided(record, pair, call):
-    """And what would let the event pass; a role cleared for it sees it by its rules."""
+    """`explain` names the clearance as the reason and the remedy; a cleared role sees the event."""
     ada, _ = pair
     read_secret(ada)
     ada.decide("so?", selected="yes")

@@ -12,7 +12,7 @@ WHY = {"approver": "eve", "because": "checked by hand"}
 
 @pytest.fixture
 def rows(call):
-    """Ask in SQL; the rows by their columns."""
+    """Return a function that runs a query and gives rows by column name."""
 
     def ask(sql: str) -> list[dict]:
         told = call("sql", sql, "--json")
@@ -48,7 +48,7 @@ def team(record):
 
 
 def test_a_decision_names_its_sources(team, rows):
-    """However many agents are in between; one that rests on none is not among them."""
+    """A decision's sources are found over any number of agents; untainted decisions are absent."""
     found = rows("SELECT * FROM tainted_decisions ORDER BY position")
     assert [(row["question"], row["agent"]) for row in found] == [
         ("compare?", "bob"),
@@ -85,7 +85,7 @@ def test_a_put_that_is_settled_rests_on_what_it_replaced(record, rows):
 
 @pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_the_tables_say_what_the_log_says(team, rows):
-    """One row an event with a label, and what tools declared."""
+    """Tables have a row for each labelled event, and the declarations of tools."""
     wanted = {
         each.id: str(stored.commit.label)
         for stored in history(team, "r")
@@ -140,7 +140,7 @@ def test_a_declassified_decision_says_so(team, rows):
     quick="labels/test_travel.py::test_a_fork_begins_with_what_its_parent_was_shown"
 )
 def test_a_fork_rests_on_what_its_parent_was_told(team, rows):
-    """Up to the cut; a tool of its own counts beside it."""
+    """A fork has its parent's sources up to the cut, and its own."""
     child = team.fork("r")
     with team.run(run=child, agent="bob", role="analyzer") as bob:
         bob.decide("and in the fork?", selected="yes")

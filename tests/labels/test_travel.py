@@ -47,7 +47,7 @@ def test_a_message_has_the_label_it_is_given(record):
 
 
 def test_a_failing_tool_has_told_something(record):
-    """An error's text may hold what the tool was to give."""
+    """A failing tool raises the label, since its error may contain the result."""
     with record.run("w", run="r", agent="ada", role="researcher") as ada:
 
         @ada.tool(effects="pure", gives="secret")
@@ -61,7 +61,7 @@ def test_a_failing_tool_has_told_something(record):
 
 
 def test_items_of_a_stream_are_labelled_as_they_come(record):
-    """Before the stream is at its end."""
+    """Items of a stream are labelled before the stream ends."""
     with record.run("w", run="r", agent="ada", role="researcher") as ada:
 
         @ada.tool(effects="pure", gives="internal")
@@ -73,7 +73,7 @@ def test_items_of_a_stream_are_labelled_as_they_come(record):
 
 
 def test_a_resumed_agent_has_what_it_was_shown(record):
-    """The session that goes on has the label from its first commit on, and it never falls."""
+    """A resumed session has the former label from its first commit on."""
     with record.run("w", run="r", agent="ada", role="researcher") as ada:
         read_secret(ada)
     with record.run("w", run="r", agent="ada", role="researcher") as again:
@@ -109,7 +109,7 @@ def test_a_higher_declaration_holds_for_what_the_record_answers(record, before):
 
 
 def test_a_fork_begins_with_what_its_parent_was_shown(record):
-    """Up to the cut, and not beyond; keys and agents alike."""
+    """A fork's agents and keys have the parent's labels as of the cut."""
     with record.run("w", run="r", agent="ada", role="researcher") as ada:
         ada.board.put("before", 1)
         early = record.state("r").position
@@ -181,7 +181,7 @@ def test_over_a_view(record):
 
 
 def test_what_a_resolver_is_shown_is_in_what_it_writes(record):
-    """A key that was put over by a function of both is as secret as both."""
+    """A key written by a resolver has the joined label of both values."""
     with together(record, ada="researcher", bob="analyzer") as (ada, bob):
         read_secret(ada)
         ada.board.put("k", "plan")
@@ -202,7 +202,7 @@ def test_a_conflict_has_shown_what_stands(record):
 
 
 def test_what_is_put_over_counts_no_longer(record):
-    """A key is labelled by what its value follows from: a put begins again, a counter adds up."""
+    """A put takes the label of its own sources; a counter joins its former label."""
     with together(record, ada="researcher", bob="analyzer", cyd="writer") as (ada, bob, cyd):
         read_secret(ada)
         ada.board.put("k", "plan")
@@ -217,7 +217,7 @@ def test_what_is_put_over_counts_no_longer(record):
 
 
 def test_a_strict_replay_has_the_same_labels(record):
-    """And writes nothing."""
+    """A strict replay has the same labels, and writes nothing."""
 
     def work(session):
         session.message("user", "hello")
@@ -235,7 +235,7 @@ def test_a_strict_replay_has_the_same_labels(record):
 
 
 async def test_the_async_client_is_the_same(data_dir, workspace):
-    """One core for both."""
+    """The async client labels commits like the sync one."""
     async with (
         hansard.connect_async(workspace, data_dir=data_dir) as record,
         record.run("w", run="r", agent="ada", role="researcher") as ada,
@@ -253,7 +253,7 @@ async def test_the_async_client_is_the_same(data_dir, workspace):
 
 
 def test_without_labels_nothing_is_written_of_them(record):
-    """The bodies are what they were."""
+    """Without labels the bodies of commits do not change."""
     with record.run("w", run="r", agent="ada", role="researcher") as ada:
         ada.board.put("k", 1)
         ada.team.add("t")
@@ -264,7 +264,7 @@ def test_without_labels_nothing_is_written_of_them(record):
 
 
 def test_what_a_person_says_a_tool_told_is_labelled_as_the_tool_gives(record):
-    """A step that was settled from outside has shown the agent what the tool would have."""
+    """A step settled from outside raises the label as the tool's result would."""
 
     def work(session):
         @session.tool(effects="once", gives="secret")
@@ -308,7 +308,7 @@ def test_a_question_to_a_person_is_labelled(record):
 
 @pytest.mark.slow
 def test_a_budget_and_a_heartbeat_are_labelled(record):
-    """Whatever an agent writes, into whatever stream."""
+    """Commits to budgets and heartbeats are labelled, too."""
     with record.run(
         "w", run="r", agent="ada", role="researcher", gate=[hansard.budget("b", 9)]
     ) as ada:

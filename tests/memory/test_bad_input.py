@@ -72,7 +72,7 @@ def files(record) -> dict[str, str]:
 
 
 def test_a_session_and_a_program_are_told_and_nothing_is_written(filled):
-    """Alone, and as a part of a change of several files: of that nothing is made either."""
+    """Bad input is refused in sessions and programs; a change of several files is refused whole."""
     before = files(filled)
     cases = [*FILES.values(), *((path, b"x", told) for path, told in PATHS.values())]
     with filled.run("w", agent="ada") as session:
@@ -147,7 +147,7 @@ def refused(call, door: str, folder: Path, told: str) -> None:
 
 @pytest.mark.slow
 def test_the_commands_paths_and_points_are_checked(filled, call):
-    """`..`, another space's name, a point that is none: code 2, with the value."""
+    """The commands refuse invalid paths and points with code 2 and the value."""
     for arguments in (
         ("show", "org", "../x"),
         ("log", "org", "../x"),

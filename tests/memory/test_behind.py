@@ -20,7 +20,7 @@ CHANGES = 6
 
 
 def test_a_flushed_change_is_in_the_log_and_a_read_waits_for_queued_ones(record: Record):
-    """Each is one commit, in order; without `flush` it is in the log once the record is closed."""
+    """Queued changes are commits in order, stored by `flush` or when the record closes."""
     other = record.memory(SPACE)
     with hansard.connect(
         record.workspace.log.workspace,
@@ -41,7 +41,7 @@ def test_a_flushed_change_is_in_the_log_and_a_read_waits_for_queued_ones(record:
 
 
 def test_a_queued_change_that_cannot_be_made_is_raised_by_flush_once(record: Record):
-    """The others are made."""
+    """`flush` raises a failed change once; the others are made."""
     space = record.memory(SPACE)
     space.behind()
     space.edit("gone.md", "1", "2", by="ada")
@@ -53,7 +53,7 @@ def test_a_queued_change_that_cannot_be_made_is_raised_by_flush_once(record: Rec
 
 
 def test_changes_of_two_writers_behind_one_space_are_all_made(record: Record):
-    """Neither loses a line to the other."""
+    """Two background writers of a space lose no change."""
     spaces = [record.memory(SPACE) for _ in range(2)]
 
     def write(number: int) -> None:

@@ -19,7 +19,7 @@ WITHIN_S = 30.0
 
 
 class Passing:
-    """The log of a record, which tells what its follower has taken in."""
+    """A log that reports how far its follower has read."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -61,7 +61,7 @@ class Passing:
 
 
 class Pair:
-    """A space, as another process writes it and as this one reads."""
+    """A space with another process that writes and this process that reads."""
 
     def __init__(self) -> None:
         memory = Memory()
@@ -70,7 +70,7 @@ class Pair:
         self.memories = Memories(self.log, memory.blobs)
 
     async def write(self, path: str, text: str = "x\n") -> None:
-        """Another process makes a file."""
+        """Create a file as another process."""
         store = MemoryStore(self._writer, SPACE)
         await store.change([Op(op="create", path=path, text=text)], "eve")
 
@@ -87,7 +87,7 @@ class Pair:
 
 @pytest.fixture
 async def pair() -> AsyncIterator[Pair]:
-    """One with a file."""
+    """Return a pair with one file."""
     made = Pair()
     await made.write("a.md")
     yield made
@@ -95,7 +95,7 @@ async def pair() -> AsyncIterator[Pair]:
 
 
 async def test_what_passes_by_while_a_space_is_first_read_is_not_missed(pair: Pair):
-    """Nobody tells it again: it is read before the space counts as known."""
+    """An event during the first read of a space is not missed."""
     pair.log.happens = pair.write_and_pass
     await pair.memories.follow([SPACE])
     assert pair.files() == {"a.md", "b.md"}
@@ -117,7 +117,7 @@ async def test_a_read_that_fails_after_something_passed_by_keeps_nothing(pair: P
 
 
 async def test_a_space_that_changes_during_every_read_of_it_is_read_and_not_kept(pair: Pair):
-    """Reading ends."""
+    """Reading a space that changes during every read ends, without keeping the state."""
     count = 0
 
     async def again() -> None:
@@ -148,7 +148,7 @@ async def test_what_was_read_before_the_log_is_followed_is_read_anew(pair: Pair)
 
 
 async def test_what_is_read_while_following_begins_is_as_new_as_it(pair: Pair):
-    """A read that began before, and ends after."""
+    """A read that overlaps the begin of following gives the newest state."""
 
     async def begins() -> None:
         await pair.write("b.md")
@@ -160,7 +160,7 @@ async def test_what_is_read_while_following_begins_is_as_new_as_it(pair: Pair):
 
 
 async def test_a_space_that_is_dropped_while_it_is_read_is_as_new_as_the_log(pair: Pair):
-    """Another reader had kept it, and its change had come by, before others took its place."""
+    """A space dropped from the cache during a read is as new as the log."""
 
     async def drops() -> None:
         await pair.memories.state(SPACE)
@@ -176,7 +176,7 @@ async def test_a_space_that_is_dropped_while_it_is_read_is_as_new_as_the_log(pai
 
 
 async def test_two_that_begin_to_follow_at_once_follow_once(pair: Pair):
-    """The one task is ended at the close; of another one nobody would know."""
+    """Two concurrent first reads start one follower, which ends at the close."""
     before = asyncio.all_tasks()
     await asyncio.gather(pair.memories.follow(), pair.memories.follow())
     await pair.memories.close()

@@ -117,7 +117,7 @@ def test_a_conflict_tells_nothing_of_what_would_come_back(org: Record):
 
 
 def test_a_deletion_that_is_undone_brings_the_label_back(org: Record):
-    """By a person, whose commit has none of its own; and again, where that is undone and redone."""
+    """A person's undo of a deletion restores the label, also when it is undone and redone."""
     memory = org.memory("org")
     delete(org, "plans.md")
     for _ in range(2):
@@ -128,7 +128,7 @@ def test_a_deletion_that_is_undone_brings_the_label_back(org: Record):
 
 
 def test_who_undoes_a_deletion_has_seen_what_comes_back(org: Record):
-    """An agent that is cleared for it: it writes under that label from then on."""
+    """A cleared agent that undoes a deletion has the text's label from then on."""
     delete(org, "plans.md")
     with org.run("w", run="r-eve", agent="eve", role="planner") as eve:
         eve.memory.revert(last(org), space="org")
@@ -157,7 +157,7 @@ def test_what_is_untrusted_comes_back_as_such_and_is_asked_about(record, monkeyp
 
 
 def test_what_is_undone_in_a_public_file_stays_public(org: Record):
-    """Only what comes back counts: other files' labels, and those of other changes, do not."""
+    """An undo in a public file stays public; only the restored text counts."""
     memory = org.memory("org")
     memory.edit("AGENTS.md", NOTES.splitlines(keepends=True)[1], "", by="ann")
     with org.run("w", run="r-cyd", agent="cyd", role="clerk") as cyd:
@@ -221,7 +221,7 @@ def test_a_reflection_rests_on_the_files_that_it_was_given(org, data_dir, worksp
 
 
 def test_what_users_asked_for_rests_on_the_notes_alone(org: Record, data_dir: Path, workspace: str):
-    """A secret file that is not read for it labels nothing."""
+    """Proposals of users' requests have no label of a secret file that was not read."""
 
     async def scenario() -> None:
         async with hansard.connect_async(workspace, data_dir=data_dir) as record:

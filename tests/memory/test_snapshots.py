@@ -161,7 +161,7 @@ def test_the_first_change_of_a_process_reads_as_many_commits_beside_few_and_many
 
 
 def other_history(held: dict[str, bytes]) -> None:
-    """Have a whole snapshot be of a commit that the log does not have."""
+    """Rewrite a snapshot as one of a commit that the log does not have."""
     head, part = sorted(held)
     held[part] = held[part].replace(b'"end":[', b'"end":[1,"another"],"begin":[')
     digest = hashlib.sha256(held[part]).hexdigest()
@@ -175,18 +175,18 @@ def damaged(held: dict[str, bytes]) -> None:
 
 
 def cut(held: dict[str, bytes]) -> None:
-    """Have half of a part."""
+    """Cut a part in half."""
     part = sorted(held)[1]
     held[part] = held[part][: len(held[part]) // 2]
 
 
 def no_head(held: dict[str, bytes]) -> None:
-    """Have a head that is none."""
+    """Replace the head with an invalid one."""
     held[min(held)] = b"{not a head"
 
 
 def another_form(held: dict[str, bytes]) -> None:
-    """Have a whole part of another form."""
+    """Rewrite a part in another form."""
     head, part = sorted(held)
     held[part] = b'[{"version":7}]'
     digest = hashlib.sha256(held[part]).hexdigest()
@@ -228,7 +228,7 @@ def test_a_snapshot_that_cannot_be_used_costs_nothing_but_time(
 
 
 def test_a_snapshot_of_another_version_is_not_read(record: Record, monkeypatch: pytest.MonkeyPatch):
-    """A version names its form: it finds no snapshot of another one."""
+    """A snapshot of another format version is not found."""
     many(record)
     saved(record)
     assert memories._layout() == memories.LAYOUT
@@ -242,7 +242,7 @@ def test_a_snapshot_of_another_version_is_not_read(record: Record, monkeypatch: 
 
 
 def test_a_small_space_has_no_snapshot(record: Record):
-    """Only what is far behind is saved."""
+    """A small space has no snapshot."""
     with record.memory(SPACE).change("few", by="eve") as change:
         for number in range(SNAPSHOT_EVERY // 2):
             change.create(f"n{number}.md", "x\n")
@@ -253,7 +253,7 @@ def test_a_small_space_has_no_snapshot(record: Record):
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_while_it_is_sent_no_part_of_a_snapshot_is_used(stage: Stage, when: str):
-    """A kill at any part, of the first snapshot and of one over another: the state is the log's."""
+    """A snapshot cut by a kill is ignored, and the state is the log's."""
     number = 1
     while True:
         child = stage.start(SAVED, number=number, when=when, word=f"{when}-{number}")

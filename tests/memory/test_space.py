@@ -63,7 +63,7 @@ def put(state: MemoryState, path: str, text: str | None, link: bool = False) -> 
 
 @given(texts, texts)
 def test_an_edit_makes_the_text_after_of_the_one_before(before, after):
-    """Whatever the two texts, and what did not change is not in it."""
+    """A diff turns the old text into the new one, and is empty for equal texts."""
     made = lines.between(before, after)
     stored: list[object] = [list(part) for part in made]
     assert lines.applied(before, stored, "x") == after
@@ -73,7 +73,7 @@ def test_an_edit_makes_the_text_after_of_the_one_before(before, after):
 
 @given(texts, texts)
 def test_what_did_not_change_is_equal_on_both_sides(before, after):
-    """Between the blocks of a diff stand the same lines, and none of its blocks touch."""
+    """Lines between a diff's blocks are equal on both sides, and no blocks touch."""
     old, new = lines.split(before), lines.split(after)
     at = to = 0
     for block in lines.diff(old, new):
@@ -84,7 +84,7 @@ def test_what_did_not_change_is_equal_on_both_sides(before, after):
 
 @given(st.lists(texts, max_size=6))
 def test_each_line_is_blamed_on_a_version_that_has_it(versions):
-    """The lines are those of the newest version, and each stood in the one it is blamed on."""
+    """Blame has the lines of the newest version, each in the version that it names."""
     told = lines.blame(enumerate(versions))
     assert "".join(line for _, line in told) == (versions[-1] if versions else "")
     assert all(line in lines.split(versions[mark]) for mark, line in told)
@@ -92,7 +92,7 @@ def test_each_line_is_blamed_on_a_version_that_has_it(versions):
 
 @given(texts, texts, texts)
 def test_changes_to_different_files_commute(first, second, text):
-    """In either order they come to the same files, and neither goes by the other's version."""
+    """Changes to different files commute."""
     start = having(a_md="x\n", b_md="y\n")
     one = MemoryChanged(files=(change_of("a.md", start.files["a.md"], first + "1"),))
     other = MemoryChanged(files=(change_of("b.md", start.files["b.md"], second + "2"),))
@@ -122,7 +122,7 @@ def test_the_second_change_of_one_file_is_a_conflict_with_both_texts():
 
 
 def test_what_is_created_where_a_file_stands_is_a_conflict():
-    """`mine` is the text that was to be written."""
+    """Creating an existing file is a conflict, whose `mine` is the rejected text."""
     with pytest.raises(MemoryConflict) as lost:
         space.decide(
             "org", having(a_md="x"), MemoryChanged(files=(change_of("a.md", None, "mine"),))
@@ -197,14 +197,14 @@ def test_a_text_that_is_not_what_its_change_says_is_found_where_it_is_used(edit)
     ],
 )
 def test_what_is_no_path_inside_a_tree_is_refused(path, fact):
-    """With what is wrong with it, and what to give."""
+    """A path outside a tree is refused, with the fault and the remedy."""
     with pytest.raises(BadValue, match="path") as bad:
         paths.normal(path)
     assert fact in str(bad.value)
 
 
 def test_a_path_is_normalised():
-    """In NFC, without what does not lead anywhere."""
+    """A path is normalised to NFC, without redundant parts."""
     assert paths.normal("./a//b/./c.md") == "a/b/c.md"
     assert paths.normal("cafe\u0301.md") == "caf\u00e9.md"
 
@@ -221,7 +221,7 @@ def test_a_path_is_normalised():
     ],
 )
 def test_what_cannot_stand_beside_another_is_refused(path, why):
-    """Nothing is written that a usual file system could not hold."""
+    """Paths that a common file system cannot hold together are refused."""
     with pytest.raises(BadValue, match=why):
         put(having(docs__a_md="x"), path, "y")
 
@@ -230,13 +230,13 @@ def test_what_cannot_stand_beside_another_is_refused(path, why):
     "link", ["../x", "/etc/passwd", "docs/../../x", "a/../b", "", "..", "a\\b", "../../x"]
 )
 def test_a_link_never_leaves_the_tree(link):
-    """Nor may `..` stand behind another folder: that could be a link itself."""
+    """A link never leaves the tree; `..` after a folder is refused, since that may be a link."""
     with pytest.raises(BadValue, match="link"):
         put(having(), "CLAUDE.md", link, link=True)
 
 
 def test_a_link_is_followed_and_a_circle_is_an_error():
-    """Links of folders, too; one that leads nowhere has no file."""
+    """Links are followed, also of folders; a circle is an error, a dangling link has no file."""
     state = put(having(docs__a_md="x"), "CLAUDE.md", "docs/a.md", link=True)
     state = put(state, "more", "docs", link=True)
     state = put(state, "nowhere", "gone.md", link=True)
@@ -264,13 +264,13 @@ def test_a_link_is_followed_and_a_circle_is_an_error():
     ],
 )
 def test_what_is_no_text_is_refused(content, fact):
-    """Binary data, other encodings and what is too large: with the fact."""
+    """Binary data, other encodings and oversized texts are refused with the fact."""
     with pytest.raises(BadValue, match=fact):
         space.text_of("a.md", content)
 
 
 def test_a_text_is_kept_as_it_stands():
-    """Byte order marks and line ends included."""
+    """A text is kept exactly, with byte order marks and line ends."""
     assert space.text_of("a", "\ufeffa\r\nb".encode()) == "\ufeffa\r\nb"
 
 
@@ -292,7 +292,7 @@ def test_a_path_says_what_kind_of_memory_it_is(path, kind):
 
 
 def test_refusals_in_a_row_are_counted_a_run_until_a_change():
-    """A change that is made ends the row; a new run begins at none."""
+    """Refusals in a row are counted by run, until a change is made."""
     refused = MemoryRejected(problems=(Problem("a", 1, "r", "", ""),), run="r1")
     state = space.fold(having(), [refused, refused], By("ada"))
     assert (state.refusals("ada", "r1"), state.refusals("ada", "r2")) == (2, 0)
@@ -330,7 +330,7 @@ def test_a_label_goes_along_with_the_text():
 
 
 def test_a_change_has_bounds():
-    """Files, and a file once."""
+    """A change has a bound on its files, and names each file once."""
     many = tuple(
         change_of(f"{number}.md", None, "x") for number in range(space.CHANGE_FILES_MAX + 1)
     )
@@ -341,7 +341,7 @@ def test_a_change_has_bounds():
 
 
 async def test_a_check_finds_the_change_that_does_not_follow():
-    """By the same fold as each reader's: its version and why; the others are none."""
+    """A check reports an event that does not follow, by the same fold as readers use."""
     first = change_of("a.md", None, "x\n")
     real = change_of("a.md", having(a_md="x\n").files["a.md"], "y\n")
     told = [MemoryChanged(files=(each,)) for each in (first, real, real)]
@@ -354,7 +354,7 @@ async def test_a_check_finds_the_change_that_does_not_follow():
 
 
 async def test_a_check_reads_the_texts_of_a_change_together_and_derives_each():
-    """One request for what a change has in blobs; a text that is not what it says is a finding."""
+    """A check fetches a change's blobs in one request and reports texts that do not match."""
     sent = [change_of(f"{number}.md", None, f"{number}" * 9_000) for number in range(40)]
     files, stored = pack(sent)
     files = (*files[:-1], msgspec.structs.replace(files[-1], after="forged"))

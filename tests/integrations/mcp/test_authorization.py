@@ -131,7 +131,7 @@ async def test_a_client_logs_in_at_the_servers_authorization_server_through_the_
 
 
 async def test_a_client_logs_in_at_a_server_without_metadata_through_the_proxy(setup: Setup):
-    """By the default endpoints of 2025-03-26, which are at the address that the client knows."""
+    """A client logs in by the default endpoints of 2025-03-26, at the proxy's address."""
     async with (
         guarded(setup, "bare") as (url, _),
         served(setup, setup.proxy("--url", url, "--http", 0, server=False)) as (front, _),
@@ -169,7 +169,7 @@ async def test_the_proxy_logs_in_itself_with_client_credentials(setup: Setup, tr
 
 
 async def test_what_a_login_lacks_is_said(setup, command, monkeypatch):
-    """Without a login, with a wrong secret, and with options that are not all there."""
+    """A missing login, a wrong secret and incomplete options are reported."""
     async with guarded(setup) as (url, _):
         async with wire(setup, setup.proxy("--url", url, server=False)) as client:
             why = (await client.greet())["error"]["message"]

@@ -72,7 +72,7 @@ async def test_a_doubled_answer_does_not_count_for_the_request_that_is_asked_aga
 
 
 async def test_a_cancelled_request_is_cancelled_under_the_id_that_the_server_has(setup: Setup):
-    """The proxy's own id for it: the client's is unknown there."""
+    """A cancellation has the proxy's own id, since the server does not know the client's."""
     command = [*setup.proxy(server=False), "--", python(), str(DOUBLING), "new"]
     async with wire(setup, command) as client:
         await client.greet()

@@ -57,7 +57,7 @@ def note(number: int, size: int = 10) -> Notification:
 
 
 async def test_who_says_much_waits_and_nothing_is_lost_or_reordered():
-    """Several at once, each in its own order, never more than the bound."""
+    """Concurrent senders are bounded, and each one's order is kept."""
     heard, waiting, found = Inbox(), 0, list[tuple[int, int]]()
 
     async def tell(source: int) -> None:
@@ -80,7 +80,7 @@ async def test_who_says_much_waits_and_nothing_is_lost_or_reordered():
 
 
 async def test_few_that_are_large_are_many():
-    """Bytes are bounded, too; one frame always has room."""
+    """An inbox is bounded in bytes as well; a single frame always fits."""
     heard = Inbox()
     await heard.put(note(0, INBOX_BYTES_MAX + 1))
     second = asyncio.create_task(heard.put(note(1)))
@@ -201,7 +201,7 @@ class Kept(msgspec.Struct):
 
 
 class Late(Wire):
-    """A client that reads when it wants to: nothing is read ahead of it."""
+    """A client that reads on demand, without buffering."""
 
     def __init__(self, process: asyncio.subprocess.Process, out: int) -> None:
         super().__init__(process)
@@ -231,7 +231,7 @@ class Late(Wire):
 async def late(
     setup: Setup, *options: object, command: tuple[str, ...] = ()
 ) -> AsyncIterator[Late]:
-    """Such a client of the proxy."""
+    """Start the proxy with such a client."""
     reading, writing = os.pipe()
     process = await asyncio.create_subprocess_exec(
         *setup.proxy(*options, server=False),
@@ -294,7 +294,7 @@ async def test_a_server_over_pipes_waits_for_its_client(setup: Setup, command: C
     ],
 )
 async def test_an_end_is_an_end_where_nobody_reads(setup: Setup, end: str):
-    """The proxy and its server end, however much waits between them."""
+    """The proxy and its server end, even with unread frames between them."""
     kept = Kept(setup.sent)
     async with late(setup, command=(sys.executable, str(FLOOD), str(setup.sent))) as client:
         await client.begin("tools/call", name="flood", arguments={})
@@ -312,7 +312,7 @@ async def test_an_end_is_an_end_where_nobody_reads(setup: Setup, end: str):
 
 @pytest.mark.thorough(quick="test_a_server_over_pipes_waits_for_its_client")
 async def test_several_servers_wait_for_their_client(setup: Setup):
-    """One that says much holds up no other: both are heard, each in its own order."""
+    """A server that floods does not delay another; each one's order is kept."""
     kept = [Kept(setup.sent.with_name(name)) for name in ("a", "b")]
     declared = {
         each.file.name: {"command": sys.executable, "args": [str(FLOOD), str(each.file)]}

@@ -330,7 +330,7 @@ async def test_a_recorded_error_of_the_last_call_is_replayed(setup: Setup):
 
 @pytest.mark.slow
 async def test_an_unreadable_request_is_answered_under_its_id(setup: Setup):
-    """NaN, a cut line, invalid UTF-8: refused at once, and not passed on."""
+    """NaN, a cut line and invalid UTF-8 are refused at once and not passed on."""
     named = b'{"params":{"name":"send","arguments":{"id":3,"x":%s}},"method":"tools/call","id":"q"'
     async with wire(setup, setup.proxy()) as client:
         await client.greet()
@@ -348,7 +348,7 @@ async def test_an_unreadable_request_is_answered_under_its_id(setup: Setup):
 
 @pytest.mark.slow
 async def test_two_requests_of_one_id_are_told_apart(setup: Setup):
-    """The second is refused while the first is open."""
+    """A second request with an open id is refused."""
     async with wire(setup, setup.proxy()) as client:
         await client.greet()
         call = {"name": "slow", "arguments": {"seconds": 1}}
@@ -364,7 +364,7 @@ async def test_two_requests_of_one_id_are_told_apart(setup: Setup):
 
 @pytest.mark.slow
 async def test_a_replay_says_what_it_cannot_answer(setup: Setup):
-    """A call that is not on record, and a request that never is."""
+    """A replay refuses unrecorded calls and requests that are never recorded."""
     async with wire(setup, setup.proxy()) as client:
         await client.greet()
         assert text(await client.call("add", a=1, b=1)) == "2"

@@ -127,7 +127,7 @@ def test_a_file_of_servers_that_is_none(call: Call, tmp_path: Path, told: str, s
 
 @pytest.mark.slow
 def test_a_server_among_many_that_cannot_be_started_ends_the_others(setup: Setup, call: Call):
-    """Nobody is left running, and no run begins; nor does one with a second way to a server."""
+    """If one server cannot start, all are stopped and no run begins."""
     file = servers(setup)
     told = json.loads(file.read_text())
     told["mcpServers"]["two"] = {"command": "/no/such"}

@@ -77,7 +77,7 @@ EXPECTED = {path: (content, path in EXECUTABLE) for path, content in FILES.items
 
 @pytest.mark.parametrize("harness", Harness)
 def test_a_folder_of_skills_comes_back_byte_by_byte(call, folder, tmp_path, harness):
-    """With its executable bits. Imported again, nothing changes."""
+    """A folder of skills round-trips with executable bits, and a second import changes nothing."""
     made = call("memory", "import", folder)
     assert made.code == 0, made.err
     assert "5 binary files as bytes, which agents are not shown" in made.err
@@ -93,7 +93,7 @@ def test_a_folder_of_skills_comes_back_byte_by_byte(call, folder, tmp_path, harn
 
 
 def test_a_history_of_skills_comes_back_byte_by_byte(call, folder, tmp_path):
-    """From git, whose modes are kept; a commit that changes a mode alone is a change."""
+    """A git history of skills is imported with modes; a change of mode alone is a change."""
     git = ["git", "-C", folder, "-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "Add skills"]):
         subprocess.run([*git, *command], check=True)
@@ -126,7 +126,7 @@ def test_a_checkout_keeps_and_commits_modes_and_bytes(call, record, folder, tmp_
 
 
 def test_agents_are_shown_no_bytes_and_edit_none(call, record, folder):
-    """They read how many there are; a script that one edits stays executable."""
+    """Agents see the size of a binary file, not its bytes; an edited script stays executable."""
     call("memory", "import", folder)
     space = record.memory("org")
     entry = space.entry("skills/charts/assets/logo.png")
@@ -146,7 +146,7 @@ def test_agents_are_shown_no_bytes_and_edit_none(call, record, folder):
 
 
 def test_git_applies_a_diff_with_modes_links_and_binary_files(call, record, folder, tmp_path):
-    """Created, edited, deleted; modes alone; names with blanks and quotes; no end of line."""
+    """An exported diff applies with git: modes, links, binaries, odd names, missing line ends."""
     call("memory", "import", folder)
     space = record.memory("org")
     with space.change("begin", by="eve") as change:
@@ -184,7 +184,7 @@ def test_git_applies_a_diff_with_modes_links_and_binary_files(call, record, fold
 
 
 def test_the_blame_of_a_binary_file_says_its_size_and_who_wrote_it(call, record, folder):
-    """The newest change, and no content."""
+    """The blame of a binary file has its size and its newest change, but no content."""
     call("memory", "import", folder, "--by", "ann")
     picture = "skills/charts/assets/logo.png"
     [line] = record.memory("org").blame(picture)

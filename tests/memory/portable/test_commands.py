@@ -30,7 +30,7 @@ def space(call, tmp_path):
 
 
 def test_a_folder_goes_in_and_out_in_each_form(call, space, tmp_path):
-    """The same bytes and links; imported again, nothing changes."""
+    """A folder round-trips in each form, and a second import changes nothing."""
     for harness in Harness:
         folder = tmp_path / harness
         told(call, "export", "--as", harness, folder)
@@ -40,7 +40,7 @@ def test_a_folder_goes_in_and_out_in_each_form(call, space, tmp_path):
 
 
 def test_what_is_not_valid_is_not_imported(call, space, tmp_path):
-    """The refusal says where; the space stays as it is, and the refusal is on record."""
+    """An invalid import is refused with the place and recorded; the space is unchanged."""
     folders.write(tmp_path / "bad", {"skills/pay/SKILL.md": SKILL.replace(b"pay", b"PAY")})
     ran = call("memory", "import", tmp_path / "bad")
     assert ran.code == 2
@@ -54,14 +54,14 @@ def test_what_is_not_valid_is_not_imported(call, space, tmp_path):
 
 
 def test_a_policy_is_set_before_anything_else_is_on_record(call):
-    """The command makes the workspace, so an agent's first run need not ask anybody."""
+    """The policy command makes the workspace, so an agent's first run needs no approval."""
     ran = call("memory", "policy", "agent/new", "off", "--by", "ann")
     assert (ran.code, ran.err) == (0, "")
     assert told(call, "policy", "agent/new")[0]["approval"] == "off"
 
 
 def test_what_became_of_a_checkout_is_one_change(call, space, tmp_path):
-    """Edited, new, deleted and renamed files; then nothing is left to commit."""
+    """All edits, additions, deletions and renames of a checkout are one change."""
     folder = tmp_path / "work"
     told(call, "checkout", "--as", "claude-code", folder)
     (folder / "AGENTS.md").write_text("Be kind.\n")
@@ -109,7 +109,7 @@ def test_two_checkouts_take_each_others_changes(call, space, tmp_path):
 
 
 def test_a_folder_that_is_no_checkout_is_told(call, space, tmp_path):
-    """With what makes one; a damaged mark, too."""
+    """A folder without a valid mark of a checkout is refused, with the remedy."""
     (tmp_path / "plain").mkdir()
     ran = call("memory", "commit", tmp_path / "plain")
     assert (ran.code, "hansard memory checkout" in ran.err) == (2, True)

@@ -21,7 +21,7 @@ TREE: dict[str, bytes | Link] = {
 
 
 def test_what_is_written_is_read_again(tmp_path):
-    """Byte by byte, with links to files and to folders."""
+    """A written folder is read back byte by byte, with links to files and folders."""
     folders.write(tmp_path / "new/deep", TREE)
     assert folders.read(tmp_path / "new/deep") == TREE
     folders.write(tmp_path / "empty", {})
@@ -31,7 +31,7 @@ def test_what_is_written_is_read_again(tmp_path):
 
 
 def test_a_folder_that_is_there_is_not_written_over(tmp_path):
-    """Nor a file, nor what a link leads to."""
+    """An existing folder, file or link target is not overwritten."""
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
@@ -44,7 +44,7 @@ def test_a_folder_that_is_there_is_not_written_over(tmp_path):
 
 
 def test_an_error_on_the_way_leaves_nothing(tmp_path):
-    """A path that leads out, a name that no file can have."""
+    """A failed write leaves nothing: for a path that leads out, or an invalid name."""
     for path in ("../out", "x" * 300, "/etc/hansard-test"):
         with pytest.raises(BadFolder):
             folders.write(tmp_path / "new", {"a": b"", path: b""})
@@ -52,14 +52,14 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path):
 
 
 def test_nothing_is_written_through_a_link(tmp_path):
-    """Whatever order the tree has."""
+    """Nothing is written through a link, in any order of the tree."""
     with pytest.raises(BadFolder):
         folders.write(tmp_path / "new", {"a": Link(".."), "a/b": b""})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_writer_that_is_killed_leaves_no_folder(tmp_path):
-    """And the next one writes it whole, and takes what was left away."""
+    """A killed writer leaves no folder; the next one writes all and removes the leftovers."""
     pid = os.fork()
     if not pid:
         os.fsync = lambda fd: os.kill(os.getpid(), signal.SIGKILL)
@@ -73,7 +73,7 @@ def test_a_writer_that_is_killed_leaves_no_folder(tmp_path):
 
 
 def test_what_is_no_memory_is_refused_in_bounded_time(tmp_path):
-    """Pipes, sockets, devices, files of 20 MB, folders that are none."""
+    """Pipes, sockets, devices, huge files and non-folders are refused in bounded time."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadFolder, match="no regular file"):
         folders.read(tmp_path)
@@ -91,7 +91,7 @@ def test_what_is_no_memory_is_refused_in_bounded_time(tmp_path):
 
 
 def test_what_stands_beside_memory_is_left_out(tmp_path):
-    """Version control and packages; a link out of the folder is read as a link."""
+    """Version control and packages are left out; a link out of the folder stays a link."""
     for path in (".git/config", "node_modules/a/AGENTS.md", "AGENTS.md"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("x")
@@ -136,7 +136,7 @@ def repository(tmp_path_factory):
 
 
 def test_each_commit_is_a_change(repository):
-    """With its author, its time and its files; a merge is one; nothing of the repository runs."""
+    """Each commit, also a merge, is one change with author and time; no repository code runs."""
     changes = list(imports.git_changes(repository))
     assert [(change.message, change.files) for change in changes] == [
         ("Begin\n\nAt last.", {"AGENTS.md": b"one\n"}),
@@ -153,19 +153,19 @@ def test_each_commit_is_a_change(repository):
 
 @pytest.mark.parametrize("revision", ["no-such", "--output=x", "HEAD:AGENTS.md"])
 def test_a_revision_that_is_none_is_told(repository, revision):
-    """And is no option of git's."""
+    """An unknown revision is refused, and is never an option of git."""
     with pytest.raises(BadFolder, match="a revision that it has"):
         list(imports.git_changes(repository, revision))
 
 
 def test_a_folder_that_is_no_repository_is_told(tmp_path):
-    """With what to name."""
+    """A folder that is no repository is refused, with the remedy."""
     with pytest.raises(BadFolder, match="name a git repository"):
         list(imports.git_changes(tmp_path))
 
 
 def test_a_file_that_is_too_large_for_memory_is_told(tmp_path):
-    """And not read."""
+    """A file too large for memory is refused unread."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "large").write_bytes(b"x" * 20_000_000)
     for command in (["add", "-A"], ["commit", "--quiet", "--message", "Large"]):

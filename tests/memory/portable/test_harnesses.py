@@ -33,7 +33,7 @@ SPACE: dict[str, bytes | Link] = {
 
 
 def test_each_harness_finds_what_it_looks_for():
-    """Instructions, skills and subagents, each under the name that the harness reads."""
+    """Each harness finds instructions, skills and subagents under the names that it reads."""
     made = {kind: harnesses.export(SPACE, kind, settings=True).tree for kind in Harness}
     assert made[Harness.AGENTS_MD] == SPACE
     claude = made[Harness.CLAUDE_CODE]
@@ -63,7 +63,7 @@ def test_what_a_subagent_may_not_use_is_denied_where_the_harness_can_say_so():
 
 
 def test_what_a_harness_cannot_say_is_told():
-    """A model's short name, a subagent's own files, servers that the harness names elsewhere."""
+    """Settings that a harness cannot express are reported."""
     notes = harnesses.export(SPACE, Harness.OPENCODE).notes
     assert any("'sonnet'" in note for note in notes)
     assert any("subagents/write/skills/note/SKILL.md" in note for note in notes)
@@ -72,7 +72,7 @@ def test_what_a_harness_cannot_say_is_told():
 
 @pytest.mark.parametrize("harness", Harness)
 def test_a_space_comes_back_as_it_was(harness):
-    """Exported and imported again, nothing changed; and a second time from what was imported."""
+    """An exported space is imported unchanged, also a second time."""
     made = harnesses.export(SPACE, harness).tree
     assert harnesses.import_tree(made, harness, SPACE) == SPACE
     fresh = harnesses.import_tree(made, harness)
@@ -124,7 +124,7 @@ def test_a_subagent_that_has_no_exact_way_back_stays_as_it_is(harness, path, con
 
 
 def test_a_subagent_that_has_a_way_back_is_one_of_the_space():
-    """And goes out again byte by byte."""
+    """An exactly convertible subagent becomes one of the space, and is exported byte by byte."""
     for harness, path in (
         (Harness.CODEX, ".codex/agents/review.toml"),
         (Harness.OPENCODE, ".opencode/agents/review.md"),
@@ -160,7 +160,7 @@ def test_whatever_a_space_has_comes_back(space, harness):
 
 
 def test_what_configures_a_harness_is_exported_only_when_it_is_asked_for():
-    """Each such file is named; a folder without it does not delete it, and a folder's own stays."""
+    """Harness configuration is exported on request only, by name, and never overwritten."""
     own = {".claude/settings.json": b"{}\n", "web/.gitattributes": b"*.md text\n"}
     space = SPACE | own
     made = harnesses.export(space, Harness.CLAUDE_CODE)

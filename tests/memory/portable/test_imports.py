@@ -15,7 +15,7 @@ FILES = 700
 
 
 class Killed(BaseException):
-    """In place of the end of a process."""
+    """An error in place of the end of a process."""
 
 
 class Repository:
@@ -41,13 +41,13 @@ class Repository:
 
 @pytest.fixture
 def repository(tmp_path):
-    """An empty one."""
+    """Return an empty repository."""
     return Repository(tmp_path)
 
 
 @pytest.fixture
 def workspace():
-    """One in memory."""
+    """Return a workspace in memory."""
     return workspace_of(Memory())
 
 
@@ -63,7 +63,7 @@ async def texts(workspace):
 
 
 async def edit(workspace, text):
-    """Somebody writes."""
+    """Edit a file as another user."""
     await imports.change(workspace, "org", {"notes.md": f"{text}\n".encode()}, by="ann")
 
 
@@ -109,7 +109,7 @@ def test_a_commit_of_many_files_that_was_killed_on_the_way_is_made_whole(
 
 
 def test_a_commit_that_changed_nothing_is_not_made_over_what_followed_it(repository, workspace):
-    """Nor over what others wrote since."""
+    """A commit that changed nothing overwrites no later change."""
     repository.commit(notes="one")
     repository.commit(notes="two")
 
@@ -128,7 +128,7 @@ def test_a_commit_that_changed_nothing_is_not_made_over_what_followed_it(reposit
 
 
 def test_of_a_rewritten_history_the_new_commits_are_made_on_top(repository, workspace):
-    """From the last that both have; what only the old ones had stays."""
+    """New commits of a rewritten history go on top of the last common one; old changes stay."""
     repository.commit(notes="one")
     repository.commit(notes="two", old="old")
 
@@ -174,7 +174,7 @@ SKILL = b"---\nname: x\ndescription: d\n---\nhi\n"
 
 
 def test_fields_of_another_harness_are_kept_and_warned_of(tmp_path, workspace):
-    """A field that the format does not name refuses no file, and no byte of it is changed."""
+    """An unknown field is kept byte by byte, with a warning."""
     path = "skills/x/SKILL.md"
     skill = SKILL.replace(b"d\n", b"d\ndisable-model-invocation: true\n")
     folders.write(tmp_path / "in", {path: skill})

@@ -26,7 +26,7 @@ SHOWN = {"AGENTS.md": b"a\n", "skills/pay/SKILL.md": SKILL, "notes/a.md": b"a\n"
 
 @pytest.fixture
 def workspace():
-    """One in memory."""
+    """Return a workspace in memory."""
     return workspace_of(Memory())
 
 
@@ -37,7 +37,7 @@ async def tree(workspace):
 
 @pytest.mark.parametrize("harness", Harness)
 def test_an_untouched_checkout_commits_nothing(workspace, tmp_path, harness):
-    """In any form; and what is then changed or deleted in the folder is all that becomes of it."""
+    """An untouched checkout commits nothing; a changed one only its own changes."""
     folder = tmp_path / "work"
 
     async def work():
@@ -63,7 +63,7 @@ def test_an_untouched_checkout_commits_nothing(workspace, tmp_path, harness):
 
 
 def test_what_others_change_there_is_not_brought_and_holds_nothing_up(workspace, tmp_path):
-    """The folder is of the newest version all the same."""
+    """Others' changes to hidden files do not block a commit, which reaches the newest version."""
     folder = tmp_path / "work"
 
     async def work():
@@ -139,7 +139,7 @@ def test_a_sweep_takes_what_a_commit_left_and_no_more(workspace, tmp_path):
 
 
 def test_what_is_left_out_is_what_a_folder_does_not_show(tmp_path):
-    """One rule for both sides: of a tree that was written, the rest is read."""
+    """Writing and reading a folder leave out the same files."""
     every = HIDDEN | SHOWN | {"notes/node_modules.md": b"x", "a.hansard-partial.md": b"x"}
     for path, content in every.items():
         place = tmp_path / path

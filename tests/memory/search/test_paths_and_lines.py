@@ -44,7 +44,7 @@ def test_a_list_of_paths_says_where_it_was_cut():
     "glob", ["", "a\0b", "x" * 501, "**/a/**/b/**", "{a,b}" * 8, "{1..100000000}"]
 )
 def test_a_glob_that_could_cost_much_is_refused(glob):
-    """Before anything is tried; the message names the bound."""
+    """A costly glob is refused before the search, with the bound."""
     began = time.process_time()
     with pytest.raises(BadValue):
         paths_matching(["a/b"], glob)
@@ -53,14 +53,14 @@ def test_a_glob_that_could_cost_much_is_refused(glob):
 
 @pytest.mark.parametrize("glob", ["*a" * 200 + "b", "**/a/**/a/b", "?*" * 200 + "b", "[a-z]*" * 80])
 def test_no_glob_backtracks_for_long(glob):
-    """The worst ones that are taken, on the deepest path of 500 characters."""
+    """The worst permitted globs are fast on the deepest path of 500 characters."""
     began = time.process_time()
     paths_matching(["a/" * 250 + "a", "a" * 255], glob)
     assert time.process_time() - began < 2
 
 
 def test_grep_gives_lines_by_path_with_where_the_match_stands():
-    """Each line once, however often it matches; a carriage return belongs to the line's end."""
+    """Grep gives each matching line once, with its path; a carriage return is no part of it."""
     found = grep(TREE, "ask", ignore_case=True)
     assert [(each.path, each.line, each.text) for each in found.lines] == [
         ("AGENTS.md", 2, "Ask first."),
@@ -72,7 +72,7 @@ def test_grep_gives_lines_by_path_with_where_the_match_stands():
 
 
 def test_grep_says_where_it_was_cut():
-    """At the limit, and in a line that is too long to be shown."""
+    """Grep marks results cut at the limit, and lines too long to be shown."""
     tree = {"a": "x\n" * 10, "b": "y" * 5_000 + "needle" + "z" * 5_000}
     assert len(grep(tree, "x", limit=4).lines) == 4
     assert grep(tree, "x", limit=4).more
@@ -95,13 +95,13 @@ def test_no_pattern_backtracks(pattern):
     "pattern", ["", "(?=a)", r"(a)\1", "[", "a" * 1_001, "((a{100}){100}){100}"]
 )
 def test_a_pattern_that_cannot_be_searched_for_is_refused(pattern):
-    """With what is wrong with it, and what to give."""
+    """An invalid pattern is refused, with the fault and the remedy."""
     with pytest.raises(BadValue, match="pattern"):
         grep(TREE, pattern)
 
 
 def test_a_literal_is_searched_as_it_is():
-    """Nothing in it has a meaning of its own."""
+    """A literal is searched verbatim, without special characters."""
     assert [each.text for each in grep({"a": "a.b\naxb"}, "a.b", literal=True).lines] == ["a.b"]
 
 

@@ -54,7 +54,7 @@ def test_a_word_of_the_path_counts(rankers):
 
 
 def test_meaning_ranks_by_the_nearest_piece(rankers):
-    """A file of which one paragraph fits is as near as that paragraph."""
+    """A file ranks by its best paragraph."""
     tree = {"a": "zzzz\n\n" + "q" * 800 + "\n\nhello", "b": "hexxo"}
     best = search(tree, "hello", rankers, by="meaning").hits[0]
     assert (best.path, best.excerpt) == ("a", "hello")
@@ -73,7 +73,7 @@ def test_only_what_changed_is_embedded_again():
 
 
 def test_an_embedder_that_gives_no_vectors_is_said(rankers):
-    """With what it gave; nothing of the index is half done."""
+    """An embedder's invalid vectors are an error, and the index is unchanged."""
 
     class Short(Letters):
         def embed(self, texts, /):
@@ -104,13 +104,13 @@ def test_files_of_one_kind_alone_are_searched(rankers):
     "options", [{"by": "smell"}, {"limit": 0}, {"glob": "**/**/**"}, {"kind": "tacit"}]
 )
 def test_what_cannot_be_asked_is_refused(rankers, options):
-    """With what can."""
+    """Invalid options are refused, with the valid ones."""
     with pytest.raises(BadValue):
         search(TREE, "x", rankers, **options)
 
 
 def test_a_search_without_words_or_embedder_is_refused():
-    """With the remedy."""
+    """A search without words or embedder is refused, with the remedy."""
     with pytest.raises(BadValue, match="embedder="):
         search(TREE, "x", Rankers(FileWords()), by="meaning")
     with pytest.raises(BadQuery):
@@ -138,7 +138,7 @@ _TEXTS = st.text(alphabet="abc \n", max_size=30)
 )
 @settings(max_examples=max(10, settings().max_examples // 3))
 def test_files_that_a_reader_may_not_see_change_nothing(seen, other, question, by):
-    """Not a hit, not a score: whatever else was searched by the same index before."""
+    """Hidden files change no hit and no score of a shared index."""
     used = Rankers(FileWords(), FileVectors(Letters()))
     search({**seen, **other}, question, used, by=by)
     fresh = Rankers(FileWords(), FileVectors(Letters()))
@@ -147,7 +147,7 @@ def test_files_that_a_reader_may_not_see_change_nothing(seen, other, question, b
 
 @given(text=st.text(alphabet="ab \n", max_size=3_000))
 def test_pieces_are_whole_paragraphs_that_lose_nothing(text):
-    """None is longer than its bound, and together they have all the letters in their order."""
+    """Pieces are whole paragraphs within the bound, and contain all letters in order."""
     made = pieces(text)
     assert all(len(piece) <= PIECE_CHARACTERS for piece in made)
     assert "".join("".join(made).split()) == "".join(text.split())

@@ -28,7 +28,7 @@ def filled(record):
 
 
 def test_files_are_found_from_the_command_line(filled, call):
-    """By path, by pattern and by words; as JSON, a hit a line."""
+    """Files are found by path, pattern and words; JSON has one hit in each line."""
     assert call("memory", "glob", "org", "**/*.md").out.split() == list(NOTES)
     assert call("memory", "grep", "org", "(?i)^answer").out == (
         "AGENTS.md:1: Answer in bullets, and briefly please.\n"
@@ -127,7 +127,7 @@ def test_a_reflection_proposes_and_changes_no_file(filled, call):
     quick="memory/search/test_ranked.py::test_files_that_a_reader_may_not_see_change_nothing"
 )
 def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
-    """A step like another: on record with what it found."""
+    """A session's search is a recorded step, so a replay finds the same."""
 
     def asked(session):
         by_words = session.memory.search("office closed")
@@ -164,7 +164,7 @@ def wait(*given):
 def test_one_interrupt_ends_a_command_while_its_function_is_at_work(
     filled, call, command, tmp_path
 ):
-    """Nothing is half written: no change, no proposal, and the next reflection takes the run."""
+    """An interrupt leaves no change and no proposal; the next reflection takes the run."""
     with filled.run("w", run="past", agent="ada") as session:
         session.message("user", "/remember Water the plants.")
     (tmp_path / "slow.py").write_text(SLOW)

@@ -33,7 +33,7 @@ def test_without_a_model_only_lines_with_the_very_words_of_others_go(rankers):
 
 
 def test_probes_stand_in_the_tree(rankers):
-    """A phrase, or a question that leads to one."""
+    """A probe is a phrase, or a question that leads to one."""
     assert probes_in(TREE)[1] == Probe("Paris", "where is the office")
 
 
@@ -46,7 +46,7 @@ def test_probes_stand_in_the_tree(rankers):
     ],
 )
 def test_what_loses_a_probe_is_refused(rankers, changes, why):
-    """With the probe; nothing is proposed then."""
+    """A compaction that loses a probe is refused, and nothing is proposed."""
     made = compact(TREE, rankers, changes)
     assert why in " ".join(made.refused)
     assert made.changes == {}
@@ -65,13 +65,13 @@ def test_eighteen_thousand_tokens_to_a_hundred_in_one_step_is_refused(rankers, e
 
 @pytest.mark.parametrize("drop_max", [-0.1, 1.1])
 def test_a_share_that_is_none_is_refused(rankers, drop_max):
-    """With what one is."""
+    """An invalid share is refused, with the valid range."""
     with pytest.raises(BadValue, match="share"):
         compact(TREE, rankers, drop_max=drop_max)
 
 
 def test_a_proposal_that_is_no_text_is_refused(rankers):
-    """A function that was passed in may return anything."""
+    """A function's proposal that is no text is refused."""
     with pytest.raises(BadValue, match="whole text"):
         compact(TREE, rankers, {"notes.md": 3})  # type: ignore[dict-item] # that is the point
 

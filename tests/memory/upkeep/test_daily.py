@@ -38,7 +38,7 @@ def slowly(runs, files):
 
 
 def test_a_time_of_day_is_due_once_a_day():
-    """The newest moment that it was due, today or yesterday; what is no time is refused."""
+    """The newest due moment is today's or yesterday's; an invalid time is refused."""
     plan = Daily(3, 30, ("org",))
     noon = datetime(2026, 5, 4, 12, tzinfo=UTC)
     assert plan.last(noon) == datetime(2026, 5, 4, 3, 30, tzinfo=UTC)

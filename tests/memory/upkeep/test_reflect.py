@@ -71,7 +71,7 @@ def within(data_dir, workspace):
 
 
 def test_what_a_user_asked_for_is_proposed_once_with_its_source(within):
-    """And a second reflection has nothing left to take; reflections are not reflected on."""
+    """A user's request is proposed once; reflections are not reflected on."""
 
     async def scenario(record):
         run = await ran(record, ("user", "/remember Action items  last"), ("assistant", "Done."))
@@ -141,7 +141,7 @@ def test_a_model_proposes_with_sources_and_no_file_changes(within):
     ],
 )
 def test_a_proposal_that_is_none_takes_no_run(within, given):
-    """The next reflection has it again."""
+    """An invalid proposal takes no run, so the next reflection has it again."""
 
     async def scenario(record):
         run = await ran(record, ("user", "hello"))
@@ -168,7 +168,7 @@ def test_two_reflections_at_once_take_each_run_once(within):
 
 
 def test_what_stands_in_the_file_is_not_proposed_again():
-    """Nor twice where two users ask for the same."""
+    """A known text is not proposed again, nor twice for two users."""
     assert user_requests([], {}) == []
     assert MemoryProposal("a", "b").sources == ()
 
@@ -193,7 +193,7 @@ asyncio.run(main())
 def test_a_killed_reflection_leaves_each_run_reflected_on_once(
     within, data_dir, workspace, kills, evidence
 ):
-    """Killed at any moment, as often as it takes: none is left out, and none is taken twice."""
+    """After any number of kills each run is reflected on exactly once."""
     draw = random.Random(kills)
 
     async def fill(record):

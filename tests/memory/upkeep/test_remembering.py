@@ -37,7 +37,7 @@ def talks(prompt):
 
 
 def test_a_key_says_what_was_missed_spurious_misplaced_and_too_specific():
-    """Each item of the key is met by one proposal at most, the right file before others."""
+    """Each item of the key is matched by at most one proposal, the right file first."""
     key = [
         ExpectedLine("a.md", ("x",), ("monday",)),
         ExpectedLine("b.md", ("x",)),

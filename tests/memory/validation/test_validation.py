@@ -71,7 +71,7 @@ def told(files, **options):
     ],
 )
 def test_bad_input_is_told_with_its_place(path, content, line, rule):
-    """Whatever a file holds: the file, the line and the rule."""
+    """A problem names the file, the line and the rule."""
     assert (path, line, rule) in told({path: content})
 
 
@@ -130,7 +130,7 @@ def test_a_tool_that_its_server_does_not_have_is_told():
 
 
 def test_a_problem_says_what_stood_there_and_what_is_allowed():
-    """In a line that a model can act on, however long the value was."""
+    """A problem's message is bounded and contains what a model needs to correct it."""
     [found] = tree.problems({SKILL: HEAD.replace(b"a\n", b"A-%s\n" % (b"x" * 200), 1) + b"---\n"})[
         :1
     ]
@@ -140,7 +140,7 @@ def test_a_problem_says_what_stood_there_and_what_is_allowed():
 
 
 def test_without_the_extra_the_remedy_is_told(monkeypatch):
-    """And nothing is held to be valid."""
+    """Without the extra the error names the remedy, and nothing counts as valid."""
     monkeypatch.setitem(sys.modules, "frontmatter", None)
     monkeypatch.setitem(sys.modules, "frontmatter.default_handlers", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'hansard\[memory\]'"):
