@@ -19,7 +19,7 @@ CUSTOMERS: dict[int, dict[str, str | int]] = {1: {"name": "Ada", "gender": "fema
 
 
 class Program:
-    """A program that decides by what it looks up; what it did to the world and ran for real."""
+    """A program that decides by a lookup; its effects and its real calls."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Program:
         self.mails = mails
 
     async def run(self, record, **options) -> str:
-        """One run; what was decided."""
+        """Run it once; return the decision."""
         async with record.run(**options) as session:
 
             @session.tool(effects="pure")
@@ -115,7 +115,7 @@ async def _forked(record, run: str, value: str, *, live: bool = False) -> str:
 
 @pytest.fixture
 def alone(data_dir: Path, workspace: str) -> Lab:
-    """A fresh workspace, for the async client: what forks so is a command, which has no twin."""
+    """Make a fresh workspace for the async client: this fork is a command, which has no twin."""
     return Lab("async", data_dir, workspace)
 
 
@@ -160,7 +160,7 @@ async def test_the_fork_decides_by_the_swapped_value_alone(alone, options, value
 
 
 async def test_a_model_that_is_asked_something_else_is_not_answered(alone: Lab):
-    """Without `live` such a call is refused, on record, and when resumed; with it, it runs."""
+    """Without `live` such a call is refused, on record, also on resume; with it, it runs."""
     program = Program(model="Is this {gender} fine?")
     async with alone.connect() as record:
         await program.run(record, run="r")
@@ -248,6 +248,6 @@ def test_values_are_of_the_type_that_they_stand_in_for(text, recorded, values):
 
 @pytest.mark.parametrize("text", ["a.b", "=x,y", "a.b=", "a.b=x", "a.b=x,x", 'a.b=["x"', "a=[1]"])
 def test_a_swap_needs_a_path_and_two_values(text):
-    """All else is refused, with what to give."""
+    """Any other text is refused with the expected form."""
     with pytest.raises(hansard.BadValue, match="give"):
         Replacement.of(text)

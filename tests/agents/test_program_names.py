@@ -20,13 +20,13 @@ from hansard.client.options import program_name
     ],
 )
 def test_the_program_names_its_workflow(monkeypatch: pytest.MonkeyPatch, path: str, name: str):
-    """By its file, or the package that is run; where there is none it is `interactive`."""
+    """The name is the file's, or the executed package's; without either, `interactive`."""
     monkeypatch.setattr(sys, "argv", [path])
     assert program_name() == name
 
 
 def test_a_prompt_and_a_notebook_are_interactive(monkeypatch: pytest.MonkeyPatch):
-    """Whatever was started to show them: Python says so by `sys.ps1`, and IPython does, too."""
+    """Python shows it by `sys.ps1`, and so does IPython, however they were started."""
     monkeypatch.setattr(sys, "argv", ["/site-packages/ipykernel_launcher.py"])
     monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
     assert program_name() == "interactive"

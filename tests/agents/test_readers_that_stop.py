@@ -9,7 +9,7 @@ import hansard
 
 
 class World:
-    """A run over a stream whose reader may stop early, and what was made for it."""
+    """A run over a stream whose reader may stop early, and the items made for it."""
 
     def __init__(self, data_dir: Path, effects: str) -> None:
         self.record = hansard.connect(workspace="readers", data_dir=data_dir)
@@ -82,7 +82,7 @@ def test_a_mended_reader_asks_where_the_tool_has_an_effect(world):
 
 @pytest.mark.parametrize("world", ["pure"], indirect=True)
 def test_a_tool_that_gives_other_items_the_second_time_is_found_out(world):
-    """The reader is not given a mixture of two streams."""
+    """The reader never gets a mixture of two streams."""
     run = world.stopped()
     world.offset = 10
     with pytest.raises(hansard.Diverged, match="item 1 differs from the recorded one"):

@@ -1,4 +1,4 @@
-"""Redaction: a secret is nowhere in what is stored; a live call gets it from a provider."""
+"""Redaction: no stored data has a secret; a live call gets it from a provider."""
 
 import base64
 import re
@@ -203,7 +203,7 @@ def test_a_secret_too_short_to_look_for_is_refused(record):
 
 
 async def test_an_encoded_form_passes(lab: Lab):
-    """Redaction finds the text as given, as the README says; an encoded form must be given too."""
+    """Redaction finds the configured text, as the README says; encoded forms must be added."""
     form = base64.b64encode(SECRET.encode()).decode()
     async with lab.connect() as record:
         for run, redact in (("r", {"key": SECRET, "form": form}), ("s", {"key": SECRET})):

@@ -1,4 +1,4 @@
-"""A program that is started again: which run it resumes, and what its failure says."""
+"""Restart of a program: the run that it resumes, and the message after a failure."""
 
 import asyncio
 import contextlib
@@ -125,7 +125,7 @@ def test_only_the_same_start_of_the_program_resumes(start: Start):
 
 @pytest.mark.slow
 def test_a_new_run_names_the_one_that_stays_open(start: Start):
-    """`HANSARD_RESUME=0` after a kill says which run is left open, and how to resume or end it."""
+    """After a kill, `HANSARD_RESUME=0` names the open run, and how to resume or end it."""
     left = start(AT="a1", END="kill").stdout.strip()
     begun = start(HANSARD_RESUME="0")
     assert begun.stdout.strip() != left
@@ -136,7 +136,7 @@ def test_a_new_run_names_the_one_that_stays_open(start: Start):
 
 @pytest.mark.slow
 def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Call):
-    """After a kill the commands say that no process works on the run, and how to end it."""
+    """After a kill the commands report that no process works on the run, and how to end it."""
     at = ("--data-dir", tmp_path / "record", "-w", "default")
     with waiting(tmp_path) as run:
         assert call(*at, "runs", "--json").lines[0]["gone"] == []
@@ -242,7 +242,7 @@ def test_an_error_says_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_doubt_is_settled_before_the_run_is_resumed(tmp_path, monkeypatch, call: Call):
-    """An error that leaves a doubt, and the InDoubt of the next start, say to settle first."""
+    """An error that leaves a doubt, and the next start's InDoubt, say to settle first."""
     monkeypatch.setattr(sys, "argv", ["pay.py"])
 
     @hansard.tool

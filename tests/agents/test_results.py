@@ -1,4 +1,4 @@
-"""A tool's result comes back exactly; one that cannot be recorded exactly costs no second call."""
+"""Results of tools: restored exactly; an inexactly recorded one needs no second call."""
 
 import dataclasses
 import enum
@@ -104,7 +104,7 @@ def _reply() -> Reply:
 
 
 def _sparse() -> Reply:
-    """A reply that lacks a required field, as SDKs make them of what a provider left out."""
+    """Return a reply without a required field, as SDKs build it if a provider omits one."""
     made = Reply.model_construct(odd=1)
     assert not hasattr(made, "parts")
     return made
@@ -363,7 +363,7 @@ def test_a_shared_structure_is_bounded(monkeypatch):
 
 
 def test_a_result_that_its_annotation_denies_is_recorded():
-    """The tool returned something else than it says: its call was made all the same."""
+    """The result does not fit the annotation, but the call was made."""
     ran = []
     with memory() as record:
         for _ in range(2):

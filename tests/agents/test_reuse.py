@@ -1,4 +1,4 @@
-"""Answers of earlier runs: who is given which, and what never is."""
+"""Answers of earlier runs: the conditions of their reuse."""
 
 import re
 import time
@@ -81,7 +81,7 @@ def test_an_answer_counts_where_nothing_that_concerns_it_is_stale_since(told, se
 
 
 def test_one_thing_is_declared_stale_at_a_time():
-    """None, several, or a name that is none: an error that says what to name."""
+    """None, several or an invalid name is an error that says what to name."""
     for told in ({}, {"tool": "a", "run": "b"}):
         with pytest.raises(BadValue, match="name one tool, one run or one key"):
             reuse.decide(AnswersInvalidated(**told))
@@ -100,7 +100,7 @@ def test_one_thing_is_declared_stale_at_a_time():
     ],
 )
 def test_what_is_no_time_or_scope_is_refused(given_, remedy):
-    """An error with the value, and what to give."""
+    """The error has the value and the accepted ones."""
     with pytest.raises(BadValue, match=remedy):
         hansard.reuse(**given_)
 
@@ -179,7 +179,7 @@ async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(lab: Lab):
 
 
 def once(record: Record, run: str, ran: list[str], *, stop: bool = False, **options):
-    """A run of `flow` with one call, which adds itself to `ran` where it runs."""
+    """Run `flow` with one call, which adds itself to `ran` if it runs."""
     named = {name: options.pop(name) for name in ("agent", "role") if name in options}
     gate, decides = options.pop("gate", ()), options.pop("decides", False)
     wanted = options.pop("reuse", hansard.reuse(ttl_s=HOUR_S))
@@ -201,7 +201,7 @@ def once(record: Record, run: str, ran: list[str], *, stop: bool = False, **opti
 
 @pytest.mark.slow
 def test_what_is_stale_old_failed_or_secret_runs(record: Record):
-    """Stale, old, failed, secret or differently versioned answers are not given."""
+    """Stale, old, failed, secret or differently versioned answers are not reused."""
     ran: list[str] = []
     with pytest.raises(ValueError, match="no answer"):
         once(record, "failed", ran, stop=True)
@@ -237,7 +237,7 @@ def test_what_is_stale_old_failed_or_secret_runs(record: Record):
 
 
 def test_what_ran_while_it_was_declared_stale_is_stale(record: Record):
-    """An answer of a call under way at the declaration is given to no later run."""
+    """The answer of a call in flight at the declaration is not reused by a later run."""
     ran: list[str] = []
     for run in ("a", "b", "c"):
         with record.run("flow", run=run) as session:
@@ -267,7 +267,7 @@ def test_what_must_be_passed_to_run_is_passed_to_be_answered(record: Record):
 
 
 def test_an_answer_that_is_given_is_one_call_of_a_budget(record: Record):
-    """Not less, and not more: what was held for it is free again."""
+    """It counts as exactly one: the rest of its reservation is free again."""
     ran: list[str] = []
     texts = [{"text": text} for text in "xyz"]
     for each in texts:
@@ -296,7 +296,7 @@ def test_an_answer_of_another_source_is_none(record: Record):
 
 
 def source(record: Record, run: str, agent: str) -> str:
-    """The run whose answer the first call of an agent was given."""
+    """Return the run whose answer an agent's first call reused."""
     found = record.state(run).agent(agent).steps[1].reused_from
     assert found is not None
     return found.run
@@ -428,7 +428,7 @@ def test_the_command_lists_answers_and_declares_them_stale(record: Record, call:
 
 @pytest.mark.thorough(quick="test_a_later_run_is_given_the_answer_and_names_whose_it_is")
 def test_what_was_given_stands_without_the_run_that_it_came_from(record, call, workspace, tmp_path):
-    """Copied alone, the run derives and forks; the audit says that its source is missing."""
+    """Copied alone, the run derives and forks; the audit reports its source as missing."""
     ran: list[str] = []
     large = {"text": "x" * 100_000}
     once(record, "a", ran, given=large)

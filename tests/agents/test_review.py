@@ -104,7 +104,7 @@ async def _prompts(record, run, first=0):
 
 
 async def test_a_reused_stream_of_any_length_is_recorded(lab: Lab):
-    """A stream of more than a commit can hold is taken over from a parent item by item."""
+    """A stream too long for one commit is taken over from a parent item by item."""
     async with lab.connect() as record:
         for run in ("r", None):
             run = run or await record.fork("r", at="ada@1")
@@ -229,7 +229,7 @@ async def test_a_doubt_settled_after_an_edit_stands_where_the_edit_put_it(lab: L
 
 
 async def test_a_budget_counts_a_call_that_a_dead_session_may_have_made(lab: Lab):
-    """A share is one session's: what a dead one set aside is not taken for the next one's."""
+    """A share belongs to one session: a dead session's reservation is not the next one's."""
     ran: list[int] = []
     async with lab.connect(gate=[hansard.budget("calls", 2)]) as record:
         for n in range(3):
@@ -270,7 +270,7 @@ async def test_the_gate_is_asked_before_a_shadow(lab: Lab):
 
 
 async def test_an_agent_that_joined_its_run_after_the_cut_has_its_parent_s_outcomes(lab: Lab):
-    """A fork cut before an agent joined still returns what the parent's agent of that name got."""
+    """A fork cut before an agent joined still returns the outcomes of the parent's agent."""
     sent: list[int] = []
     async with lab.connect() as record:
         async with record.run(run="r"):

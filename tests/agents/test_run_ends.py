@@ -60,7 +60,7 @@ async def _left_by_its_starter(record):
 
 
 async def test_a_failure_counts_though_another_agent_leaves_last(lab: Lab):
-    """The run fails for the agent that failed, and says which; resumed, it is mended."""
+    """The run fails because of that agent and names it; a resume repairs it."""
     async with lab.connect() as record:
         async with record.run(run="r", agent="ada"):
             with pytest.raises(ValueError, match="no ink"):
@@ -127,7 +127,7 @@ async def test_a_fork_ends_with_those_who_took_part_in_it(lab: Lab):
 
 
 async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(lab: Lab):
-    """Finished or cancelled by name, on record, once; who is still at work goes on recording."""
+    """A finish or cancel by name is recorded once; an agent still at work keeps recording."""
     async with lab.connect() as record:
         for run, end, other in (("r1", "finish", "cancel"), ("r2", "cancel", "finish")):
             status = RunStatus.COMPLETED if end == "finish" else RunStatus.CANCELLED

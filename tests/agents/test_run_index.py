@@ -1,4 +1,4 @@
-"""The lives of all runs: read in one pass, the same as run by run, and found by what they are."""
+"""Lives of all runs: read in one pass, equal to reading run by run, and searchable."""
 
 import asyncio
 import random
@@ -89,7 +89,7 @@ _EVENTS: list[Callable[[int], Event]] = [
 @pytest.mark.thorough(quick="test_runs_are_found_by_what_they_are")
 @pytest.mark.parametrize("seed", range(3))
 async def test_all_at_once_is_as_one_by_one(data_dir: Path, workspace: str, seed: int):
-    """One pass over all runs finds what reading each of them finds."""
+    """One pass over all runs gives the same as reading each of them."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         for append in _history(seed, 60):
             await record.workspace.log.append(append)

@@ -281,7 +281,7 @@ def test_a_scope_tells_of_the_joins_that_its_head_came_of():
 
 
 def test_idle_children_one_after_the_other_are_told_together(monkeypatch: pytest.MonkeyPatch):
-    """However many; and from their head others go on."""
+    """Any number of them is recorded at once, and others continue from their head."""
     times_max = JOIN_TIMES_MAX // 100
     monkeypatch.setattr(scope, "JOIN_TIMES_MAX", times_max)
     root = _root()

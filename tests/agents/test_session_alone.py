@@ -157,14 +157,14 @@ def _at_work(lab: Lab) -> set[asyncio.Task[object]]:
 
 
 def _check_at_work(lab: Lab, before: set[asyncio.Task[object]]) -> None:
-    """Nothing is there that was not; what others had begun may have ended, and by itself."""
+    """Check that no new task exists; earlier ones may have ended."""
     now = _at_work(lab)
     assert now <= before
     assert [each for each in before - now if each.cancelled()] == []
 
 
 async def test_what_cannot_be_is_said(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """A misspelt option where it is given; a restricted agent's credentials where it begins."""
+    """A misspelt option fails where passed; restricted credentials, at the session's start."""
     with pytest.raises(hansard.errors.BadOption, match="did you mean 'conversation'"):
         lab.session(conversatoin="c")
     monkeypatch.setenv("HANSARD_CREDENTIALS", str(tmp_path / "eva.json"))

@@ -1,4 +1,4 @@
-"""After its block a session does nothing: it says so at once, and what comes late is on record."""
+"""Ended sessions: every operation fails at once, and late outcomes are recorded."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ ALWAYS = ("close", "use", "snapshot")
 
 
 def operations(session, tool):
-    """Every public operation of a session and of what hangs on it, ready to be called."""
+    """Return every public operation of a session and of its attributes, ready to call."""
     parts = {"": session, "board.": session.board, "team.": session.team}
     found = {"a tool": functools.partial(tool, 1)}
     plain = {"gather": (), "thread": (tool,), "checkpoint": ("n",)}
@@ -156,7 +156,7 @@ async def _fenced(record):
 
 
 async def test_what_was_open_when_the_session_ended_goes_no_further(lab: Lab):
-    """An open stream, loop or transaction goes no further; given items are on record."""
+    """An open stream, loop or transaction stops; items already returned are on record."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
 
@@ -216,7 +216,7 @@ class Held:
         return f"sent to {to}"
 
     def call(self, function):
-        """Call something in a thread that goes on when the session's block is left."""
+        """Call a function in a thread that outlives the session's block."""
 
         def work():
             try:
@@ -335,7 +335,7 @@ async def _begun(record):
 
 
 def test_who_waits_when_the_session_ends_is_told(record):
-    """A wait for what nobody writes ends with the session, not never."""
+    """A wait for a write that never happens ends with the session."""
     began, came = threading.Event(), []
     with record.run("w", run="r", agent="ada", role="writer") as session:
 

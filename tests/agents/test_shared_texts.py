@@ -95,7 +95,7 @@ async def arguments_of(record, run: str, number: int):
 
 
 async def _stored(record) -> int:
-    """Bytes of the run's bodies and of what they name in blobs, each once."""
+    """Return the bytes of the run's bodies and of their blobs, each counted once."""
     commits = await record.commits("r")
     blobs: dict[str, int] = {}
     for stored in commits:
@@ -158,7 +158,7 @@ async def test_results_that_grow_are_not_stored_again(lab: Lab, form):
 
 
 async def test_prompts_beyond_what_an_event_holds_are_shared_too(lab: Lab):
-    """Prompts over 64 KiB, and what is added over 64 KiB at once, are stored once as blobs."""
+    """Prompts over 64 KiB, and additions over 64 KiB, are stored once as blobs."""
     large = [{"role": "tool", "content": _text(n, BLOB_BYTES_MIN + 9_000)} for n in range(3)]
     prompts = [[*SAID[:4], *large[:n], *SAID[4 : 4 + i]] for n in range(4) for i in range(4)]
     async with lab.connect() as record:
@@ -216,7 +216,7 @@ async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(lab: Lab):
 
 
 async def test_a_fork_refers_to_what_its_parent_told_before_the_cut(lab: Lab):
-    """A fork in the middle of a growing prompt goes on sharing; both read back."""
+    """A fork in the middle of a growing prompt keeps sharing; both read back."""
 
     async def told(record, run: str, prompts: list[list]) -> None:
         async with record.run(run=run) as session:

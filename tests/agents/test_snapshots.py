@@ -1,4 +1,4 @@
-"""Snapshots of a run: the chain from its request to its end, and going on from any link of it."""
+"""Snapshots of a run: the chain from its request to its end, and resuming from any link."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Streaming tools: each item is on record before it is handed on, and comes back on replay."""
+"""Streaming tools: each item is recorded before the reader gets it, and is replayed."""
 
 import contextlib
 
@@ -28,7 +28,7 @@ async def _take(items, count):
 
 @pytest.mark.parametrize("mode", ["strict", "offline", "resume"])
 async def test_items_come_back_in_order(lab: Lab, mode):
-    """A replayed stream yields what the live one yielded, with no body run."""
+    """A replayed stream yields the live one's items, with no body run."""
     ran = []
     items = ["a", {"b": (1, 2)}, None, b"x"]
     async with lab.connect() as record:
@@ -104,7 +104,7 @@ class Torn(Exception):
 
 @pytest.mark.parametrize("effects", ["pure", "once"])
 async def test_a_stream_that_fails_midway_fails_so_again(lab: Lab, effects):
-    """The items before the error come back, then the error, as the class that the tool raises."""
+    """The items before the error are replayed, then the error, in the tool's own class."""
     async with lab.connect() as record:
         for mode in (None, "strict"):
             async with record.run(run="r", mode=mode) as session:
@@ -172,7 +172,7 @@ async def test_a_pure_stream_cut_off_runs_again(lab: Lab):
 
 @pytest.mark.parametrize("effects", ["pure", "once"])
 async def test_an_item_that_cannot_be_recorded_is_recorded_in_part(lab: Lab, effects):
-    """The reader has the item; a replay gives what could be recorded of it; both are warned."""
+    """The reader has the item; a replay gives its recordable part; both get a warning."""
     opened = []
     async with lab.connect() as record:
         for again in (False, True):

@@ -75,7 +75,7 @@ def test_methods_are_tools(record):
 
 
 def test_a_tool_of_no_session_needs_one(record):
-    """Outside a run a module-level tool says what to do, and nothing runs."""
+    """Outside a run a module-level tool names the remedy, and nothing runs."""
     mailer = Mailer("ada")
     with pytest.raises(hansard.ToolError, match=r"'with record\.run"):
         mailer.send("cy")

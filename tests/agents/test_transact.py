@@ -22,7 +22,7 @@ _clock = Clock()
 
 
 class Counting(RecorderLog):
-    """A log of which each answer takes a while; others go on meanwhile. It counts its reads."""
+    """A log with slow answers, during which others continue. It counts its reads."""
 
     reads = 0
 
@@ -66,7 +66,7 @@ async def test_it_reads_again_after_each_lost_race():
 
 
 async def test_its_tries_are_bounded_and_the_error_says_so():
-    """With how many there were, the stream, who won the last one, and what can be done."""
+    """The error has the number of tries, the stream, the last winner and the remedy."""
     log = Counting("w")
     late = RivalLog(log, lambda: told(log, "early"), times=1_000)
     with pytest.raises(Conflict) as lost:
@@ -145,7 +145,7 @@ async def test_many_at_once_each_get_through():
 
 
 def test_a_client_of_the_service_is_told_how_often_it_was_tried():
-    """But not who won."""
+    """The winner is not included."""
     fault = faults.of_service(Conflict(STREAM, 3, None, 50), {})
     found = faults.ours(fault)
     assert isinstance(found, Conflict)

@@ -1,4 +1,4 @@
-"""Values of the program's own types come back, or are refused where the tool is declared."""
+"""Values of the program's own types: restored, or refused where the tool is declared."""
 
 import asyncio
 import dataclasses
@@ -68,7 +68,7 @@ class Told(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """A record with a tag of its own: it comes back without any annotation."""
+    """A record with a tag of its own, restored without any annotation."""
 
     text: str
     color: Color = Color.RED
@@ -154,7 +154,7 @@ IDS = [f"{n} {annotation!s:.40}" for n, (annotation, _) in enumerate(GIVEN)]
 @pytest.mark.fast(cases=12, slow=0)
 @pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
 async def test_a_value_comes_back_equal(lab: Lab, annotation, value):
-    """A result comes back with its type in an offline replay, and is an equal argument."""
+    """A result has its type in an offline replay, and is an equal argument."""
     async with lab.connect() as record:
         for mode in (None, "offline"):
             async with record.run(run="r", mode=mode) as session:
@@ -171,7 +171,7 @@ async def test_a_value_comes_back_equal(lab: Lab, annotation, value):
 
 
 async def test_items_come_back_as_their_annotation_says(lab: Lab):
-    """Each item of a stream is a record as its annotation says, live and replayed."""
+    """Each item of a stream is a record by its annotation, live and replayed."""
     async with lab.connect() as record:
         for mode in (None, "offline"):
             async with record.run(run="r", mode=mode) as session:
@@ -266,7 +266,7 @@ async def test_what_may_be_recorded_is_declared(lab: Lab):
 
 @pytest.mark.parametrize("effects", ["once", "idempotent", "pure"])
 async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: Lab, effects):
-    """The step completes with what can be recorded, redacted, and a warning; it is paid once."""
+    """The step completes with the recordable part, redacted, and a warning; it is paid once."""
     paid = []
     secret = "sk-hunter2-hunter2"
 

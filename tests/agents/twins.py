@@ -207,7 +207,7 @@ class TwinRecord:
 
     @contextlib.asynccontextmanager
     async def replay_from(self, snapshot: Any, **options: Any) -> AsyncIterator[TwinSession]:
-        """Go on from a snapshot."""
+        """Resume from a snapshot."""
         found = self.raw.replay_from(snapshot, **options)
         if self.is_async:
             async with found as session:
@@ -238,7 +238,7 @@ class TwinRecord:
         return await work if self.is_async else self.raw._portal.run(work)
 
     async def commits(self, run: str) -> list[Stored]:
-        """A run's own commits as they stand in the log."""
+        """Return a run's own commits from the log."""
         found: list[Stored] = await self.io(self.raw.workspace.log.read_run(run))
         return found
 

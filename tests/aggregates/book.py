@@ -9,7 +9,7 @@ import hansard
 
 
 class Overdrawn(Exception):
-    """There is not so much in the account."""
+    """The account's balance is too low."""
 
 
 class Account(Aggregate):

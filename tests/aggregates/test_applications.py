@@ -1,4 +1,4 @@
-"""The library's applications on a record: one log for what they and sessions save."""
+"""The library's applications on a record: one log for their saves and those of sessions."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ def tags(app: Application[UUID]) -> list[str]:
 
 @pytest.mark.thorough(quick="test_a_single_threaded_runner_follows_the_same_log")
 def test_an_application_and_sessions_share_one_log(record: Record, call: Call):
-    """Each gets what the other saved; the notification log has both in the order of the log."""
+    """Each gets the other's saves; the notification log has both in log order."""
     with record.application(Book) as app:
         named = app.open("ada")
         with record.run("w", agent="ada", role="writer") as session:
@@ -194,7 +194,7 @@ class SymbolsOfOrders(Projection[Symbols]):
 
 
 def test_a_projection_of_the_library_follows_what_sessions_save(record: Record):
-    """From the begin, and as it comes."""
+    """The projection reads existing and new events."""
     with record.run("w", agent="ada", role="writer") as session:
         session.save(Order("A", 1, Decimal(1)), Account("ada"))
         env = {**record.application_env(), "SYMBOLS_PERSISTENCE_MODULE": "eventsourcing.popo"}
@@ -208,7 +208,7 @@ def test_a_projection_of_the_library_follows_what_sessions_save(record: Record):
 
 
 async def test_the_async_client_s_applications_are_called_in_threads(data_dir, workspace):
-    """In the loop a call says so; in a thread it is done. After its record is closed it is over."""
+    """A call in the loop is an error; in a thread it works until its record is closed."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         app = record.application(Book)
         with pytest.raises(hansard.errors.SyncInLoop):

@@ -1,4 +1,4 @@
-"""`hansard.aggregate_type`: what is declared, and what becomes of what was recorded under it."""
+"""`hansard.aggregate_type`: declarations, and the records made under them."""
 
 from collections.abc import Iterator
 from decimal import Decimal

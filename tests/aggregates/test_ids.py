@@ -47,7 +47,7 @@ class Dog(BaseAggregate[str]):
 
     @staticmethod
     def create_id(name: str) -> str:
-        """A name, or with 'new' one of chance."""
+        """Return a name, or a random one for 'new'."""
         return f"dog-{uuid4()}" if name == "new" else name
 
     @event(Born)

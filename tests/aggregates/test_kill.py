@@ -70,7 +70,7 @@ class Book(msgspec.Struct):
 
 
 def check(stage: Stage) -> Book:
-    """Raise if an order or its step is alone or money is lost; return what is on record."""
+    """Check that each order has its step and no money is lost; return the recorded state."""
     newest: dict[tuple[str, int, str], int] = {}
     spent, placed = Decimal(0), Decimal(0)
     orders: list[str] = []

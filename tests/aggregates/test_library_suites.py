@@ -191,7 +191,7 @@ class TestExampleApplication(OnOneBroker, application.ExampleApplicationTestCase
 
 @pytest.mark.parametrize("case", OnOneBroker.__subclasses__())
 def test_the_library_s_tests_are_run_as_they_are(case):
-    """Nothing of the library's test classes is overridden but what asserts literal ids."""
+    """Only methods that assert literal ids are overridden in the library's test classes."""
     library_class = case.__mro__[2]
     overridden = {name for name in vars(case) if name.startswith("test")} & set(dir(library_class))
     assert library_class.__module__.startswith("eventsourcing.tests.")

@@ -73,7 +73,7 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "gets", "saves"), CASES)
 def test_who_sees_less_than_all_gets_nothing(text: str, gets: bool, saves: bool):
-    """An aggregate's state tells of all its events, and a lost race of what others made happen."""
+    """An aggregate's state reveals all its events, and a lost race reveals others' events."""
     found = rules(text)
     assert authorize.sees_whole_aggregate(found, "account").allowed is gets
     assert authorize.may_save(found, "account").allowed is saves

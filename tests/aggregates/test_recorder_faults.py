@@ -1,5 +1,5 @@
-"""Faults amid what the eventsourcing library's applications save: kills, lost and doubled answers,
-servers that lag.
+"""Faults during saves of the eventsourcing library's applications: kills, lost and doubled answers,
+lagging servers.
 """
 
 import asyncio
@@ -61,9 +61,7 @@ def nats(tmp_path: Path) -> Iterator[Nats]:
 
 
 def check(stage: Stage, owner: str) -> int:
-    """Raise where an order is there without its payment, or a payment without its order; return how
-    many orders an owner has.
-    """
+    """Check that orders and payments come in pairs; return the number of an owner's orders."""
     book = stage.record.application(Book)
     notes = book.recorder.select_notifications(None, 1_000)
     assert [each.id for each in notes] == sorted({each.id for each in notes})
@@ -195,7 +193,7 @@ def test_a_replica_that_lagged_gives_what_was_acknowledged(tmp_path: Path):
 
 
 async def _parted(servers: cluster.Cluster) -> tuple[cluster.Member, cluster.Member]:
-    """The leader of a workspace's stream, and a follower of it."""
+    """Return the leader of a workspace's stream, and a follower."""
     log = await servers.log("lab")
     await log.close()
     name = log_stream("lab")

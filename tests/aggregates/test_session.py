@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 async def commits_of(record: TwinRecord, named: object) -> list[Stored]:
-    """An aggregate's commits as they stand in the log."""
+    """Return an aggregate's commits from the log."""
     stream = WorkspaceStream("aggregate", str(named))
     found: list[Stored] = await record.io(record.raw.workspace.log.read(stream))
     return found
@@ -41,7 +41,7 @@ async def changes(record: TwinRecord, named: object) -> list[AggregateChanged]:
 
 
 async def test_what_was_saved_is_got(lab: Lab):
-    """An aggregate comes back exactly, now and at a version, position, time or id."""
+    """An aggregate is restored exactly, now and at a version, position, time or id."""
     async with lab.connect() as record, record.run(run="r") as session:
         account, order = Account("ada"), Order("SYN", 3, Decimal("12.50"))
         account.credit(Decimal("100.00"))

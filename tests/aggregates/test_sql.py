@@ -1,4 +1,4 @@
-"""Aggregates in SQL: by tag, of their run, and for roles what their rules show."""
+"""Aggregates in SQL: by tag, of their run, and for roles as far as their rules allow."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def traded(record: Record) -> tuple[Account, Order]:
 
 @pytest.mark.thorough(quick="test_a_role_has_what_its_rules_show")
 def test_each_event_is_a_row_by_tag(record: Record, traded: tuple[Account, Order]):
-    """With what it holds, whose step of which run it is, and the session's correlation id."""
+    """A row has the event's fields, its step and run, and the session's correlation id."""
     account, order = traded
     rows = record.sql(
         "SELECT aggregate, aggregate_id, version, tag, run, agent, step, correlation "

@@ -136,7 +136,7 @@ def test_events_that_were_stored_undeclared_are_read_once_their_class_is_declare
     ids=["number", "surrogate", "id", "text"],
 )
 def test_what_cannot_be_stored_is_refused_before_anything_is_sent(record, batch, message):
-    """Nothing is stored, and the recorder goes on."""
+    """Nothing is stored, and the recorder continues."""
     with record.application(Kennel) as app:
         with pytest.raises(DataError, match=message):
             app.recorder.insert_events(batch)
@@ -193,7 +193,7 @@ def test_a_forked_child_is_told_to_make_the_application_again(environment):
 
 
 def test_no_answer_is_an_unknown_outcome(tmp_path: Path):
-    """The error says that the events may be stored or not, and is an OperationalError."""
+    """The error is an OperationalError and says that the events may be stored."""
     with running(tmp_path) as nats:
         opening = nats.log(append_timeout_s=1.0, request_timeout_s=0.2)
         log = portal().run(opening)

@@ -1,4 +1,4 @@
-"""Somebody who answers what agents ask, over a connection of their own."""
+"""A person who answers the questions of agents, over a connection of their own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Person:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[Person]:
-        """While the block runs; at its end every answer must have been given."""
+        """Answer while the block runs; at its end check that every answer was given."""
         self._thread.start()
         try:
             yield self
@@ -61,7 +61,7 @@ class Person:
 
 
 def person(lab: Lab, *answers: bool, by: str = "eva") -> contextlib.AbstractContextManager[Person]:
-    """Somebody who grants (True) or denies (False) one question after the other."""
+    """Start a person who grants (True) or denies (False) one question after the other."""
     return Person(lab, list(answers), by).at_work()
 
 
@@ -70,7 +70,7 @@ ASK = (hansard.ask_first("send_*", timeout_s=20),)
 
 
 def sender(session: TwinSession, sent: list[str], **options: Any) -> Any:
-    """A tool that sends, and notes what it sent."""
+    """Return a tool that sends, and notes the sent messages."""
 
     @session.tool(name="send_mail", **options)
     async def send_mail(to: str) -> str:

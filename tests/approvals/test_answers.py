@@ -113,7 +113,7 @@ async def test_who_may_answer(lab: Lab):
 @pytest.mark.fast(cases=0)
 @pytest.mark.slow
 def test_what_is_not_there_cannot_be_answered(record):
-    """The error says where to look."""
+    """The error names the command that lists questions."""
     with pytest.raises(hansard.NotFound, match="hansard approvals"):
         record.approve("01a1", by="eva")
 

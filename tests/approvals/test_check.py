@@ -1,4 +1,4 @@
-"""`hansard check`: an intent goes by a grant of its own call, given before, and by no other's."""
+"""`hansard check`: an intent needs an earlier grant of its own call."""
 
 from collections.abc import Callable
 from typing import Any

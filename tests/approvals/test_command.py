@@ -1,4 +1,4 @@
-"""`hansard approvals`: what waits is listed, answered by its id or the beginning of it."""
+"""`hansard approvals`: open questions are listed, and answered by id or its prefix."""
 
 import threading
 import time
@@ -79,7 +79,7 @@ def test_what_waits_is_denied(call, record, waiting):
 
 @pytest.mark.parametrize("name", ["nothing", ""])
 def test_an_id_that_is_none(call, record, name):
-    """Says where to look."""
+    """The error names the command that lists questions."""
     with record.run("w", run="r"):
         pass
     said = call("approvals", "grant", name)
@@ -117,7 +117,7 @@ def test_the_trail_and_why_name_who_answered_what_and_when(call, record):
 
 
 def answer(record, by: str, because: str) -> None:
-    """Grant the first question there is."""
+    """Grant the first open question."""
     deadline = time.monotonic() + 20
     while not (waiting := record.approvals()):
         assert time.monotonic() < deadline
@@ -126,7 +126,7 @@ def answer(record, by: str, because: str) -> None:
 
 
 def test_answered_questions_are_listed_on_request(call, record, waiting):
-    """Without `answered` the list is of what waits, so a loop until there is none ends."""
+    """Without `answered` only open questions are listed, so a loop until none is left ends."""
     _, agent = waiting
     [question] = record.approvals()
     record.deny(question.approval.id, by="eva")

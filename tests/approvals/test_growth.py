@@ -49,7 +49,7 @@ async def begin(record: hansard.AsyncRecord, *runs: str) -> None:
 
 
 async def test_who_waits_is_sent_what_can_answer_it(data_dir: Path, workspace: str):
-    """While a question waits, what others write is not sent to who waits for it."""
+    """During a question the waiting session receives no other writes."""
     async with (
         hansard.connect_async(workspace, data_dir=data_dir) as record,
         hansard.connect_async(workspace, data_dir=data_dir) as others,

@@ -27,7 +27,7 @@ def asked(stage) -> list[ListedApproval]:
 
 
 def asks(stage) -> str:
-    """The id of the one question that waits, as soon as it is there."""
+    """Return the id of the only open question, as soon as there is one."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         found = [each for each in asked(stage) if each.standing is ApprovalStatus.PENDING]
@@ -42,7 +42,7 @@ def asks(stage) -> str:
 @pytest.mark.parametrize("effects", ["once", "idempotent"])
 @pytest.mark.parametrize(("when", "tag"), BEFORE)
 def test_killed_before_the_answer_it_waits_for_the_same_question(stage, effects, when, tag):
-    """Killed around its question, a run asks once, and one answer lets it go on."""
+    """After a kill around its question a run has one question, and one answer resumes it."""
     child = stage.start(SENDER, when=when, tag=tag, effects=effects)
     child.reach()
     child.kill()

@@ -92,7 +92,7 @@ def test_an_answer_is_given_once():
 
 
 def test_a_late_answer_and_one_by_the_asker_are_refused():
-    """The log's time decides; nobody lets oneself."""
+    """The log's time decides; an agent cannot grant its own question."""
     state = asked((0, asks()))
     with pytest.raises(Refused, match="is expired already"):
         approvals.decide(state, GRANT, SECOND)

@@ -24,7 +24,7 @@ async def questions(record: TwinRecord) -> list[Any]:
 
 
 async def test_a_granted_call_runs_and_its_intent_names_the_grant(lab: Lab):
-    """The question says which call it is; the answer, who gave it and why."""
+    """The question identifies the call; the answer, its author and reason."""
     sent: list[str] = []
     async with lab.connect() as record:
         async with record.run(run="r", gate=ASK) as session:

@@ -13,7 +13,7 @@ with (
 
     @session.tool
     def send(to: str) -> str:
-        """Never come to an end."""
+        """Block forever."""
         sys.stdout.write("asked\n")
         sys.stdout.flush()
         time.sleep(60)

@@ -1,4 +1,4 @@
-"""Runs of six shapes, each with its fault or honest: what differs is the fault alone."""
+"""Runs of six shapes, each faulty or honest: they differ in the fault alone."""
 
 import random
 import signal
@@ -23,7 +23,7 @@ TASKS = 5
 
 
 def plant(place: Audited, folder: Path, *, honest: bool) -> dict[str, str]:
-    """Make the six; what each run is about, by run."""
+    """Make the six runs; return each one's subject, by run."""
     seeded = random.Random(SEED)
     with hansard.connect(place.workspace, data_dir=place.home) as record:
         made = {
@@ -132,7 +132,7 @@ def _cost(record: hansard.Record, seeded: random.Random, *, honest: bool) -> str
 def _spread(
     place: Audited, record: hansard.Record, folder: Path, seeded: random.Random, *, honest: bool
 ) -> str:
-    """One trial a task, as the plan says; of an import, whose source says when they began."""
+    """Make one trial per task, as planned, from an import whose source states the times."""
     plan = ExperimentRegistered(
         arms=(PlannedArm("short"), PlannedArm("long")),
         metrics=(Metric("reward"),),
@@ -170,7 +170,7 @@ def _spread(
 
 
 class Planted(msgspec.Struct, frozen=True):
-    """A workspace with the six shapes, and what each run is about."""
+    """A workspace with the six shapes, and the subject of each run."""
 
     place: Audited
     about: dict[str, str]

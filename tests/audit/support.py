@@ -63,7 +63,7 @@ class Audited(msgspec.Struct, frozen=True):
         return value
 
     def findings(self, flip: float = 0.01) -> dict[str, set[tuple[str, str]]]:
-        """By run, which views found what."""
+        """Return which views found what, by run."""
         found: dict[str, set[tuple[str, str]]] = {}
         for row in self.rows("SELECT * FROM findings($1)", flip):
             found.setdefault(row["run"], set()).add((row["view"], row["kind"]))

@@ -1,4 +1,4 @@
-"""The audit names what it checked and what it did not."""
+"""Coverage of the audit: it names its checked and unchecked parts."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_runs_of_no_experiment_are_listed_as_not_checked(home: Path, tmp_path: Path):
-    """The comparison says how many imported runs it left out, and for which topics it holds."""
+    """The comparison says how many imported runs it left out, and for which topics."""
     place = Audited(home, "no-experiment")
     runs = honest("e")[:8]
     for run in runs:

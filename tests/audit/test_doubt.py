@@ -54,7 +54,7 @@ def _reconciled(session: hansard.Session) -> None:
 
 
 def _handled(session: hansard.Session) -> None:
-    """Catch the error and go on: the agent saw it, and it is raised again in a replay."""
+    """Catch the error and continue: the agent saw it, and a replay raises it again."""
 
     @session.tool(effects="pure")
     def add(a: int) -> int:
@@ -89,7 +89,7 @@ BODIES: dict[str, tuple[Body, bool]] = {
 
 @pytest.fixture(scope="module")
 def doubts(home: Path) -> Audited:
-    """A run of each kind, one of a killed process, and a fork of one in doubt."""
+    """Make a run of each kind, one of a killed process, and a fork of one in doubt."""
     place = Audited(home, "doubts")
     with hansard.connect(place.workspace, data_dir=home) as record:
         for run, (body, _) in BODIES.items():

@@ -1,4 +1,4 @@
-"""Planted faults are found, each by its view alone; what is honest raises nothing."""
+"""Planted faults: each is found by its view alone; honest runs have no finding."""
 
 import contextlib
 import random
@@ -73,7 +73,7 @@ def test_every_question_of_the_tour_can_be_asked(planted: Planted):
 
 
 def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, honest: Planted):
-    """A clean workspace is 0, and both say as of which position."""
+    """A clean workspace gives 0, and both outputs name the position."""
     done = planted.place.call("audit", "--json")
     assert done.code == 1, done.err
     *found, summary = done.lines
@@ -196,7 +196,7 @@ def test_thresholds_turn_by_as_much_as_they_are_moved(home: Path):
 
 @pytest.mark.thorough
 def test_an_intent_is_followed_through_what_became_of_it(home: Path):
-    """Waiting while nobody goes on; passed over by a later session; in doubt; settled: gone."""
+    """The intent is listed while open, skipped by a later session or in doubt; not once settled."""
     place = Audited(home, "intents")
     kill(place, "mail-1")
     assert place.findings() == {"mail-1": {("orphan_intents", "waiting")}}
@@ -264,7 +264,7 @@ def test_a_blocked_call_that_ran_is_an_override(home: Path):
 
 
 def _look_five_times(record: hansard.Record, run: str, good: int | None) -> None:
-    """Call the same five times; one of them may succeed."""
+    """Make the same call five times; at most one of them succeeds."""
     numbers = iter(range(5))
     with record.run("w", run=run) as session:
 
@@ -348,7 +348,7 @@ def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: P
     place = Audited(home, "claims")
 
     def bring_in(claims: dict[str, Any]) -> list[str]:
-        """Three runs of one arm, 2 of 3 solved; each says what is claimed."""
+        """Import three runs of one arm, 2 of 3 solved, each with its claims."""
         file = tmp_path / "claims.jsonl"
         scores = [1, 1, 0]
         told: list[dict[str, Any]] = [

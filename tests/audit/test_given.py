@@ -18,7 +18,7 @@ Known = dict[str, list[int]]
 
 
 class Program:
-    """Decides at many places, and takes down what the session had been given at each."""
+    """A program that decides at many places, and notes its session's inputs at each."""
 
     def __init__(self, session: AsyncSession, known: Known, edited: str = "") -> None:
         self.session = session
@@ -93,7 +93,7 @@ async def everything(program: Program) -> None:
 
 
 def told(place: Audited, run: str) -> Known:
-    """The steps that `why` says were given, by the question."""
+    """Return the steps that `why` lists as inputs, by question."""
     asked = "SELECT question, decision FROM decisions WHERE run = $1 ORDER BY version"
     decided = place.rows(asked, run)
     after = "SELECT number FROM why($1) WHERE part = 'after'"

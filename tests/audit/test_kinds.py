@@ -1,4 +1,4 @@
-"""Each kind of what makes an experiment's figures false is found where it is planted, and alone."""
+"""Kinds of false figures of an experiment: each is found where planted, and alone."""
 
 import json
 import random
@@ -120,7 +120,7 @@ def _stepped(runs: list[Run]) -> None:
 
 
 def _copied(one: Run, others: list[Run]) -> None:
-    """All but one of five answers are another run's."""
+    """Make all but one of five answers copies of another run's."""
     extra = [{**message, "content": message["content"][::-1]} for message in _said(one)[:2]]
     one["messages"] += extra
     for other in others:

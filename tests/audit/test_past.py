@@ -1,4 +1,4 @@
-"""Tables as of a position are what the log's fold says there; a trail is what happened."""
+"""Tables at a position equal the log's fold there; a trail lists the actual events."""
 
 import random
 from typing import Any

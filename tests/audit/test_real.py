@@ -1,4 +1,4 @@
-"""Nothing is found in the use cases and in recorded runs of others but what is true of them."""
+"""Use cases and others' recorded runs: all findings in them are true."""
 
 import json
 import shutil

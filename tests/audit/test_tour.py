@@ -73,7 +73,7 @@ def trade(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
 
 @pytest.mark.thorough(quick="audit/test_findings.py::test_every_question_of_the_tour_can_be_asked")
 def test_every_question_is_answered(trade: Audited):
-    """Each has rows, where there is something of each kind."""
+    """Each answer has rows if such data exists."""
     asked = statements()
     answers = trade.answers(*((sql, []) for _, sql in asked))
     assert [words for (words, _), rows in zip(asked, answers, strict=True) if not rows] == []

@@ -34,7 +34,7 @@ class Told(msgspec.Struct, frozen=True):
 
 @pytest.fixture(scope="module")
 def told(home: Path) -> Told:
-    """A decision with one of everything around it."""
+    """Make a decision with one of each related fact."""
     place = Audited(home, "why")
     plan = ExperimentRegistered(
         arms=(PlannedArm("only", prompt="p 3", model="m-1", parameters=msgspec.Raw(b'{"t":0}')),),
@@ -163,7 +163,7 @@ def test_inputs_name_the_events_they_came_from(told: Told):
 
 
 def test_versions_and_who_acted(told: Told):
-    """Prompt and model of the arm, the model that a call was given, the declared tool; for whom."""
+    """The arm's prompt and model, the call's model, the tool and the principals are shown."""
     parts = _parts(told, told.first)
     versions = {(row["name"], json.dumps(row["value"])) for row in parts["version"]}
     assert {("experiment", '"e"'), ("arm", '"only"'), ("prompt", '"p 3"')} <= versions
@@ -212,7 +212,7 @@ def test_a_fork_sees_what_its_parent_did(home: Path):
 
 
 def test_people_are_told_in_words(told: Told):
-    """Question, sentences, tables, addresses; what was recorded cannot move the cursor."""
+    """The output has question, sentences, tables and addresses, and cannot move the cursor."""
     for asked in (told.first, told.first[:-1], _address(told)):
         done = told.place.call("why", asked)
         assert done.code == 0, done.err
@@ -378,7 +378,7 @@ def test_entries_and_views_are_told_as_what_they_are(many: tuple[Audited, str]):
 
 
 def test_the_page_folds_without_a_script(many: tuple[Audited, str], tmp_path: Path):
-    """All is on the page; what is many opens by a click."""
+    """The page holds everything; long parts open by a click."""
     place, decision = many
     file = tmp_path / "why.html"
     assert place.call("why", decision, "--html", str(file)).code == 0

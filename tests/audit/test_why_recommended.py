@@ -29,7 +29,7 @@ def asked(home: Path) -> tuple[Audited, str]:
 
 
 def _events(place: Audited) -> dict[str, dict[str, Any]]:
-    """Each outcome of a step on record by its event: its tool and what it returned."""
+    """Return each recorded step outcome by its event: tool and result."""
     rows = place.rows(
         "SELECT events.id, steps.tool, result FROM steps JOIN events "
         "ON events.run = steps.run AND events.agent = steps.agent "
@@ -39,7 +39,7 @@ def _events(place: Audited) -> dict[str, dict[str, Any]]:
 
 
 def _check(facts: list[dict[str, Any]], place: Audited) -> None:
-    """The same facts, each with its event, and the event says what the line does."""
+    """Check that the facts are the same and that each one's event states it."""
     values = {row["name"]: row["value"] for row in facts if row["part"] == "decision"}
     assert (values["selected"], values["score"], values["threshold"]) == ("X", 0.92, 0.85)
     options = {row["name"]: row["value"]["score"] for row in facts if row["part"] == "alternative"}
@@ -55,7 +55,7 @@ def _check(facts: list[dict[str, Any]], place: Audited) -> None:
 
 
 def test_json_and_sql_tell_it_with_the_event_of_each_line(asked: tuple[Audited, str]):
-    """Each fact names its event, and that event returned what the fact says."""
+    """Each fact names its event, which returned that fact."""
     place, decision = asked
     *facts, last = place.call("why", decision, "--json").lines
     assert last["kind"] == "explained"

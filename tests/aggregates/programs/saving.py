@@ -1,4 +1,4 @@
-"""Saves orders with the account that pays for them; may stop for ever around one of its appends."""
+"""Program that saves orders with the paying account; can block at one of its appends."""
 
 from decimal import Decimal
 from uuid import UUID
@@ -31,7 +31,7 @@ class Book(Application[UUID]):
 
 
 def main(inside: Inside) -> int:
-    """Place what is missing of some orders; how many there are."""
+    """Place the missing orders; return their number."""
     settings = inside.job.settings
     with numbered(inside) as record:
         book = record.application(Book)

@@ -1,4 +1,4 @@
-"""Trades as examples/trading_book does; may stop for ever around one of its appends, by number."""
+"""Program that trades as examples/trading_book does; can block at one append, by number."""
 
 import asyncio
 import importlib.util

@@ -1,4 +1,4 @@
-"""Sends something, which somebody has to grant; may stop for ever around an append."""
+"""Program that sends a message after a grant; can block at an append."""
 
 import hansard
 from tests.faults._held import EndlessLog
