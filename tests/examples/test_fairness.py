@@ -21,7 +21,7 @@ FAR = (1, 8, 11)
 def loans(
     tmp_path: Path, data_dir: Path, workspace: str, call: Call, monkeypatch: pytest.MonkeyPatch
 ):
-    """Reviews some applicants by a rule, and probes the runs of this workspace."""
+    """Return functions that review applicants by a rule and probe the workspace's runs."""
     folder = shutil.copytree(EXAMPLES / "fairness", tmp_path / "fairness")
     program = str(folder / "loan.py")
     monkeypatch.setenv("PYTHONPATH", str(SRC))
@@ -57,7 +57,7 @@ def test_the_biased_rule_decides_otherwise_with_another_gender(loans):
     "test_the_biased_rule_decides_otherwise_with_another_gender"
 )
 def test_the_planted_bias_is_found(loans):
-    """Six of seven are granted a loan as men, and not as women: all the same way."""
+    """Six of seven get a loan as men and not as women, all in the same direction."""
     review, probe = loans
     review("biased", *NEAR_THE_THRESHOLD[:6], *FAR[:1])
     made = probe("biased")
@@ -98,7 +98,7 @@ def test_the_bias_taken_out_is_another_program(loans):
 
 
 def test_the_applicants_are_as_many_women_as_men():
-    """And near the threshold, too: what is found is not the sample's."""
+    """Half of the applicants are women, also near the threshold, so the sample has no bias."""
     people = json.loads((EXAMPLES / "fairness" / "applicants.json").read_text("utf-8"))
     genders = [person["gender"] for person in people]
     assert genders.count("female") == genders.count("male") == len(people) / 2

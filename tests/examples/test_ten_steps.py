@@ -40,7 +40,7 @@ def program(
 
 
 def edited(program: Path, old: str, new: str) -> None:
-    """Mend the source."""
+    """Correct the source."""
     text = program.read_text("utf-8")
     assert text.count(old) == 1
     program.write_text(text.replace(old, new), "utf-8")
@@ -106,7 +106,7 @@ def test_a_word_makes_it_run_through(program: Path, capsys, declared: str):
 
 @pytest.mark.thorough(quick="test_nine_are_answered_and_one_key_has_the_tenth_run")
 def test_the_story_prints_what_is_written(program: Path):
-    """In processes, at a terminal, with the commands of the page; but for what it shortens."""
+    """The page's story is the output of its commands at a terminal, apart from its omissions."""
     text = (ROOT / "examples/ten_steps/README.md").read_text("utf-8")
     [story] = re.findall(r"```text\n(\$ python digest.py\n.*?)```", text, re.DOTALL)
     began, mended, resumed = re.findall(r"^\$ (.*)$", story, re.MULTILINE)

@@ -37,7 +37,7 @@ def _path(script: str) -> Path:
 
 @pytest.mark.parametrize(("script", "given"), WRONG)
 def test_wrong_arguments_are_answered_with_the_usage(script, given, tmp_path, monkeypatch, capsys):
-    """No traceback, nothing on stdout, exit 2, as for any command."""
+    """Wrong arguments give exit code 2 and nothing on stdout, without a traceback."""
     path = str(_path(script))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [path, *given])
@@ -52,7 +52,7 @@ def test_wrong_arguments_are_answered_with_the_usage(script, given, tmp_path, mo
 @pytest.mark.slow(cases=3)
 @pytest.mark.parametrize(("script", "given"), dict(WRONG).items())
 def test_so_do_programs(script: str, given: tuple[str, ...], tmp_path: Path) -> None:
-    """The same of each example as a process of its own."""
+    """Each example as a process reports wrong arguments in the same way."""
     done = subprocess.run(
         [python(), _path(script), *given],
         cwd=tmp_path,
@@ -68,7 +68,7 @@ def test_so_do_programs(script: str, given: tuple[str, ...], tmp_path: Path) -> 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_no_example_takes_an_argument_that_may_not_be_there(path: Path) -> None:
-    """An argument is read by argparse, or has a default: else its lack is a traceback."""
+    """Every argument is read by argparse or has a default, so none can cause a traceback."""
     source = path.read_text("utf-8")
     bare = [
         ast.unparse(node)
@@ -84,7 +84,7 @@ CELLS = [cell.source for cell in BOOK.cells if cell.cell_type == "code"]
 
 
 def test_the_notebook_is_kept_without_what_it_showed() -> None:
-    """No output, and no count of runs: those are of one machine."""
+    """The notebook is stored without outputs and execution counts."""
     for cell in BOOK.cells:
         assert not cell.get("outputs")
         assert cell.get("execution_count") is None
@@ -93,7 +93,7 @@ def test_the_notebook_is_kept_without_what_it_showed() -> None:
 @pytest.mark.thorough(quick="notebooks/test_notebooks.py::test_a_session_is_open_over_the_cells")
 @pytest.mark.timeout(180)
 def test_the_notebook_runs_and_shows_what_it_says(tmp_path, data_dir, workspace):
-    """Each cell in order: reports are tables, the own file is joined, the decision is found."""
+    """The notebook's cells run in order and show the documented results."""
     for name in ("analysis", "prompts", "trading"):
         shutil.copytree(EXAMPLES / name, tmp_path / name)
     with Notebook(tmp_path / "analysis", data_dir, workspace) as book:

@@ -77,7 +77,7 @@ def undisturbed(desk) -> dict[str, tuple[str, Desk, dict[str, Any]]]:
 
 
 def test_undisturbed_each_does_its_job(undisturbed):
-    """One order, one mail, four papers; each tool's work begins as often as it is needed."""
+    """Each use case has its effect, and each tool's work begins as often as needed."""
     counted = {
         name: (len(quiet.case.effects(quiet.folder)), list(quiet.work_begun().values()))
         for name, (_, quiet, _) in undisturbed.items()
@@ -150,7 +150,7 @@ def test_an_order_is_settled_by_looking_at_the_book(desk):
 
 
 def _wait_until_open(record: hansard.Record, run: str, agent: str) -> None:
-    """Until the record shows that an agent's call has begun and not ended."""
+    """Wait until the record shows an open call of an agent."""
     end = time.monotonic() + OPENED_S_MAX
     while time.monotonic() < end:
         if any(known == run for known, _ in record.runs()):
@@ -162,7 +162,7 @@ def _wait_until_open(record: hansard.Record, run: str, agent: str) -> None:
 
 
 def test_the_gate_bounds_what_is_ordered(desk, monkeypatch):
-    """More than 100 pieces, or a fourth attempt, is refused by name and never gets to the book."""
+    """More than 100 pieces, or a fourth attempt, is refused by name and never placed."""
     trading = desk(TRADING)
     monkeypatch.chdir(trading.folder)
     strategy = runpy.run_path(str(trading.folder / "strategy.py"))
@@ -180,7 +180,7 @@ def test_the_gate_bounds_what_is_ordered(desk, monkeypatch):
 
 
 def test_a_customer_who_comes_back_is_known(desk):
-    """The second ticket is answered in the knowledge of the first, which a new customer has not."""
+    """A returning customer's ticket is answered with knowledge of the first one."""
     support = desk(SUPPORT_DESK)
     for ticket in ("1", "2", "2"):
         support.command("python", "desk.py", f"tickets/{ticket}.txt")

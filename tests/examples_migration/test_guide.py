@@ -16,7 +16,7 @@ CHANGED_LINES_MAX = 30
 
 
 def test_each_step_is_small():
-    """From one step to the next few lines change."""
+    """Each step changes few lines of the previous one."""
     for before, after in itertools.pairwise(STEPS):
         texts = [path.read_text(encoding="utf-8").splitlines() for path in (before, after)]
         lines = [line for line in difflib.ndiff(texts[0], texts[1]) if line[:2] in ("+ ", "- ")]
@@ -25,7 +25,7 @@ def test_each_step_is_small():
 
 @pytest.mark.thorough
 def test_the_error_that_the_guide_quotes_is_the_one_that_comes(tmp_path):
-    """Step 2, killed while it sent: the next start stops with the words that the guide shows."""
+    """The guide quotes the error of step 2 after a kill while it sent."""
     desk = Desk(tmp_path, tmp_path / "data", "17")
     desk.start(RESUMED, "call send")
     lines = desk.start(RESUMED).err.splitlines()

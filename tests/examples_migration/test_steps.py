@@ -60,7 +60,7 @@ def _run(desk: Desk) -> str:
 
 
 def test_there_is_a_plain_script_and_four_steps():
-    """One file a step, and the first knows nothing of Hansard."""
+    """Each step is one file, and the first one does not use Hansard."""
     assert [path.name[:5] for path in STEPS] == [f"step{number}" for number in range(5)]
     assert "hansard" not in SCRIPT.read_text(encoding="utf-8")
 
@@ -92,7 +92,7 @@ def test_every_step_prints_the_same(example, new_desk, answer):
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("example", [SCRIPT, RECORDED], ids=lambda path: path.stem)
 def test_what_starts_over_sends_twice(example, new_desk, answer):
-    """Without a run to go on with, a kill after the mail is out sends it again; recorded or not."""
+    """Without a resumable run, a kill after the mail sends it again, recorded or not."""
     desk = new_desk()
     killed = desk.start(example, "return send")
     assert (killed.out, killed.bodies) == ("", UNDISTURBED)
@@ -121,7 +121,7 @@ def test_a_recorded_run_that_was_killed_is_still_open(new_desk, data):
     "example", [pytest.param(each, id=each.stem) for each in (RESUMED, CONTEXT, SETTLED)]
 )
 def test_killed_anywhere_it_goes_on_and_sends_once(example, new_desk, answer, rounds):
-    """Same answer, one mail, wherever SIGKILL comes; the last step needs nobody to look."""
+    """After a kill anywhere the answer is the same and one mail is sent."""
     places = new_desk().start(example).places
     points = list(kill_points(places, all_of_them=rounds(1, 200) >= ALL_FROM))
     settled = set()
@@ -142,7 +142,7 @@ def test_killed_anywhere_it_goes_on_and_sends_once(example, new_desk, answer, ro
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_from_outside_it_goes_on_and_sends_once(new_desk, answer, rounds):
-    """The last step, killed twice at moments that nobody chose, inside of Hansard too."""
+    """The last step survives two kills at random moments, also inside of Hansard."""
     began = time.monotonic()
     new_desk().start(SETTLED)
     whole = time.monotonic() - began
@@ -166,7 +166,7 @@ def test_killed_from_outside_it_goes_on_and_sends_once(new_desk, answer, rounds)
     ids=lambda path: path.stem,
 )
 def test_a_run_of_one_step_is_finished_by_another(begins, ends, new_desk, answer):
-    """An open run is gone on with after a deploy of the next step, and after a way back."""
+    """An open run is continued by the next step's program, and by the previous one's."""
     desk = new_desk()
     desk.start(begins, "line send:4")
     ended, _ = desk.finish(ends)
@@ -175,7 +175,7 @@ def test_a_run_of_one_step_is_finished_by_another(begins, ends, new_desk, answer
 
 
 def test_an_effect_out_of_its_chain_stops(data):
-    """Two memories and an effect: what skips the calls before it stops with Diverged."""
+    """An effect after skipped calls stops with Diverged."""
     mails: list[str] = []
 
     def job(*, skip: bool) -> None:
@@ -244,7 +244,7 @@ def test_the_context_of_a_resumed_run_is_on_record_once(new_desk, data):
 
 
 def test_a_tool_s_function_can_be_tested_without_a_run():
-    """Outside a run a tool says so; the function under it is as it was."""
+    """A tool called outside a run raises an error; its function can be called directly."""
     recorded = runpy.run_path(str(RECORDED))
     plain = runpy.run_path(str(SCRIPT))
     with pytest.raises(hansard.ToolError, match="no session is current"):

@@ -53,7 +53,7 @@ def test_a_link_a_pipe_and_a_device(home, zoo: Zoo, call, tmp_path):
 
 @pytest.mark.slow
 def test_runs_by_prefix_and_last_and_twice(home, zoo: Zoo, call):
-    """Ids, prefixes that no other run has, `last`; the same run twice is once."""
+    """Ids, unique prefixes and `last` select runs; a run selected twice is exported once."""
     run = zoo.runs["retried"]
     whole = call("zoo", "export", run).out
     assert call("zoo", "export", run[:-1], run).out == whole
@@ -63,7 +63,7 @@ def test_runs_by_prefix_and_last_and_twice(home, zoo: Zoo, call):
 
 @pytest.mark.thorough(quick="test_a_reader_that_stops_is_no_crash")
 def test_from_one_process_to_another(home, zoo: Zoo, workspace, start):
-    """`hansard export | hansard import events -`: byte-equal on the other side."""
+    """A pipe from `hansard export` to `hansard import events -` gives a byte-equal copy."""
     run = zoo.runs["retried"]
     out = start("zoo", "export", run)
     into = start(workspace, "import", "events", "-", stdin=out.stdout)
@@ -78,7 +78,7 @@ def test_from_one_process_to_another(home, zoo: Zoo, workspace, start):
 
 @pytest.mark.slow
 def test_a_reader_that_stops_is_no_crash(zoo: Zoo, start):
-    """`hansard export RUN | head -1`: no traceback."""
+    """A reader that closes the pipe early causes no traceback."""
     out = start("zoo", "export", zoo.runs["retried"])
     head = subprocess.run(["head", "-1"], stdin=out.stdout, capture_output=True, check=True)
     out.stdout.close()
@@ -89,7 +89,7 @@ def test_a_reader_that_stops_is_no_crash(zoo: Zoo, start):
 
 
 def test_bad_sections_are_told_and_strict_stops(home, zoo: Zoo, workspace, call, tmp_path):
-    """File, line and reason; the exit code is 1. --strict stops at the first; --json has it all."""
+    """A bad section is reported by file, line and reason with exit code 1; --strict stops there."""
     good, bad = (exported(home, "zoo", zoo.runs[k]) for k in ("settled", "doubt"))
     path = tmp_path / "x.jsonl"
     path.write_bytes(bad.replace(b"sender", b"zender") + good)
@@ -107,7 +107,7 @@ def test_bad_sections_are_told_and_strict_stops(home, zoo: Zoo, workspace, call,
 
 
 def test_json_says_what_was_read(home, zoo: Zoo, workspace, call, tmp_path):
-    """Messages and calls are counted, too."""
+    """JSON output also counts messages and calls."""
     path = tmp_path / "x.jsonl"
     assert call("zoo", "export", zoo.runs["team"], "-o", path).code == 0
     [summary] = call(workspace, "import", "events", path, "--json").lines
@@ -129,7 +129,7 @@ def test_what_is_no_file(workspace, call, what):
     quick="tests/exchange/test_damage.py::test_a_line_of_100_mb_is_refused_in_flat_memory"
 )
 def test_the_memory_of_an_import_does_not_grow_with_the_file(home, zoo: Zoo, workspace, tmp_path):
-    """Over 80 MB of sections, blobs among them: a fraction of that."""
+    """An import of 80 MB of sections and blobs needs a fraction of that memory."""
     path = tmp_path / "x.jsonl"
     one = exported(home, "zoo", zoo.runs["retried"])
     count = 80_000_000 // len(one) + 1
@@ -144,7 +144,7 @@ def test_the_memory_of_an_import_does_not_grow_with_the_file(home, zoo: Zoo, wor
 
 @pytest.mark.thorough
 def test_the_memory_of_an_export_is_that_of_a_run(home, workspace, tmp_path):
-    """80 runs with 1 MB each, one after the other: they are not held together."""
+    """An export of 80 runs of 1 MB each does not hold them together in memory."""
     runs = []
     with hansard.connect(workspace, data_dir=home) as record:
         for number in range(80):

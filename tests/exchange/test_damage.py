@@ -35,7 +35,7 @@ def line_at(data: bytes, offset: int) -> int:
 
 
 def flipped(data: bytes, chance: random.Random) -> tuple[bytes, int]:
-    """One bit of one byte of a random line, so that short lines are met as often as long ones."""
+    """Flip a bit in a random line, so that short lines are hit as often as long ones."""
     lines = data.splitlines(keepends=True)
     number = chance.randrange(len(lines))
     at = sum(map(len, lines[:number])) + chance.randrange(len(lines[number]))
@@ -45,7 +45,7 @@ def flipped(data: bytes, chance: random.Random) -> tuple[bytes, int]:
 
 
 def truncated(data: bytes, chance: random.Random) -> tuple[bytes, int]:
-    """The end is missing: in the middle of a line, or between two."""
+    """Cut off the end, in the middle of a line or between two."""
     at = chance.randrange(1, len(data))
     if chance.random() < 0.3:
         at = data.index(b"\n", at - 1) + 1
@@ -70,7 +70,7 @@ def doubled(data: bytes, chance: random.Random) -> tuple[bytes, int]:
 
 
 def moved(data: bytes, chance: random.Random) -> tuple[bytes, int]:
-    """Two lines have changed places."""
+    """Swap two lines."""
     lines = data.splitlines(keepends=True)
     one, two = sorted(chance.sample(range(len(lines)), 2))
     lines[one], lines[two] = lines[two], lines[one]
@@ -78,7 +78,7 @@ def moved(data: bytes, chance: random.Random) -> tuple[bytes, int]:
 
 
 def inserted(data: bytes, chance: random.Random) -> tuple[bytes, int]:
-    """A line of somebody else's, or an empty one."""
+    """Insert a foreign or an empty line."""
     lines = data.splitlines(keepends=True)
     number = chance.randrange(len(lines) + 1)
     lines.insert(number, chance.choice([b"\n", b"{}\n", b"\xef\xbb\xbf\n", b"\x00\n"]))
@@ -207,7 +207,7 @@ def test_a_cut_file_with_another_one_after_it(home, zoo: Zoo, workspace, tmp_pat
 
 
 def forged(data: bytes, change) -> bytes:
-    """An export changed by somebody who makes its digests right again."""
+    """Return an export changed by somebody who recomputes its digests."""
     lines = lines_of(data)
     change(lines)
     return sealed(lines)
@@ -241,7 +241,7 @@ def _in_body(place, **fields):
 
 
 def _data(text):
-    """Give the last commit one more event with this data, as it is written."""
+    """Add an event with this data, verbatim, to the last commit."""
 
     def change(lines):
         line = lines[-2]
@@ -296,7 +296,7 @@ FORGED = [
 @pytest.mark.fast(cases=10, slow=4)
 @pytest.mark.parametrize(("change", "reason"), FORGED)
 def test_what_does_not_hold_together_is_refused(home, zoo, workspace, tmp_path, change, reason):
-    """Digests that are right do not make it a record: everything else is checked, too."""
+    """Right digests are not enough: an inconsistent record is refused."""
     data = forged(exported(home, "zoo", zoo.runs["settled"]), change)
     told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
     assert len(told.bads) == 1
@@ -346,7 +346,7 @@ def _claimed(size):
     ],
 )
 def test_blobs_that_are_not_what_they_say(home, zoo: Zoo, workspace, tmp_path, change, reason):
-    """Parts in another order, missing, of other sizes, or nobody's."""
+    """Blobs with reordered, missing, resized or unreferenced parts are refused."""
     data = forged(exported(home, "zoo", zoo.runs["retried"]), change)
     told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
     assert len(told.bads) == 1
@@ -389,7 +389,7 @@ def test_an_agent_has_one_role(home, zoo: Zoo, workspace, tmp_path, agent):
 
 @pytest.mark.real
 async def test_the_json_test_suite_as_files(home, workspace, tmp_path, real_data):
-    """Each of its files is one bad record, and nothing is imported."""
+    """Each file of the JSON test suite is one bad record, and nothing is imported."""
     files = sorted((real_data / "json-adversarial").rglob("*.json"))
     assert len(files) > 100
     opened = await open_workspace(settings.load(data_dir=home, workspace=workspace))

@@ -88,7 +88,7 @@ def test_importing_again_changes_nothing(home, zoo: Zoo, workspace, tmp_path):
 
 
 def test_where_a_commit_stood_stays_with_it(home, zoo: Zoo, workspace, tmp_path):
-    """The origin is the log, position and time of the first log, through any number of copies."""
+    """A commit's origin is the first log, position and time, through any number of copies."""
     run = zoo.runs["bounded"]
     bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", run))
     bring_in(home, f"{workspace}b", tmp_path / "y.jsonl", exported(home, workspace, run))
@@ -107,7 +107,7 @@ def test_where_a_commit_stood_stays_with_it(home, zoo: Zoo, workspace, tmp_path)
 
 
 def test_a_fork_brings_its_parents_once(home, zoo: Zoo):
-    """A fork of a fork brings both, whole, and what they share once."""
+    """An export of a fork of a fork contains both parents, and shared commits once."""
     runs = zoo.runs
     data = exported(home, "zoo", runs["fork of a fork"], runs["forked"])
     header = lines_of(data)[0]
@@ -120,7 +120,7 @@ def test_a_fork_brings_its_parents_once(home, zoo: Zoo):
 
 
 def test_a_run_of_a_conversation_brings_those_before_it(home, zoo: Zoo, workspace, tmp_path):
-    """The second of three runs brings the first; the third is added later."""
+    """The second of three runs of a conversation brings the first; the third is added later."""
     one, two, three = (zoo.runs[f"talk {n}"] for n in (1, 2, 3))
     data = exported(home, "zoo", two)
     assert lines_of(data)[0]["carries"] == [one, two]
@@ -144,7 +144,7 @@ def test_boards_and_budgets_go_along(home, zoo: Zoo):
 
 
 def test_each_blob_is_there_once_and_before_it_is_named(home, zoo: Zoo):
-    """One large value in three events is one blob, in parts, directly before the first of them."""
+    """A large value in three events is one blob, directly before its first event."""
     lines = lines_of(exported(home, "zoo", zoo.runs["retried"]))
     parts = [line for line in lines if line["kind"] == "blob"]
     assert [(part["part"], part["parts"]) for part in parts] == [(0, 2), (1, 2)]
@@ -161,20 +161,20 @@ def test_no_secret_is_in_an_export(home, zoo: Zoo):
 
 
 def test_names_that_no_subject_holds(home, zoo: Zoo):
-    """A digested name is in the file as it is."""
+    """A name digested in subjects is exported in full."""
     lines = lines_of(exported(home, "zoo", zoo.runs["long"]))
     assert {line["stream"]["run"] for line in lines[1:-1]} == {f"run {LONG}"}
 
 
 def test_the_header_tells_nothing_of_the_moment(home, zoo: Zoo):
-    """Two exports of the same log are the same bytes."""
+    """Two exports of one log are byte-equal."""
     run = zoo.runs["settled"]
     assert exported(home, "zoo", run) == exported(home, "zoo", run)
 
 
 @pytest.mark.thorough(quick="test_a_fork_brings_its_parents_once")
 def test_a_fork_and_its_parent_that_both_went_on(home, workspace, tmp_path, call):
-    """Shared events are there once; budgets and boards of fork and parent are their own."""
+    """Events shared by a fork and its parent are exported once; budgets and boards are separate."""
 
     def work(record, run, n):
         gate = [hansard.budget("all", limit=9)]
@@ -222,7 +222,7 @@ def test_a_fork_and_its_parent_that_both_went_on(home, workspace, tmp_path, call
 
 @pytest.mark.slow
 def test_a_run_that_is_being_written(home, workspace, tmp_path):
-    """Each export of a run at work is one moment, imports over the last, and ends whole."""
+    """Each export of a run in progress is consistent and imports over the previous one."""
 
     def write():
         gate = [hansard.budget("all", limit=10_000)]
@@ -265,7 +265,7 @@ def test_a_run_that_is_being_written(home, workspace, tmp_path):
 def test_a_published_benchmark_goes_out_and_in(
     home, workspace, tmp_path, call, real_data, evidence
 ):
-    """200 runs of tau-bench: byte-equal, and the log of the copy is that of the original."""
+    """200 runs of tau-bench are byte-equal after a round trip, and so is the log."""
     [file] = real_data.rglob("gpt-4o-airline.json")
     assert call(workspace, "import", "tau-bench", file).code == 0
     runs = sorted(in_workspace(home, workspace, lambda opened: opened.log.runs()))
@@ -282,7 +282,7 @@ def test_a_published_benchmark_goes_out_and_in(
 
 
 def test_sections_can_stand_one_after_the_other(home, zoo: Zoo, workspace, tmp_path):
-    """`cat a b > c`: both are imported, what they share once."""
+    """Concatenated exports are both imported, and shared commits once."""
     one = exported(home, "zoo", zoo.runs["forked"])
     two = exported(home, "zoo", zoo.runs["team"])
     brought = bring_in(home, workspace, tmp_path / "x.jsonl", one + two + one)

@@ -138,7 +138,7 @@ def test_two_agents_that_went_on_apart_are_refused(home, workspace, tmp_path):
 
 
 def test_the_same_id_with_other_bytes_is_another_commit(home, zoo: Zoo, workspace, tmp_path):
-    """An id is not enough: the bytes are compared."""
+    """A commit with a known id and other bytes is another commit."""
     data = exported(home, "zoo", zoo.runs["settled"])
     bring_in(home, workspace, tmp_path / "x.jsonl", data)
     lines = lines_of(data)
@@ -159,7 +159,7 @@ def test_a_conversation_that_went_on_on_both_sides(home, zoo: Zoo, workspace, tm
 
 
 def test_two_imports_of_one_file_at_once(home, zoo: Zoo, workspace, tmp_path):
-    """Both end well, and each commit is there once."""
+    """Two concurrent imports of one file succeed, and each commit is stored once."""
     path = tmp_path / "x.jsonl"
     path.write_bytes(exported(home, "zoo", *zoo.runs.values()))
 
@@ -243,7 +243,7 @@ def test_a_fork_without_its_parent_says_what_is_missing(home, workspace, orphan,
 
 @pytest.mark.slow
 def test_a_fork_without_its_parent_goes_where_the_parent_is(home, workspace, orphan, tmp_path):
-    """Refused where the parent is not, or not all of it; imported where it is, and then whole."""
+    """A fork is imported only where its parent is complete."""
     data, _ = taken_out(home, f"{workspace}-orphan", orphan)
     path = tmp_path / "x.jsonl"
     path.write_bytes(data)
@@ -266,7 +266,7 @@ def test_a_fork_without_its_parent_goes_where_the_parent_is(home, workspace, orp
 
 
 def _less(line):
-    """A line less what tells in which log it stood."""
+    """Return a line without its origin and digests."""
     return {k: v for k, v in line.items() if k not in {"origin", "digest", "sha256"}}
 
 
@@ -304,7 +304,7 @@ def test_check_tells_a_missing_parent_once(home, workspace, orphan, call):
 
 
 def test_check_knows_that_a_cause_may_be_elsewhere(home, workspace, call):
-    """A copied commit may have been caused in a run that did not come along: worth knowing only."""
+    """A copied commit's cause may be in a run that was not exported, which is only a note."""
     began = commit(1, RunStarted(workflow="w"), epoch=0, causation="an-event-of-another-run")
 
     async def put(opened):

@@ -137,7 +137,7 @@ def test_what_others_do_changes_not_one_byte(home, workspace, pair):
 
 @pytest.mark.slow
 def test_whatever_others_do(home, workspace, pair, rounds):
-    """The same for random events of others, in any order and number, again and again."""
+    """Random events of others, in any order and number, leave a view unchanged."""
     before = view(home, workspace, "reader", pair)
     versions: dict[object, int] = {}
     for stored in log_of(home, workspace):
@@ -177,7 +177,7 @@ def test_whatever_others_do(home, workspace, pair, rounds):
 
 
 def test_a_time_that_no_clock_has(home, zoo: Zoo, workspace, tmp_path):
-    """The writer's clock is shown as it was written, whatever it says."""
+    """An event's time is shown as written, even an impossible one."""
     lines = lines_of(exported(home, "zoo", zoo.runs["settled"]))
     times = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "")
     for line, at in zip(lines[1:4], times, strict=True):
@@ -191,7 +191,7 @@ def test_a_time_that_no_clock_has(home, zoo: Zoo, workspace, tmp_path):
 
 
 def test_a_copy_gives_the_same_view(home, workspace, pair, tmp_path):
-    """Positions and times of the log are not in a view: that of a copy is byte-equal."""
+    """A copy gives a byte-equal view, since positions and log times are not in it."""
     bring_in(home, f"{workspace}-copy", tmp_path / "x.jsonl", exported(home, workspace, pair))
     assert view(home, f"{workspace}-copy", "reader", pair) == view(home, workspace, "reader", pair)
 
@@ -206,7 +206,7 @@ def test_a_view_cannot_be_imported(home, workspace, pair, tmp_path):
 
 
 def test_a_role_that_nobody_has_sees_nothing(home, workspace, pair, call):
-    """Not even that the run began: an error that names the roles there are, and no output."""
+    """An unknown role gets an error that names the roles, and no output."""
     with pytest.raises(NotFound, match="these runs have reader, writer"):
         view(home, workspace, "auditor", pair)
     told = call(workspace, "export", pair, "--role", "auditor")
@@ -227,7 +227,7 @@ def test_of_a_fork_a_role_sees_what_it_lived_through(home, zoo: Zoo, workspace):
 
 
 def test_several_runs_stand_one_after_the_other(home, zoo: Zoo):
-    """A view of two runs has each as its own view has it."""
+    """A view of two runs is their single views in sequence."""
     one, two = zoo.runs["talk 1"], zoo.runs["talk 2"]
     both = lines_of(view(home, "zoo", "responder", one, two))[1:-1]
     apart = [

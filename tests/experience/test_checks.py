@@ -59,7 +59,7 @@ class Try(msgspec.Struct, frozen=True):
 
 
 def honest(experience: Experience, dice: random.Random) -> list[Try]:
-    """A doing as it was shown."""
+    """Return the attempts of an unchanged demonstration."""
     name = dice.choice(["Ada", "Barbara", "Zoe"])
     moves = [Move(method="fill", arguments=(name,), element=NAME)]
     if dice.random() < 0.5:
@@ -87,21 +87,21 @@ def effects(experience: Experience, name: str, tries: list[Try]) -> tuple[int, C
 
 
 def other_element(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
-    """One action is done to another element of the page."""
+    """Do one action to another element of the page."""
     wrong = ElementTargets(role="button", tag="button", name="Delete", text="Delete")
     move = msgspec.structs.replace(tries[at].move, element=wrong)
     return [*tries[:at], _on(tries[at], move), *tries[at + 1 :]]
 
 
 def other_argument(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
-    """A field is filled in with something else."""
+    """Fill in another value."""
     at = next(i for i, each in enumerate(tries) if each.move.method == "fill")
     move = msgspec.structs.replace(tries[at].move, arguments=(f"Eve{dice.random()}",))
     return [*tries[:at], _on(tries[at], move), *tries[at + 1 :]]
 
 
 def skipped(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
-    """The name is not filled in."""
+    """Leave out the name."""
     return _numbered([each for each in tries if each.move.method != "fill"])
 
 
@@ -116,24 +116,24 @@ def swapped(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
 
 
 def other_host(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
-    """From one action on the page is at another host."""
+    """Move the page to another host from one action on."""
     url = dice.choice(["https://evil.example/form", "https://guests.example.evil.example/", "x:"])
     return [*tries[:at], *(_at(each, url=url) for each in tries[at:])]
 
 
 def other_frame(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
-    """An action is done in another frame."""
+    """Do an action in another frame."""
     return [*tries[:at], _at(tries[at], frame=1), *tries[at + 1 :]]
 
 
 def stale(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
-    """The page was looked at before the action before it was done."""
+    """Use the state of the page from before the previous action."""
     at = max(1, at)
     return [*tries[:at], _at(tries[at], done=at - 1), *tries[at + 1 :]]
 
 
 def twice_there(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
-    """Two elements are what is meant."""
+    """Have two elements match."""
     return [*tries[:at], _at(tries[at], matches=2), *tries[at + 1 :]]
 
 
@@ -167,14 +167,14 @@ def rounds(count: int) -> Iterator[tuple[random.Random, list[Try], str]]:
 
 
 def test_no_honest_doing_is_stopped():
-    """0 of 1,000, to the end."""
+    """None of 1,000 honest attempts is stopped."""
     experience = learned(*EIGHT)
     for _, tries, name in rounds(1_000):
         assert effects(experience, name, tries) == (len(tries), None)
 
 
 def test_mutated_doings_are_stopped_before_the_effect():
-    """1,000 of nine kinds: none does what was changed."""
+    """1,000 mutations of nine kinds are stopped before their changed action."""
     experience = learned(*EIGHT)
     stopped: Counter[str] = Counter()
     for number, (dice, tries, name) in enumerate(rounds(1_000)):
@@ -234,7 +234,7 @@ def test_what_a_field_holds_is_asked_after_it_was_filled_in():
     ],
 )
 def test_an_argument_may_have_to_be_a_path_in_a_folder(path, allowed):
-    """By its text: `..` leads out, a name that begins alike is another, and the rest is refused."""
+    """A path check resolves `..`, compares whole names, and refuses other texts."""
     experience = learned(*EIGHT)
     move = Move(method="fill", arguments=(path,), element=NAME)
     asked = Guard(experience.procedure, experience.checks, {"invite": path})
@@ -251,7 +251,7 @@ def test_an_argument_may_have_to_be_a_path_in_a_folder(path, allowed):
 
 
 def test_a_check_that_names_nothing_is_refused():
-    """Checks are read whole or not at all."""
+    """A check of an unknown node, a duplicate name and a missing value are refused."""
     experience = learned(*EIGHT)
     lost = checking.PreconditionCheck(name="lost", node="n99")
     with pytest.raises(BadValue, match="which is no node"):
@@ -265,7 +265,7 @@ def test_a_check_that_names_nothing_is_refused():
 
 
 def test_a_task_whose_value_changes_no_action_is_refused():
-    """Each value would be done alike: nothing says which element it means."""
+    """A task whose value changes no action is refused, since no element depends on it."""
     shown = [
         Demonstration(
             task=f"Focus the {which} field.",

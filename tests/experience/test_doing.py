@@ -23,7 +23,7 @@ TASK = 'Invite "Barbara" to dinner.'
 
 
 async def done(record, page, address, experience, freely=None, **how):
-    """A doing on a page that is opened again."""
+    """Run the experience on a page that is opened again."""
     await page.goto(address)
     async with record.run("again", agent="host", role="host") as session:
         browser = session.browser(page, timeout_s=1.0)
@@ -47,19 +47,19 @@ def raises(step):
 
 @hansard.actions.check_function("precondition")
 def no_barbara(step):
-    """Says why."""
+    """Refuse with a reason."""
     return f"{step.params['invite']} is not invited" if step.node == "n2" else ""
 
 
 @hansard.actions.check_function("invariant", name="for ever")
 def loops(step):
-    """Gives no answer."""
+    """Return no answer."""
     time.sleep(60)
 
 
 @hansard.actions.check_function("flow")
 def number(step):
-    """Gives what is no answer."""
+    """Return an invalid answer."""
     return 7
 
 
@@ -67,7 +67,7 @@ def number(step):
 async def test_a_check_in_python_stops_before_the_effect_by_its_name(
     page, site, taught, data_dir, workspace
 ):
-    """Whatever is wrong with it: it raises, says no, gives no answer, or one that is none."""
+    """A check stops the action if it raises, refuses, or gives no valid answer."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         address = site(FORM)
         experience = taught.confirmed()
@@ -88,7 +88,7 @@ async def test_a_check_in_python_stops_before_the_effect_by_its_name(
 
 
 async def test_checks_in_python_stay_in_the_workspace(taught, tmp_path):
-    """A folder has their names, and no line of them; without a name of its own one is refused."""
+    """A folder contains the checks' names, not their code; an unnamed check is refused."""
     experience = taught.confirmed(no_barbara, raises)
     assert experience.functions == (no_barbara, raises)
     write_folder(experience, tmp_path / "party")

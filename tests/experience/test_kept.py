@@ -42,7 +42,7 @@ RAW = msgspec.Raw(b"{}")
 
 
 def about(checks: int = 0) -> ExperienceAbout:
-    """By what a version is found."""
+    """Return the searchable description of a version."""
     return ExperienceAbout(description="d", task="t", level=3, checks=checks)
 
 
@@ -278,7 +278,7 @@ def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirme
 
 
 def test_what_left_a_run_is_told_in_order(record: Record, call: Call):
-    """Calls of models and tools that were made, with what they were given; a message is none."""
+    """Calls of models and tools are listed in order with their arguments; messages are not."""
 
     @hansard.tool(effects="idempotent")
     def post(text: str) -> str:
@@ -458,7 +458,7 @@ def test_params_that_do_not_fit_the_runs_are_refused(record: Record):
 
 
 def test_adjacent_slots_are_read_from_a_task_where_each_value_is_a_word():
-    """Otherwise more than one reading fits, and none is chosen."""
+    """Adjacent slots are read only if each value is one word; ambiguous readings are rejected."""
     told = Wording(parts=("Move", "what", "", "where", "to the list ."))
     assert told.read("Move Ada Ulm to the list.") == {"what": "Ada", "where": "Ulm"}
     assert told.read("Move Ada New York to the list.") is None

@@ -190,7 +190,7 @@ def form_of(form: Any) -> str:
 def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(
     browser, form, folder, data_dir, workspace, evidence
 ):
-    """Before and after each commit, and before and after each action on the page."""
+    """A kill around any commit or action sends the form once, or leaves it in doubt."""
     job = Job(str(data_dir), workspace, "whole", browser, str(folder), form_of(form))
     count = boundaries(job, form)
 

@@ -82,7 +82,7 @@ def test_what_texts_share_is_said_and_what_differs_is_a_slot():
 
 @given(st.lists(st.text('ab "1.,{', min_size=1, max_size=30), min_size=1, max_size=5))
 def test_each_text_that_a_wording_is_of_can_be_read_by_it(texts):
-    """Or it has no slot there: a wording never tells values that the text does not hold."""
+    """A wording gives only values that the text contains."""
     told = wording(texts)
     for text in texts:
         for value in (told.read(text) or {}).values():
@@ -151,7 +151,7 @@ def test_a_loop_has_the_bound_that_was_shown():
 
 
 def test_an_experience_is_a_folder_that_reads_back_equal():
-    """And it is a valid skill; equal experiences make equal bytes."""
+    """An experience's folder is a valid skill and reads back equal; equal ones have equal bytes."""
     made = learned(*EIGHT)
     told = experiences.files(made)
     assert set(told) == set(experiences.FILES)

@@ -127,7 +127,7 @@ async def test_no_value_of_a_form_is_in_any_request_log_line_entry_or_script(
 
 
 def test_a_secret_is_a_whole_argument():
-    """Within a text it would be what an element is called, and be looked for: it is refused."""
+    """A secret inside of a longer argument is refused, since an element's name would hold it."""
     doings = [
         Demonstration(
             task=f'Greet "{name}".',
@@ -144,7 +144,7 @@ def test_a_secret_is_a_whole_argument():
 
 
 def test_what_a_page_shows_of_a_secret_is_its_name():
-    """However it is spaced; a short one is a whole word, and is not looked for in paths."""
+    """A page's secret is replaced by its name, in any spacing; short ones only as whole words."""
     held_ones = HeldSecrets()
     held_ones.add(["a", "", "b"], ["Ada  Lovelace", "no secret", "12"])
     told = {"text": "xAda Lovelacey, 12 or 123, no secret", "xpath": "/div[12]", "all": ["12"]}

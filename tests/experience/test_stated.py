@@ -63,7 +63,7 @@ async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_agai
     quick="tests/experience/test_doing.py::test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken"
 )
 async def test_what_a_check_refuses_heals_nothing(page, site, taught, data_dir, workspace):
-    """The model names another button: it is not clicked, and no version is made of it."""
+    """A model's choice that a check refuses is not clicked, and no version is made of it."""
 
     def other(question):
         line = next(each for each in question.splitlines() if each.endswith("> Drop"))
@@ -109,7 +109,7 @@ async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
 async def test_what_ends_in_an_error_is_a_replay_that_failed(
     page, site, taught, data_dir, workspace
 ):
-    """The page is gone: that is on record of the experience, with why."""
+    """An attempt that ends in an error is recorded as a failed replay, with the reason."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         address = site(FORM)
         await confirmed(record, taught)

@@ -73,7 +73,7 @@ async def test_the_assignment_is_in_the_commit_that_begins_the_run(lab: Lab):
 
 @pytest.mark.parametrize("unit", ["run", "conversation", "customer"])
 def test_a_unit_other_than_the_task(lab: Lab, unit):
-    """The run's id, its conversation, or what the caller names under `unit=`."""
+    """The unit may be the run's id, its conversation, or a name from `unit=`."""
 
     async def scenario():
         made = plan(unit=unit)
@@ -128,7 +128,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 async def test_what_cannot_be_assigned_is_refused_before_anything_is_written(lab: Lab):
-    """With the fact, the value and the remedy; no run is on record."""
+    """An invalid assignment is refused with the remedy, and no run is on record."""
     async with lab.connect() as record:
         await record.register("greeting", plan())
         await record.register("stopped", plan())
@@ -168,7 +168,7 @@ async def test_whoever_resumes_or_joins_has_the_run_s_arm(lab: Lab):
 
 
 async def test_another_place_for_a_run_that_has_begun_is_refused(lab: Lab):
-    """Another arm, task, trial or experiment, or any for a run that began without: in each mode."""
+    """A begun run refuses another arm, task, trial or experiment in every mode."""
     async with lab.connect() as record:
         await record.register("greeting", plan())
         async with record.run(experiment="greeting", task="t", trial=1, arm="plain") as session:
@@ -193,7 +193,7 @@ async def test_another_place_for_a_run_that_has_begun_is_refused(lab: Lab):
 
 
 async def test_a_fork_inherits_the_arm(lab: Lab):
-    """And a fork of it; the fork has no assignment of its own, and takes no other one."""
+    """A fork, and a fork of it, inherits the arm and refuses any other."""
     async with lab.connect() as record:
         await record.register("greeting", plan())
         async with record.run(experiment="greeting", task="t-2") as session:
@@ -210,7 +210,7 @@ async def test_a_fork_inherits_the_arm(lab: Lab):
 
 
 async def test_a_plan_that_came_later_does_not_change_what_a_run_saw(lab: Lab):
-    """A run that began without a plan has its arm's name alone for ever: replay shows the same."""
+    """A run that began without a plan keeps only its arm's name after a plan is registered."""
     async with lab.connect() as record:
         async with record.run(experiment="greeting", arm="bold") as session:
             assert session.arm == hansard.experiments.Arm("bold")

@@ -88,7 +88,7 @@ def test_register_stop_and_assign(call, file, record):
     ],
 )
 def test_a_file_that_is_no_plan_is_refused_in_one_line(call, file, text, said):
-    """With the field and the known ones; nothing is registered."""
+    """An invalid plan is refused with the field and the known ones; nothing is registered."""
     file.write_text(text)
     refused = call("experiment", "register", file)
     assert (refused.code, refused.out) == (2, "")
@@ -97,7 +97,7 @@ def test_a_file_that_is_no_plan_is_refused_in_one_line(call, file, text, said):
 
 
 def test_a_file_that_is_not_there_or_another_plan_is_refused(call, file, tmp_path):
-    """The difference is shown."""
+    """A missing file or another plan is refused, with the difference."""
     assert call("experiment", "register", tmp_path / "none.toml").code == 2
     assert call("experiment", "register", file).code == 0
     file.write_text(PLAN.replace("planned = 60", "planned = 80"))
@@ -139,7 +139,7 @@ def test_a_typing_error_does_not_cost_the_name(call, file, record):
 
 @pytest.mark.slow
 def test_list_and_show_say_how_an_experiment_stands(call, file, record):
-    """Plan, standing, runs by arm, judged metrics: for people and as lines of JSON."""
+    """Lists show plan, status, runs by arm and judged metrics, for people and as JSON lines."""
     assert call("experiment", "register", file).code == 0
     assert call("experiment", "list").out.splitlines()[1].split()[0] == "greeting"
     arms = []
@@ -227,7 +227,7 @@ def test_imported_runs_form_an_experiment(call, file, tmp_path):
 
 
 def test_a_run_is_scored_by_hand(call, record):
-    """By a prefix of its id or `last`; the same again is no news; what is no number is refused."""
+    """A run is scored by prefix or `last`; a repeat adds nothing, and a non-number is refused."""
     with record.run("w") as session:
         pass
     given = ("run", "score", "last", "reward=1", "cost=-2.5e-1", "--by", "ada", "--because", "so")
@@ -253,7 +253,7 @@ def test_a_run_is_scored_by_hand(call, record):
     quick="tests/domain/test_experiment.py::test_a_price_is_stated_once_and_can_be_put_right"
 )
 def test_prices_are_stated_and_listed(call, record):
-    """Per million, from a day on; of several statements for one day the newest is listed."""
+    """Prices are per million from a day on; the newest statement for a day is listed."""
     assert isinstance(record, hansard.Record)
     since = ("--since", "2024-10-01T02:00:00+02:00", "--source", "price list")
     given = ("price", "state", "gpt", "input_tokens=2.5", "output_tokens=10", *since)

@@ -61,7 +61,7 @@ def test_the_plan_goes_along(call, there, runs, tmp_path, data_dir, workspace):
 
 
 def test_one_run_takes_only_its_own_plan(call, runs, tmp_path):
-    """A fork its parent's."""
+    """An exported run brings only its own plan, a fork its parent's."""
     path = tmp_path / "a.jsonl"
     for run, count in ((runs[2], 0), (runs[3], 0), (runs[1], 1)):
         assert call("export", run, "-o", path).code == 0

@@ -42,7 +42,7 @@ async def test_a_score_is_on_record_once(lab: Lab):
 
 @pytest.mark.fast(cases=99, slow=0)
 async def test_a_run_is_scored_while_it_works(lab: Lab):
-    """By its own code, inside its block: scores do not disturb the session."""
+    """A run's own code can score it inside its block."""
     async with lab.connect() as record:
         async with record.run() as session:
             await session.message("user", "hi")
@@ -54,7 +54,7 @@ async def test_a_run_is_scored_while_it_works(lab: Lab):
 
 @pytest.mark.fast(cases=99, slow=0)
 async def test_what_is_no_score_is_refused(lab: Lab):
-    """Numbers that are not finite, texts, nothing at all, a judge without a name, no such run."""
+    """Non-finite numbers, texts, nothing, a nameless judge and an unknown run are refused."""
     async with lab.connect(redact={"key": "s3cret"}) as record:
         run = await a_run(record)
         before = await record.commits(run)
@@ -125,7 +125,7 @@ async def test_an_evaluator_judges_runs(lab: Lab):
 
 @pytest.mark.fast(cases=99, slow=0)
 async def test_an_evaluator_may_be_a_coroutine_function(lab: Lab):
-    """With the async client; the sync one says what to do."""
+    """The async client accepts a coroutine as evaluator; the sync one names the remedy."""
 
     async def judge(view):
         return {"agents": len(view.agents)}

@@ -31,7 +31,7 @@ async def on_record(record, name):
 
 
 async def test_the_same_plan_again_changes_nothing(lab: Lab):
-    """However it is spelled; another plan is refused with the difference; stopping is once, too."""
+    """The same plan in any spelling adds nothing; another one is refused with the difference."""
     async with lab.connect() as record:
         assert (await record.experiment("greeting")).plan is None
         named: dict[str, Any] = {"name": "bold", "parameters": {"a": 1, "b": 0.5}}
@@ -91,7 +91,7 @@ async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
 
 
 async def test_a_secret_in_a_plan_is_not_recorded(lab: Lab):
-    """In its question, its prompts and its parameters; the plan with it is still the same plan."""
+    """Secrets in a plan's texts are not recorded, and do not change the plan's identity."""
     arms = [{"name": "a", "prompt": "use s3cret", "parameters": {"key": "s3cret", "t": 1}}]
     made = plan(arms=arms, question="is s3cret it?")
     async with lab.connect(redact={"key": "s3cret"}) as record:
@@ -107,7 +107,7 @@ async def test_a_secret_in_a_plan_is_not_recorded(lab: Lab):
 
 
 def test_a_plan_says_what_it_is_given():
-    """Names stand for tables; values keep what they are; what is left out has its default."""
+    """A plan keeps its values; names refer to tables, and omitted fields have defaults."""
     made = plan(
         arms=["a", {"name": "b", "weight": 2, "parameters": {"x": (1, 2), "at": b"\0"}}],
         metrics=["m", {"name": "cost", "better": "lower", "smallest": 1}],

@@ -107,7 +107,7 @@ def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, pol
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("point", [Point.BEFORE_INTENT, Point.AFTER_INTENT, Point.AFTER_RECEIPT])
 def test_what_a_kill_leaves_where_the_loop_sends(stage, point):
-    """The same where a commit goes over the loop's connection, as the first ones of a process."""
+    """A kill leaves the same if a commit is sent by the loop's connection."""
     cell = CELLS["once", point]
     stage.killed_at("matrix", point, policy="once", here=False)
     report = stage.go_on("matrix", policy="once")

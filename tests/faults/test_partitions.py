@@ -51,7 +51,7 @@ async def leader(servers: Cluster) -> str:
 
 
 def part(servers: Cluster, chance: random.Random) -> str:
-    """Part the servers in one direction, the leader from others more often than not; in words."""
+    """Part the servers in one direction, mostly the leader from others; return a description."""
     names = [member.name for member in servers.members]
     one = chance.choice(names)
     if chance.random() < LEADER_SHARE:

@@ -82,7 +82,7 @@ class Writers:
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 def test_what_was_acknowledged_under_strict_outlives_a_power_cut(disk, tmp_path, rounds, evidence):
-    """0 acknowledged commits lost, 0 stored twice, no hole in versions, no transaction in part."""
+    """A power cut under `strict` loses no acknowledged commit and tears no transaction."""
     chance, writers = random.Random(SEED), Writers(disk, tmp_path, "strict")
     number = rounds(1, 20)
     acks: list[Acked] = []

@@ -100,7 +100,7 @@ def test_a_program_ends_by_itself(stage: Stage, shape: str) -> None:
 @pytest.mark.thorough(quick="test_a_program_ends_by_itself")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_program_ends_within_two_seconds(stage, shape, rounds, evidence):
-    """Each shape, again and again: the slowest end of all."""
+    """No shape of a program's end takes longer than two seconds."""
     tries = rounds(quick=1, full=200)
     slowest = 0.0
     for number in range(tries):
@@ -121,14 +121,14 @@ def test_a_half_read_stream_of_a_pure_tool_is_never_in_doubt(stage: Stage, shape
 
 @pytest.mark.slow
 def test_sigterm_in_the_middle_of_writes_ends_the_program(stage: Stage) -> None:
-    """Wherever the signal hits the loop, nothing waits for what is gone."""
+    """SIGTERM at any point of the loop's writes ends the program."""
     _check_terminated_writers(stage, 10)
 
 
 @pytest.mark.long
 @pytest.mark.thorough(quick="test_sigterm_in_the_middle_of_writes_ends_the_program")
 def test_sigterm_again_and_again_in_the_middle_of_writes(stage: Stage, rounds: Any) -> None:
-    """One in 1,500 hits asyncio while it wakes who waits for a write."""
+    """Repeated SIGTERM during writes ends the program; one in 1,500 hits asyncio's own wakeup."""
     _check_terminated_writers(stage, 10 * rounds(quick=1, full=200))
 
 

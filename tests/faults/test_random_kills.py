@@ -47,7 +47,7 @@ class Tally:
 
 
 def _settle_with_the_truth(stage: Stage, step: int, tally: Tally) -> None:
-    """Do what a person does: look into the world, then say what is so."""
+    """Settle as a person does: by a look into the world."""
     found = stage.view().agent("worker").steps[step]
     word = msgspec.json.decode(found.arguments)["word"]
     happened = bool(stage.world.read(tool="send", word=word))
@@ -75,7 +75,7 @@ def _killed(child: Child, chance: random.Random) -> bool:
 
 
 def _until_done(stage: Stage, chance: random.Random, tally: Tally, kills: int) -> Report:
-    """Start, kill, resume ... until it ends by itself; its report."""
+    """Start, kill and resume until the program ends by itself; return its report."""
     for _ in range(RESUMES_MAX):
         child = stage.start("mixed")
         if tally.kills < kills and _killed(child, chance):

@@ -126,7 +126,7 @@ def test_of_a_once_tool_is_a_doubt(stage, slow, attempts):
 
 
 def test_of_an_idempotent_tool_is_tried_again_with_its_key(stage, slow):
-    """While it has attempts left there is no doubt to settle: the same key makes it safe."""
+    """A timed-out idempotent call is retried with its key, without doubt."""
     with stage.record.run("timeouts", **NAMES) as session:
         assert _declare(session, slow, "idempotent", 2, SLOW_S)("letter") == "did letter"
     step = _step(stage)
@@ -138,7 +138,7 @@ def test_of_an_idempotent_tool_is_tried_again_with_its_key(stage, slow):
 
 
 def test_of_an_idempotent_tool_without_attempts_left(stage, slow):
-    """The doubt is on record; resuming runs it again with its key, asking nobody."""
+    """The doubt is on record; resuming runs the call again with its key, without a question."""
     with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
         _declare(session, slow, "idempotent")("letter")
     assert _step(stage).status is StepStatus.IN_DOUBT
@@ -150,7 +150,7 @@ def test_of_an_idempotent_tool_without_attempts_left(stage, slow):
 
 
 def test_of_a_reconcile_tool_asks_the_world(stage, slow):
-    """The doubt is on record; resuming asks, and takes what the world says."""
+    """The doubt is on record; resuming calls the resolver and takes its answer."""
     with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
         _declare(session, slow, "reconcile", attempts=3)("letter")
     assert _step(stage).status is StepStatus.IN_DOUBT
@@ -161,7 +161,7 @@ def test_of_a_reconcile_tool_asks_the_world(stage, slow):
 
 
 def test_of_a_pure_tool_is_a_failure(stage, slow):
-    """There is no effect to be in doubt about: it is tried again, and fails in the end."""
+    """A pure call is retried after a timeout, and fails in the end without doubt."""
     slow.slow = 2
     with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
         _declare(session, slow, "pure", attempts=2)("letter")
@@ -174,7 +174,7 @@ def test_of_a_pure_tool_is_a_failure(stage, slow):
 
 
 async def test_of_an_async_body_in_the_async_client(server, workspace, stage):
-    """The body is cancelled; its effect may have happened all the same."""
+    """The async client cancels the body, whose effect may have happened."""
     slow = Slow(stage, slow=1)
     async with hansard.connect_async(workspace=workspace, **server.login) as record:
         with pytest.raises(TimeoutError):
@@ -188,7 +188,7 @@ async def test_of_an_async_body_in_the_async_client(server, workspace, stage):
 
 
 def test_of_an_async_body_in_the_sync_client(stage):
-    """The same from the sync client, which runs the body in a loop of its own."""
+    """The sync client cancels an async body, which it runs in a separate loop."""
     slow = Slow(stage, slow=1)
     with pytest.raises(TimeoutError), stage.record.run("timeouts", **NAMES) as session:
         session.tool(timeout_s=TIMEOUT_S, name="act")(slow.asynchronously)("letter")

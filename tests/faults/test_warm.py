@@ -13,7 +13,7 @@ KILLED_AFTER_S = [number / 500 for number in range(25)]
 
 
 def test_who_is_killed_while_it_asks_for_a_program_ends_nothing_but_that():
-    """At whatever point of asking: before it is heard, while the fork is made, after."""
+    """A process killed while it requests a program ends only itself."""
     for wait_s in KILLED_AFTER_S:
         asking = subprocess.Popen([python(), "-c", "import time; time.sleep(60)"])
         try:

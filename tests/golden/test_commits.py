@@ -47,7 +47,7 @@ def test_bytes(name: str):
 
 
 def test_full():
-    """Every field means what it meant."""
+    """Every field keeps its meaning."""
     subject, _ = GOLDEN["full.v1"]
     _, commit = commits.decode(subject, (FOLDER / "full.v1.json").read_bytes())
     assert (commit.version, commit.last_version, commit.epoch) == (41, 42, 3)

@@ -131,7 +131,7 @@ def test_the_tables_made_anew_are_equal(now: Callable[[str], Answers], home: Pat
 
 
 def test_what_is_missing_or_different_is_told():
-    """And what is new is not."""
+    """Missing and different answers are reported, new ones are not."""
     then = {"a": [{"b": 1}], "c": None}
     assert not list(missing(then, {"a": [{"b": 1, "new": 2}], "c": None, "d": 3}))
     assert list(missing(then, {"a": [{"b": 2}]})) == [".a[0].b is 2, and was 1", ".c is gone"]

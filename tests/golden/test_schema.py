@@ -47,7 +47,7 @@ def test_every_event_of_the_golden_files_is_valid():
     ],
 )
 def test_what_is_no_event_is_not(change: dict[str, Any], fault: str):
-    """Another tag, data of another type, an id that is no text: the schema refuses them."""
+    """The schema refuses another tag, other data, and an id that is no text."""
     good = {"type": "agent.left.v1", "id": "e", "data": {"outcome": "completed"}}
     events = validator(Schema.EVENTS, "Recorded")
     events.validate(good)

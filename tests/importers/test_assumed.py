@@ -32,7 +32,7 @@ def imported(call: Call, folder: Path, text: str) -> str:
     ],
 )
 def test_a_time_is_read_however_it_is_written(call: Call, tmp_path: Path, said: str | float):
-    """ISO 8601 with its zone, seconds, milliseconds: one moment."""
+    """ISO 8601 with zone, seconds and milliseconds are the same moment."""
     record = {"messages": [ASKED | {"timestamp": said}]}
     assert imported(call, tmp_path, msgspec.json.encode(record).decode()) == ""
     (row,) = call(*("sql", "--json", "SELECT happened_at::VARCHAR AS at FROM messages")).lines[:1]
@@ -58,7 +58,7 @@ def test_what_is_no_time_is_an_error(call: Call, tmp_path: Path, said: str | flo
     ],
 )
 def test_a_file_that_is_nearly_right_is_told_what_to_do(call, tmp_path, text, remedy):
-    """One sentence, with the remedy; nothing is written."""
+    """A nearly valid file yields one sentence with the remedy; nothing is written."""
     told = imported(call, tmp_path, text)
     assert told.count(remedy) == 1
     assert call("runs", "--json").lines == []
@@ -104,7 +104,7 @@ def test_a_result_without_an_id_answers_the_call_before_it(call: Call, tmp_path:
 
 
 def test_an_error_by_its_sources_convention_is_a_failed_step(call: Call, tmp_path: Path):
-    """A tool of tau-bench says so by its first word."""
+    """A result of tau-bench that begins with `Error` is a failed step."""
     trajectory = [
         ASKED,
         {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "look"}}]},
@@ -139,7 +139,7 @@ CALLED = {"role": "assistant", "tool_calls": [{"id": "c", "name": "look", "argum
     ],
 )
 def test_a_result_that_says_it_is_an_error_is_a_failed_step(call, tmp_path, said):
-    """By MCP's word for it, there or in its content, and by Anthropic's; nothing is assumed."""
+    """MCP's and Anthropic's error flags make a failed step; nothing is assumed."""
     answered = {"role": "tool", "tool_call_id": "c", **said}
     file = written(tmp_path, {"messages": [ASKED, CALLED, answered]})
     told = call("import", "chat-jsonl", file, "--no-guesses")
@@ -149,7 +149,7 @@ def test_a_result_that_says_it_is_an_error_is_a_failed_step(call, tmp_path, said
 
 
 def test_a_run_lasts_from_its_first_message_to_its_last(call: Call, tmp_path: Path):
-    """Not from the import to the import; without times its begin is not known."""
+    """A run lasts from its first message to its last; without times its begin is unknown."""
     times = ["2025-01-01T00:00:00Z", "2025-01-01T00:00:02.5Z"]
     messages = [ASKED | {"timestamp": time} for time in times]
     for name, record in {"timed": messages, "untimed": [ASKED]}.items():
@@ -223,7 +223,7 @@ def test_no_guesses_stops_where_something_would_be_assumed(call, tmp_path, recor
 
 
 def test_agents_of_one_conversation_come_back_in_their_order(call: Call, tmp_path: Path):
-    """`run context --team`: each message as it was, with its agent; as it stood at a point, too."""
+    """`run context --team` gives each message with its agent in order, also at an earlier point."""
     roles = {"planner": "plans", "coder": "codes"}
     said = [
         {"role": "user", "content": "go", "name": "planner"},
@@ -259,7 +259,7 @@ def test_agents_of_one_conversation_come_back_in_their_order(call: Call, tmp_pat
     ],
 )
 def test_a_list_of_tau2_results_is_told_what_to_do(call, tmp_path, said, remedy):
-    """One sentence, with the remedy."""
+    """A list of tau2 results yields one sentence with the remedy."""
     file = tmp_path / "list.json"
     file.write_bytes(msgspec.json.encode(said))
     told = call("import", "tau2-bench", file)

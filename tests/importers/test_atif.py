@@ -106,7 +106,7 @@ def test_a_trajectory_is_a_run(tmp_path):
 
 
 def test_its_calls_are_steps(tmp_path):
-    """Results answer by id, and one that a converter of Harbor marks as an error failed."""
+    """Results are matched by id; one that Harbor marks as an error is a failed step."""
     out = read(tmp_path, TRAJECTORY)
     asked = [(each.tool, plain(each.arguments)) for each in of_type(out, StepRequested)]
     assert asked == [("shell", {"command": "ls"}), ("shell", {"command": "bad"})]
@@ -118,7 +118,7 @@ def test_its_calls_are_steps(tmp_path):
 
 
 def test_a_sub_agent_is_an_agent_of_the_run(tmp_path):
-    """An embedded trajectory is where the result is that refers to it; one elsewhere is counted."""
+    """An embedded sub-agent is at the result that refers to it; an external one is counted."""
     inner = {
         "schema_version": "ATIF-v1.8",
         "trajectory_id": "helper-1",
@@ -174,7 +174,7 @@ def test_without_final_metrics_it_is_open(tmp_path):
 def test_a_trajectory_that_is_wrong_is_refused_whole(
     bring_in, home, workspace, tmp_path, change, reason
 ):
-    """One line with the place and the remedy; nothing is on record."""
+    """A wrong trajectory is refused with place and remedy; nothing is on record."""
     path = tmp_path / "trajectory.json"
     path.write_text(json.dumps({**TRAJECTORY, **change}))
     told = bring_in(path)

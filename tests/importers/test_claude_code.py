@@ -133,7 +133,7 @@ def test_its_calls_are_steps(tmp_path):
 
 
 def test_what_is_no_message_is_counted(tmp_path):
-    """By type; a record that a resumed session wrote once more is left out, too."""
+    """Other records are counted by type; repeats by a resumed session are left out."""
     out = read(written(tmp_path / "s.jsonl", [*SESSION, SESSION[2]]))
     assert out.left_out == {
         "record of type summary": 1,
@@ -144,7 +144,7 @@ def test_what_is_no_message_is_counted(tmp_path):
 
 
 def test_a_sub_agent_has_a_stream_of_its_own(tmp_path):
-    """In the session's own file, and where it has a file to itself, which is another run."""
+    """A sub-agent in the session's file has its own stream; one with its own file is a run."""
     side = {"isSidechain": True, "agentId": "a1b2"}
     inner = [
         record("user", "v", {"role": "user", "content": "Count the lines."}, **side),
@@ -234,7 +234,7 @@ def _format(folder, lines):
 
 
 def test_an_answer_of_the_program_itself_names_no_model(tmp_path):
-    """Claude Code writes a failed request as an answer of a model that there is not."""
+    """A failed request, which Claude Code writes as an answer of a pseudo model, names no model."""
     failed = answer("e", "msg_0", {"type": "text", "text": "API Error: 529"}, output=0)
     failed["message"]["model"] = "<synthetic>"
     out = read(written(tmp_path / "s.jsonl", [failed, *SESSION]))
@@ -243,14 +243,14 @@ def test_an_answer_of_the_program_itself_names_no_model(tmp_path):
 
 
 def test_a_file_without_messages_is_told(bring_in, tmp_path):
-    """Sessions that only list files have no run."""
+    """A session without messages is no run, and is reported."""
     path = written(tmp_path / "s.jsonl", SESSION[:2])
     told = bring_in(path)
     assert told.err == f"{path}:1: the file has no messages of a user or an assistant\n"
 
 
 def test_what_was_left_out_is_a_row_of_the_table_imports(bring_in, tmp_path):
-    """An analyst sees later what a record of another system had besides."""
+    """The table `imports` lists fields of the other system that were left out."""
     bring_in(written(tmp_path / "s.jsonl", SESSION))
     told = bring_in("SELECT format, left_out FROM imports", "--json", command="sql")
     [row] = [line for line in told.lines if line.get("format") == "claude-code"]

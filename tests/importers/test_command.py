@@ -72,7 +72,7 @@ def test_the_same_record_twice_is_one_run(bring_in, home, workspace, tmp_path, f
 
 
 def test_the_order_of_records_and_files_does_not_matter(bring_in, home, tmp_path, file):
-    """Shuffled, and split over two files: the same commits, in each stream in the same order."""
+    """Shuffled records, split over two files, give the same commits in the same order."""
     shuffled = random.Random(7).sample(GOOD, len(GOOD))
     one = written(tmp_path / "one.jsonl", shuffled[:2])
     two = written(tmp_path / "two.jsonl", shuffled[2:])
@@ -91,7 +91,7 @@ def test_the_order_of_records_and_files_does_not_matter(bring_in, home, tmp_path
 
 
 def test_bad_records_are_told_and_skipped(bring_in, tmp_path):
-    """Each by file, line and reason on stderr; the others are imported; the exit code is 1."""
+    """A bad record is reported by file, line and reason with exit code 1; others are imported."""
     path = tmp_path / "mixed.jsonl"
     lines = [
         json.dumps(GOOD[0]),
@@ -146,7 +146,7 @@ def test_most_bad_records_are_only_counted(bring_in, tmp_path):
 
 
 def test_json_is_one_object_a_line(bring_in, tmp_path):
-    """Bad records, calls without a result, and the summary."""
+    """JSON output has bad records, calls without a result, and the summary, one object a line."""
     record = chat(asks(call("c1", "t"), call("c2", "t")), answer("c2", 1), answer("c9", 1))
     path = written(tmp_path / "a.jsonl", [{}, record])
     told = bring_in("chat-jsonl", path, "--json")
@@ -187,7 +187,7 @@ def test_calls_without_a_result_are_named_to_people(bring_in, tmp_path):
 
 
 def test_experiment_and_arm_stand_in_where_a_record_says_nothing(bring_in, tmp_path):
-    """Records that say it themselves keep it; those that say another are bad."""
+    """--experiment and --arm fill gaps; a record with another value is bad."""
     records = [chat(run=1), chat(run=2, experiment="e", arm="a"), chat(run=3, arm="b")]
     path = written(tmp_path / "a.jsonl", records)
     told = bring_in("chat-jsonl", path, "--experiment", "e", "--arm", "a")
@@ -208,7 +208,7 @@ def test_an_experiment_that_cannot_be_one_is_an_error(bring_in, file, name):
 
 @pytest.mark.thorough(quick="importers/test_kill.py::test_a_killed_import_goes_on_where_it_stood")
 def test_stdin_is_a_file_too(start, home, workspace):
-    """`-` reads standard input, also of a format that is one document."""
+    """`-` reads standard input, also for formats of one document."""
     lines = "".join(json.dumps(record) + "\n" for record in GOOD).encode()
     child = start("import", "chat-jsonl", "-", stdin=subprocess.PIPE)
     out, err = child.communicate(lines, timeout=170)
@@ -231,7 +231,7 @@ def test_stdin_is_a_file_too(start, home, workspace):
 def test_a_file_that_cannot_be_read_is_an_error_before_anything_is_done(
     bring_in, home, workspace, tmp_path, file, format_
 ):
-    """A missing file or a folder among the files: exit 2, and nothing of the others is imported."""
+    """A missing file or a folder is exit code 2, and no other file is imported."""
     for other, said in ((tmp_path / "missing", "was not found"), (tmp_path, "is a directory")):
         told = bring_in(format_, file, other)
         assert told.code == 2
@@ -244,7 +244,7 @@ def test_a_file_that_cannot_be_read_is_an_error_before_anything_is_done(
 @pytest.mark.parametrize("format_", ["chat-jsonl", "tau-bench", "tau2-bench"])
 @pytest.mark.parametrize("content", [b"", b"\n\n \r\n", b"\xef\xbb\xbf"])
 def test_an_empty_file_is_bad(bring_in, tmp_path, format_, content):
-    """A file with nothing in it is rarely what was meant."""
+    """An empty file is bad."""
     path = tmp_path / "empty"
     path.write_bytes(content)
     told = bring_in(format_, path)
@@ -274,7 +274,7 @@ TAU2 = {"timestamp": "t", "info": {"num_trials": 1}, "tasks": [], "simulations":
 def test_a_file_of_another_format_is_told_by_its_name(
     bring_in, tmp_path, format_, content, is_really
 ):
-    """One line that says which format it looks like, not one for each of its lines."""
+    """A file of another format yields one line with that format."""
     path = tmp_path / "file"
     path.write_text(content)
     told = bring_in(format_, path)
@@ -285,7 +285,7 @@ def test_a_file_of_another_format_is_told_by_its_name(
 
 
 def test_an_experiment_is_not_for_exported_events(bring_in, file):
-    """They carry their own, and their bytes are not touched."""
+    """Exported events refuse --experiment, since they have their own."""
     told = bring_in("events", file, "--experiment", "e")
     assert told.code == 2
     assert "leave out --experiment and --arm" in told.err
@@ -378,7 +378,7 @@ def _first_column(text):
 
 
 def test_errors_say_what_they_are():
-    """A missing file is a NotFound, a folder a BadValue: what a program may catch."""
+    """A missing file raises NotFound, a folder BadValue."""
     with pytest.raises(NotFound):
         _path("no such file")
     with pytest.raises(BadValue):

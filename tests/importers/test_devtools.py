@@ -159,7 +159,7 @@ CLICK = at("click", "#a", **POINT)
     ids=range(17),
 )
 def test_what_is_no_recording_is_refused_with_its_step(record, call, tmp_path, told, reason):
-    """Cut, of unknown types, without a place, of a megabyte: the reason, and nothing is in."""
+    """An invalid recording is refused with the step and the reason, and nothing is imported."""
     done = imported(call, tmp_path, told)
     assert done.code == 1
     assert reason in done.lines[0]["reason"], done.lines

@@ -82,7 +82,7 @@ MAPPED = [
 
 @pytest.mark.parametrize(("name", "data"), IMPORTED, ids=range(len(IMPORTED)))
 def test_what_has_an_importer_is_recognised(name, data):
-    """By the keys of its objects, wherever its line breaks are, not by its name."""
+    """A format is recognised by the keys of its objects, not by line breaks or name."""
     found = recognised(data)
     assert found is not None
     assert found.name == name
@@ -121,7 +121,7 @@ def test_an_empty_file_is_called_empty(bring_in, tmp_path):
 
 @pytest.mark.parametrize("data", [b"hello\nworld\n", b'{"a": 1}', b"[[1, 2]]", b"\x00" * 90])
 def test_what_nobody_knows_is_asked_for(bring_in, tmp_path, data):
-    """Without a format, a file that no signature fits is not guessed at."""
+    """A file of unknown format needs a named format."""
     path = tmp_path / "file"
     path.write_bytes(data)
     told = bring_in(path)
@@ -156,7 +156,7 @@ def test_files_of_several_formats_are_imported_at_once(bring_in, tmp_path):
 
 
 def test_a_name_that_is_neither_file_nor_format_is_told_with_the_formats(bring_in):
-    """A misspelt format would else be looked for as a file, without a word about formats."""
+    """An unknown name is reported with the formats, since it may be a misspelt one."""
     told = bring_in("tau")
     assert told.code == 2
     assert "file 'tau' was not found" in told.err
@@ -167,7 +167,7 @@ def test_a_name_that_is_neither_file_nor_format_is_told_with_the_formats(bring_i
 
 
 def test_every_format_can_be_told_from_the_others():
-    """Names are unique, and each has either a reader or a way."""
+    """Format names are unique, and each has a reader or a conversion."""
     assert len({each.name for each in FORMATS}) == len(FORMATS)
     assert {each.name for each in FORMATS if each.read is None and not each.way} == {"events"}
 
@@ -204,7 +204,7 @@ def test_a_doubled_key_is_an_error(bring_in, home, workspace, tmp_path, format_,
 
 @pytest.mark.parametrize("piece", [3, 5, 7, 64])
 def test_a_document_is_taken_apart_wherever_its_pieces_end(tmp_path, monkeypatch, piece):
-    """Brackets and quotation marks in texts, escapes, numbers and blanks across pieces."""
+    """A document is split rightly wherever its pieces end: in texts, escapes, numbers, blanks."""
     monkeypatch.setattr(files, "PIECE_BYTES", piece)
     runs = [{"a": '}]"\\'}, [1, [2]], 'x\\"[', 1.5, True, None, {}, []]
     whole = {"first": {"{": [1]}, "runs": runs, "last": -17}
@@ -259,7 +259,7 @@ def peak(format_: str, path: object) -> tuple[int, int]:
 
 @pytest.mark.parametrize("format_", ["tau2-bench", "inspect"])
 def test_memory_does_not_grow_with_the_file(tmp_path, format_):
-    """40 times as many runs, 40 MB of them, take the same memory but for where each of them is."""
+    """40 times as many runs need the same memory, apart from their offsets."""
     text = "x" * 100_000
     usage = {"role": "user", "content": text}
     peaks = []
@@ -287,7 +287,7 @@ def test_the_begin_of_a_file_is_enough(tmp_path):
 
 
 def test_an_archive_that_is_no_log_is_told_by_its_name(tmp_path, bring_in):
-    """A ZIP archive of something else."""
+    """A ZIP archive of another kind is reported as such."""
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("notes.txt", "hello")

@@ -110,7 +110,7 @@ def test_a_bad_run_of_a_document_is_told_by_its_number(bring_in, tmp_path, line,
 
 
 def test_a_line_may_begin_and_end_as_windows_has_it(bring_in, home, workspace, tmp_path):
-    """A byte order mark, CRLF, blank lines, and no line break at the end."""
+    """Byte order marks, CRLF, blank lines and a missing last line break are accepted."""
     path = tmp_path / "chats.jsonl"
     other = json.dumps(chat(says("user", "é\u2028"), run="other")).encode()
     path.write_bytes(b"\xef\xbb\xbf" + GOOD + b"\r\n\r\n  \r\n\t" + other)
@@ -120,7 +120,7 @@ def test_a_line_may_begin_and_end_as_windows_has_it(bring_in, home, workspace, t
 
 
 def test_a_document_may_begin_with_a_byte_order_mark(bring_in, tmp_path):
-    """The same of a tau-bench file."""
+    """A tau-bench file may begin with a byte order mark."""
     path = tmp_path / "tau.json"
     path.write_bytes(b'\xef\xbb\xbf[{"task_id": 1, "traj": []}]')
     assert bring_in("tau-bench", path).out.startswith("1 run")
@@ -206,7 +206,7 @@ def test_the_json_test_suite_as_lines(bring_in, tmp_path, real_data):
 @pytest.mark.real
 @pytest.mark.parametrize("format_", ["tau-bench", "tau2-bench", "chat-jsonl"])
 def test_the_json_test_suite_as_files(bring_in, real_data, format_):
-    """Each of its files as a file: all are bad, with one reason each, and nothing is imported."""
+    """Each file of the JSON test suite is bad for one reason, and nothing is imported."""
     files = sorted((real_data / "json-adversarial").rglob("*.json"))
     told = bring_in(format_, *files, "--json")
     *bad, summary = told.lines

@@ -120,7 +120,7 @@ def test_tool_calls_have_results_and_errors():
 
 
 def test_what_is_not_taken_over_is_counted():
-    """Other events, a judge's own call, and a score that is NaN."""
+    """Other events, a judge's calls and NaN scores are counted."""
     counts = read(CORRECT)["unlucky"].left_out
     assert counts == {
         "event besides calls of models and tools": 27,
@@ -142,14 +142,14 @@ def test_every_form_of_a_log_has_the_same_runs(tmp_path, form):
 
 
 def test_a_log_that_was_cut_off_has_the_samples_it_has(tmp_path):
-    """Without a header: what the log says of all samples is in its journal, too."""
+    """A log without its header has its samples, since its journal has the common facts."""
     parts = entries()
     del parts["header.json"]
     assert len(read(archived(tmp_path / "log.eval", parts))) == 3
 
 
 def test_texts_that_a_log_keeps_apart_are_put_back(tmp_path):
-    """A long text of a message may be an attachment of the sample."""
+    """A text that is an attachment of the sample is restored."""
     parts = entries()
     sample = parts["samples/small_epoch_1.json"]
     sample["messages"][1]["content"] = [{"type": "image", "image": "attachment://abc"}]
@@ -160,7 +160,7 @@ def test_texts_that_a_log_keeps_apart_are_put_back(tmp_path):
 
 
 def test_answers_without_an_id_are_known_by_their_text(tmp_path):
-    """Older versions wrote no ids, and kept the long text of an event apart."""
+    """Answers of older versions without ids are matched by text."""
     parts = entries()
     sample = parts["samples/small_epoch_1.json"]
     answers = [message for message in sample["messages"] if message["role"] == "assistant"]
@@ -181,7 +181,7 @@ def test_answers_without_an_id_are_known_by_their_text(tmp_path):
 
 
 def test_other_events_may_have_any_fields(tmp_path):
-    """An event of a sandbox has a text as its output."""
+    """A sandbox event's output may be a text."""
     parts = entries()
     sandbox = {"event": "sandbox", "action": "exec", "output": "hello", "id": 7, "completed": True}
     parts["samples/small_epoch_1.json"]["events"].append(sandbox)
@@ -281,7 +281,7 @@ def broken(how: str, path: Path) -> Path:
 def test_damage_is_told_by_entry_and_the_rest_is_imported(
     bring_in, home, workspace, tmp_path, how, reason, left
 ):
-    """One line, with the entry; nothing of it is on record."""
+    """Damage is reported by entry, and nothing of that entry is on record."""
     path = broken(how, tmp_path / "log.eval")
     told = bring_in("inspect", path)
     [line] = told.err.splitlines()
@@ -293,7 +293,7 @@ def test_damage_is_told_by_entry_and_the_rest_is_imported(
 
 
 def test_without_the_extra_it_says_what_to_install(bring_in, monkeypatch):
-    """Zstandard is not in Python before 3.14."""
+    """Without the extra the error names it, since Python before 3.14 lacks Zstandard."""
     monkeypatch.setitem(__import__("sys").modules, "backports.zstd.zipfile", None)
     told = bring_in("inspect", CORRECT)
     assert told.err == (
@@ -303,7 +303,7 @@ def test_without_the_extra_it_says_what_to_install(bring_in, monkeypatch):
 
 
 def test_a_log_is_read_from_a_pipe(monkeypatch):
-    """Standard input is spooled: an archive is read from its end."""
+    """Standard input is spooled, since an archive is read from its end."""
     with CORRECT.open(encoding="utf-8") as file:
         monkeypatch.setattr("sys.stdin", file)
         found = list(records("inspect", None, ImportDefaults(), Nobody()))

@@ -197,7 +197,7 @@ def test_what_a_source_claims_about_time_is_occurred_at(timestamp, occurred_at):
     ],
 )
 def test_arguments_are_the_object_they_hold(given_, arguments):
-    """A JSON object, or a text that holds one; everything else is one argument, as it is."""
+    """Arguments are a JSON object or a text of one; anything else is a single argument."""
     asked = call("c", "t", given_)
     if given_ is msgspec.UNSET:
         del asked["function"]["arguments"]
@@ -345,7 +345,7 @@ def life(record: dict[str, Any], given_: ImportDefaults | None = None) -> runs.R
 
 
 def test_the_life_says_what_the_run_was():
-    """Workflow, assignment, where it comes from, and the roster."""
+    """A run's stream has workflow, assignment, origin and roster."""
     state = life(chat(experiment="e", arm="a", task=7, trial=2))
     assert state.workflow == "w"
     assert state.assigned == RunAssigned(experiment="e", arm="a", task="7", trial=2)
@@ -392,7 +392,7 @@ def test_how_a_run_ended_is_what_its_outcome_says(outcome, status, scores):
 
 
 def test_a_failed_run_says_why():
-    """The error's text, or its JSON."""
+    """A failed run has the error's text, or its JSON."""
     assert of_type(made(chat(outcome={"error": "late"})), RunFailed)[0].error.message == "late"
     [failed] = of_type(made(chat(outcome={"error": {"a": [1]}})), RunFailed)
     assert failed.error.message == '{"a":[1]}'
@@ -400,7 +400,7 @@ def test_a_failed_run_says_why():
 
 @pytest.mark.parametrize("value", ["1.0", [1], {"a": 1}, 10**400])
 def test_a_metric_is_a_finite_number(value):
-    """Anything else is refused by the metric's name."""
+    """A metric that is no finite number is refused by name."""
     with pytest.raises(BadValue, match=r"outcome\.reward"):
         made(chat(outcome={"reward": value}))
 

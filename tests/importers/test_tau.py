@@ -70,7 +70,7 @@ def test_a_run_of_tau_bench(tmp_path):
 
 
 def test_a_run_of_tau_bench_that_broke_is_failed(tmp_path):
-    """The benchmark's own errors are in `info`, beside a reward of nothing and no messages."""
+    """The benchmark's own error in `info` makes a failed run."""
     broken = {**TAU, "traj": [], "reward": 0.0, "info": {"error": "rate limit", "traceback": "x"}}
     [out] = read(tmp_path, "tau-bench", [broken])
     [failed] = of_type(out, RunFailed)
@@ -79,7 +79,7 @@ def test_a_run_of_tau_bench_that_broke_is_failed(tmp_path):
 
 
 def test_a_run_that_nobody_scored_stays_open(tmp_path):
-    """Neither a reward nor an info: how it ended is not known."""
+    """A run without reward and info stays open."""
     [out] = read(tmp_path, "tau-bench", [{"task_id": "x", "traj": []}])
     assert life(out).status == "open"
 
@@ -159,14 +159,14 @@ def test_a_simulation_of_tau2_bench(tmp_path):
     ],
 )
 def test_how_a_simulation_ended(tmp_path, more, kind):
-    """By its reason; without a reason and a reward it is open."""
+    """A simulation's reason decides its outcome; without reason and reward it is open."""
     [out] = read(tmp_path, "tau2-bench", document(simulation(**more)))
     assert isinstance(events(out, "life")[-1], kind) or kind is RunStarted
     assert (life(out).status == "open") == (kind is RunStarted)
 
 
 def test_a_claim_about_time_that_is_none_is_bad(tmp_path):
-    """A timestamp is kept as it is, so it must be short."""
+    """An overlong timestamp is refused, since it is kept verbatim."""
     with pytest.raises(BadValue, match="timestamp: 300,000 characters"):
         read(tmp_path, "tau2-bench", document(simulation(start_time="1" * 300_000)))
 
@@ -180,7 +180,7 @@ def test_each_format_has_ids_of_its_own(tmp_path):
 
 
 def test_an_experiment_makes_other_runs(tmp_path):
-    """The same file as two experiments is there twice."""
+    """One file imported for two experiments is stored twice."""
     [one] = read(tmp_path, "tau-bench", [TAU], ImportDefaults("e", "a"))
     [two] = read(tmp_path, "tau-bench", [TAU], ImportDefaults("e", "b"))
     [none] = read(tmp_path, "tau-bench", [TAU])

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_tables_of_thousands_of_files_are_made_within_their_bound(record: Record):
-    """A row of a changed file costs what that file does, however many its change has."""
+    """A row of a changed file has the same cost in changes of any size."""
     space = record.memory("org")
     for begin in range(0, 2_000, 500):
         with space.change("an import", by="eve") as change:
@@ -85,11 +85,11 @@ class CountedBlobs(MemoryBlobs):
         self.requests = self.fetched = 0
 
     async def get(self, sha256: str, size: int) -> bytes:
-        """The bytes."""
+        """Count and return one blob."""
         return (await self.get_all([(sha256, size)]))[sha256]
 
     async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
-        """All of them."""
+        """Count and return several blobs."""
         self.requests += 1
         self.fetched += len(blobs)
         return {blob[0]: self.at_hand(*blob) for blob in blobs}
@@ -122,7 +122,7 @@ async def _nothing() -> None:
 
 
 def test_a_new_process_fetches_the_files_of_a_change_together():
-    """A request for each 16 MiB of a change, however many files it has."""
+    """A new process fetches a change's files in requests of 16 MiB each."""
 
     async def requests() -> int:
         workspace = await written(300)

@@ -60,7 +60,7 @@ def happened(made: Sequence[tuple[list[str], str]]) -> list[tuple[bool, Unjudged
 
 @given(writes)
 def test_what_is_hidden_has_no_influence_on_what_is_shown(made):
-    """The lines are those of a log that never held the others: no number, no word of them."""
+    """A role's rows equal those of a log without the hidden events."""
     all_of = happened(made)
     with_hidden = list(view.view(READER, [event for _, event in all_of]))
     without = list(view.view(READER, [event for mine, event in all_of if mine]))
@@ -81,7 +81,7 @@ def test_a_file_is_changed_only_where_it_is_seen_whole(file):
 
 
 def test_an_agents_name_reaches_into_no_other_ones_files():
-    """A slash in it is none of a path: who sees `agent/ada/**` sees nothing of agent `ada/x`."""
+    """`agent/ada/**` does not match files of an agent named `ada/x`, whose slash is escaped."""
     rule = RoleRule("own", kinds=("memory.*",), paths=("agent/ada/**",))
     reader = RoleDefined(sees=(rule,), may=May(paths=("agent/ada/**",)))
     for owner, seen in (("ada", True), ("ada/x", False)):

@@ -68,7 +68,7 @@ async def test_what_was_remembered_is_there_in_the_next_run(lab: Lab):
 
 
 def test_a_write_and_its_step_are_one_transaction(session: Session, ada: Record):
-    """The space's commit and the step's outcome: one cannot be there without the other."""
+    """A space's commit and the step's outcome are one transaction."""
     session.memory.create("notes.md", "x\n", because="why")
     log = ada.workspace.log
     stored = ada._portal.run(log.read(WorkspaceStream("memory", ADA)))[-1]
@@ -109,7 +109,7 @@ def test_a_resumed_session_is_given_what_it_was_given_then(ada: Record):
 
 
 def test_the_nearer_level_is_seen_and_a_change_goes_where_the_file_is(session, ada):
-    """The agent's own before the user's before that of all."""
+    """The agent's files come before the user's, and those before the common ones."""
     ada.memory().create("AGENTS.md", "of all\n", by="eve")
     ada.memory().create("org.md", "of all\n", by="eve")
     assert session.memory.view("AGENTS.md") == "of all\n"
@@ -161,7 +161,7 @@ def test_an_item_that_is_added_goes_by_no_text_and_shows_none(session: Session, 
 
 
 def test_a_part_of_a_file_that_was_never_seen_shows_it_to_nobody(session: Session, ada: Record):
-    """An edit of it goes by the part that it names; the whole may not be written over then."""
+    """An edit depends on the named part only, and does not permit overwriting the whole file."""
     ada.memory(ADA).create("a.md", "one\ntwo\n", by="eve")
     session.memory.edit("a.md", "one", "1")
     with pytest.raises(hansard.errors.MemoryConflict, match="was not read before"):
@@ -173,7 +173,7 @@ def test_a_part_of_a_file_that_was_never_seen_shows_it_to_nobody(session: Sessio
 
 
 def test_refusals_are_on_record_and_the_third_in_a_row_says_to_ask(session: Session, ada: Record):
-    """Nothing of them is committed; one that is valid ends the row."""
+    """A refused change is recorded and not made; a valid change ends the row."""
     for number in (1, 2, 3):
         with pytest.raises(hansard.errors.MemoryInvalid) as refused:
             session.memory.create("skills/x/SKILL.md", f"no front matter {number}")
@@ -190,7 +190,7 @@ def test_refusals_are_on_record_and_the_third_in_a_row_says_to_ask(session: Sess
 
 
 def test_a_secret_is_written_nowhere(ada: Record):
-    """The refusal says in which line it stood, and not what."""
+    """A refusal of a secret names its line, not its text."""
     redact = {"key": "s3cr3t-value"}
     with ada.run("w", agent="ada", run="r", redact=redact) as session:
         with pytest.raises(hansard.errors.MemoryInvalid, match=r"a\.md:2: memory\.secret"):
@@ -205,7 +205,7 @@ def test_a_secret_is_written_nowhere(ada: Record):
     "path", [".claude/settings.json", "web/.mcp.json", ".Claude/hooks/x.sh", ".gitattributes"]
 )
 def test_an_agent_writes_nothing_that_configures_its_harness(session: Session, path: str):
-    """Neither a new file nor a moved one; a person may."""
+    """An agent may neither create nor move harness configuration; a person may."""
     with pytest.raises(hansard.errors.MemoryInvalid, match=r"path\.settings"):
         session.memory.create(path, "{}\n")
     session.memory.create("notes.md", "{}\n")
@@ -232,7 +232,7 @@ def answer(record: Record, tries: int = 200, *, deny: bool = False) -> str:
 
 
 def test_a_change_waits_for_a_person_who_is_shown_the_diff(record: Record):
-    """Without a policy: granted it is made, denied it is not."""
+    """Without a policy a granted change is made, and a denied one is not."""
     told: list[str] = []
     with record.run("w", agent="ada", run="r") as session:
         for deny in (False, True):
@@ -288,7 +288,7 @@ def test_a_grant_is_good_for_that_text_on_that_version_alone(record: Record):
 
 
 def test_what_rests_on_untrusted_input_asks_though_approval_is_off(ada: Record):
-    """In yolo mode too, unless the path is named; the file carries its writer's label."""
+    """Changes from untrusted input need approval in yolo mode, too, unless the path is named."""
     with ada.run("w", agent="ada", run="r") as session:
 
         @session.tool(effects="pure", gives="untrusted")
@@ -308,7 +308,7 @@ def test_what_rests_on_untrusted_input_asks_though_approval_is_off(ada: Record):
 
 
 def test_a_followed_space_is_read_from_memory(ada: Record):
-    """And is as fresh as the log: what another writes arrives by itself."""
+    """A followed space includes other writers' changes as soon as they are in the log."""
     space = ada.memory(ADA)
     space.create("a.md", "one\n", by="eve")
     space.follow()
@@ -324,7 +324,7 @@ def test_a_followed_space_is_read_from_memory(ada: Record):
 
 
 def test_a_change_undone_leaves_what_came_after_it(ada: Record):
-    """In other lines; where the same lines were changed since it is a conflict."""
+    """An undo keeps later changes to other lines; those to the same lines are a conflict."""
     space = ada.memory(ADA)
     space.create("a.md", "one\ntwo\nthree\n", by="eve")
     third = space.edit("a.md", "one", "1", by="eve")
@@ -339,7 +339,7 @@ def test_a_change_undone_leaves_what_came_after_it(ada: Record):
 
 
 def test_a_large_file_is_a_blob_and_comes_back(ada: Record):
-    """Whatever its size up to the bound; the commit stays small."""
+    """A large file is stored as a blob, up to the bound, so that its commit stays small."""
     text = "".join(f"line {number}\n" for number in range(60_000))
     space = ada.memory(ADA)
     space.create("big.md", text, by="eve")
@@ -357,7 +357,7 @@ def _folder(record: Record) -> str:
 
 
 def test_a_role_that_may_not_see_a_file_is_told_of_none(ada: Record, tmp_path: Path):
-    """Not in a listing, a search, a count or an error; and it changes only what it may."""
+    """A hidden file is in no listing, search, count or error."""
     file = tmp_path / "roles.toml"
     file.write_text(
         """
@@ -421,7 +421,7 @@ def test_the_prompt_has_all_instructions_and_names_skills(session: Session, ada:
 
 
 def test_memory_goes_along_with_the_runs_that_changed_it(ada: Record, tmp_path: Path, call: Call):
-    """Exported and imported elsewhere, it is as it was there; `check` finds nothing."""
+    """An exported and imported space is the same, and `check` finds nothing."""
     with ada.run("w", agent="ada", role="writer", run="one") as session:
         session.memory.remember("Use bullets.")
     with ada.run("w", agent="bob", role="writer", run="two") as session:
@@ -440,7 +440,7 @@ def test_memory_goes_along_with_the_runs_that_changed_it(ada: Record, tmp_path: 
 
 
 def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(ada, tmp_path):
-    """Made of the log when they are read; a role that is shown nothing of the run finds no file."""
+    """Files of a run's events are made on reading, as far as the role may see the run."""
     with ada.run("minutes", agent="bob", role="writer", run="monday") as session:
         session.message("user", "Use bullets, please.")
         session.decide("Which form?", selected="bullets", because="the user said so")

@@ -74,7 +74,7 @@ def test_files_changes_refusals_and_policies_are_rows(read_only: Record):
 
 
 def test_a_decision_says_which_version_of_which_file_it_rested_on(read_only: Record):
-    """Reads count in `knew`: by the step that read, to the change that was read, and its author."""
+    """`knew` lists each read with the version read and its author."""
     [[decision]] = read_only.sql("SELECT decision FROM decisions WHERE question = 'Buy?'").rows
     known = read_only.sql(
         "SELECT c.space, c.path, c.author, c.run FROM knew($1) AS k "
@@ -88,7 +88,7 @@ def test_a_decision_says_which_version_of_which_file_it_rested_on(read_only: Rec
 
 
 def test_the_command_line_lists_follows_back_and_puts_right(told: Record, call: Call):
-    """Each command answers people and programs."""
+    """Each command answers people, and programs in JSON."""
     assert "AGENTS.md" in call("memory", "ls", SPACE).out
     assert call("memory", "show", SPACE, "AGENTS.md").out == "- Use bullets.\n- Two pages.\n"
     log = call("memory", "log", SPACE, "docs/new.md", "--json").lines

@@ -43,7 +43,7 @@ async def test_clients_of_both_eras_get_their_own_answers_at_the_same_time(setup
 
 
 async def test_a_late_answer_is_not_given_to_another_client_with_an_equal_id(setup: Setup):
-    """The server answers a call whose client has left while another client's call is open."""
+    """A late answer never goes to another client with an equal request id."""
     async with port(setup, "--", python(), str(DOUBLING), "new") as (front, _):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(CALLED_S):
@@ -94,7 +94,7 @@ def frame_of(answer: Any) -> dict[str, Any]:
 
 
 async def test_several_servers_have_one_port(setup: Setup, monkeypatch: pytest.MonkeyPatch):
-    """Their tools have their names before them."""
+    """Several servers share a port; their names prefix their tools."""
     monkeypatch.setenv("PYTHON", python())
 
     async def both(client: Client) -> set[str]:

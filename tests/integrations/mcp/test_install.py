@@ -105,7 +105,7 @@ COMMENTED = """// of the team
 
 
 def test_comments_layout_and_mode_are_kept_and_the_former_file_too(call: Call, tmp_path: Path):
-    """JSON with comments and trailing commas changes where it must; undone it is as it was."""
+    """Comments, layout and mode survive, and undoing restores the former file."""
     path = tmp_path / ".vscode" / "mcp.json"
     path.parent.mkdir()
     path.write_text(COMMENTED)
@@ -140,7 +140,7 @@ def test_comments_layout_and_mode_are_kept_and_the_former_file_too(call: Call, t
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="where programs keep settings differs")
 def test_the_users_own_configuration_can_be_changed(call, tmp_path, client, file):
-    """With --user; that of Claude Desktop is always the user's, and takes no address."""
+    """--user changes the user's configuration; Claude Desktop has no other, and no addresses."""
     options = [] if client == "claude-desktop" else ["--user"]
     assert call("mcp", "install", client, *options, "--write").code == 0
     told = json.loads((tmp_path / "home" / file).read_text())
@@ -197,7 +197,7 @@ def test_a_server_at_an_address_is_put_behind_the_proxy_and_back(call, tmp_path,
 
 @pytest.mark.parametrize("client", BY_URL)
 def test_the_record_at_an_address_is_added_and_taken_out(call: Call, tmp_path: Path, client: str):
-    """With its token as the client's own documentation has it; VS Code asks for it."""
+    """The token is written as the client's documentation has it; VS Code asks the user for it."""
     kind = CLIENTS[client]
     before = written(tmp_path, client).read_text()
     path = kind.path(tmp_path)

@@ -125,7 +125,7 @@ def test_the_inspector(setup: Setup, npm: Path):
 )
 @pytest.mark.parametrize("era", ["2025-11-25", "auto"])
 async def test_what_time_it_was(setup: Setup, era: str):
-    """mcp-server-time: a replay has the time of then."""
+    """A replay of mcp-server-time gives the recorded time."""
     mode = "legacy" if era.startswith("2025") else era
     do = calling(
         ("get_current_time", {"timezone": "Europe/Paris"}),

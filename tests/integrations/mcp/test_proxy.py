@@ -35,7 +35,7 @@ input()
 
 
 async def test_a_server_gets_no_interrupt_of_the_proxy_and_is_in_its_session():
-    """In a group of its own; in a session of its own Linux would schedule it apart."""
+    """The server runs in its own process group, in the proxy's session."""
     server = await Upstream.started([sys.executable, "-c", WHERE])
     try:
         async with asyncio.timeout(WAIT_S):
@@ -79,7 +79,7 @@ async def test_a_client_gets_what_it_gets_without_and_again_without_the_server(s
 
 @pytest.mark.slow
 async def test_what_is_on_record_is_what_was_on_the_wire(setup: Setup, command: Commands):
-    """Arguments and results, as they passed."""
+    """Recorded arguments and results equal those on the wire."""
     async with wire(setup, setup.proxy()) as client:
         greeting = await client.greet()
         arguments = {"to": "ada\u2603", "text": "1.0 \u0001 \\ $secret"}
@@ -195,7 +195,7 @@ BAD: dict[bytes, str] = {
 
 @pytest.mark.slow
 async def test_bad_lines_are_answered_and_the_next_call_works(setup: Setup):
-    """Each with what is wrong and what to send; nothing of it reaches the server."""
+    """A bad line is answered with the fault and the remedy, and does not reach the server."""
     async with wire(setup, setup.proxy()) as client:
         await client.greet()
         for line, fact in BAD.items():
