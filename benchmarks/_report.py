@@ -138,7 +138,7 @@ def stolen() -> float:
 
 
 def say(words: str) -> None:
-    """Tell the people who watch; stdout is for the result alone."""
+    """Print progress for people; stdout is for the result alone."""
     print(words, file=sys.stderr, flush=True)
 
 

@@ -108,7 +108,7 @@ def _action(call: Call) -> CachedAction:
 
 
 class Foreteller:
-    """Says what comes next: by the procedure, and by what was most frequent."""
+    """Predictor of the next call: by the procedure, and by frequency."""
 
     def __init__(self, procedure: Procedure, learned_from: Sequence[Run]) -> None:
         self._procedure = procedure

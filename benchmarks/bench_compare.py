@@ -95,7 +95,7 @@ def trials() -> Iterator[list[Append]]:
 
 
 def fill(store: Store, events: int) -> int:
-    """Write whole pairs of arms until there are so many events; how many there are."""
+    """Write whole pairs of arms until there are so many events; return their number."""
     rows, made, position = Rows(), 0, 0
     began_s = time.monotonic()
     for number, commits in enumerate(trials()):

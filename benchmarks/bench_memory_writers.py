@@ -87,7 +87,7 @@ def begun() -> str:
 
 
 def measured(adds: list[Add], edits: int, there: Callable[[], set[tuple[int, int]]]) -> Row:
-    """Let all write at once, and look what is there."""
+    """Run all writers at once, and compare the result."""
     row = Row()
     told: set[tuple[int, int]] = set()
     lock = threading.Lock()

@@ -79,7 +79,7 @@ class Told:
         self.rows = {"rows": [{"id": n, "name": words(-n - 1, 40)} for n in range(200)]}
 
     def forms(self) -> dict[str, tuple[Form, Any]]:
-        """Each form: the prompt of a call, and what it tells in all, each part once."""
+        """Return each form: the prompt of a call, and its whole text, each part once."""
         said, other, text = self.messages, self.others, self.text
         step, head = len(text) // self.calls, words(-1_000, TEMPLATE_CHARACTERS)
         half = self.calls // 2

@@ -118,7 +118,7 @@ async def fill(folder: Path) -> None:
 
 
 async def measure(found: Findings) -> None:
-    """Alone and beside each one who burns, in turns."""
+    """Measure alone and under each load, in turns."""
     times: dict[str, dict[str, list[float]]] = {}
     async with (
         _world.world("strict") as place,

@@ -53,7 +53,7 @@ MASKED = RoleDefined(
         Mask("why", ("decision.made",), ("because",)),
     ),
 )
-"""A role that sees nearly everything, and nearly nothing of it as it is."""
+"""A role that sees nearly everything, but nearly all of it masked."""
 
 
 class _Story:

@@ -58,13 +58,12 @@ settings.load_profile("thorough" if THOROUGH else "quick")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for the order of tests, for what they draw and for hypothesis: fixed in a quick run,
-    another each time in a thorough one; SEED or --randomly-seed sets it.
+    """Fix one seed for the test order, all draws and hypothesis: constant in a quick run, random in
+    a thorough one; SEED or --randomly-seed sets it.
 
-    What is still frozen at the very end is never let go of, and DuckDB's binding calls that a leak.
-
-    A script that starts the tests in the background has them ignore SIGINT, and all programs that
-    they start and interrupt would inherit that.
+    Objects still frozen at the very end are never released, which DuckDB's binding reports as a
+    leak. A script that starts the tests in the background makes them ignore SIGINT, and the
+    programs that they start and interrupt would inherit that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -85,9 +84,8 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session")
 def rounds() -> Callable[[int, int], int]:
-    """`rounds(quick, full)`: as many rounds as ROUNDS says, but within what the test can use.
-
-    `quick` is the fewest that still show something, `full` the most that are worth their time.
+    """`rounds(quick, full)`: number of rounds by ROUNDS, within the bounds of the test. `quick` is the
+    least number that still shows something, `full` the largest that is worth its time.
     """
 
     def between(quick: int, full: int) -> int:
@@ -103,7 +101,7 @@ def real_data() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs the real data where it is not there, and say so."""
+    """Skip tests of real data where it is missing, with a note."""
     if not REAL_DATA.is_dir():
         for item in items:
             if item.get_closest_marker("real"):

@@ -57,7 +57,7 @@ def test_no_times_have_no_median():
 
 
 def test_an_unknown_benchmark_is_named():
-    """Asking for a benchmark that is not there says which there are."""
+    """An unknown benchmark is refused with the list of the known ones."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "no_such"],
         cwd=ROOT,

@@ -43,9 +43,9 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md"  # tells of the past, whose commands may be gone
 )
 TOURS = ("README.md",)
-"""Pages whose commands each have something to show, so that a reader sees what they are for."""
+"""Pages whose commands each print something, so that a reader sees their purpose."""
 TRANSLATIONS = sorted(ROOT.glob("README.*.md"))
-"""Pages whose blocks are those of README.md."""
+"""Pages with the blocks of README.md."""
 
 RUN_S_MAX = 400
 """A command that takes so many seconds hangs."""

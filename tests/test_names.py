@@ -9,7 +9,7 @@ import hansard
 
 
 def test_the_package_offers_its_public_names_only() -> None:
-    """`dir` gives `__all__`, and what is there besides is a module of the package."""
+    """`dir` lists `__all__`, and every other entry is a module of the package."""
     modules = {each.name for each in pkgutil.iter_modules(hansard.__path__)}
     # pytest itself puts names with an @ into each module of a package that brings a plugin.
     shown = {name for name in dir(hansard) if not name.startswith(("__", "@"))}

@@ -16,7 +16,7 @@ import hansard
 from hansard import HansardError
 
 MODULES = ("actions", "errors", "experiments", "memory", "prompts", "roles", "types")
-"""The public modules beside the package itself (`hansard.testing` offers what it makes)."""
+"""Public modules apart from the package itself (`hansard.testing` is included there)."""
 
 ROOT_NAMES_MAX = 80
 

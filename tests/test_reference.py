@@ -172,7 +172,7 @@ def test_each_method_is_in_the_reference_once(kind):
 
 
 def test_each_field_is_described():
-    """A struct that the reference shows says what each field is, below it or in its docstring."""
+    """A struct in the reference describes each field, below it or in its docstring."""
     silent = {
         each.name: missing
         for each in shown()

@@ -69,7 +69,7 @@ def _domain_nodes() -> list[tuple[Path, ast.AST]]:
 
 
 def _statements(paths: list[Path]) -> Iterator[tuple[Path, ast.AST]]:
-    """Also those within others, and not what they are made of: a tenth of all that there is."""
+    """Yield statements, nested ones included, but not their expressions: a tenth of all nodes."""
     for path in paths:
         for node in statements(ast.parse(_text(path))):
             yield path, node
@@ -96,7 +96,7 @@ def test_a_module_that_is_long_says_why():
 
 
 DEFINED = re.compile(r"^( *)(?:async )?def (\w+)\(.*\n(?:(?:\1[ )].*)?\n)*", re.MULTILINE)
-"""A function as it is laid out: what is further in than its name, and the end of its signature."""
+"""A function by its layout: the lines indented further than its name, and its signature's end."""
 
 
 def _may_be_long(text: str) -> bool:
@@ -322,7 +322,7 @@ def test_the_domain_is_pure():
 
 
 def test_the_domain_imports_the_standard_library_and_msgspec_only():
-    """The import contract forbids what we know of; this allows what we want."""
+    """The import contract forbids known packages; this test allows only the intended ones."""
     allowed = {*sys.stdlib_module_names, "msgspec", "hansard"}
     assert not [
         f"{_at(path, getattr(node, 'lineno', 0))} import {name}"

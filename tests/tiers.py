@@ -101,10 +101,11 @@ LONG = (
 
 
 class ByFolder(LoadFileScheduling):  # type: ignore[misc]  # it has no types
-    """A file to a worker, but of `APART` a test: no worker is left alone with them at the end.
+    """Scheduling of one file to a worker, and of one test for `APART`, so that no worker ends
+    alone.
 
-    The files of a folder go to one worker for as long as there are others: what a folder's tests
-    share (a broker, a record, a browser, what they import) is then made once, and not four times.
+    The files of a folder go to one worker while there are others: the shared parts of its tests (a
+    broker, a record, a browser, imports) are then made once, and not four times.
     """
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
@@ -273,14 +274,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object) -> None:
-    """Take over what a worker left: each collects all there is, and so leaves the same."""
+    """Take over a worker's count of left tests: each worker collects all tests, so all counts are
+    equal.
+    """
     seen: Any = node
     found = cast("Counter[str]", getattr(node, "workeroutput", {}).get(_FROM_WORKER, {}))
     seen.config.stash[_LEFT] = Counter(found)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker says what it left."""
+    """Report the tests that a worker left out."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         counted = session.config.stash[_LEFT]
@@ -290,7 +293,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say what did not run here, and what runs it."""
+    """Report the tests that did not run, and the command that runs them."""
     for left, number in sorted(config.stash[_LEFT].items()):
         tier, what = left.split()
         terminalreporter.write_line(

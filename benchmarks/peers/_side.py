@@ -41,7 +41,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """One run: `batch` tells the runs of one writer from those of others."""
+    """One run; `batch` identifies the writer."""
 
     name: str
     batch: str

@@ -37,7 +37,7 @@ def answered(
     messages: list[Any],
     why: str,
 ) -> str:
-    """Have the model say something, and do to memory what it asks for meanwhile."""
+    """Let the model answer, and carry out its memory calls meanwhile."""
     tool = MemoryTool(session.memory, because=why)
 
     @session.tool(effects="pure", kind="model")

@@ -100,7 +100,7 @@ def decide(session: hansard.Session, account: Account, day: int, what: str, pric
 
 
 def place(session: hansard.Session, account: Account, day: int) -> Account:
-    """Buy one piece of what is cheap, if there is money for it: again until nobody was first."""
+    """Buy one piece of the cheapest symbol if there is money; retry until no conflict occurs."""
     price = price_of("SYN", day)
     for _ in range(TRIES_MAX):
         if price > account.balance:
@@ -164,7 +164,7 @@ def told(aggregate: Aggregate) -> str:
 
 
 def main(run: str, agent: str) -> None:
-    """Trade, and say what is left."""
+    """Trade, and print the remaining money."""
     with (
         hansard.connect() as record,
         record.run("trading-book", run=run, agent=agent, role="trader") as session,

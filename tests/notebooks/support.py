@@ -48,8 +48,8 @@ class Said:
 
 CHANNELS = ("shell", "iopub", "stdin", "hb", "control")
 BELOW_EPHEMERAL = range(10_000, 32_000)
-"""The system hands these to nobody who asks for any port: so none is taken between its choice by us
-and its use by the kernel.
+"""Ports that the system never assigns on request, so that none is taken between our choice and its
+use by the kernel.
 """
 
 

@@ -160,7 +160,9 @@ def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
     quick="faults/test_forks_and_loops.py::test_connecting_inside_a_running_loop_is_refused"
 )
 def test_the_sync_client_says_which_one_to_use(book: Notebook) -> None:
-    """In a cell a loop runs already: the refusal names what works there; in a thread it works."""
+    """A cell runs in a loop: the sync client's refusal names the alternative, and in a thread it
+    works.
+    """
     said = book.run("import hansard\nhansard.connect('lab')")
     assert "SyncInLoop" in said.error
     assert "in a notebook: record = await hansard.connect_async(...)" in said.error

@@ -95,7 +95,7 @@ OPERATIONS: list[tuple[str, Callable[[Any], None]]] = [
 )
 @given(rules_given, st.lists(st.sampled_from(OPERATIONS), min_size=3, max_size=10))
 def test_nothing_that_is_refused_is_on_record(record, given, operations):
-    """Under any rules, what is on record was allowed, and each refusal was of what was not."""
+    """Under any rules each recorded event was allowed, and each refused one was not."""
     number = next(_numbers)
     role, run = f"role{number}", f"r{number}"
     rules = given if isinstance(given, RoleDefined) else None

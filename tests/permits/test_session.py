@@ -135,7 +135,7 @@ REFUSED: dict[str, tuple[Deed, str, str, str]] = {
 @pytest.mark.parametrize("name", sorted(REFUSED))
 @twins
 async def test_what_a_role_may_not_do_is_refused_and_on_record(lab: Lab, name: str):
-    """A refusal names what to ask for and is the only event; the session goes on."""
+    """A refusal names the missing permission and is the only event; the session goes on."""
     deed, what, of, ask_for = REFUSED[name]
     async with lab.connect() as record:
         await record.apply_role("writer", rules())
@@ -167,7 +167,9 @@ def _own(event: tuple[str, str, Any]) -> bool:
 @pytest.mark.parametrize("deed", [call_send, call_model, stream_items])
 @twins
 async def test_a_tool_that_a_role_may_not_call_is_a_blocked_step(lab: Lab, deed: Deed):
-    """Whatever its kind: its body never runs, and the step says why and what to ask for."""
+    """The body of a refused tool never runs, and the step has the reason and the missing
+    permission.
+    """
     async with lab.connect() as record:
         await record.apply_role("writer", rules())
         async with record.run(run="r") as session:

@@ -192,7 +192,7 @@ class Place:
                     return str(each.approval.id)
 
     def labelled(self) -> str:
-        """Return a run whose agent was shown what is secret."""
+        """Return a run whose agent was shown a secret."""
         with self.record.run("w", agent="bob", role="writer") as session:
             session.message("user", "x", label="secret")
         return str(session.run)

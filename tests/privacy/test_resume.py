@@ -35,7 +35,9 @@ def _start(folder: Path, **options: Any) -> list[str]:
 
 @pytest.mark.slow
 def test_a_resume_without_the_redaction_warns(tmp_path: Path):
-    """The secret is named, and the remedy; with it, or in a run without marks, there is none."""
+    """The warning names the secret and the remedy; there is none with it, or in a run without
+    marks.
+    """
     secrets = {"other": "value-of-other"}
     assert _start(tmp_path, redact={"api-key": KEY}, secrets=secrets) == []
     assert _start(tmp_path, redact={"api-key": KEY}, secrets=secrets) == []

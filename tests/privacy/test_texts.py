@@ -1,4 +1,4 @@
-"""Placeholders in texts: what is found, that none tells its value, that all is put back exactly."""
+"""Placeholders in texts: they are found, reveal no value, and are replaced back exactly."""
 
 import time
 
@@ -64,7 +64,7 @@ def test_what_is_assigned_to_a_secret_name_is_a_key():
 
 
 def test_equal_values_have_equal_placeholders_under_one_key_alone():
-    """So a model can tell who is who, and nobody else whether it is the same one."""
+    """A model can match equal values, but nobody without the key can."""
     first, _ = hidden("a@b.co a@b.co c@d.co", KEY, FINDS, {})
     one, two, three = first.split()
     assert one == two != three

@@ -30,7 +30,7 @@ def veil(asked: Placeholders | None = None) -> Masker:
 
 @pytest.mark.slow
 def test_a_model_is_given_placeholders_and_the_record_has_the_values(record):
-    """Put back in what it says; a replay gives the same without a call; SQL says how many went."""
+    """Values are restored in the answer; a replay returns it without a call; SQL has the counts."""
     given = []
 
     def ask(session):

@@ -186,7 +186,7 @@ def test_a_run_that_the_command_cannot_be_made_for_is_left_out(desk, call, recor
 
 @pytest.mark.thorough  # the examples are the quicker case
 def test_a_planted_bias_is_found(desk: Desk):
-    """Seven of 21 runs are decided otherwise, all the same way; the command says so by 1."""
+    """Seven of 21 decisions differ, all in one direction; the command exits with code 1."""
     desk.record(21, "biased")
     made = desk.probe("biased")
     assert made.code == 1, made.err

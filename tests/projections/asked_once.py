@@ -102,6 +102,6 @@ def asked_once() -> Iterator[Callable[[], None]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def tables_stay_open() -> Iterator[None]:
-    """For a folder whose `conftest.py` has it from here."""
+    """Keep tables open, in folders whose `conftest.py` imports this fixture."""
     with asked_once():
         yield

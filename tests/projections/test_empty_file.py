@@ -33,7 +33,7 @@ def _kept(cache: Path) -> list[Path]:
 
 
 def test_it_is_made_once(cache: Path):
-    """The second who asks is given what is kept, its owner's alone; whole and partial differ."""
+    """The second caller gets the stored, private file; whole and partial ones differ."""
     make = Maker()
     assert [empty_file(make, "whole") for _ in range(2)] == [MADE, MADE]
     assert make.made == 1

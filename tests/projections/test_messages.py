@@ -269,7 +269,7 @@ def test_what_is_no_commit_is_a_problem_and_stops_nothing(case: str, store: Stor
 
 
 def test_a_bad_header_is_a_problem(store: Store):
-    """A commit that says it is a copy, but not of what, is no commit as Hansard writes it."""
+    """A commit marked as a copy without its source is no valid commit."""
     messages = Messages()
     good = messages.add(LIFE, 1, [STARTED])
     messages.all.clear()

@@ -1,4 +1,4 @@
-"""docs/sql.md and docs/sql/ are what the schema says of itself."""
+"""docs/sql.md and docs/sql/ equal the schema's own description."""
 
 from pathlib import Path
 

@@ -353,7 +353,7 @@ async def test_tables_that_a_kill_has_torn_begin_again(home, workspace, publishe
 
 
 async def test_tables_that_were_closed_and_are_damaged_are_told(home: Path, workspace: str):
-    """Nobody was killed: somebody is to know of it."""
+    """Damage without a kill is reported."""
     place = TableFiles.of(home, workspace)
     await asyncio.to_thread(_many, home, workspace, 0, 5)
     async with running(home, workspace):

@@ -1,4 +1,4 @@
-"""The file of tables: its schema, who may write it, and what it says of itself."""
+"""The file of tables: schema, permitted writer, and description."""
 
 import os
 import shutil

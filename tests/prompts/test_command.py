@@ -1,4 +1,4 @@
-"""`hansard prompt`: what each command says, and what it puts on record."""
+"""`hansard prompt`: output and recorded events of each command."""
 
 import json
 
@@ -77,7 +77,7 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     ],
 )
 def test_a_file_that_is_no_lineage_says_where(tmp_path, name, text, said):
-    """The line, what stood there, what to give; nothing is written."""
+    """The error has the line, its content and the valid form; nothing is written."""
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(BadValue) as error:

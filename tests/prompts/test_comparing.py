@@ -76,7 +76,7 @@ def test_two_texts_over_a_table_are_one_command(call, record, place):
 
 
 def test_an_edited_scorer_evaluates_again(call, record, place):
-    """Scores of another source are not taken for those of the one that is there now."""
+    """Scores of another scorer source are not used for the current one."""
     (place / "repaired").touch()
     command = ["prompt", "compare", "short.txt", "long.txt", "--cases", "cases.csv"]
     command += ["--evaluate", "scorer:score", "--name", "edited"]

@@ -103,7 +103,7 @@ def test_an_interrupt_ends_an_optimization_at_once(record, data_dir, workspace, 
 
 
 def test_an_error_of_an_evaluation_costs_no_answer(record, data_dir, workspace, tmp_path):
-    """The command says the error and how to go on; run again it asks only what has no answer."""
+    """The error names the remedy; the next run evaluates only cases without an answer."""
     optimizing = Optimizing(
         record, data_dir, workspace, tmp_path, stop=15, action="raise ConnectionError('no route')"
     )

@@ -25,7 +25,7 @@ from tests.real.parsers import Chat, Said
 from tests.real.support import Place, Stored, assigned, opened
 
 POSITIONS = 20
-"""Points of each file at which what the commands say is compared."""
+"""Number of compared points of each file."""
 
 SEED = int(os.environ["SEED"])
 """Seed of the sampled points and runs, shown where a test fails."""
@@ -46,7 +46,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct):
-    """A run on both sides: as its source says, and as it is on record."""
+    """A run in both forms: from its source, and from the record."""
 
     chat: Chat
     life: RunLife
@@ -191,7 +191,7 @@ def check_calls(found: Imported) -> None:
 
 
 def check_assignment(found: Imported) -> None:
-    """Each run's life says what it was a trial of, what it scored, and that it completed."""
+    """Check each run's assignment, score and completion."""
     for trial in found.trials:
         state = trial.life.state
         wanted = (found.source.experiment, found.source.arm, trial.chat.task, trial.chat.trial)

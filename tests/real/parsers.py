@@ -13,7 +13,7 @@ import msgspec
 
 
 class Said(msgspec.Struct, frozen=True):
-    """One message of a chat, as its source has it; None where the source says nothing."""
+    """A message of a chat as in its source; None for missing fields."""
 
     role: str
     content: str | None

@@ -1,4 +1,4 @@
-"""Imports through the command line, and what the record then says, read in bulk."""
+"""Imports through the command line, and bulk reads of the resulting record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real teams, imported: what each role may see of its run, and what an agent knew when it erred."""
+"""Real teams, imported: the view of each role, and an agent's knowledge at its mistake."""
 
 import asyncio
 import json

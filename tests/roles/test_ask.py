@@ -1,4 +1,4 @@
-"""`hansard sql --role`: who may ask, what is answered, and what hostile questions get."""
+"""`hansard sql --role`: permission to query, answers, and hostile queries."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_rules_of_now(call, tmp_path, roles):
 
 @pytest.mark.slow
 def test_a_table_of_one_s_own_is_joined_with_what_the_role_sees(call, roles, tmp_path):
-    """With that and no more, whatever it says of the rest."""
+    """The join uses only rows that the role may see, whatever else the own table contains."""
     mine = tmp_path / "mine.csv"
     mine.write_text(f"run\n{roles}\n")
     there = {"decisions": 1, "messages": 0, "steps": 0}

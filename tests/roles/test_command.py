@@ -10,7 +10,9 @@ from tests.roles.test_record import EXAMPLE, team
 
 @pytest.mark.slow
 def test_apply_and_show(call):
-    """In a workspace that nobody has made; again is no news; what is shown can be applied again."""
+    """A new workspace works; the same rules change nothing; the shown rules can be applied
+    again.
+    """
     made = call("roles", "apply", EXAMPLE, "--json")
     names = ["researcher", "analyzer", "writer", "auditor"]
     assert made.lines == [{"role": name, "applied": True} for name in names]
@@ -57,7 +59,9 @@ def test_withdraw(call):
 
 @pytest.mark.slow
 def test_explain(call, record):
-    """By address and by id: which rule decides, what each other lacks, what is shown of it."""
+    """By address and by id: the deciding rule, the missing parts of each other rule, the visible
+    parts.
+    """
     call("roles", "apply", EXAMPLE)
     run = team(record)
     history = record._portal.run(record.workspace.states.history(run))

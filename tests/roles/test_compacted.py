@@ -40,7 +40,9 @@ def brief(messages: list[dict[str, str]]) -> str:
 
 
 def test_only_who_sees_the_whole_record_sees_the_summary(data_dir, workspace, tmp_path):
-    """The watcher knows that something was compacted, and nothing of what; the auditor does."""
+    """The watcher sees that messages were compacted, but not which; the auditor sees the
+    summary.
+    """
     file = tmp_path / "roles.toml"
     file.write_text(ROLES)
     with hansard.connect(workspace, data_dir=data_dir) as record:

@@ -306,7 +306,7 @@ def test_in_turns_is_as_from_the_beginning(tmp_path_factory, cuts, size):
 
 @pytest.mark.slow
 def test_nothing_is_written_where_nothing_new_is_seen(tmp_path):
-    """Not a byte of what is published changes, so that asking again tells of no activity."""
+    """No published byte changes, so that repeated queries reveal no activity."""
     log = planted()
     place = bring(log, tmp_path, RULES)
     before = {path: path.read_bytes() for path in place.published.rglob("*") if path.is_file()}

@@ -240,7 +240,9 @@ def test_what_is_generated_has_something_to_tell():
 
 
 def test_what_was_served_is_seen_only_where_a_rule_names_it():
-    """Not by who sees everything; where a rule names it, without what it tells of other events."""
+    """A rule for everything excludes served views; one that names them hides references to other
+    events.
+    """
     world = [Act(0, "r1", "message", one="hello"), Act(1, "r1", "served")]
     everything = RoleDefined(sees=(RoleRule("all", ("**",)),), clearance="secret")
     history = build(world)

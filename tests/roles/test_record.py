@@ -55,7 +55,7 @@ async def test_the_same_rules_again_change_nothing(lab: Lab):
 
 @pytest.mark.parametrize("same", [True, False])
 def test_who_applies_second_sees_who_was_first(data_dir, workspace, same):
-    """Both have read that there is none; the later one finds the same rules, or replaces them."""
+    """Both clients read an empty role; the later one finds the same rules, or replaces them."""
 
     async def race():
         async with (

@@ -350,7 +350,9 @@ def test_the_strictest_mask_wins():
 
 
 def test_fields_show_what_is_under_them():
-    """Through lists, item by item; what has nothing of them is not there, so it is not counted."""
+    """Fields apply inside lists, item by item; items without any of them are left out and not
+    counted.
+    """
     items = [{"a": {"b": 1, "c": 2}}, {"d": 3}, "text", 4, {"a": "no b"}]
     told = of_result({"items": items, "z": 1}, fields=("result.items.a.b", "step"))
     assert told == {"step": 1, "result": {"items": [{"a": {"b": 1}}]}}
@@ -360,7 +362,7 @@ def test_fields_show_what_is_under_them():
 
 
 def test_sizes_go_with_what_they_measure_unless_they_are_named():
-    """A role for costs sees use without the result; nobody sees a digest of what is masked."""
+    """A role for costs sees usage without the result; a masked value's digest is always hidden."""
     assert of_result("x", fields=("usage", "step")) == {"step": 1, "usage": {"output_tokens": 5}}
     assert of_result("x", hide("result")) == {"step": 1}
     assert of_result({"x": 1}, hide("result.x")) == {"step": 1, "result": {}}
@@ -381,7 +383,7 @@ def test_what_is_shown_whole_keeps_its_bytes():
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"null", b"\xff", b'{"result":'])
 def test_data_that_cannot_be_read_is_not_shown(data):
-    """Nobody can say what in it is masked."""
+    """Unreadable data is hidden, since its masked parts are unknown."""
     verdict = judge(SOME, Facts(tag=STEP, stream=RunStream("r"), role="writer"))
     assert shown(verdict, data, KEY) == b"{}"
 

@@ -45,7 +45,7 @@ def told(view) -> bytes:
 
 
 async def play(record, **options):
-    """Two agents: a writer who says and puts things, a reader who looks three times."""
+    """Play two agents: a writer of messages and values, and a reader of three views."""
     found = []
     async with record.run(run="r", agent="ada", role="writer", **options) as session:
         await session.message("user", "hello")

@@ -17,7 +17,7 @@ def home(data_dir: Path) -> Path:
 
 @pytest.fixture
 def workspace(home: Path, workspace: str) -> str:
-    """Return a workspace that is there, and that nobody has used."""
+    """Return an existing, unused workspace."""
     hansard.connect(workspace, data_dir=home).close()
     return workspace
 

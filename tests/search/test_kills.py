@@ -74,7 +74,7 @@ def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evi
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_rebuild_that_is_killed_leaves_the_old_index(home: Path, workspace: str, rounds):
-    """At any moment there is a whole index; what was half made is thrown away by the next one."""
+    """The index is whole at any moment; the next rebuild discards a half made one."""
     grow(home, workspace, 0, 1_000)
     reached = brought_up(home, workspace)
     place, chance = place_of(home, workspace), random.Random(7)

@@ -1,4 +1,4 @@
-"""`hansard search` over real logs: what is found, in what order, as of when, what is refused."""
+"""`hansard search` over real logs: matches, order, position, and refusals."""
 
 import asyncio
 import json
@@ -98,7 +98,7 @@ def test_filters_are_exact(home: Path, workspace: str, call: Call):
 
 
 def test_the_best_fit_is_first_and_of_equals_the_newest(home: Path, workspace: str, call: Call):
-    """bm25, then position from the end; a limit says that there is more."""
+    """Order is by bm25, then from the newest position; a limit reports further matches."""
     say(home, workspace, "long story " * 40 + "pear", "pear pear", "pear pear")
     hits = call("pear", "--json").lines
     assert [hit["event_index"] for hit in hits] == [3, 2, 1]

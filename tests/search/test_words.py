@@ -150,7 +150,7 @@ def test_a_deep_or_damaged_payload_is_indexed():
 
 
 def test_a_snippet_tells_where_its_matches_are():
-    """Marks are offsets into the text; what is long is cut beside and in matches."""
+    """Marks are offsets into the text; long parts are cut beside and inside matches."""
     found = snippet(f"…a {BEGIN}漢\u200b字{END} b {BEGIN}{'x' * 5_000}{END}{'y' * 5_000}")
     assert [found.text[a:b] for a, b in found.marks] == ["漢字", "x" * BESIDE_CHARACTERS_MAX]
     assert found.text.startswith("…a 漢字 b xxx")

@@ -119,7 +119,7 @@ async def test_who_has_many_waiting_is_paced_beside_another():
 
 @pytest.mark.usefixtures("for_ever")
 async def test_who_is_alone_is_not_paced():
-    """However many wait: nobody is there who could find the loop free."""
+    """A single principal is not paced, however many requests wait."""
     seen: list[int] = []
     coming = Arrivals(seen.append)
     for number in range(PACKET):
@@ -129,7 +129,7 @@ async def test_who_is_alone_is_not_paced():
 
 
 async def test_who_was_there_long_ago_is_there_no_more(monkeypatch: pytest.MonkeyPatch):
-    """Nobody is paced for one who does not ask."""
+    """A principal without recent requests causes no pacing."""
     monkeypatch.setattr(fair_queue, "THERE_S", 0.0)
     seen: list[int] = []
     coming = Arrivals(seen.append)

@@ -569,7 +569,7 @@ def test_heard_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_resolver_that_never_answers(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that never says how to settle a put holds nobody up for long."""
+    """A client that never resolves a put delays others only shortly."""
     monkeypatch.setattr(proxies, "RESOLVE_S_MAX", 0.3)
     with house.trusted() as record, record.run("w", run="r1", agent="eve", role="writer") as eve:
         eve.board.put("k", 1)

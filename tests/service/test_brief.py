@@ -134,7 +134,7 @@ def test_every_session_record_and_view_has_both(lab: Lab) -> None:
 
 
 def test_no_secret_is_shown(house: House) -> None:
-    """Neither what is redacted nor what a login is made of."""
+    """Neither redacted values nor parts of a login are shown."""
     house.login()
     secret = house.known()
     hidden = [secret.token, secret.nkey_seed, "s3cr3t-v4lue"]

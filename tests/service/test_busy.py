@@ -1,4 +1,4 @@
-"""A principal at its limit: what is refused loses nothing, what ends something is not refused."""
+"""A principal at its limit: refusals lose nothing, and ends are not refused."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from tests.service._exchange import do, request
 from tests.service.support import House
 
 SOON_S = 20.0
-"""Within so many seconds comes what comes at all, on a busy machine too."""
+"""Seconds within which every expected event arrives, on a busy machine too."""
 
 TURNS = 4
 """The limit in most of these tests."""

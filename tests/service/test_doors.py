@@ -332,7 +332,7 @@ def test_one_principal_two_roles(house: House) -> None:
 
 @pytest.mark.slow
 def test_service_ends(other: House) -> None:
-    """A service that ends in order tells those who wait that it is gone; what ran is in doubt."""
+    """A service that shuts down reports it to waiting clients; calls under way are in doubt."""
     other.begin()
     other.login()
     said: list[str] = []

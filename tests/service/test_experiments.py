@@ -212,7 +212,7 @@ def test_a_run_that_is_only_read(house: House) -> None:
 
 
 def test_the_arm_that_stood_then(house: House) -> None:
-    """An experiment that is registered after the run began says nothing of its arm."""
+    """An experiment registered after the run's begin has no arm for it."""
     with house.connect() as record:
         assert run(record, "r1", experiment="greeting", arm="bold")[0] == Arm("bold")
         register(house)

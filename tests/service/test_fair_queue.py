@@ -43,7 +43,7 @@ class Bench:
         return task
 
     async def leave(self, index: int = 0) -> str:
-        """One of those who hold a place gives it back."""
+        """Release one of the held places."""
         name, event, task = self.holding.pop(index)
         event.set()
         await task

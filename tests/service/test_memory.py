@@ -117,7 +117,7 @@ def memory_paths(org: object) -> list[str]:
 
 
 def test_a_link_leads_nobody_past_the_rules(filled: House) -> None:
-    """Somebody else's link in a folder that a role may change leads to what it may not see."""
+    """Another agent's link in a writable folder gives no access to hidden files."""
     with filled.trusted() as record:
         change = record.memory("org")
         with change.change("a link", by="eve") as asked:

@@ -1,4 +1,4 @@
-"""Each declared operation is answered, refuses wrong requests, and needs what it says."""
+"""Each declared operation is answered, refuses invalid requests, and needs what it declares."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -253,7 +253,9 @@ class Another:
 
 
 def test_none_is_served_without_its_answer() -> None:
-    """The service does not begin with an operation that nobody answers, or answers otherwise."""
+    """The service does not start with an operation that is unanswered or answered with other
+    fields.
+    """
     with pytest.raises(TypeError, match=r"Silent has no \w+ for board\.\w+"):
         operations.demand_handlers({"board": Silent})
     only = {name: each for name, each in OPERATIONS.items() if name == "board.keys"}
@@ -433,7 +435,7 @@ def test_what_only_a_trusted_program_gives_is_refused_before_it_is_sent() -> Non
 
 
 def test_an_operation_states_what_it_needs() -> None:
-    """One that says nothing of it is an error where it is declared."""
+    """A declaration without its needs is an error."""
     with pytest.raises(TypeError, match="needs"):
         declare.operation()  # type: ignore[call-arg]  # what is to be refused
 

@@ -61,7 +61,7 @@ class Door:
         self.called: set[str] = set()
 
     async def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call an operation; a trusted program says who acts."""
+        """Call an operation; a trusted program names the actor."""
         self.called.add(name)
         method = getattr(self._record, name)
         acting = inspect.signature(method).parameters.get("by")

@@ -91,7 +91,7 @@ class Told(list[Any]):
 
 
 def attempt(house: House, run: str, file: Path, told: list[Any]) -> list[Any]:
-    """One connection's try at the program; the error says what to do."""
+    """Try the program once over one connection; the error has the remedy."""
     try:
         with house.connect() as record:
             ended = small.attempt(record, run, file, told)

@@ -133,7 +133,7 @@ def test_an_old_opening_takes_over_no_session(house, second, monkeypatch):
 
 
 async def again(service: Service, subject: str, reply: str, body: bytes, told: list[bytes]) -> None:
-    """Have a service take an opening, and wait for what it says."""
+    """Have a service take an opening, and return its answer."""
     service._take(subject, reply, body)
     async with asyncio.timeout(PATIENCE_S):
         while not told:  # noqa: ASYNC110 -- nothing signals its change

@@ -189,7 +189,9 @@ def test_answers_are_cut_where_they_are_too_large(asker: Asker):
 
 @pytest.mark.thorough(quick="sql_sandbox/test_sql.py::test_it_answers_as_of_the_head")
 async def test_it_follows_what_is_published(tmp_path: Path):
-    """Each answer is as of the newest generation; after a rebuild there is none until the next."""
+    """Each answer is of the newest generation; after a rebuild there is none until the next
+    publication.
+    """
     place = TableFiles.of(tmp_path, "w")
     async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         with pytest.raises(SqlClosed, match="nothing is published"):

@@ -1,4 +1,4 @@
-"""Published generations: what they hold, who may read them, and what a kill leaves."""
+"""Published generations: content, permitted readers, and recovery after a kill."""
 
 import fcntl
 import itertools

@@ -221,7 +221,9 @@ def test_a_mistyped_name_makes_nothing(home: Path, ask: Call, tmp_path: Path):
 
 @pytest.mark.thorough
 def test_it_answers_while_another_process_projects(home: Path, ask: Call, record: hansard.Record):
-    """From what `hansard up` publishes; where nobody publishes further, there is an error."""
+    """Answers come from the tables of `hansard up`; without further publications there is an
+    error.
+    """
     up = subprocess.Popen(
         [sys.executable, "-m", "hansard", "up"], env=environment(home), stderr=subprocess.DEVNULL
     )

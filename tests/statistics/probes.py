@@ -1,4 +1,4 @@
-"""Probes in a real Store, put there as rows: which fork decided what."""
+"""Probes in a real Store, inserted as rows: the decisions of each fork."""
 
 from __future__ import annotations
 

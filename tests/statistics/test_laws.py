@@ -162,7 +162,7 @@ def test_one_arm_is_compared_with_nothing(store):
     ],
 )
 def test_one_task_or_cluster_tells_nothing(store, made):
-    """Without a second one there is no standard error: cannot tell, and no number that claims."""
+    """A single one has no standard error: the verdict is "cannot tell", without numbers."""
     support.plant(store, made)
     support.register(store, cluster="group")
     row = support.default(support.compared(store))
@@ -351,7 +351,7 @@ def test_a_label_of_any_name_slices_and_clusters(store, label):
 
 
 def test_an_empty_label_is_not_all_of_them(store):
-    """A label whose value is empty is shown with those that lack it, not added to the whole."""
+    """An empty label value is shown with runs lacking the label, not added to the whole."""
     made = some(tasks=8)
     for trial in made:
         trial.labels = {"level": "" if trial.task == "t1" else "x"} if trial.task != "t2" else None
@@ -401,7 +401,7 @@ def test_of_several_metrics_none_is_chosen(store):
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("name", ["solved", "reward", "anything"])
 def test_the_only_metric_that_was_scored_is_judged_by(store, name):
-    """Whatever its name; that runs ended says nothing beside it."""
+    """The metric can have any name; the completion of runs adds nothing to it."""
     made = [
         Trial(arm=arm, task=f"t{n}", status="completed", scores={name: float(arm == "b" or n > 14)})
         for arm in "ab"

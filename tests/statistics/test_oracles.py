@@ -187,7 +187,7 @@ def test_pass_at_k_and_pass_hat_k_are_exact_shares(store):
 
 
 def test_pass_of_more_than_there_is(store):
-    """More trials than there were, none, or more successes than trials: there is no answer."""
+    """More trials than there were, none, or more successes than trials give no result."""
     columns = ([2, 2, 0, 5, -1], [4, 4, 0, 4, 4], [5, 0, 1, 1, 1])
     assert asked(store, "pass_at_k(a, b, c)", *columns) == [None] * 5
     assert asked(store, "pass_hat_k(a, b, c)", *columns) == [None] * 5

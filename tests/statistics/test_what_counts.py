@@ -333,7 +333,7 @@ def test_a_percentage_against_a_share_has_no_verdict(store, turned):
     ],
 )
 def test_values_of_one_scale_are_compared(store, base, arm):
-    """Counts, shares beside larger numbers, percentages beside percentages."""
+    """Counts, shares beside larger numbers, and percentages are one scale each."""
     made = trials("a", base, metric="score") + trials("b", arm, metric="score")
     row = compared(store, made, directions='{"score": "higher"}')
     assert (row["verdict"], row["problem"]) == ("cannot tell", None)

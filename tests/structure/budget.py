@@ -100,7 +100,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def main() -> None:
-    """Print the counts, and store those that fell; with a reason, those that rose."""
+    """Print the counts, and store the lower ones; with a reason, also the higher ones."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--raise", dest="reason", help="why a number may rise")
     reason: str | None = parser.parse_args().reason

@@ -23,7 +23,7 @@ def test_every_module_stands_in_a_room(house: House):
 
 
 def test_no_circle(house: House):
-    """No module is in a circle, and no room: not those at the top, nor those inside them."""
+    """No module and no package is in an import cycle, at the top or inside."""
     assert not house.circles
     assert not house.room_circles
     assert not house.inner_circles

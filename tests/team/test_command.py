@@ -1,4 +1,4 @@
-"""`hansard team`: who does what, what waits for what, and each change as it comes."""
+"""`hansard team`: agents' work, waiting tasks, and each change as it happens."""
 
 import json
 import signal

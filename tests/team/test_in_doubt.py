@@ -189,7 +189,7 @@ async def test_a_task_that_failed_is_reopened_on_record_and_what_waits_goes_on(l
 
 @twins
 async def test_somebody_outside_reopens_a_task_and_an_agent_that_waits_gets_it(lab: Lab):
-    """A person who is no agent of the run says so; it counts, and is in the person's name."""
+    """A person outside of the run can reopen a task, which counts and is recorded in their name."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             team = team_of(session)

@@ -18,7 +18,7 @@ MESSAGES = 40
 @pytest.mark.slow(cases=1)
 @twins
 async def test_each_message_is_looked_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch):
-    """By who sends and by who reads an inbox after each one: as often as there are messages."""
+    """Sender and inbox reader process each message once, however many there are."""
     looked: Counter[str] = Counter()
 
     def counted(mail: MailSent, agent: str, role: str) -> bool:

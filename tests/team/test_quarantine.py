@@ -98,7 +98,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.mark.thorough(quick="cli/test_check.py::test_a_sound_workspace_has_no_finding")
 def test_what_is_true_fits(told: Record, call, data_dir, workspace, store):
-    """Nothing of what sessions, a settlement, a fork, an import and people write is quarantined."""
+    """Events of sessions, a settlement, a fork, an import and people are never quarantined."""
     with told.run("w", run=RUN, agent="ada", role="writer") as ada:
         assert ada.board.get("plan") == {"x": 1}
         with pytest.raises(TimeoutError):
@@ -236,7 +236,7 @@ def test_what_holds_after_a_restart_of_the_projector(told: Record, data_dir, wor
 
 @pytest.mark.thorough(quick="test_nothing_of_a_forgery_counts")
 def test_it_is_shown(told: Record, call, data_dir, workspace):
-    """`hansard run show` and `hansard status` say that there is some, where, and why."""
+    """`hansard run show` and `hansard status` list quarantined commits with place and reason."""
     late = next_version(told, ADA)
     publish(data_dir, message(workspace, late, (ADA, forged(late, said(), by="bob", epoch=1))))
     shown = [json.loads(line) for line in call("run", "show", RUN, "--json").out.splitlines()]

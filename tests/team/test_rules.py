@@ -60,7 +60,7 @@ def claim(agent="ada", role="researcher", lease_ms=LEASE_MS):
 
 
 class Team(RuleBasedStateMachine):
-    """Agents that say anything of any task at any time, beside a model of who holds what."""
+    """Agents with arbitrary task statements at any time, beside a model of the holders."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Team(RuleBasedStateMachine):
         data=st.data(),
     )
     def add(self, role, roles, data):
-        """Whatever is added waits for what is there; a circle is refused with its name."""
+        """Add a task that waits for existing ones; a cycle is refused with its name."""
         known = sorted(self.state.tasks)
         after = data.draw(st.lists(st.sampled_from(known), max_size=2)) if known else []
         wanted = TaskAdded(
@@ -258,7 +258,9 @@ def test_a_hand_off_that_closes_a_circle_is_refused():
 
 
 def test_a_lease_that_ran_out_may_be_taken_over_and_the_old_claim_says_nothing():
-    """Before its lease ends nobody else gets it, then anybody; the late one hears who has it."""
+    """Nobody else gets a task before its lease ends, then anyone; the late holder learns the new
+    one.
+    """
     state = said(initial(), TaskAdded(task="a", title="t"))
     state = said(state, claim("ada"), now=5 * MS)
     end = (5 + LEASE_MS) * MS
@@ -284,7 +286,7 @@ def test_a_lease_that_ran_out_may_be_taken_over_and_the_old_claim_says_nothing()
 
 
 def test_what_waits_for_a_failure_is_blocked_all_the_way():
-    """A task whose dependency failed is blocked, and so is what waits for that."""
+    """A task whose dependency failed is blocked, and so are its dependents."""
     state = said(
         initial(),
         TaskAdded(task="a", title="t", role="researcher"),
@@ -328,7 +330,7 @@ def test_a_failed_task_is_reopened_unless_tasks_would_then_wait_for_each_other()
 
 
 def test_a_role_without_a_task_is_waited_for():
-    """Agents begin in no order: a role whose first task is not there yet is not done."""
+    """Agents begin in any order: a role without a first task is not yet done."""
     state = said(
         initial(), TaskAdded(task="b", title="t", role="analyzer", waits_for_roles=("researcher",))
     )

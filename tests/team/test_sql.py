@@ -103,7 +103,7 @@ def test_tasks_are_what_the_domain_folds(events):
 
 @pytest.mark.thorough(quick="test_refusals")
 def test_who_held_what_and_who_waited(record: Record, data_dir, workspace, store):
-    """A task whose lease ran out, one handed on, one that failed; what waits for what; a fork's."""
+    """Expired leases, hand-offs, failures, waits and a fork's tasks are in the tables."""
     with together(record, ada="reader", bob="reader", cyd="writer") as (ada, bob, cyd):
         ada.team.add("Read", what={"x": 1}, role="reader", task="read")
         ada.team.add("Write", role="writer", waits_for=["read"], task="write")

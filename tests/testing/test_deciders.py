@@ -1,4 +1,4 @@
-"""Given, when, then of rules: what a test says that fails."""
+"""Given, when, then for rules: messages of failing tests."""
 
 import msgspec
 import pytest

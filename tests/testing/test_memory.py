@@ -66,7 +66,7 @@ def test_a_memory_is_opened_again():
 
 
 async def test_both_clients_share_a_memory():
-    """The async client reads and goes on with what another wrote."""
+    """The async client reads and continues another client's record."""
     memory = Memory()
     async with memory.record_async() as record, record.run("w", agent="a") as session:
         await session.board.put("k", 1)
@@ -84,7 +84,7 @@ async def test_inside_a_loop_the_sync_client_says_what_to_do():
 
 
 def test_an_option_of_a_broker_is_refused():
-    """There is no data directory here, and the message says what there is."""
+    """A memory record has no data directory, and the message lists its options."""
     with pytest.raises(hansard.errors.BadOption, match="gate, redact, secrets, settle, run, mode"):
         testing.record(data_dir="x")  # type: ignore[call-arg] # there is none
 

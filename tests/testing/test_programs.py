@@ -277,7 +277,7 @@ def test_a_call_too_many_and_one_too_few_are_shown():
 
 
 def test_decisions_events_errors_and_results_are_shown_from_both_sides():
-    """Each with what was expected and what was found."""
+    """Each difference shows the expected and the found value."""
     then = given().when(report)
     told = _message(lambda: then.then(decided("send it?", "no")))
     assert "- decided 'send it?': no" in told

@@ -1,4 +1,4 @@
-"""A story that users tell: one comes back after a time-out."""
+"""A user story: a user returns after a timeout."""
 
 from pathlib import Path
 from typing import Any

@@ -21,7 +21,7 @@ LAST = 130
 
 @pytest.mark.long
 async def test_a_context_that_is_acknowledged_is_there_once(setup: Setup, rounds, evidence):
-    """One that the kill cut is there whole or not at all; sent again it is there once."""
+    """A context cut by a kill is stored whole or not at all; sent again it is stored once."""
     chance = random.Random(os.environ["SEED"])
 
     def begun() -> None:

@@ -1,4 +1,6 @@
-"""The record's server over streamable HTTP: a token says who asks; the rest is as over stdio."""
+"""The record's server over streamable HTTP: a token identifies the caller; the rest is as over
+stdio.
+"""
 
 from __future__ import annotations
 

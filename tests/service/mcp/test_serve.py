@@ -202,7 +202,9 @@ async def test_our_own_records_are_given_as_their_schemas_say(setup: Setup):
 
 @pytest.mark.slow
 async def test_clients_of_three_kinds_share_a_run(setup: Setup):
-    """Tasks, state, messages, decisions; one is killed, and another goes on with what it had."""
+    """Tasks, state, messages, decisions are shared; one client is killed, another continues its
+    work.
+    """
     async with AsyncExitStack() as stack:
         ada = await stack.enter_async_context(sdk(setup, "ada", "auto"))
         ben = await stack.enter_async_context(sdk(setup, "ben", "legacy"))
@@ -405,7 +407,7 @@ async def test_what_is_wrong_is_said_and_nothing_is_written(setup: Setup):
 
 @pytest.mark.thorough(quick="test_what_is_wrong_is_said_and_nothing_is_written")
 async def test_what_is_asked_wrongly_of_tables_is_said(setup: Setup):
-    """SQL that would write, a decision that is none, an experiment that nobody registered."""
+    """SQL that writes, an invalid decision and an unknown experiment are refused."""
     async with sdk(setup, "ada", "auto") as ada:
         for tool, arguments, fact in (
             ("sql", {"query": "DROP TABLE runs"}, "read"),

@@ -69,7 +69,7 @@ class Npm:
 
 @asynccontextmanager
 async def member(modules: Path) -> AsyncIterator[Npm]:
-    """Ben, who goes on when a server ends."""
+    """Yield ben, a client that survives the end of a server."""
     node = shutil.which("node")
     assert node is not None
     process = await asyncio.create_subprocess_exec(
@@ -165,7 +165,7 @@ class Job:
         await ben.get("team_hand_off", **handed)
 
     async def check(self) -> None:
-        """Rob reads what he may, does the task, and says so."""
+        """Read as rob what he may, do the task, and report it."""
         rob, run = self.rob, self.run
         assert await rob.get("board_keys", run_id=run) == ["findings/1", "findings/count"]
         entry = await rob.get("board_entry", run_id=run, key="findings/1")
@@ -178,7 +178,7 @@ class Job:
         assert await rob.get("view_run", run_id=run)
 
     async def pry(self) -> None:
-        """Rob asks for what he may not see, each way there is."""
+        """Request as rob hidden data in each possible way."""
         call = ("tools/call", "--tool-name")
         run = ("--tool-arg", f"run_id={self.run}")
         for method in (
