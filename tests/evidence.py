@@ -23,7 +23,7 @@ _FROM_WORKER = "hansard_evidence"
 
 
 class Evidence:
-    """Collects what tests measured, by name. A name is recorded once a session."""
+    """Collector of figures measured by tests, by name; each name once a session."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures

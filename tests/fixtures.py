@@ -22,7 +22,7 @@ from tests.faults._broker import NatsServer
 from tests.faults.support import Stage
 
 STREAMS_MAX = 100
-"""So many streams a broker has before it is used no more: two a workspace, mostly."""
+"""Streams after which a broker is replaced: mostly two a workspace."""
 
 _numbers = itertools.count(1)
 
@@ -44,7 +44,7 @@ class _Brokers:
         return self._folder
 
     def close(self) -> None:
-        """No longer use it: it stays for as long as what a test left open does."""
+        """Stop using it; it stays while resources that a test left open stay."""
         self._open.close()
 
 
@@ -63,7 +63,7 @@ def _streams(folder: Path) -> int:
 
 
 AFRESH = {"bus", "faults", "sql_sandbox"}
-"""Folders whose tests show workers and supervisors as processes."""
+"""Folders whose tests show workers and supervisors as processes of their own."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -152,7 +152,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 
 @pytest.fixture
 def stage(server: NatsServer, tmp_path: Path, workspace: str) -> Iterator[Stage]:
-    """Programs to be killed and resumed, their world, and what is on record of them."""
+    """Return the stage for programs to be killed and resumed: their world and their record."""
     stage = Stage(server, tmp_path, workspace)
     try:
         yield stage

@@ -9,7 +9,7 @@ from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
 EXAMPLES_MAX = 5_000
-"""So many examples that what was not among them is not made in a run of the laws either."""
+"""Number of examples after which a missing kind counts as never drawn by the laws."""
 
 
 def not_reached(

@@ -13,7 +13,7 @@ WAIT_S = 30.0
 
 
 class Asked(_requests.Asked):
-    """`subjects` of what one log's connections sent, `received` the messages they were sent."""
+    """`subjects` of messages sent by one log's connections, `received` messages of theirs."""
 
     def __init__(self, log: JetStreamLog) -> None:
         super().__init__(log)
@@ -21,7 +21,7 @@ class Asked(_requests.Asked):
         self._more = asyncio.Event()
 
     async def until(self, part: str) -> None:
-        """Until something was sent whose subject has a part."""
+        """Wait until a message was sent whose subject has this part."""
         async with asyncio.timeout(WAIT_S):
             while not any(part in subject for subject in self.subjects):
                 self._more.clear()
@@ -36,7 +36,7 @@ class Asked(_requests.Asked):
 
 @contextlib.contextmanager
 def counted(log: object) -> Generator[Asked]:
-    """Count what a log asks while the block runs."""
+    """Count a log's requests while the block runs."""
     assert isinstance(log, JetStreamLog)
     asked = Asked(log)
     with _requests.counting(asked):

@@ -72,7 +72,7 @@ def test_an_unknown_benchmark_is_named():
 
 
 def test_every_benchmark_opens_with_its_question():
-    """A reader of the file knows what it answers before how."""
+    """The module docstring begins with the question, before the method."""
     unclear = [
         path.name
         for path in MODULES
@@ -125,7 +125,7 @@ def test_a_benchmark_runs(module, tmp_path):
 
 @pytest.mark.thorough(quick="test_a_benchmark_runs")
 def test_two_versions_take_turns():
-    """Each figure has the other version's beside it, here the same one's, and how they compare."""
+    """Each figure is compared with the other version's, here with its own."""
     command = [sys.executable, "-m", "benchmarks.in_turns", str(ROOT), "load"]
     done = subprocess.run(
         [*command, _report.SIZE_FLAG, "0.001", "--turns", "2"],

@@ -188,7 +188,7 @@ def test_the_broker_is_healthy(broker):
 
 
 def test_an_acknowledged_commit_is_on_disk(broker):
-    """The server itself says that it syncs always."""
+    """The server's own status says that it syncs always."""
     with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/jsz", timeout=2) as answer:
         assert json.load(answer)["config"]["sync_always"] is True
 

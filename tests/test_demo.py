@@ -1,4 +1,4 @@
-"""The demo, as people start it: a process that tells its facts, claim by claim."""
+"""The demo as users start it: a process that reports its facts, claim by claim."""
 
 import os
 import re
@@ -35,9 +35,11 @@ folder, found = sys.argv.pop(1), sysconfig.get_path
 sysconfig.get_path = lambda name, *given: folder if name == "stdlib" else found(name, *given)
 runpy.run_module("hansard.demo", run_name="__main__", alter_sys=True)
 """
-"""The demo over a folder of its own modules: most of what it takes is to read and measure them."""
+"""The demo over a folder of its own modules; reading and measuring modules takes most of its
+time.
+"""
 SMALLEST, LARGE, LARGE_BYTES = 34, 4, 80_000
-"""Modules of that folder: the smallest that the demo takes, and some whose text goes to a blob."""
+"""Modules of that folder: the least number, and large ones whose text goes to a blob."""
 STDLIB = Path(sysconfig.get_path("stdlib"))
 
 Facts = list[dict[str, Any]]
@@ -258,7 +260,9 @@ def test_a_kill_at_the_first_call_leaves_little_to_answer(told_whole, tmp_path):
 
 @pytest.mark.thorough
 def test_a_claim_that_does_not_hold_ends_the_demo(tmp_path):
-    """Somebody changes the undisturbed report meanwhile: exit 1, and the broken claim is named."""
+    """If the undisturbed report changes meanwhile, the demo exits with 1 and names the broken
+    claim.
+    """
     facts: Facts = []
     with subprocess.Popen(
         [*DEMO, "--json", "--data-dir", str(tmp_path), "--seed", str(SEED)],
@@ -289,7 +293,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path):
 
 
 def test_a_module_is_measured_as_its_text_says():
-    """Each function has the branches in it, those of inner functions too."""
+    """Each function has its own branches, including those of inner functions."""
     source = """\
 class Public:
     def tell(self, rest):
@@ -305,7 +309,7 @@ class Public:
 
 
 def test_threads_measure_side_by_side():
-    """Many threads that measure at once get what one after another gets."""
+    """Many threads that measure at once get the results of sequential ones."""
     texts = {name: (STDLIB / f"{name}.py").read_text() for name in ("ast", "enum", "typing")}
     alone = [functions_of(name, text) for name, text in texts.items()]
     with ThreadPoolExecutor(len(texts)) as pool:

@@ -262,7 +262,7 @@ def _assert_shown(command: list[str], said: str, written: list[str]) -> None:
 
 
 def _await_end(folder: Path) -> None:
-    """Wait until no broker answers for a folder that is to be copied, as its page says."""
+    """Wait until no broker answers for a folder that is to be copied, as its page requires."""
     until = time.monotonic() + END_S_MAX
     while (folder / "state.json").exists():
         assert time.monotonic() < until, f"the broker of {folder} goes on"

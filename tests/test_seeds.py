@@ -1,4 +1,4 @@
-"""A quick run draws what the last one drew: it fails for a change, not by chance."""
+"""Two quick runs draw the same: a failure comes from a change, not from chance."""
 
 import os
 import random

@@ -192,7 +192,7 @@ def marks_of(path: Path) -> dict[str, list[str]]:
 
 
 def test_a_worker_stays_in_a_folder():
-    """Then takes one that nobody has begun, then helps where most is left; the long ones first."""
+    """Then it takes an unbegun folder, then helps where most is left; long files first."""
     long = tiers.LONG[0]
     left = {"tests/a/test_1.py": 3, "tests/b/test_1.py": 1, long: 1, "tests/b/test_2.py": 9}
     assert tiers.next_of(left, {}, "w0") == long

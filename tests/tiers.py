@@ -141,7 +141,9 @@ def next_of(left: Mapping[str, int], takers: Mapping[str, set[object]], worker: 
 
 
 def folder_of(scope: str) -> str:
-    """Whose fixtures a file shares: its own, where it is in no folder of the tests."""
+    """Return the folder whose fixtures a file shares; outside of the test folders, the file
+    itself.
+    """
     folder, _, name = _file(scope).rpartition("/")
     return folder if folder != "tests" else name
 
@@ -258,7 +260,7 @@ def _is_sync(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is of another tier."""
+    """Deselect tests of other tiers."""
     wanted = _wanted(config)
     found = list(zip(items, tiers_of(items), strict=True))
     left = [(item, tier) for item, tier in found if tier not in wanted]

@@ -92,7 +92,7 @@ def _kernel() -> list[str]:
 
 
 class Notebook:
-    """One kernel, in a folder of its own, whose records are in a workspace of its own."""
+    """One kernel in a folder and a workspace of its own."""
 
     def __init__(self, folder: Path, data_dir: Path, workspace: str) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Whatever the rules and whatever a session tries: what the rules refuse is not on record."""
+"""Under any rules and attempts of a session, no refused event is recorded."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tools are named in one way: in the gate's rules and in what roles may."""
+"""Tool patterns have one syntax: in the gate's rules and in roles."""
 
 import pytest
 

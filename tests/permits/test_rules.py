@@ -22,7 +22,7 @@ WRITER = RoleDefined(
 
 
 def test_what_is_not_named_is_refused():
-    """Tools, kinds and keys by pattern, nothing without one, and nothing of a role withdrawn."""
+    """Tools, kinds and keys are allowed by pattern only, and nothing for a withdrawn role."""
     assert authorize.may_call(WRITER, "search_web").allowed
     assert not authorize.may_call(WRITER, "send").allowed
     assert not authorize.may_call(WRITER, "").allowed

@@ -1,4 +1,4 @@
-"""A session does what its role may, and nothing else: refused at each door, and on record."""
+"""A session can do exactly what its role allows: other operations are refused and recorded."""
 
 from collections.abc import Callable
 from functools import partial
@@ -182,7 +182,9 @@ async def test_a_tool_that_a_role_may_not_call_is_a_blocked_step(lab: Lab, deed:
 
 @twins
 async def test_what_a_role_may_do_it_does(lab: Lab):
-    """Tools, messages and keys that its rules name; and what follows from being in the run."""
+    """A role can use the tools, messages and keys of its rules, and the rights of any run
+    member.
+    """
     async with lab.connect() as record:
         await record.apply_role("writer", rules())
         async with record.run(run="r") as session:
@@ -218,7 +220,7 @@ async def test_keys_lists_what_may_be_read(lab: Lab):
 
 @twins
 async def test_a_role_that_was_never_defined_is_a_name(lab: Lab):
-    """Whatever other roles may not: its agents do all, as before there were roles."""
+    """Agents of an undefined role can do everything, as without roles."""
     async with lab.connect() as record:
         await record.apply_role("writer", rules())
         async with record.run(run="r", agent="bob", role="writers") as session:
@@ -286,7 +288,7 @@ async def test_rules_hold_from_the_next_session_on(lab: Lab):
 
 @twins
 async def test_a_replay_meets_the_same_refusals(lab: Lab):
-    """A strict replay raises what was refused then, whatever rules hold now; it writes nothing."""
+    """A strict replay raises the recorded refusal under any later rules, and writes nothing."""
 
     async def story(session: TwinSession) -> list[str]:
         told = []
@@ -360,7 +362,7 @@ may = { tools = ["search_*"], settle = true }
 
 @twins
 async def test_a_fork_goes_by_the_rules_of_now(lab: Lab):
-    """A result of the parent's is given only to who may call for it."""
+    """A parent's result is returned only to a role that may make the call."""
 
     async def story(session: TwinSession) -> str:
         @session.tool(effects="pure")

@@ -1,4 +1,4 @@
-"""A restricted role knows of its own tasks; of others' neither that they are there nor a word."""
+"""A restricted role sees only its own tasks; the existence of others is hidden."""
 
 from typing import Any
 

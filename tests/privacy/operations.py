@@ -64,7 +64,7 @@ SKIPPED = {name for names in _REASONS.values() for name in names.split()}
 
 
 class Place:
-    """A workspace, and what its operations need in order to be called. `record` redacts nothing."""
+    """A workspace with everything that its operations need. `record` redacts nothing."""
 
     def __init__(self, record: Any, folder: Path, by: str = "me") -> None:
         self.by = by
@@ -425,7 +425,7 @@ class Operation:
             yield from ((name, each) for each in _with_secret(annotation, texts))
 
     def call(self, target: Any, given: dict[str, Any]) -> None:
-        """Call it; enter and leave what it gives, or read that to its end."""
+        """Call it; enter and leave its context manager, or read its stream to the end."""
         named = dict(given)
         first = [
             named.pop(name)
@@ -466,7 +466,7 @@ def _with_secret(annotation: str, texts: Sequence[str]) -> Iterator[Any]:
 
 
 def _structs(kind: str, text: str) -> Iterator[Any]:
-    """Structs with a secret in one of their texts, whichever there are."""
+    """Yield structs with a secret in one of their texts, of each variant."""
     made = {
         "ExperimentRegistered": _plan(question="q", because="b", salt="s", unit="u"),
         "RoleDefined": role_file.parse(ROLE)["r9"],
@@ -504,7 +504,7 @@ def _operations(target: str, found: Any) -> list[Operation]:
 
 
 def tried(place: Place, target: str, reached: Callable[[], Any]) -> list[str]:
-    """Call each operation of a target, reached again each time; what went wrong."""
+    """Call each operation of a target on a fresh one; return the failures."""
     wrong: list[str] = []
     with _reached(place, reached) as found:
         operations = _operations(target, found)

@@ -1,4 +1,4 @@
-"""A resume that does not redact what the run's record has redacted warns."""
+"""A resume without the redaction of the run's record warns."""
 
 import warnings
 from pathlib import Path

@@ -81,7 +81,7 @@ def test_two_values_never_share_a_placeholder():
 
 @pytest.mark.parametrize("span", [(0, 99, "X"), (2, 1, "X"), (0, 1, "small"), (-1, 1, "X")])
 def test_a_detector_that_gives_no_part_of_the_text_is_refused(span):
-    """With what it gave."""
+    """The error has the returned span."""
     with pytest.raises(BadValue, match="detector"):
         spans("text", [lambda _: [span]])
 
@@ -95,7 +95,7 @@ _TEXT = st.lists(st.one_of(_VALUES, _LIKE, st.text(max_size=8)), max_size=8).map
 
 @given(_TEXT)
 def test_the_round_trip_is_exact_and_nothing_found_is_left(text):
-    """Whatever the text is, one that has what looks like a placeholder included."""
+    """The round trip holds for any text, including one that resembles a placeholder."""
     known: dict[str, str] = {}
     made, kinds = hidden(text, KEY, FINDS, known)
     assert put_back(made, known) == text
@@ -106,7 +106,7 @@ def test_the_round_trip_is_exact_and_nothing_found_is_left(text):
 
 @given(st.text(alphabet="a@.b0+ -", max_size=3_000))
 def test_detectors_take_linear_time(text):
-    """Nothing in what they are given makes them try for long."""
+    """No input makes the detectors backtrack."""
     began = time.process_time()
     found = spans(text * 3, FINDS)
     assert time.process_time() - began < 2

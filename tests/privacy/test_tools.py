@@ -162,7 +162,7 @@ _VALUE = st.recursive(
 
 @given(_VALUE)
 def test_no_value_is_left_in_nested_arguments_and_all_come_back(value):
-    """Whatever they are nested in; what had none is the same object."""
+    """Any nesting works; a value without matches is returned as the same object."""
     made = veil()
     hidden = made.hide({"value": value})["value"]
     assert MAIL not in str(hidden)

@@ -1,4 +1,4 @@
-"""`hansard probe`: the program run again with another value, in forks, and what it decides then."""
+"""`hansard probe`: decisions of the program in forks with another value."""
 
 from __future__ import annotations
 

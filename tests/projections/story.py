@@ -68,7 +68,7 @@ def _worked(record: hansard.Record, **options: Any) -> str:
 
 
 def _open_at_the_cut(record: hansard.Record) -> list[str]:
-    """Forks whose parent had an intent open where they were cut, ended in each its own way."""
+    """Record forks whose parent had an open intent at the cut, each settled in another way."""
     with record.run("cut", agent="a", role="r") as session:
         send = session.tool(effects="once", name="send")(lambda to: f"sent to {to}")
         send("x")
@@ -218,7 +218,7 @@ def _works_together(record: hansard.Record) -> None:
 
 
 def _shares(record: hansard.Record) -> None:
-    """State that two agents share, what one is shown of it, and a fork's."""
+    """Record shared state of two agents, a view of it, and a fork's state."""
     sees = RoleRule(name="what is given", keys=("k", "m", "n", "s", "sum"))
     may = May(kinds=("board.*",), keys=("m", "n", "s", "sum"))
     record.apply_role("taker", RoleDefined(sees=(sees,), may=may))

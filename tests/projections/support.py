@@ -1,4 +1,4 @@
-"""Messages without a broker, stores filled with them, and what the domain folds of them."""
+"""Messages without a broker, stores filled with them, and the domain's fold of them."""
 
 import contextlib
 import functools
@@ -97,7 +97,7 @@ class Past:
 
 
 def ready(in_full: InFull, message: RawMessage) -> None:
-    """Have what a message may refer to at hand; nothing here waits."""
+    """Load the values that a message may refer to, without waiting."""
     with contextlib.suppress(StopIteration):
         in_full.ready(message).send(None)
 
@@ -124,7 +124,7 @@ def fill(store: Store, messages: Sequence[RawMessage], borders: Iterable[int] = 
 
 
 def write(store: Store, rows: Rows, head: int = 0) -> None:
-    """Write what is whole."""
+    """Write complete rows."""
     batch = rows.take()
     if batch is not None:
         store.write(batch, head)

@@ -27,7 +27,7 @@ def test_each_column_says_what_it_means(comments):
 
 
 def test_nothing_is_said_of_what_is_not_there(comments):
-    """Each entry is of a column that there is, and that takes its meaning from it."""
+    """Each entry belongs to an existing column that uses it."""
     shown = {(table, column): said for table, column, said in comments}
     told = dict(dictionary())
     alike, everywhere = told.pop("alike"), told.pop("everywhere")

@@ -58,7 +58,7 @@ def test_what_is_damaged_is_made_again(cache: Path, damage: bytes):
 
 
 def test_where_nothing_can_be_kept_it_is_made(cache: Path):
-    """A folder that is a file, or a user without a home: nobody notices but by the time."""
+    """If the cache folder cannot be used, the file is made each time without an error."""
     cache.write_text("a file")
     make = Maker()
     assert [empty_file(make, "whole") for _ in range(2)] == [MADE, MADE]

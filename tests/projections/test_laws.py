@@ -1,4 +1,4 @@
-"""Laws: tables are what the domain folds, whatever happened, wherever batches end."""
+"""Laws: the tables equal the domain's fold, for any events and any batches."""
 
 import itertools
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class Shared:
         self.messages = Messages()
 
     def news(self, since: int, borders: list[int]) -> None:
-        """Write what was added since a position."""
+        """Write the events added since a position."""
         fill(self.store, self.messages.all[since:], borders)
 
 

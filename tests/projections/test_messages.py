@@ -135,7 +135,7 @@ def golden_messages() -> Messages:
 
 
 REFERRING = ("step.requested.v1.full-4", "step.completed.v1.full-2")
-"""Golden events that hold a part of what another step was given, which is no golden event."""
+"""Golden events that refer to another step's argument, which is no golden event."""
 
 
 @pytest.mark.slow
@@ -345,7 +345,9 @@ def test_events_of_a_newer_version_stay(store: Store):
 
 
 def test_an_old_event_is_lifted(store: Store, monkeypatch: pytest.MonkeyPatch):
-    """Tables have today's form of it, `events` what was recorded, and a fork inherits it lifted."""
+    """Tables have the current form of an old event, `events` the recorded one; a fork inherits the
+    current.
+    """
     lift = lambda data: ("run.started.v1", {"workflow": data["name"]})  # noqa: E731 -- used once, right below
     monkeypatch.setitem(UPCASTERS, "run.began.v0", lift)
     messages = Messages()

@@ -140,7 +140,7 @@ FILES = [
 @pytest.mark.thorough
 @pytest.mark.real
 def test_tau_bench_paths_are_what_the_files_say(real_data: Path, tmp_path: Path):
-    """Choices, transitions and sequences of 400 runs are those counted in Python."""
+    """Choices, transitions and sequences of 400 runs equal the counts in Python."""
     paths: dict[str, list[Trail]] = defaultdict(list)
     with support.opened(tmp_path / "data") as place:
         for file, experiment, arm in FILES:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 ASKING = (("sql", "SELECT count(*) FROM events"), ("search", "secret"))
 COMMANDS = (*ASKING, ("rebuild",), *(ASKING if THOROUGH else ()))
-"""Each makes files: the tables, what is published of them, the index; and makes them again."""
+"""Commands that make files: the tables, the published ones, the index; and remake them."""
 
 
 def open_to_others(folder: Path) -> dict[str, str]:
@@ -29,7 +29,7 @@ def open_to_others(folder: Path) -> dict[str, str]:
 def told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Call]:
-    """Run a command as one whose own files everybody may read and write."""
+    """Run a command as a user whose files are readable and writable by all."""
     before = os.umask(0)
 
     def run(*command: object) -> Ran:

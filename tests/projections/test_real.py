@@ -1,4 +1,4 @@
-"""Recorded runs of others, imported and projected: published counts, and what the domain folds."""
+"""Imported and projected runs of others: published counts, and the domain's fold."""
 
 import asyncio
 import random

@@ -268,7 +268,7 @@ async def test_another_log_is_noticed(home: Path, workspace: str, tmp_path: Path
 
 
 async def test_what_cannot_be_written_stops_it_with_the_reason(home, workspace, monkeypatch):
-    """A projector whose store fails ends with that error, and lets go."""
+    """A projector whose store fails ends with that error, and releases its lock."""
     await asyncio.to_thread(_many, home, workspace, 0, 3)
 
     def fails(*_: object) -> None:
@@ -314,7 +314,7 @@ async def test_a_rebuild_that_is_killed_leaves_the_old_tables(home: Path, worksp
 
 
 def _tear(path: Path) -> None:
-    """Leave a file as a kill may that comes while a block of it is written over."""
+    """Damage a file as a kill during the write of a block may."""
     with path.open("r+b") as file:
         file.seek(3 * 4096 + 1000)  # behind the headers: the first block
         file.write(b"\xff" * 64)

@@ -77,7 +77,7 @@ def test_a_file_of_another_schema_is_emptied_for_a_rebuild(tmp_path: Path, chang
     "file", ["schema/20_helpers.sql", "schema/columns.toml", "tables/00_events.sql"]
 )
 def test_a_change_of_the_schema_changes_its_digest(tmp_path, monkeypatch, file):
-    """So a file of tables follows each change, and nobody has to raise a number for it."""
+    """A file of tables follows each change of the schema without a version number to raise."""
     here, digest = Path(table_schema.__file__).parent, schema_digest.__wrapped__
     for folder in ("schema", "tables"):
         shutil.copytree(here / folder, tmp_path / folder)
@@ -104,7 +104,7 @@ def test_a_reader_does_not_change_a_file_of_another_schema(tmp_path: Path, chang
 
 
 def test_what_is_no_projection_is_refused(tmp_path: Path):
-    """Another database, and a file that is none, are not written into."""
+    """Another database, or a file that is none, is not written to."""
     other, text = tmp_path / "other.duckdb", tmp_path / "text.duckdb"
     with duckdb.connect(other) as con:
         con.execute("CREATE TABLE mine (a INTEGER)")
@@ -150,7 +150,7 @@ def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_view_lag_says_how_far_behind_it_is(tmp_path: Path):
-    """Position, head, what is between them, and the time from the log to the tables."""
+    """The view has position, head, their distance, and the delay from the log to the tables."""
     store, messages = Store(tmp_path / "t.duckdb"), _some()
     fill(store, messages.all[:3], [])
     store.all("UPDATE progress SET head = 10, projected_at = logged_at + INTERVAL 250 MILLISECOND")

@@ -1,4 +1,4 @@
-"""Real runs, projected: each is what the domain folds at the same point."""
+"""Real runs, projected: each equals the domain's fold at the same point."""
 
 from collections.abc import Iterator
 

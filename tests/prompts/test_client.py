@@ -1,4 +1,4 @@
-"""`record.prompt` and what writes prompts, by both clients."""
+"""`record.prompt` and the writers of prompts, in both clients."""
 
 import asyncio
 import copy

@@ -22,7 +22,7 @@ def score(text, case):
         raise ConnectionError("no route")
     return float(len(text.fill(question=case["question"])) > int(case["least"]))
 """
-"""Scores by length, without a model; what was evaluated is a line each."""
+"""Scores by length, without a model; each evaluation is noted as a line."""
 
 
 @pytest.fixture

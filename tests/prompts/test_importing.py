@@ -1,4 +1,4 @@
-"""Runs of GEPA and programs of DSPy, as those wrote them: see `made/README.md`."""
+"""Runs of GEPA and programs of DSPy in their own formats: see `made/README.md`."""
 
 import json
 import os
@@ -25,7 +25,7 @@ class Trap:
         self.folder = folder
 
     def __reduce__(self) -> tuple[object, tuple[Path]]:
-        """Say how it is made again."""
+        """Return how it is unpickled."""
         return os.mkdir, (self.folder,)
 
 

@@ -33,7 +33,7 @@ def evaluate(text, task):
 def propose(text, results):
     return text + "!" if len(text) < 3 else text
 """
-"""Scores without a model; what was evaluated is one file each."""
+"""Scores without a model; each evaluation is noted as a file."""
 
 
 class Optimizing:

@@ -11,7 +11,7 @@ from hansard.client.optimizing import OptimizeRequest, PromptSearch, halves, hil
 
 TASKS = {f"t-{number}": number for number in range(24)}
 FEW = dict(list(TASKS.items())[:12])
-"""Half of which, on which two prompts are tried, are just enough to tell them apart."""
+"""Tasks whose half, on which two prompts are tried, is just enough to distinguish them."""
 
 
 def solved(text, task):

@@ -80,7 +80,7 @@ def bring_in(place: Place, source: Source, folder: Path) -> dict[str, Any]:
 
 
 def all_imported(place: Place, sources: list[Source], folder: Path) -> dict[str, Imported]:
-    """Import the files and read the record once, by arm, by what each life was assigned."""
+    """Import the files and read the record once; return it by each run's assigned arm."""
     told = {source.arm: bring_in(place, source, folder) for source in sources}
     lives = {_key(life): life for life in place.lives()}
     commits: dict[str, list[Stored]] = {}
@@ -158,7 +158,7 @@ def check_counts(found: Imported, counts: dict[str, int]) -> None:
 
 
 def check_messages(found: Imported) -> None:
-    """Every message of every run is on record as its source has it, in its order."""
+    """Check that every message of every run is recorded as in its source, in order."""
     for trial in found.trials:
         events = trial.events("message.added.v1")
         said = tuple(recorded(found, event) for event in events)
@@ -166,7 +166,9 @@ def check_messages(found: Imported) -> None:
 
 
 def check_calls(found: Imported) -> None:
-    """Every call is a step with its id, tool, arguments and result; what has none is listed."""
+    """Check that every call is a step with its id, tool, arguments and result; list those
+    without.
+    """
     unanswered = []
     for trial in found.trials:
         chat, run = trial.chat, trial.life.run

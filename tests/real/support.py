@@ -139,7 +139,7 @@ class Place(msgspec.Struct, frozen=True):
         return json.loads(asyncio.run(work()))
 
     def stored(self) -> list[Stored]:
-        """Every commit of the log, in order, as its bytes say."""
+        """All commits of the log, in order, from their bytes."""
 
         async def work() -> list[Stored]:
             async with reading_raw(self.settings) as raw:

@@ -1,4 +1,4 @@
-"""Changed copies of published files are found by what was done to them; the files are silent."""
+"""Changed copies of published files are found by kind of change; the originals have no findings."""
 
 import copy
 import json
@@ -170,7 +170,9 @@ def test_what_is_found_says_how_much(found):
 
 
 def test_published_runs_are_silent(found, record_property):
-    """The audit finds nothing in 700 published runs, and lists what it could not check."""
+    """The audit has no findings in 700 published runs, and lists the checks that it could not
+    make.
+    """
     mine = [row for row in found[:-1] if (row["experiment"] or "").startswith("published-")]
     looked = [
         row

@@ -122,7 +122,7 @@ def test_both_arms_answer_the_same_1700_cases(arms):
     quick="real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_the_published_shares_come_out_of_the_record(arms, table):
-    """Accuracies of 80.53 and 83.00, and those by category, are as published."""
+    """Accuracies of 80.53 and 83.00, and those by category, equal the published ones."""
     overall = {}
     for arm, found in arms.items():
         shares = {name: _share(found.lives, parts) for name, parts in COLUMNS.items()}

@@ -233,7 +233,7 @@ def test_pass_of_ten_models_by_service(models: Store, real_data: Path, service):
 
 
 def check_pass(models: Store, real_data: Path, service: str) -> None:
-    """Mean and deviation of each model are those that were published."""
+    """Check that mean and deviation of each model equal the published ones."""
     said = json.loads((real_data / "mcpmark" / "dev" / "summary.json").read_bytes())[service]
     found = models.all(
         """

@@ -1,4 +1,4 @@
-"""JSONTestSuite as payloads: what JSON parsers make of it is recorded exactly or refused."""
+"""JSONTestSuite as payloads: the values of JSON parsers are recorded exactly or refused."""
 
 import json
 
@@ -13,7 +13,7 @@ from tests.domain.test_values import same
 pytestmark = pytest.mark.real
 
 FILES = 90
-"""At least so many files of the suite are there; fewer means that the wrong folder was read."""
+"""Least number of files of the suite; fewer means that the wrong folder was read."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_raw_files_are_payloads_like_any_other(suite):
 
 
 def test_forged_records_are_corrupt_or_plain(suite):
-    """Forged stored values are read as JSON says, or refused by name."""
+    """Forged stored values are read by the rules of JSON, or refused by name."""
     for name, raw in suite.items():
         try:
             found = values.load(raw)

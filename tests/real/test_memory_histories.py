@@ -1,4 +1,4 @@
-"""Files of agents' memory and prompts as they really grew: each version, blame, what is stored."""
+"""Real histories of agents' memory and prompt files: each version, blame, stored size."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Reflexion: what an agent that remembers its failures gains from trial to trial."""
+"""Reflexion: gains of an agent with a memory of failures, from trial to trial."""
 
 import json
 from collections import Counter

@@ -123,7 +123,7 @@ def test_a_run_says_what_it_was_a_trial_of(found):
 
 @pytest.mark.slow
 def test_any_point_is_the_prefix_of_the_source(place, found):
-    """At 20 random positions of each file the run and its context are what the parser computes."""
+    """At 20 random positions of each file the run and its context equal the parser's."""
     for trial, position in chats.random_points(found):
         chats.check_show(place, trial, position)
         chats.check_context(place, found, trial, position)

@@ -88,7 +88,7 @@ def place(_each):
 
 @pytest.fixture
 def found(_each):
-    """Each of the files in turn; those of retail are of the first's kind."""
+    """Return each of the files in turn; those of retail have the first one's kind."""
     return _each[1]
 
 
@@ -98,7 +98,7 @@ def test_counts_are_as_documented(found):
 
 
 def test_every_message_is_on_record(found):
-    """Each message has the role, content, name and calls of its source, and no more."""
+    """Each message has exactly the role, content, name and calls of its source."""
     chats.check_messages(found)
     events = [e for trial in found.trials for e in trial.events("message.added.v1")]
     assert not [e for e in events if e["occurred_at"] is not None or e.get("usage")]

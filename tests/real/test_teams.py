@@ -48,7 +48,7 @@ class Team(msgspec.Struct):
 
 
 def teams(place, runs, folder, make) -> list[Team]:
-    """Roles first, then the runs: what a role could see is decided by the rules of then."""
+    """Apply the roles, then record the runs: a view is decided by the rules of its time."""
     roles = sorted({role for run in runs for role in run["roles"].values()})
     file = folder / "roles.toml"
     file.write_text(role_file.write({role: make(role) for role in roles}), encoding="utf-8")
@@ -111,7 +111,7 @@ def seen(place, failed):
 
 @pytest.fixture(scope="module")
 def few(real_data, tmp_path_factory):
-    """Every fourth of the teams, and what each role may see of each of them."""
+    """Return every fourth team, with the visible events of each role."""
     runs = list(who_and_when.convert(real_data / "who-and-when" / "dev"))[::4]
     with support.opened(tmp_path_factory.mktemp("few")) as made:
         found = teams(made, runs, tmp_path_factory.mktemp("few-roles"), alone)

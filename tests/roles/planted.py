@@ -57,7 +57,7 @@ RULES = RoleDefined(
 role_check.check(RULES)
 
 UNHASHED = msgspec.structs.replace(RULES, masks=RULES.masks[1:3])
-"""Without what depends on a key, so that tables in two places are equal."""
+"""Rules without keyed hashes, so that tables in two places are equal."""
 
 ALL = RoleDefined(sees=(RoleRule("all", ("**",)),), may=May(query=True), clearance="secret")
 

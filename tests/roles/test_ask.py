@@ -68,7 +68,7 @@ def test_a_role_is_answered_from_what_it_sees(call, record, roles):
 
 @pytest.mark.slow
 def test_what_others_do_is_not_told(call, record, roles):
-    """Answer and stderr are the same bytes after others did what the role may not see."""
+    """Answer and stderr keep the same bytes after others did hidden work."""
     asked = ("sql", "SUMMARIZE events", "--role", "reader", "--json")
     before = call(*asked)
     with record.run("others", agent="x", role="researcher") as session:
@@ -82,7 +82,9 @@ def test_what_others_do_is_not_told(call, record, roles):
 
 @pytest.mark.slow
 def test_who_may_not_ask(call, roles, data_dir, workspace):
-    """A refused role learns what to ask for; unknown and withdrawn get one answer and no file."""
+    """A refused role learns the missing permission; unknown and withdrawn roles get one answer, no
+    file.
+    """
     refused = call("sql", "SELECT 1", "--role", "silent")
     assert (refused.code, refused.out) == (2, "")
     assert refused.err.startswith("error: role silent does not allow query 'sql': ")
@@ -185,7 +187,9 @@ def test_a_hostile_statement_is_contained(name: str, asker: Asker):
     ],
 )
 def test_nothing_else_is_within_reach(sql: str, asker: Asker):
-    """Not the workspace's tables, not another role's, not what these are gone on from."""
+    """A query reaches neither the workspace's tables, nor another role's, nor intermediate
+    files.
+    """
     home = asker.place.path.parents[2]
     assert (home / "lab.duckdb").exists()
     assert asker.place.path.with_suffix(".feed").exists()

@@ -1,4 +1,4 @@
-"""A role that may not see the messages learns nothing of them by their summary."""
+"""A summary reveals nothing to a role that may not see its messages."""
 
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def test_only_who_sees_the_whole_record_sees_the_summary(data_dir, workspace, tm
 def test_a_roles_tables_have_the_summary_without_its_words(
     data_dir: Path, workspace: str, tmp_path: Path, capsys, monkeypatch
 ):
-    """By the role's own file: the row is there, its words, ids and figures are not."""
+    """The role's own file has the row, without its words, ids and figures."""
     file = tmp_path / "roles.toml"
     file.write_text(ROLES)
     with hansard.connect(workspace, data_dir=data_dir) as record:

@@ -1,4 +1,4 @@
-"""A role's tables: made of what it sees alone, whatever else the log holds, whenever made."""
+"""A role's tables depend only on visible events, whatever else the log holds and whenever made."""
 
 import functools
 import os
@@ -120,7 +120,7 @@ def test_rows_hold_what_is_known(tmp_path):
 
 @pytest.mark.thorough(quick="roles/test_view.py::test_who_sees_everything_sees_the_record_as_it_is")
 def test_who_sees_the_whole_record_has_the_workspace_s_tables(tmp_path):
-    """Each table equal to those that everybody else asks, problems and unknown events included."""
+    """Each table equals the workspace's, including problems and unknown events."""
     log = planted()
     whole = whole_tables(log, tmp_path / "whole.duckdb")
     wanted = whole.digests()
@@ -134,7 +134,9 @@ def test_who_sees_the_whole_record_has_the_workspace_s_tables(tmp_path):
     quick="roles/test_noninterference.py::test_what_was_served_is_seen_only_where_a_rule_names_it"
 )
 def test_what_was_served_is_seen_by_whom_a_rule_names_it_for(tmp_path):
-    """Not even by who sees all else: reading does not feed itself."""
+    """A served view is hidden even from a role that sees all else: reads do not cause further
+    rows.
+    """
     log = planted()
     before = digests(bring(log, tmp_path, ALL, "auditor"))
     served = access.ViewServed(role="writer", at="commit 1", events=3, digest="d")
@@ -222,7 +224,7 @@ QUICKLY: dict[str, Any] = {
 
 
 def fed(log: Log) -> bytes:
-    """Every commit that the role is shown, and what its versions and steps are gone on from."""
+    """Return every visible commit, with the versions and steps that it continues."""
     feed = Feed(RULES, bytes(32), FeedState(), Ids(list))
     told = []
     for message in log.all:
@@ -371,7 +373,7 @@ def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
 @pytest.mark.parametrize("fields", ["usage", "usage.cost", "result", "step", "error.type"])
 @pytest.mark.parametrize("how", [Masking.HASH, Masking.DROP])
 def test_a_masked_value_is_no_error(tmp_path, fields, how):
-    """Numbers, maps and texts may be hashes instead: rows hold what is left, no event is lost."""
+    """Numbers, maps and texts may be replaced by hashes: rows hold the rest, no event is lost."""
     rules = RoleDefined(
         sees=(RoleRule("own", roles=("writer", "reader")),),
         masks=(Mask("m", ("step.*", "message.*"), (fields,), how),),
@@ -430,7 +432,7 @@ from tests.roles.planted import UNHASHED, bring, planted
 build.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 bring(planted(), Path(sys.argv[1]), msgspec.structs.replace(UNHASHED, masks=()))
 """
-"""Makes the tables of rules without masks, and is killed before it keeps what they go on from."""
+"""Program that makes tables by rules without masks, and is killed before it stores their state."""
 
 
 def test_a_kill_after_new_tables_shows_nothing_by_rules_that_hold_no_more(tmp_path):

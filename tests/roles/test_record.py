@@ -1,4 +1,4 @@
-"""Roles on record: applied once, raced for, read at any point; what they are shown of a team."""
+"""Recorded roles: applied once, with races, read at any point; and their views of a team."""
 
 import asyncio
 import json
@@ -174,7 +174,7 @@ def test_each_role_of_the_example_sees_its_part_of_a_team(record):
 
 
 def test_a_view_of_the_past_is_by_the_rules_of_then(record):
-    """Before the rules changed, what was shown then; a later event changes nothing."""
+    """A view of the past uses the rules of that time; later events change nothing."""
     record.apply_role("reader", rules("message.*"))
     run = team(record)
     before = record._portal.run(record.workspace.log.head())

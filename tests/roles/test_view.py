@@ -274,7 +274,7 @@ def test_a_hashed_value_is_told_apart_and_no_more(one, other):
 
 @given(strategies.text, strategies.text, strategies.text)
 def test_of_a_cut_text_only_what_is_left_counts(head, one, other):
-    """Neither what was cut off nor whether anything was."""
+    """Neither the removed part nor the fact of a cut is visible."""
     cut = hide("result", how=Masking.TRUNCATE, n=4)
     head = f"{head}1234"[:4]
     told = of_result(head + one, cut)
@@ -291,7 +291,7 @@ def test_what_is_no_text_cannot_be_cut(value):
 @pytest.mark.slow
 @given(strategies.python_values)
 def test_no_shape_hides_a_value_from_its_mask(around):
-    """Whatever lies beside it, a planted secret under a masked name is found in every container."""
+    """A planted secret under a masked name is found in every container, whatever is beside it."""
     secret = "swordfish"
     inside = {"price": secret, "beside": around}
     for held in (
@@ -323,7 +323,7 @@ def test_no_shape_hides_a_value_from_its_mask(around):
 )
 @pytest.mark.parametrize("how", list(Masking))
 def test_a_mask_that_cannot_go_in_masks_the_whole(value, how):
-    """A text may be JSON and a blob may hold the value: what cannot be looked into is masked."""
+    """A text may be JSON and a blob may hold the value: opaque values are masked whole."""
     mask = hide("result.price", how=how, n=5 if how is Masking.TRUNCATE else None)
     told = json.dumps(of_result(value, mask))
     assert "sword" not in told
@@ -389,7 +389,7 @@ def test_data_that_cannot_be_read_is_not_shown(data):
 
 
 def test_a_hash_needs_a_key_whatever_the_data():
-    """Before the first event, so that the error tells of none."""
+    """A missing key fails before the first event, so that the error reveals none."""
     for key, said in [(None, "none is given"), (b"short", "it has 5 bytes")]:
         with pytest.raises(BadValue, match=said):
             view(SOME, [], key)
@@ -399,7 +399,7 @@ def test_a_hash_needs_a_key_whatever_the_data():
 
 
 def test_the_hash_is_of_the_key():
-    """Another key, another digest: who has not the key cannot guess."""
+    """Another key gives another digest: without the key it cannot be guessed."""
     event = happened("message.added.v1", {"role": "user", "content": "yes", "fingerprint": "f"})
     told = [bytes_of(list(view(SOME, [event], key))) for key in (KEY, KEY[::-1])]
     assert told[0] != told[1]

@@ -1,4 +1,4 @@
-"""`session.view`: what a session's role may see, as a step that replays; and that it was served."""
+"""`session.view`: the visible events of a session's role, as a step that replays and is recorded."""
 
 import asyncio
 import functools
@@ -247,7 +247,7 @@ def test_a_kill_leaves_the_outcome_and_the_summary_or_none(record, data_dir, wor
 
 
 def test_ranges_name_versions():
-    """There and back; too many are refused with the remedy."""
+    """Ranges convert both ways; too many are refused with the remedy."""
     places = [("a", 1), ("b", 4), ("a", 2), ("a", 3), ("b", 6), ("b", 7), ("b", 9)]
     told_of = ranges(places)
     assert told_of == {"a": "1-3", "b": "4,6-7,9"}
@@ -286,7 +286,9 @@ def test_a_person_looks_and_that_is_on_record(call, record):
 
 
 def test_who_follows_a_view_is_told_of_each_change_once(data_dir, workspace):
-    """Not of what the role may not see, nor of having looked; of other rules, too."""
+    """A follower gets each change once, and neither hidden events nor its own reads; rule changes,
+    too.
+    """
 
     async def watch() -> None:
         async with (

@@ -1,4 +1,4 @@
-"""Logs to search in, and what an index holds."""
+"""Logs to search in, and the content of an index."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""An indexer killed at random moments while the log grows leaves what a clean rebuild makes."""
+"""An indexer killed at random moments while the log grows leaves the index of a clean rebuild."""
 
 import os
 import random
@@ -111,7 +111,7 @@ rebuilt(Path(sys.argv[1]), sys.argv[2])
 @pytest.mark.thorough(quick="search/test_search.py::test_a_reader_sees_one_moment")
 @pytest.mark.timeout(120)
 def test_who_searches_while_it_is_written_sees_whole_batches(home: Path, workspace: str):
-    """An answer's position and what it finds are of one moment, however fast the index grows."""
+    """An answer's position and matches belong to one moment, however fast the index grows."""
     grow(home, workspace, 0, 1_000)
     place, question = place_of(home, workspace), Question(words="many")
     child = _start(home, workspace)

@@ -76,7 +76,7 @@ def test_a_large_result_is_found_by_its_reference(home: Path, workspace: str, ca
 
 
 def test_filters_are_exact(home: Path, workspace: str, call: Call):
-    """Run (by prefix), agent and type (with or without version) narrow what is found."""
+    """Run (by prefix), agent and type (with or without version) narrow the matches."""
     say(home, workspace, "apple", "apple pie", run="run-1")
     say(home, workspace, "apple tart", run="run-2")
     everything = call("apple", "--json").lines
@@ -111,7 +111,7 @@ def test_the_best_fit_is_first_and_of_equals_the_newest(home: Path, workspace: s
 
 
 def test_unknown_types_are_found_and_broken_messages_stop_nothing(home, workspace, call):
-    """An event of a newer version is searched by its data; what is no commit is passed over."""
+    """An event of a newer version is searched by its data; invalid commits are skipped."""
     publish_raw(home, (f"hansard.{workspace}.run.r.life.7", b"\xff no commit"))
     unknown(home, workspace, "oracle.spoke.v7", b'{"riddle":"four legs at dawn","n":3}')
     unknown(home, workspace, "odd.v1", b'"just a text"', run="r8")
@@ -157,7 +157,7 @@ def test_an_empty_log_has_nothing(home: Path, workspace: str, call: Call):
     ],
 )
 def test_hostile_words_are_words(home: Path, workspace: str, call: Call, words: str):
-    """Nothing that is typed is syntax: it finds or does not, or there is no word in it."""
+    """No input is syntax: it matches or does not, or contains no word."""
     say(home, workspace, "harmless")
     told = call("--json", "--", words)
     assert told.out == ""
@@ -206,7 +206,7 @@ def test_a_big_payload_is_found_and_shown_short(home: Path, workspace: str, call
 
 
 def test_it_goes_on_where_it_stood(home: Path, workspace: str):
-    """Brought up in steps it is what a rebuild makes; again, nothing changes."""
+    """An index updated in steps equals a rebuild; another update changes nothing."""
     place = place_of(home, workspace)
     reached = 0
     for number in range(4):
@@ -415,7 +415,7 @@ def test_a_folder_that_cannot_be_made_is_told(home: Path, workspace: str, tmp_pa
 
 
 def test_another_process_may_not_index_too(home: Path, workspace: str):
-    """There is one writer."""
+    """Only one process may write the index."""
     hold = WriteLock(place_of(home, workspace))
     try:
         with pytest.raises(Held):

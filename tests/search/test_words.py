@@ -61,7 +61,7 @@ def test_every_text_and_key_is_there_and_nothing_else(value, compact):
 
 @given(st.lists(texts, min_size=1, max_size=5))
 def test_whatever_is_asked_is_no_syntax(words):
-    """A quoted question never fails, and finds a text that says just that."""
+    """A quoted query never fails, and finds the text equal to it."""
     asked = " ".join(words)
     con = index(text_of(json.dumps(asked)))
     try:

@@ -1,4 +1,4 @@
-"""A workspace with a secret in it, and the law of what principals carry, by the log's order."""
+"""A workspace with a secret, and the law of principals' labels, by the log's order."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ class Law:
         """Number of the principals' commits with a label."""
 
     def check(self, house: House) -> None:
-        """Look at what is new."""
+        """Check the new commits."""
         for stored in log_of(house, self.position):
             self.position = stored.position
             commit, stream = stored.commit, stored.stream

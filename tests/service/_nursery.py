@@ -80,7 +80,7 @@ class Forking:
 
 
 forking = functools.cache(Forking)
-"""The one of this process: nothing of a test is in it, and importing takes it a second."""
+"""Nursery of this process, without state of a test; imports take it a second."""
 
 
 class Nursery:

@@ -21,14 +21,14 @@ from hansard.domain.approval import ApprovalGranted, ApprovalRequested
 from hansard.domain.values import dump
 
 SECRET = "planted-4711"
-"""In all that an unseen agent says; in no answer."""
+"""Text in every statement of an unseen agent, and in no answer."""
 
 SEEN = {"bob": "writer", "carl": "writer"}
 UNSEEN = {"eve": "boss", "zoe": "boss", f"fay {SECRET}": "boss"}
-"""The last one begins with its first act: a run without any knows nothing of it."""
+"""Agents that the role does not see; the last begins with its first act, and is unknown before."""
 
 APPROVAL = "0" * 32
-"""The id of what an unseen agent asks first."""
+"""Id of an unseen agent's first approval."""
 
 ROLES = """
 [roles.writer]
@@ -54,7 +54,7 @@ may = { tools = ["**"], kinds = ["**"], keys = ["**"] }
 
 
 class Act(msgspec.Struct, frozen=True):
-    """Something that an agent does; `name` and `value` are what it does it with."""
+    """An act of an agent; `name` and `value` are its arguments."""
 
     agent: str
     kind: str
@@ -140,7 +140,7 @@ class Cast:
         return self._sessions[name]
 
     def do(self, acts: Sequence[Act]) -> None:
-        """Do it; what is refused is refused."""
+        """Perform the acts; refusals are ignored."""
         for act in acts:
             with contextlib.suppress(hansard.HansardError, TimeoutError, ValueError):
                 self._do(act, self._session(act.agent))

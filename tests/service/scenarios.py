@@ -74,7 +74,7 @@ async def tools(session: TwinSession, told: list[Any]) -> None:
 
 
 async def failures(session: TwinSession, told: list[Any]) -> None:
-    """Errors of each meaning, and what is tried again."""
+    """Raise errors of each meaning, with retries."""
     tries: list[int] = []
 
     @session.tool(effects="pure")
@@ -425,7 +425,7 @@ async def viewing(session: TwinSession, told: list[Any]) -> None:
 
 
 async def memory(session: TwinSession, told: list[Any]) -> None:
-    """Every operation on files of memory; what is refused."""
+    """Use every operation on memory files, refused ones included."""
     files = session.memory
     told.append(await done(files.remember("Use bullets.", sources=["e1"])))
     told.append(await done(files.create("notes/a.md", "one\ntwo\n", because="why", space="org")))

@@ -83,7 +83,7 @@ class House:
         self.files: dict[tuple[str, str], Path] = {}
 
     def apply(self, roles: str) -> None:
-        """Apply roles, as a file says them; a service that runs goes by them when this is done."""
+        """Apply roles from a file's text, and wait until a running service uses them."""
         with hansard.connect(self.workspace, data_dir=self.data_dir) as record:
             for name, rules in role_file.parse(roles).items():
                 record.apply_role(name, rules)

@@ -22,7 +22,7 @@ PACKET = 64
 
 
 async def test_others_are_looked_at_in_turn():
-    """64 requests of two who burn, then one of another: two are looked at before it."""
+    """With 64 requests of two heavy principals before another's, two are examined before it."""
     seen: list[tuple[str, int]] = []
     coming = Arrivals(seen.append)
     for number in range(PACKET):
@@ -101,7 +101,7 @@ async def turns() -> None:
 
 @pytest.mark.usefixtures("for_ever")
 async def test_who_has_many_waiting_is_paced_beside_another():
-    """A few of theirs are looked at, and then none for a while; the other goes on meanwhile."""
+    """After a few of its requests a heavy principal pauses, while the other continues."""
     seen: list[str] = []
     coming = Arrivals(seen.append)
     coming.put("bob", "bob")
@@ -167,7 +167,7 @@ async def test_who_is_paced_is_looked_at_in_the_end(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_packet_of_one_holds_up_another_by_one(house, monkeypatch):
-    """The service looks at the token of one request of who burns, and then at the other's."""
+    """The service reads one request's token of the heavy principal, and then the other's."""
     for name in ("ada", "bob"):
         house.login(name)
     service = house.service

@@ -1,5 +1,5 @@
-"""Optimises a prompt over a few tasks with the search of the house: `small_optimizer.py WORKSPACE
-FOLDER`. Goes on with one that was begun.
+"""Optimisation of a prompt over a few tasks with Hansard's own search: `small_optimizer.py
+WORKSPACE FOLDER`. Resumes an unfinished one.
 """
 
 import sys

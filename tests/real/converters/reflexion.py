@@ -30,7 +30,7 @@ def _trial(file: Path) -> int:
 
 
 def programming(file: Path) -> Iterator[dict[str, Any]]:
-    """One run a problem: the prompt, what was learnt from each failure, the solution."""
+    """Yield one run for each problem: the prompt, the lesson of each failure, the solution."""
     for line in file.read_bytes().splitlines():
         problem = json.loads(line)
         learnt = problem.get("reflections", [])

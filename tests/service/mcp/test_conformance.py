@@ -1,4 +1,4 @@
-"""MCP's own conformance suites against the record's server: what needs nothing made for them."""
+"""MCP's own conformance suites against the record's server, where they need no special tools."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ async def until_turned_away(url: str, token: str) -> httpx2.Response:
 
 @pytest.mark.slow
 async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House):
-    """Each token has its own role; a revoked one is refused, and the other goes on."""
+    """Each token has its own role; a revoked one is refused, and the other keeps working."""
     await asyncio.to_thread(house.apply, ROLES)
     files = [
         await asyncio.to_thread(house.login, name, role)
@@ -185,7 +185,7 @@ def test_an_address_is_a_port_and_perhaps_a_host(text: str, host: str, port: int
 
 @pytest.mark.parametrize("text", ["", "http", "1.2.3.4:", "70000", "-1", "1:2:x"])
 def test_what_is_no_address_is_refused(text: str):
-    """With what to give."""
+    """The error has the valid form."""
     with pytest.raises(BadValue, match="PORT"):
         Address.of(text)
 

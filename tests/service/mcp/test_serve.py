@@ -101,7 +101,7 @@ async def lines(setup: Setup, agent: str) -> AsyncIterator[Team]:
 
 
 def test_each_operation_of_a_session_is_a_tool_with_schemas():
-    """In one order, each with what it takes and gives; blocks and loops are a program's."""
+    """The tools are in one order with input and output schemas, without blocks and loops."""
     found = offers()
     assert list(found) == list(offers())
     in_run = {
@@ -122,7 +122,7 @@ def test_each_operation_of_a_session_is_a_tool_with_schemas():
 
 
 def test_each_parameter_of_each_tool_is_described():
-    """A model knows what to give; no sentence is repeated in all descriptions."""
+    """Each parameter is described for a model; no sentence is repeated in all descriptions."""
     found = offers()
     for name, each in found.items():
         for parameter, schema in each.takes["properties"].items():
@@ -152,7 +152,7 @@ def test_a_client_is_offered_the_tools_that_were_chosen():
 
 @pytest.mark.slow
 async def test_chosen_tools_have_their_prefix_and_errors_name_them(setup: Setup):
-    """Only these can be called; an error names a tool that there is, not a method or a command."""
+    """Only chosen tools can be called; an error names an available tool, no method or command."""
     options = ["--tools", "run,memory", "--prefix", "lab"]
     serve = [python(), "-m", "hansard", "mcp", "serve", *options]
     async with wire(setup, serve) as client:
@@ -442,7 +442,7 @@ SECRET = "the password is swordfish"
 
 @pytest.mark.slow
 async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setup, house: House):
-    """With credentials: what it may not see is in no result and no error."""
+    """With credentials no hidden data is in any result or error."""
     await asyncio.to_thread(house.apply, ROLES)
     login = await asyncio.to_thread(house.login, "rob", "reader")
 
@@ -758,7 +758,7 @@ async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
     quick="service/test_record_roles.py::test_prompts_are_read_whole_and_changed_by_kind"
 )
 async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
-    """Each version is by the client's agent; what is no cache is refused with its entry."""
+    """Each version is by the client's agent; an invalid cache is refused with the faulty entry."""
     made = msgspec.json.decode(encode(cache(entry(0), entry(1, arguments=[{"$secret": "pw"}]))))
     async with lines(setup, "ada") as ada:
         assert await ada.get("keep_actions", name="form", cache=made) == {"version": 1}

@@ -138,7 +138,7 @@ class Job:
         await lena.get("team_add", run_id=self.run, title="read", what={"pages": 9})
 
     async def read(self, server: asyncio.subprocess.Process) -> None:
-        """Ben claims it, shares what he finds, and waits; the server is killed."""
+        """Claim as ben, share the finding, and wait; the server is killed."""
         ben, run = self.ben, self.run
         self.task = (await ben.get("team_claim", run_id=run, lease_s=LEASE_S))["id"]
         await ben.get("board_put", run_id=run, key="findings/1", value="whales \u2603")

@@ -101,7 +101,7 @@ class Watcher:
 async def watching(
     setup: Setup, folder: Path, transport: str, mode: str, role: str = "reader"
 ) -> AsyncIterator[Watcher]:
-    """Rob, who watches."""
+    """Yield rob as a watcher."""
     made = Watcher(mode)
     async with AsyncExitStack() as stack:
         if transport == "stdio":
@@ -199,7 +199,7 @@ async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(setup, 
 @pytest.mark.thorough(quick="test_who_watches_is_told_what_another_process_did")
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.thorough)])
 async def test_much_at_once_is_little_word(setup: Setup, tmp_path: Path, mode: str):
-    """200 changes are few cues, the last of which comes after the last change."""
+    """200 changes give few notifications, the last of them after the last change."""
     async with other(setup) as ada, watching(setup, tmp_path, "stdio", mode) as rob:
         uri = f"board://{ada.run}/findings/1"
         await rob.watch(uri)

@@ -31,7 +31,7 @@ from hansard.service.server import Service
 from tests.service.programs import small
 
 ON_THE_WAY_S = 0.02
-"""So long what was handed to the client library is let go before a kill, in seconds."""
+"""Seconds that sent data has to leave the client library before a kill."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,7 +103,7 @@ class PointedLog:
 
 
 def point_answers(points: Points) -> None:
-    """Have the service's answers have points, those to signs of life excepted."""
+    """Add points to the service's answers, except to heartbeats."""
     take, answer = Service._take, Requests.answer
     beats: set[str] = set()
 
@@ -166,7 +166,7 @@ def client(job: Job) -> None:
 
 
 def say(**what: Any) -> None:
-    """One line for who waits."""
+    """Print one line for the reader."""
     os.write(1, json.dumps(what).encode() + b"\n")
 
 
