@@ -73,7 +73,7 @@ def test_one_key_with_its_history(record, call):
 
 @pytest.mark.thorough(quick="test_the_keys_of_a_run")
 def test_the_state_of_a_run_has_its_keys(record, call):
-    """`run show` names them, `run state` tells them, `--diff` tells what changed of them."""
+    """`run show` names the keys, `run state` shows them, `--diff` shows their changes."""
     _work(record)
     assert "large, lease, list/of" in call("run", "show", "r-1").out
     state = call("run", "state", "r-1")

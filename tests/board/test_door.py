@@ -115,7 +115,7 @@ async def test_any_name_is_a_key_of_its_own(lab: Lab):
 
 @pytest.mark.thorough(quick="board/test_laws.py::test_what_is_too_much_is_refused_with_its_bound")
 async def test_values_of_any_size_up_to_the_bounds(lab: Lab):
-    """A value of megabytes goes by reference; a list stops at its bound, whole, and says so."""
+    """A value of megabytes goes by reference; a full list is kept and refuses more items."""
     big = "x" * (2 * INLINE_BYTES_MAX)
     item = "y" * 60_000
     async with lab.connect() as record, record.run(run="r") as session:
@@ -139,7 +139,7 @@ async def _many(board, count):
 
 @pytest.mark.slow(cases=1)
 async def test_a_transaction_of_too_many_keys_is_refused(lab: Lab):
-    """The most keys go in one commit; one more is refused, and the session goes on."""
+    """The most keys fit in one commit; one more is refused, and the session continues."""
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
         with pytest.raises(hansard.BadValue, match=r"one more than 500.*several transactions"):
@@ -172,7 +172,7 @@ async def test_an_error_s_texts_are_short(lab: Lab):
 
 @pytest.mark.thorough(quick="test_a_transaction_of_too_many_keys_is_refused")
 async def test_a_transaction_of_too_many_bytes_is_refused(lab: Lab):
-    """Each key's commit fits, all of them together do not: refused, and the session goes on."""
+    """Each key's commit fits, but not all together: refused, and the session continues."""
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
         with pytest.raises(hansard.BadValue, match="in one transaction, the limit is 6,291,456"):

@@ -63,7 +63,7 @@ def all_at_once(stage, tmp_path, count, ways) -> tuple[dict[str, list[int]], flo
 @pytest.mark.long
 @pytest.mark.timeout(1_500)
 def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
-    """Each gets its own total, all totals are in stream order, and nobody retries."""
+    """Each gets its own total, all totals are in stream order, and none retries."""
     count = 1_000 if rounds(1, FULL) == FULL else 10
     with stage.record.run("team", run=stage.run, agent="starter"):
         told, took_s = all_at_once(stage, tmp_path, count, ["counter"])

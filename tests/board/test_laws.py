@@ -1,4 +1,4 @@
-"""Laws of a key: what commutes, what a version protects, when something is there."""
+"""Laws of a key: commuting writes, protection by version, and existence."""
 
 import copy
 import itertools
@@ -161,7 +161,7 @@ def test_what_is_there_has_the_version_of_the_event_that_changed_it(wanted):
 
 @given(st.lists(writes, max_size=25))
 def test_a_kind_is_fixed_until_the_key_is_removed_or_expires(wanted):
-    """Between events of different kinds there is a removal or an expiry."""
+    """Two events of different kinds have a removal or an expiry between them."""
     _, told = _history(wanted)
     state = initial()
     for event, by in told:
@@ -259,7 +259,7 @@ _ONE = dump(1)
     ],
 )
 def test_what_is_too_much_is_refused_with_its_bound(state, wanted, words):
-    """Each bound has an error that says the fact and the limit; nothing follows from it."""
+    """Each bound has an error with the fact and the limit; no event is made."""
     with pytest.raises(BadValue, match=words):
         decide("k", state, wanted, 0)
 
@@ -313,7 +313,7 @@ def test_what_is_compared_is_recorded_in_one_form():
     [("sum", 1, "use max, min, union"), ("max", [1], "give a number"), ("max", "a", "compared")],
 )
 def test_a_merge_that_none_decides_stops_the_fold(name, value, words):
-    """A record that somebody else wrote: what cannot be merged is an error of ours, and named."""
+    """A foreign record whose values cannot be merged is a named Hansard error."""
     begin = fold(initial(), _merged("max", [3]))
     with pytest.raises(BadValue, match=words):
         fold(begin, _merged(name, [value]))

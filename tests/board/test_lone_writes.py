@@ -51,7 +51,7 @@ def steps_by_tool(stage: Stage) -> dict[str, str]:
 
 
 def check_whole(stage: Stage) -> None:
-    """Every write is there once, with its step; the log is as it should be."""
+    """Check that every write is stored once, with its step, and that the log is sound."""
     assert writes(stage) == WRITES
     assert stage.lost() == []
     assert {step.status.value for step in stage.view().agent("m").steps.values()} == {"completed"}
@@ -93,7 +93,7 @@ def test_so_is_a_write_of_another_kind(stage, tool, point, there):
 
 
 def check_killed(stage: Stage, point: Point, tool: str, there: int) -> None:
-    """Kill a program at the first call of a tool, look, and have it go on."""
+    """Kill a program at the first call of a tool, check the record, and resume it."""
     stage.killed_at(WRITING, point, tool)
     assert len(writes(stage)) == TOLD_BEFORE[tool] + there
     status = {Point.BEFORE_INTENT: None, Point.AFTER_RECEIPT: "completed"}.get(point, "requested")
@@ -146,7 +146,7 @@ def test_a_fork_and_a_replay_go_by_what_was_written(stage):
 
 
 def test_nobody_says_that_a_write_which_is_there_is_not(stage):
-    """A step without an outcome whose write is there is not in doubt: settling it is refused."""
+    """A step without an outcome whose write is stored is not in doubt: settling it is refused."""
     stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
     for verdict in ("did_not_happen", "happened"):
         with pytest.raises(Refused, match="version 1 of key 'hits'"):
@@ -224,7 +224,7 @@ def test_a_lost_race_is_decided_again_and_a_refusal_is_recorded(server, workspac
 
 
 async def test_those_who_write_at_once_share_a_batch(data_dir, workspace):
-    """Concurrent writes of one process are there once each, and share a transaction."""
+    """Concurrent writes of one process are stored once each, and share a transaction."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         async with contextlib.AsyncExitStack() as stack:
             opened = [

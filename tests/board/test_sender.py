@@ -1,4 +1,4 @@
-"""Writes of one process go together: each is its own, none rests on what was not stored."""
+"""Batched writes of one process: each is its own, none depends on an unstored one."""
 
 import asyncio
 import random
@@ -30,7 +30,7 @@ class Meddled:
         return getattr(self._log, name)
 
     async def append_groups(self, groups):
-        """The real append of several, after what meddles with it."""
+        """Append several for real, after the injected fault."""
         of_key = any(each.stream == self._stream for group in groups for each in group)
         if not self.batch and len(groups) > 1 and of_key:
             self.batch = groups
@@ -121,7 +121,7 @@ async def test_an_unknown_end_of_a_batch_is_everybodys(connect, stored):
 
 
 async def test_crowds_of_two_connections(connect, rounds):
-    """All kinds of writes by the agents of two connections are there once, and sums hold."""
+    """All kinds of writes by agents of two connections are stored once, and sums hold."""
     each, agents = rounds(2, 30), rounds(3, 6)
 
     async def work(record, name):

@@ -42,13 +42,13 @@ def commit(agent: str, version: int) -> Commit:
 
 
 async def pause(turns: int) -> None:
-    """Let others go on, so many times."""
+    """Yield to other tasks, this many times."""
     for _ in range(turns):
         await asyncio.sleep(0)
 
 
 class Slow:
-    """The log, each answer of which takes a while; some answers of batches do not come."""
+    """A log with slow answers, some of which are lost for batches."""
 
     def __init__(self, log: RecorderLog, takes: int, silent: set[int]) -> None:
         self._log = log

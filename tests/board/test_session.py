@@ -1,4 +1,4 @@
-"""`session.board`: what each operation gives, to both clients, live and when a run is resumed."""
+"""Results of `session.board` for both clients, live and on resume."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 async def test_each_kind_holds_what_was_written(lab: Lab):
-    """Values, lists, counters, sets and merges come back as what they are, with author and role."""
+    """Values, lists, counters, sets and merges are read as written, with author and role."""
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
         assert await board.get("v") is None
@@ -70,7 +70,7 @@ async def _everything(record, **options):
 
 
 async def test_a_resumed_session_is_told_the_same_and_writes_nothing_again(lab: Lab):
-    """Replayed in every mode each operation returns what it returned and writes nothing."""
+    """Replayed in every mode, each operation returns the recorded result and writes nothing."""
     async with lab.connect() as record:
         first = await _everything(record)
         async with record.run(run="r", agent="bob", role="reader") as other:
@@ -278,7 +278,7 @@ async def test_what_cannot_be_written_is_refused_with_the_remedy(lab: Lab):
 
 
 async def test_a_gate_guards_the_board(lab: Lab):
-    """A rule sees each operation with its key; what it blocks is on record and writes nothing."""
+    """A rule sees each operation with its key; a blocked one is recorded and writes nothing."""
     rule = hansard.deny("board.put", where={"key": hansard.one_of("secret")}, name="not yours")
     async with lab.connect() as record, record.run(run="r", gate=[rule]) as session:
         board = board_of(session)

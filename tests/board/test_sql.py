@@ -122,7 +122,7 @@ def test_sql_tells_what_the_fold_tells_at_every_position(record, store):
 
 @pytest.mark.thorough(quick="test_sql_folds_any_history_as_the_domain_does")
 def test_each_write_is_a_row(record, store):
-    """Author, role, what it went by, labels and expiry of each write; large values by reference."""
+    """A row has author, role, version, labels and expiry; large values are references."""
     _everything(record)
     fill(store, _messages(record))
     writes = store.rows("SELECT * FROM board_writes WHERE run = 'r' ORDER BY position, version")

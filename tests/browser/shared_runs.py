@@ -9,7 +9,7 @@ from hansard.domain.errors import HansardError
 
 
 def small_team(record: hansard.Record, run: str = "shared") -> str:
-    """Two agents, one of everything that a board and a team can hold."""
+    """Record two agents and one of everything that a board and a team can hold."""
     with (
         record.run("shared work", run=run, agent="ada", role="researcher") as ada,
         record.run(run=run, agent="bob", role="writer") as bob,

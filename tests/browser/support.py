@@ -1,4 +1,4 @@
-"""A page in a browser, as its reader sees it, and what it ought to show."""
+"""A page in a browser, as its reader sees it, and its expected content."""
 
 import re
 from collections import Counter
@@ -45,7 +45,7 @@ LISTED = """(name) =>
   [...document.querySelectorAll(`#now [data-list=${name}] .list > *`)].map(
     (node) => (node.querySelector("summary .label, .link") ?? node).textContent
   )"""
-"""The names in one of the lists of the agent that the state panel shows in full."""
+"""Script that returns the names in one of the state panel's full lists of the agent."""
 
 
 TOO_WIDE = """() => [document.scrollingElement, ...document.querySelectorAll(
@@ -74,7 +74,7 @@ class Pages(msgspec.Struct):
 
 
 class Tabs(msgspec.Struct):
-    """Tabs of one window, and those of them that nobody looks at."""
+    """Tabs of one window, and the unused ones."""
 
     window: BrowserContext
     free: list[Page]
@@ -117,7 +117,7 @@ class View:
         await dialog.dismiss()
 
     async def open(self, at: str = "") -> None:
-        """Load the page, at a point where one is given."""
+        """Load the page, at a point if one is given."""
         self.loads += 1
         await self.page.goto(self.path.as_uri() + (f"#at={at}" if at else ""))
         await self.page.wait_for_selector("html[data-point]")
@@ -160,7 +160,7 @@ class View:
         await self.reached(point)
 
     async def shown(self) -> dict[str, Any]:
-        """The state as the page tells it."""
+        """Return the state that the page shows."""
         told: dict[str, Any] = await self.page.evaluate(SHOWN)
         return told
 

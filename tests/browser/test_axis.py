@@ -21,7 +21,7 @@ BEGAN = datetime(2025, 3, 1, 12, 0, 0, tzinfo=UTC)
 
 
 async def _run(pages: Pages, run: str, times: list[float | None]) -> None:
-    """An imported run of two agents, whose events say when they were (seconds from BEGAN)."""
+    """Import a run of two agents with event times (seconds from BEGAN)."""
 
     def told(number: int, event: Recorded) -> Recorded:
         after = times[number]
@@ -138,7 +138,7 @@ async def test_clocks_that_disagree_do_not_change_the_order(view: Open, pages: P
 
 
 async def test_where_nobody_knows_a_time_there_is_no_time_axis(view: Open, pages: Pages):
-    """The button is off, and says why; so the key does nothing."""
+    """The button is disabled with a reason, so the key does nothing."""
     await _run(pages, "timeless", [None] * 5)
     seen = await view(await pages.of("timeless"))
     assert await seen.page.is_disabled("#by-time")

@@ -181,7 +181,7 @@ async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: st
 
 
 async def test_bytes_that_are_no_json_are_shown_as_they_stand(view: Open, pages: Pages):
-    """A payload that is not UTF-8 or not a number anybody has is text; the state is still right."""
+    """A payload that is not UTF-8 or has an impossible number is text; the state is still right."""
     stream = AgentStream("damaged", "r", "a")
     at = datetime(2026, 1, 1, tzinfo=UTC)
     life = (RunStarted(workflow="damaged"), AgentJoined(agent="a", role="r"))

@@ -1,4 +1,4 @@
-"""A run of 10,000 steps: the page is right at that size. benchmarks/bench_page.py says how fast."""
+"""A run of 10,000 steps: the page is correct. benchmarks/bench_page.py measures its speed."""
 
 import random
 

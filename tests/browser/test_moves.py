@@ -28,7 +28,7 @@ def shared(record: hansard.Record) -> str:
 async def test_a_panel_shows_the_same_whichever_way_its_point_was_reached(
     view: Open, pages: Pages, shared: str, rounds: Callable[[int, int], int]
 ):
-    """After any moves each panel shows what it shows in a page opened at that point."""
+    """After any moves each panel equals that of a page opened at that point."""
     path, chance = await pages.of(shared), random.Random(5)
     walked, fresh = await view(path), await view(path)
     last, compared = await walked.last(), 0

@@ -1,4 +1,4 @@
-"""A run's page in a real browser: what it shows is what the fold says, and nothing gets out."""
+"""A run's page in a real browser: it shows the fold's state, and sends nothing out."""
 
 import asyncio
 import getpass
@@ -222,7 +222,7 @@ async def test_the_keyboard_moves_everything(view: Open, pages: Pages, runs: Run
 
 
 async def test_the_slider_speaks(view: Open, pages: Pages, runs: Runs):
-    """The slider's value is read out as position, version, time and what happened."""
+    """The slider's value is read out as position, version, time and event."""
     seen = await view(await pages.of(runs.team))
     await seen.move(7)
     told = await seen.page.get_attribute("#slider", "aria-valuetext")
@@ -300,7 +300,7 @@ CONTRAST = """() => {
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("dark", [False, True])
 async def test_every_text_can_be_read(view, pages, runs, shared, dark):
-    """Contrast is at least 4.5 to 1 (WCAG 2.2, 1.4.3), in light and dark, for what is later too."""
+    """Contrast is at least 4.5 to 1 (WCAG 2.2, 1.4.3), in light and dark, for later rows too."""
     of_all = (runs.team, runs.doubt, runs.failed, runs.forked)
     for run in of_all if THOROUGH else of_all[:1]:
         seen = await view(await pages.of(run), dark=dark)
@@ -319,7 +319,7 @@ async def test_every_text_can_be_read(view, pages, runs, shared, dark):
 
 @pytest.mark.thorough(quick="test_what_had_not_happened_is_not_told")
 async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
-    """Printing puts the whole trace on paper, not only what is in sight."""
+    """Printing puts the whole trace on paper, not only the visible part."""
     seen = await view(await pages.of(runs.team), width=1280)
     await seen.page.set_viewport_size({"width": 1280, "height": 420})
     whole = int(
@@ -339,7 +339,7 @@ async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
 
 @pytest.mark.thorough(quick="test_the_state_is_that_of_the_fold")
 async def test_a_fork_shows_where_it_came_from(view: Open, pages: Pages, runs: Runs):
-    """The parent's events are there and marked; the head names the parent."""
+    """The parent's events are shown and marked; the head names the parent."""
     seen = await view(await pages.of(runs.forked))
     await seen.end()
     assert runs.team in await seen.text("#head")
@@ -367,7 +367,7 @@ def _withholding(record: hansard.Record) -> str:
 
 
 async def test_what_a_fork_withheld_is_told(view: Open, pages: Pages, record: hansard.Record):
-    """Beside the call: what answered for it, and what its tool says that it does."""
+    """The call shows the substitute for its answer, and its tool's description."""
     fork = await asyncio.to_thread(_withholding, record)
     seen = await view(await pages.of(fork))
     await seen.end()
@@ -440,7 +440,7 @@ async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Op
 
 
 async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pages: Pages):
-    """The source's own times stand at the slider and in the trace, others stay away."""
+    """The slider and the trace have the source's own times, and no others."""
     run, said = "some-times", "1999-12-31T23:59:59"
     seen = await view(await _written(pages, run, Actor(IMPORTER, ("a",)), *_begin(run, said)))
     await seen.end()
@@ -474,7 +474,7 @@ async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages)
 
 
 async def test_a_compacted_window_is_shown_as_it_stood(view, pages, record):
-    """The summary replaces its messages from its own event on, and says how many."""
+    """The summary replaces its messages from its own event on, with their number."""
 
     def work() -> None:
         with record.run("w", run="compacted", agent="ada", role="r") as session:

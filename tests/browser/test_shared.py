@@ -1,4 +1,4 @@
-"""A page's board and tasks: at every event what replay says, and nothing of what is later."""
+"""Board and tasks of a page: at every event equal to replay, without later data."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -55,7 +55,7 @@ EMPTY: dict[str, Any] = {
     "waits_for": [],
     "blocked_by": [],
 }
-"""A task's fields where the page says nothing of them."""
+"""Fields of a task that the page does not show."""
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def told(boards: dict[str, BoardState], team: TeamState, now: int) -> dict[str, 
 
 
 def check(page: dict[str, Any], wanted: dict[str, Any], where: object) -> None:
-    """Hold what a page says against what is so; a lease's rest to the page's microsecond."""
+    """Compare the page with the expected state; a lease's rest to the page's microsecond."""
     page = {"keys": page["keys"], "tasks": [dict(row) for row in page["tasks"]]}
     for row, other in zip(page["tasks"], wanted["tasks"], strict=True):
         left, right = row.pop("lease_left_s"), other.pop("lease_left_s")
@@ -141,7 +141,7 @@ async def _view(pages: Pages, view: RunView) -> dict[str, Any]:
 
 
 async def test_what_an_event_changed_is_named(tabs: Tabs, pages: Pages, shared: list[str]):
-    """Marked at an event is exactly what is otherwise than before it; a lease's rest is no news."""
+    """An event marks exactly the differences from before; a lease's rest is none."""
     for run in shared:
         page = await by_page(tabs, await pages.data(run))
         before: dict[str, Any] = {"keys": {}, "tasks": []}

@@ -90,7 +90,7 @@ class Names(HTMLParser):
             self.handle_data(name)
 
     def handle_data(self, data: str) -> None:
-        """Add text to what is open."""
+        """Add text to the open element."""
         self._open = {tag: (key, name + data) for tag, (key, name) in self._open.items()}
 
     def handle_endtag(self, tag: str) -> None:
@@ -102,7 +102,7 @@ class Names(HTMLParser):
 
 @pytest.mark.timeout(600)
 def test_links_and_table_headings_have_names(site: Path) -> None:
-    """A reader who listens to a page hears where each link leads and what each column has."""
+    """A screen reader can name each link's target and each column."""
     nameless = {}
     for path in site.rglob("*.html"):
         page = Names()

@@ -56,7 +56,7 @@ class AckRelay:
             each.close()
 
     def take_armed(self, subject: bytes) -> _Armed | None:
-        """Return what is armed for a subject, once."""
+        """Return the repeat armed for a subject, once."""
         with self._lock:
             armed = self._armed
             if armed is None or not subject.startswith(armed.prefix):

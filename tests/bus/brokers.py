@@ -71,7 +71,7 @@ class ServerProcess:
         self.frozen = True
 
     def go_on(self) -> None:
-        """Continue it; it may serve what it last knew until it has caught up."""
+        """Continue it; it may serve stale data until it has caught up."""
         if self.frozen and self.process is not None:
             self.process.send_signal(signal.SIGCONT)
         self.frozen = False
@@ -136,7 +136,7 @@ class Nats(ServerProcess):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
+    """Return unused ports."""
     with contextlib.ExitStack() as open_:
         probes = [open_.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

@@ -17,7 +17,7 @@ from tests.bus.brokers import ServerProcess, free_ports
 SERVERS = 3
 RELAY_BYTES = 64 * 1024
 NOT_ADVERTISED = 'advertise: "127.0.0.1:1",'
-"""Servers tell each other where the others are reached, and would do without a `Link`."""
+"""Setting that hides the servers' addresses: they would bypass a `Link`."""
 
 ELECTED_S = 30.0
 """Seconds that a cluster on a busy machine may need for a leader and for new streams."""
@@ -71,11 +71,11 @@ class Link:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def hold(self, sender: str) -> None:
-        """Hold back what one of the two sends."""
+        """Hold back one side's data."""
         self._open[sender].clear()
 
     def go_on(self, *, broken: bool = False) -> None:
-        """Deliver everything again; a `broken` link loses what was held back."""
+        """Deliver everything again; a `broken` link loses the data held back."""
         self._breaks += broken
         for each in self._open.values():
             each.set()
@@ -150,18 +150,18 @@ class Cluster:
             self.members.append(Member(f"n{number}", port, own))
 
     def member(self, name: str) -> Member:
-        """One of them by its name."""
+        """Return a member by its name."""
         return next(member for member in self.members if member.name == name)
 
     def options(
         self, user: str = "runtime", *, first: Member | None = None, **more: Any
     ) -> BrokerOptions:
-        """Options to log in; at one of them alone where `first` is given."""
+        """Return options to log in, at `first` alone if it is given."""
         urls = [member.url for member in ([first] if first else self.members)]
         return BrokerOptions(urls=tuple(urls), user=user, password=user, **more)
 
     def part(self, muted: str, *, deaf: Sequence[str] | None = None) -> None:
-        """Have nothing that a server sends arrive at some others (all of them if not given)."""
+        """Drop everything from one server to some others (all of them if not given)."""
         for link in self.links:
             if muted in link.names and (deaf is None or set(deaf) & set(link.names)):
                 link.hold(muted)

@@ -179,7 +179,7 @@ async def test_what_may_be_stored_is_never_said_not_to_be(nats: Nats):
 
 @pytest.mark.slow
 async def test_a_connection_that_nobody_uses_is_held(tmp_path, monkeypatch):
-    """The server asks every second whether we are there, and ends what does not answer twice."""
+    """The server pings every second, and ends a connection after two unanswered pings."""
     monkeypatch.setattr(blocking, "POLL_S", 0.05)
     nats = Nats(tmp_path)
     nats.configure("max_payload", "ping_interval: 1s\nping_max: 2\nmax_payload")

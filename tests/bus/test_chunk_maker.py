@@ -1,4 +1,4 @@
-"""Chunks made by who writes: the bytes that a reader would make, or none."""
+"""Chunks made by writers: the same bytes that a reader would make, or none."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ STREAM = AgentStream("r", "worker", "ada")
 
 
 class Made:
-    """A store of snapshots without any; what is made again of a stream is kept by its number."""
+    """An empty store of snapshots; keeps rebuilt chunks of a stream by number."""
 
     def __init__(self, log: EventLog, stream: AgentStream) -> None:
         self.chunks: dict[int, bytes] = {}
@@ -53,14 +53,14 @@ class Made:
 
 
 async def by_reader(record: AsyncRecord, stream: AgentStream) -> dict[int, bytes]:
-    """The chunks that a reader makes who finds none, up to the newest version."""
+    """Return the chunks that a reader makes without any, up to the newest version."""
     made = Made(record.workspace.log, stream)
     await States(record.workspace.log, made).agent(stream)
     return made.chunks
 
 
 async def by_writer(states: States, stream: AgentStream, numbers: set[int]) -> dict[int, bytes]:
-    """The chunks that are there, as soon as those of these numbers are."""
+    """Return the stored chunks, as soon as those with these numbers exist."""
     async with asyncio.timeout(30):
         while True:
             found = await states._histories._chunks(stream, max(numbers, default=3))
@@ -210,7 +210,7 @@ async def test_who_goes_on_where_a_chunk_ends_begins_the_next_one(opened):
 
 @pytest.mark.later
 async def test_more_of_a_step_that_had_ended_is_met_by_reading_it(opened):
-    """A maker keeps what is open; what was settled long after is made from what the log says."""
+    """A maker keeps open steps; one settled long after is made from the log."""
     writer = Writing(opened, 2)
     await writer.put(
         StepRequested(
@@ -249,7 +249,7 @@ async def test_a_chunk_waits_until_a_power_cut_leaves_its_commits(opened, monkey
 
 @pytest.mark.later
 async def test_who_was_fenced_makes_no_chunk_of_what_it_could_not_write(opened):
-    """The chunk is of the commits that stand, those of the session that took over."""
+    """The chunk has the valid commits, those of the session that took over."""
     late = Writing(opened, 2)
     await late.facts(60)
     async with opened.run(run="r", agent="ada", role="worker") as session:

@@ -33,7 +33,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_recorded_under_a_frozen_clock_has_the_real_time(record, frozen):
-    """A session takes calls, and its commits say when they were made."""
+    """A session accepts calls, and its commits have the actual times."""
     with record.run("w", run="r") as session:
 
         @session.tool
@@ -48,7 +48,7 @@ def test_what_is_recorded_under_a_frozen_clock_has_the_real_time(record, frozen)
 
 
 def test_a_monotonic_clock_that_is_mocked_is_refused_by_name(data_dir, monkeypatch):
-    """Waits for a broker would never end, or at once: the error says what to do."""
+    """Waits for a broker would never end, or end at once: the error names the remedy."""
     monkeypatch.setattr(time, "monotonic", lambda: 1_577_836_800.0)
     with pytest.raises(
         hansard.errors.MockedClock, match="open the record before the clock is frozen"

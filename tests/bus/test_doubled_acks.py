@@ -50,7 +50,7 @@ async def relayed(nats: Nats, relay: AckRelay) -> JetStreamLog:
 
 
 async def in_thread(log: JetStreamLog, version: int) -> list[Stored]:
-    """Append as a writer does: the loop resolves what the thread's connection could not."""
+    """Append as a writer does: the loop resolves appends that the thread could not."""
     wanted = append(ALICE, version)
     loop = asyncio.get_running_loop()
     while True:
@@ -75,7 +75,7 @@ async def together(log: JetStreamLog, version: int) -> list[Stored]:
 
 
 async def grouped(log: JetStreamLog, version: int) -> list[Stored]:
-    """Append for many callers at once, who share batches."""
+    """Append for many concurrent callers, who share batches."""
     keys = [KeyStream("r1", f"k{number}") for number in range(GROUP)]
     return await asyncio.gather(*(log.append(append(key, version)) for key in keys))
 
@@ -111,7 +111,7 @@ async def test_a_bulk_load_is_in_the_log(nats: Nats, relay: AckRelay, repeat: Re
 
 @each_repeat
 async def test_every_stored_blob_is_whole(nats: Nats, relay: AckRelay, repeat: Repeat):
-    """The same for large payloads: what `put` reported as stored is read back."""
+    """Large payloads, too: a blob that `put` reported as stored is read back."""
     log = await relayed(nats, relay)
     bodies = [bytes([number]) * 600_000 for number in range(4)]
     digests = [await log.blobs.put(bodies[0])]

@@ -1,4 +1,4 @@
-"""The use of an embedded server: its start may be given up, and its metadata is on the disk."""
+"""Use of an embedded server: its start can be cancelled, and its metadata is on disk."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ START_S = 30.0
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[Path]:
-    """A data directory; what a test left running there is ended."""
+    """Return a data directory; end the processes that a test left running there."""
     place = tmp_path / "data"
     yield place
     for pid in processes_of(place):
@@ -31,7 +31,7 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
 
 
 def opened(data_dir: Path) -> Coroutine[Any, Any, Host]:
-    """A use of it."""
+    """Open a use of it."""
     return Host.open(data_dir, None)
 
 
@@ -65,7 +65,7 @@ async def test_a_start_that_is_given_up_leaves_no_user(use, data_dir):
 
 
 def test_nor_does_one_whose_loop_is_closed_before_the_server_is_there(data_dir: Path):
-    """Nobody is left then who could be called back but the thread itself."""
+    """Only the thread itself is left then, without a loop to call back."""
     loop = asyncio.new_event_loop()
     loop.run_until_complete(cancelled_once_it_starts(opened(data_dir), data_dir))
     loop.close()

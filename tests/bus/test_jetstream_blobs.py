@@ -1,4 +1,4 @@
-"""Blobs and snapshots: what is kept outside the log."""
+"""Blobs and snapshots: data stored outside the log."""
 
 import asyncio
 import hashlib
@@ -43,7 +43,7 @@ async def test_round_trip(nats: Nats, size: int):
 
 
 async def test_several_at_once(nats: Nats):
-    """Each is what was put, in a request for all of them; one that is missing is NotFound."""
+    """One request reads all blobs unchanged; a missing one is NotFound."""
     log = await nats.log("several")
     blobs = {}
     for size in SIZES:
@@ -57,7 +57,7 @@ async def test_several_at_once(nats: Nats):
 
 
 async def test_missing(nats: Nats):
-    """A blob that is not there is NotFound."""
+    """A missing blob is NotFound."""
     log = await nats.log("missing")
     with pytest.raises(NotFound):
         await log.blobs.get("0" * 64, 10)
@@ -88,7 +88,7 @@ async def test_damaged(nats: Nats):
 
 
 async def test_killed_midway(nats: Nats):
-    """A second put completes what a killed writer left."""
+    """A second put completes a killed writer's blob."""
     log = await nats.log("midway")
     blob = data(4 * CHUNK_BYTES)[: 4 * CHUNK_BYTES]
     sha256 = hashlib.sha256(blob).hexdigest()

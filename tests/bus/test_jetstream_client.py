@@ -1,4 +1,4 @@
-"""The connection: replies, what breaks it, and what it does without its private hooks."""
+"""The connection: replies, failures, and its behaviour without private hooks."""
 
 import asyncio
 import contextlib
@@ -72,7 +72,7 @@ def test_stamps_are_in_utc():
 
 
 def test_headers():
-    """Headers go out and come back; a status line is none of them."""
+    """Headers are sent and parsed back; a status line is not a header."""
     headers = {"Nats-Expected-Last-Subject-Sequence": "0", "A": "b: c"}
     assert parsed(block(headers)) == headers
     assert rendered(headers) == block(headers)
@@ -86,7 +86,7 @@ def test_headers():
 
 
 def test_an_answer_without_a_subject():
-    """An answer that does not say which message it is, is Corrupt."""
+    """An answer that does not name its message is Corrupt."""
     with pytest.raises(Corrupt):
         stored(b"NATS/1.0\r\nNats-Stream: x\r\n\r\n", b"")
 
@@ -100,7 +100,7 @@ async def test_no_responders(nats: Nats):
 
 
 async def test_no_answer(nats: Nats):
-    """Silence ends after the time given."""
+    """A request without an answer ends after its timeout."""
     broker = await Broker.open(nats.options())
 
     class Silent:
@@ -157,7 +157,7 @@ async def test_a_handshake_that_fails_leaves_no_connection_open(tmp_path: Path):
 
 
 async def test_who_no_longer_waits_for_a_pong_makes_no_connection_deaf(nats, caplog):
-    """A flush that is cancelled leaves its ping under way: what comes after the pong is read."""
+    """A cancelled flush leaves its ping in flight: data after the pong is read."""
     broker = await Broker.open(nats.options())
     nobody = asyncio.get_running_loop().create_future()
     nobody.cancel()
@@ -371,7 +371,7 @@ async def test_without_private_hooks(nats: Nats, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_closing_while_it_reconnects(tmp_path, monkeypatch, turns):
-    """Whatever moment of a reconnect `close` meets: nothing goes on connecting after it."""
+    """At any moment of a reconnect, `close` ends the connecting."""
     with running(tmp_path) as own:
         broker = await Broker.open(own.options())
         own.kill()

@@ -1,4 +1,4 @@
-"""Group commit: who shares a batch, and that nobody pays for another's fault."""
+"""Group commit: shared batches, and isolation of each commit's fault."""
 
 import asyncio
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ class Seen:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """Watches what is published."""
+    """Record the publishing."""
     return Seen(monkeypatch)
 
 
@@ -82,7 +82,7 @@ async def test_many_callers(nats: Nats, seen: Seen):
 
 
 async def test_relaxed_is_not_grouped(nats: Nats, seen: Seen):
-    """Without an fsync a message there is nothing to share."""
+    """Without an fsync per message there is no cost to share."""
     log = await nats.log("relaxed", "relaxed")
     await asyncio.gather(*(write(log, f"k{i}", 2) for i in range(64)))
     assert (len(seen.singles), seen.batches) == (128, [])
@@ -90,7 +90,7 @@ async def test_relaxed_is_not_grouped(nats: Nats, seen: Seen):
 
 
 async def test_a_loser_in_a_batch(nats: Nats, seen: Seen):
-    """One that lost its race makes the batch fail, and nobody else."""
+    """A commit that lost its race makes the batch fail, but no other commit."""
     log, rival = await nats.log("loser"), await nats.log("loser", "relaxed")
     await asyncio.gather(*(rival.append(append(KeyStream("r1", f"k{i}"), 1)) for i in (30, 50)))
     results = await asyncio.gather(

@@ -19,11 +19,11 @@ from tests.bus.brokers import Nats, append, running
 
 ALICE = AgentStream("r1", "researcher", "alice")
 WAIT_S = 60.0
-"""Longest wait for what is to come."""
+"""Longest wait for an event, in seconds."""
 
 
 async def check(log: JetStreamLog, acked: dict[str, list[Stored]]) -> None:
-    """Everything acknowledged is there once, at its position, and no stream has a hole."""
+    """Check that each acknowledged commit is stored once, at its position, without gaps."""
     everything = {stored.commit.id: stored async for stored in log.follow(until=await log.head())}
     assert len(everything) == await log.head()
     for name, commits in acked.items():
@@ -49,7 +49,7 @@ async def test_append_while_the_broker_is_down(tmp_path: Path):
 
 
 async def test_nothing_was_sent(tmp_path: Path):
-    """If the broker stays away, the append says that nothing was sent."""
+    """If the broker stays away, the error says that nothing was sent."""
     with running(tmp_path) as nats:
         log = await nats.log(append_timeout_s=0.5)
         nats.kill()
@@ -90,7 +90,7 @@ async def test_unknown(tmp_path: Path):
 
 
 async def test_the_answer_was_lost(tmp_path: Path):
-    """A stopped broker that goes on in time: the commit is stored once, though sent twice."""
+    """If a stopped broker continues in time, the commit is stored once, though sent twice."""
     with running(tmp_path) as nats:
         log = await nats.log(request_timeout_s=0.2)
         assert nats.process is not None
@@ -167,7 +167,7 @@ async def test_kill_under_writers(tmp_path: Path, rounds: Callable[[int, int], i
 
 
 async def test_follow_across_a_restart(tmp_path: Path):
-    """A follower goes on after the broker was killed: no gap, no repeat."""
+    """A follower continues after a kill of the broker: no gap, no repeat."""
     with running(tmp_path) as nats:
         log = await nats.log()
         followed: list[Stored] = []
@@ -256,7 +256,7 @@ async def test_a_message_that_is_not_delivered_is_told(tmp_path, monkeypatch):
 
 
 async def test_a_log_that_went_back(tmp_path: Path):
-    """A follower does not silently skip what takes the place of lost messages."""
+    """A follower does not silently skip commits that replace lost ones."""
     with running(tmp_path / "a") as nats, running(tmp_path / "b") as other:
         log, shorter = await nats.log(), await other.log()
         for i in range(1, 6):
@@ -288,7 +288,7 @@ async def test_reads_wait_for_the_broker(tmp_path: Path):
 
 
 async def test_closing_answers_whoever_waits(tmp_path: Path):
-    """Closing a log ends what is under way with an error, never with silence."""
+    """Closing a log ends pending calls with an error, never with silence."""
     with running(tmp_path) as nats:
         log = await nats.log(append_timeout_s=0.5)
         assert nats.process is not None

@@ -72,7 +72,7 @@ class TestReads:
         ],
     )
     async def test_a_long_stream(self, log: JetStreamLog, after: int, to: int | None):
-        """Any part of a long stream is read in order, whichever way is taken."""
+        """Each way reads any part of a long stream in order."""
         expected = list(range(after + 1, min(to or LENGTH, LENGTH) + 1))
         assert versions(await log.read(LONG, after=after, to=to)) == expected
 
@@ -105,7 +105,7 @@ class TestReads:
 
     @pytest.mark.slow
     async def test_large_commits(self, log: JetStreamLog):
-        """More bytes than one answer holds come in several."""
+        """Commits too large for one answer are read in several."""
         stream = WorkspaceStream("large", "one")
         text = "x" * (COMMIT_BYTES_MAX - 1_000)
         await log.append_bulk(append(stream, i, text=text) for i in range(1, 81))  # 20 MB

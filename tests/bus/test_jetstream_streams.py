@@ -62,7 +62,7 @@ async def test_contradiction(nats: Nats, setting: str, value: object):
 
 
 def test_compare_ignores_what_is_the_operators():
-    """Replicas, placement and metadata may differ; what is off is left out by the server."""
+    """Replicas, placement and metadata may differ; the server omits disabled settings."""
     wanted = log_config("lab")
     existing = {key: value for key, value in wanted.items() if value is not False}
     compare(wanted, existing | {"num_replicas": 3, "metadata": {"team": "x"}})

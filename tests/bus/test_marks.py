@@ -196,7 +196,7 @@ def test_a_mark_that_is_begun_late_takes_the_log_as_it_is():
 
 
 def test_a_loss_that_an_outside_operator_accepted():
-    """The metadata of the stream says how many positions may be missing."""
+    """The metadata of the stream states how many positions may be missing."""
     state = {"first_seq": 3, "last_seq": 5, "messages": 3}
     config = {"metadata": {marks.ACCEPTED: "2"}}
     assert marks.loss(None, Extent.of({"state": state, "config": config}), 0, None) is None
@@ -207,7 +207,7 @@ def test_a_loss_that_an_outside_operator_accepted():
 
 
 def test_a_loss_stays_until_the_log_agrees_with_its_mark_again():
-    """A log that goes on after a loss is still another one; one that was restored is not."""
+    """A log that grows after a loss still differs from its mark; a restored one does not."""
     kept = Kept(marked(log(5)), NOW, "strict", NOW, lost="its log ends at position 4, and ...")
     assert compared(kept, [*log(4), *log(9, first=5, said="y")])
     assert compared(kept, log(9)) == ""

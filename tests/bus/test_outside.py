@@ -20,7 +20,7 @@ SEED = b"SUAM2DO3RN6LIHJFVEUTDAKGHFNSWEVMCGBYSYDL6JPNOVDKTL7YTXSJPI"
 
 
 class Outside:
-    """A server that somebody else runs: TLS only, one nkey user, a system account."""
+    """An outside server: TLS only, one nkey user, a system account."""
 
     def __init__(self, folder: Path, sync: str) -> None:
         authority = trustme.CA()
@@ -124,7 +124,7 @@ def test_a_login_that_is_refused_is_said_at_once(outside):
 
 @pytest.mark.slow
 def test_nobody_there_is_said_with_the_url():
-    """The error names the address and what to do; it does not wait for ever."""
+    """The error names the address and the remedy, after a bounded wait."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

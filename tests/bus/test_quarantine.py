@@ -79,7 +79,7 @@ LIES: dict[str, Callable[[Made, str, str], Made]] = {"by": _by, "epoch": _epoch,
 
 @st.composite
 def stories(draw: st.DrawFn) -> tuple[dict[str, str], list[tuple[Made, bool]]]:
-    """Agents, and what is written: each with whether it is true."""
+    """Draw agents and their writes, each with whether it is true."""
     world = draw(worlds)
     found: list[tuple[Made, bool]] = []
     for _ in range(draw(st.integers(1, 8))):
@@ -103,7 +103,7 @@ def stories(draw: st.DrawFn) -> tuple[dict[str, str], list[tuple[Made, bool]]]:
 
 @given(stories())
 def test_every_lie_is_noticed_and_no_truth_is(story):
-    """In any order, and a lie changes nothing for what comes after it."""
+    """In any order, a false write does not change the verdict on later ones."""
     world, written = story
     integrity = Fold()
     for stream, commit in beginning(world):
@@ -118,7 +118,7 @@ def test_every_lie_is_noticed_and_no_truth_is(story):
 
 @given(stories())
 def test_tables_take_the_truths_alone(story):
-    """One problem a lie, one row an event of the rest, though they stand in the same streams."""
+    """Each false write is one problem, each other event one row, though in the same streams."""
     world, written = story
     rows, count = Rows(0, Fold()), 0
     commits = [*((made, True) for made in beginning(world)), *written]

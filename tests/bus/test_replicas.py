@@ -1,4 +1,4 @@
-"""Streams with three replicas, any of which answers: what is read reaches what it must."""
+"""Streams with three replicas, any of which answers: reads include all required commits."""
 
 import asyncio
 import contextlib
@@ -93,7 +93,7 @@ async def parted(servers: Cluster, name: str) -> tuple[Member, Member]:
 
 
 async def answering(servers: Cluster, name: str, follower: Member) -> None:
-    """Wait until a follower answers Direct Gets itself: without its leader nobody else would."""
+    """Wait until a follower answers Direct Gets itself: without its leader no other would."""
     broker = await Broker.open(servers.options("admin"))
     try:
         async with asyncio.timeout(CAUGHT_UP_S):
@@ -125,7 +125,7 @@ async def follow(log: JetStreamLog, taken: list[int]) -> None:
 
 
 async def reached(taken: list[int], position: int) -> None:
-    """Wait until a follower has come so far."""
+    """Wait until a follower has reached a position."""
 
     async def there() -> bool:
         return bool(taken) and taken[-1] >= position
@@ -135,7 +135,7 @@ async def reached(taken: list[int], position: int) -> None:
 
 @pytest.mark.slow
 async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds: Any):
-    """A follower that continues after a stop answers every read as of the position given."""
+    """After a stop a follower answers every read as of the given position."""
     first = await servers.log("stopped")
     name = subjects.log_stream("stopped")
     leader, follower = await parted(servers, name)
@@ -287,7 +287,7 @@ async def test_a_time_reaches_what_was_written_before(servers: Cluster):
 
 
 async def test_a_point_beyond_the_end(servers: Cluster):
-    """A point that no commit has reached yet reads all there is, without waiting for more."""
+    """A point beyond the newest commit reads all commits, without waiting for more."""
     log = await servers.log("beyond")
     async with closing(log):
         await log.append(append(ALICE, 1))
@@ -419,7 +419,7 @@ async def test_an_erased_blob(servers: Cluster):
 
 @pytest.mark.thorough(quick="test_writes_are_read")
 async def test_replicas_raised_while_a_client_runs(servers: Cluster):
-    """A client that began with one replica reads what was acknowledged when there are three."""
+    """A client that began with one replica reads acknowledged commits when there are three."""
     log = await servers.log("raised", replicas=1)
     admin = await Broker.open(servers.options("admin", request_timeout_s=20))
     name = subjects.log_stream("raised")
@@ -520,7 +520,7 @@ def test_who_is_late():
 class TestDurability:
     @pytest.mark.slow
     async def test_the_weakest_server_counts(self, tmp_path: Path):
-        """A cluster promises what the weakest of its servers does, if a quorum answers."""
+        """A cluster promises the durability of its weakest server, if a quorum answers."""
         with cluster.running(tmp_path, syncs=("always", "always", '"10ms"')) as servers:
             await servers.elected()
             system = servers.options("system", first=servers.members[0])
@@ -566,7 +566,7 @@ class TestReplicas:
                 await opening
 
     async def test_settings(self, tmp_path: Path):
-        """The embedded broker has one, and what is no number is refused."""
+        """The embedded broker has one replica, and a value that is not a number is refused."""
         with pytest.raises(hansard.HansardError, match="the embedded broker is one server"):
             await hansard.connect_async(data_dir=tmp_path, nats_replicas=3)
         for wrong in ("0", "6", "three", "-1"):
@@ -600,7 +600,7 @@ class Trial:
                 await asyncio.sleep(0.01)
 
     async def read(self, log: JetStreamLog, dice: random.Random, stop: asyncio.Event) -> None:
-        """Read in every way, at old points and at what is newest."""
+        """Read in every way, at old points and at the newest."""
         while not stop.is_set():
             stream = dice.choice(list(self.acked))
             point = dice.choice([None, self.head, dice.randint(1, max(1, self.head))])

@@ -103,7 +103,7 @@ def alive(pid: int) -> bool:
 
 
 def processes_of(data_dir: Path) -> list[int]:
-    """The nats-servers and supervisors of a data directory, and what the latter have keep marks."""
+    """Return the nats-servers and supervisors of a data directory, and the keepers of marks."""
     mine = re.compile(
         rb"(nats-server -c|hansard.broker.supervisor) .*" + re.escape(os.fsencode(data_dir))
     )
@@ -140,7 +140,7 @@ class Wire:
         self._socket.close()
 
     def _until(self, word: bytes) -> bytes:
-        """The payload of that message; raises PermissionError for what the server refuses."""
+        """Return the payload of that message; raise PermissionError for a refusal by the server."""
         while True:
             line = self._file.readline()
             if line.startswith(b"-ERR"):
@@ -294,7 +294,7 @@ def test_a_program_that_a_user_started_is_no_user(data_dir):
 
 @pytest.mark.slow
 def test_a_forked_child_is_a_user(data_dir):
-    """The server stays for a child that goes on after its parent closed its lease."""
+    """The server stays for a child that continues after its parent closed its lease."""
     lease = join(data_dir)
     child = multiprocessing.get_context("fork").Process(target=signal.pause)
     child.start()
@@ -386,7 +386,7 @@ def test_a_killed_supervisor_leaves_no_server_and_loses_nothing(lease, data_dir)
 
 
 def test_a_killed_server_comes_back_on_its_port(lease, data_dir):
-    """Clients reconnect where they were; `peek` tells the new process."""
+    """Clients reconnect at the same address; `peek` returns the new process."""
     os.kill(lease.info.server_pid, signal.SIGKILL)
     assert eventually(lambda: not answers(lease.info), BACK_WITHIN_S)
     assert eventually(lambda: answers(lease.info), BACK_WITHIN_S)
@@ -409,7 +409,7 @@ def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
 
 @pytest.mark.slow
 def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
-    """After six deaths within a minute the supervisor ends and says why; a join starts again."""
+    """After six deaths within a minute the supervisor ends with the reason; a join starts again."""
     killed = 0
     while lease.supervised:
         info = peek(data_dir)
@@ -439,7 +439,7 @@ def test_a_join_right_after_the_end_was_ordered_waits_for_it(lease, data_dir):
 
 @pytest.mark.slow
 def test_a_second_supervisor_does_not_start(lease, data_dir):
-    """Started by hand beside a running one, it says that processes can enter. Nothing changes."""
+    """Started by hand beside a running one, it reports that processes can join. Nothing changes."""
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     second = subprocess.run(
         supervisor(data_dir), env=environment, capture_output=True, check=True, timeout=60
@@ -492,7 +492,7 @@ def test_a_server_left_without_supervisor_is_ended(data_dir):
 
 @pytest.mark.slow
 def test_a_port_that_somebody_took_is_left_to_him(data_dir):
-    """The server comes back elsewhere, and stays there."""
+    """The server restarts on another port, and keeps it."""
     with join(data_dir) as lease:
         port = int(lease.info.url.rpartition(":")[2])
     assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
@@ -516,7 +516,7 @@ def sync_settings(info: ServerInfo) -> dict[str, Any]:
 
 
 def test_strict_is_the_default_and_syncs_before_the_ack(standing):
-    """The server itself says that it syncs always."""
+    """The server's own information says that it syncs always."""
     assert standing.durability is Durability.STRICT
     assert sync_settings(standing).get("sync_always") is True
 
@@ -588,7 +588,7 @@ def test_an_empty_directory_is_closed_to_others(data_dir):
 
 @pytest.mark.later
 def test_a_directory_with_other_things_in_it_keeps_its_mode(data_dir):
-    """Closing somebody's shared directory would break more than it protects: our files are 0600."""
+    """Closing a shared directory would break more than it protects: our files are 0600."""
     data_dir.mkdir()
     data_dir.chmod(0o755)
     (data_dir / "notes.txt").write_text("mine")
@@ -710,7 +710,7 @@ def test_a_link_and_a_relative_path_lead_to_the_same_server(lease, data_dir, mon
 
 @pytest.mark.parametrize("below", ["", "below"])
 def test_a_file_is_no_data_dir(tmp_path, below):
-    """The error names the path and what to give instead."""
+    """The error names the path and the expected kind of value."""
     file = tmp_path / "file"
     file.write_text("x")
     with pytest.raises(BadDataDir, match="local disk") as caught:
@@ -787,7 +787,7 @@ def test_a_join_that_runs_out_of_time_says_so(data_dir):
 
 @pytest.mark.later
 def test_a_long_log_is_put_aside(data_dir):
-    """One old log is kept, so that two bounded files are the most there is."""
+    """One old log is kept, so that there are at most two bounded files."""
     data_dir.mkdir()
     (data_dir / "server.log").write_bytes(b"old\n" * 2_100_000)
     with join(data_dir):
@@ -797,7 +797,7 @@ def test_a_long_log_is_put_aside(data_dir):
 
 @pytest.mark.thorough(quick="test_a_long_log_is_put_aside")
 def test_a_log_that_grows_is_put_aside_while_the_server_runs(data_dir):
-    """A server that complains for weeks fills no disk; what it says next is in the new log."""
+    """A server that logs for weeks fills no disk; its later lines are in the new log."""
     with join(data_dir) as lease:
         log = data_dir / "server.log"
         with log.open("ab") as file:

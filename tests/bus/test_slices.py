@@ -1,4 +1,4 @@
-"""Long work on the loop is sliced: others who have something to do go on in between."""
+"""Slices of long work on the loop: other tasks continue in between."""
 
 import asyncio
 import math
@@ -41,7 +41,7 @@ async def slices_meanwhile() -> int:
 
 
 async def test_others_go_on_for_many_turns_between_two_slices(monkeypatch: pytest.MonkeyPatch):
-    """Among others' work one slice comes every `YIELDED_MAX` turns, so both sides progress."""
+    """Beside other work one slice runs every `YIELDED_MAX` turns, so both sides progress."""
     monkeypatch.setattr(clock, "YIELDED_S", math.inf)
     meanwhile = await slices_meanwhile()
     assert TURNS // YIELDED_MAX - 1 <= meanwhile <= TURNS // YIELDED_MAX + 1
@@ -67,7 +67,7 @@ async def test_the_next_slice_comes_when_others_had_their_time(monkeypatch):
 
 
 async def test_work_that_rests_leaves_the_loop_alone():
-    """After each slice it waits for a timer, where other work goes on at once."""
+    """After each slice it waits for a timer, during which other work continues at once."""
     token = clock.rests.set(True)
     try:
         began = time.perf_counter()

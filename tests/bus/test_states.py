@@ -47,7 +47,7 @@ async def work(session: AsyncSession, count: int, offset: int = 0) -> None:
 
 
 class World:
-    """A run of some 450 versions, and a fork of it that goes on for as many."""
+    """A run of some 450 versions, and a fork that continues for as many."""
 
     def __init__(self, record: AsyncRecord, run: str, fork: str) -> None:
         self.record = record
@@ -131,7 +131,7 @@ async def test_an_agent_at_every_version_is_a_fold_of_its_first_events(world, ch
 
 @pytest.mark.thorough
 async def test_a_run_at_any_position_holds_whole_commits_up_to_it(world):
-    """A point inside a commit over several streams includes all of it or nothing."""
+    """A point inside a commit over several streams includes all or nothing of it."""
     for run in world.runs:
         stream = AgentStream(run, "r", "a")
         own = await world.log.read_run(run)
@@ -243,7 +243,7 @@ async def test_commits_of_chunks_that_nobody_made_yet_are_read_at_once(world):
 
 
 async def until(world: World, key: str, holds: Callable[[bytes | None], bool]) -> bytes | None:
-    """A snapshot, as soon as it is stored as it should be: nobody waits for that otherwise."""
+    """Return a snapshot as soon as it is stored as expected: no other call waits for that."""
     assert world.snapshots is not None
     async with asyncio.timeout(30):
         while True:

@@ -125,7 +125,7 @@ async def test_a_refusal_after_a_thread_sent_it_is_no_proof(nats, broker, refusa
 @REFUSALS
 @pytest.mark.parametrize("way", ["append_all", "append_bulk"])
 async def test_a_refused_batch_after_a_lost_answer_is_no_proof(nats, broker, refusal, way):
-    """All of a batch or copy is there, or one commit is another's, or it is unknown."""
+    """All of a batch or copy is stored, or one commit is another's, or it is unknown."""
     broker.refusal = refusal
     log = await nats.log()
     send = getattr(log, way)

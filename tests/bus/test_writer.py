@@ -55,7 +55,7 @@ async def test_what_waits_is_merged_in_order():
 
 
 async def test_an_error_that_nobody_foresaw_reaches_whoever_waits():
-    """A failing store ends the writer: all that wait, and all that come later, get its error."""
+    """A failing store ends the writer: all waiting and later callers get its error."""
     recorder = FullDisk()
     writer = _writer(RecorderLog("lab", recorder))
     recorder.full = True
@@ -72,7 +72,7 @@ async def test_an_error_that_nobody_foresaw_reaches_whoever_waits():
 
 
 async def test_each_commit_is_told_once_it_is_stored_and_no_other():
-    """In the order of their versions; what could not be written never."""
+    """Commits are reported in the order of their versions; one that was not written, never."""
     recorder = FullDisk()
     told: list[Stored] = []
     log = RecorderLog("lab", recorder)
@@ -92,7 +92,7 @@ async def test_each_commit_is_told_once_it_is_stored_and_no_other():
 
 
 async def test_an_event_that_cannot_be_encoded_is_refused_before_it_is_queued():
-    """Nothing is stored of it, nobody waits for it, and the writer goes on."""
+    """Nothing is stored or waited for, and the writer continues."""
     log = RecorderLog("lab")
     writer = _writer(log)
     with pytest.raises(BadValue):
@@ -104,7 +104,7 @@ async def test_an_event_that_cannot_be_encoded_is_refused_before_it_is_queued():
 
 
 async def test_who_waits_for_one_commit_is_told_few_at_a_time():
-    """However many wait for a commit, so many hear of it before others on the loop go on."""
+    """Waiters of one commit are notified in groups, between which other tasks run."""
     writer = _writer(RecorderLog("lab"))
     loop = asyncio.get_running_loop()
     futures = [loop.create_future() for _ in range(4 * NOTIFIED_AT_ONCE + 1)]

@@ -1,4 +1,4 @@
-"""One of several processes that change one key: by counter, by resolver, or by asking again."""
+"""One of several processes that change one key: by counter, resolver, or retry."""
 
 import time
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def by_resolver(session: hansard.Session, number: int) -> int:
 
 
 def by_asking_again(session: hansard.Session, number: int) -> int:
-    """Put one more than what was read, and read again after each conflict."""
+    """Put one more than the value read, and read again after each conflict."""
     while True:
         mine = _bump(session.board.get("value"), session.agent, number)
         try:

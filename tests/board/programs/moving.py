@@ -15,7 +15,7 @@ ACCOUNTS = ("a", "b", "c")
 
 
 def transfer(session: hansard.Session, number: int) -> None:
-    """One transfer, again until nobody else was in its way."""
+    """Make one transfer, retrying after each conflict."""
     chance = random.Random(f"{session.agent} {number}")
     giver, taker = chance.sample(ACCOUNTS, 2)
     amount = chance.randint(1, 9)
