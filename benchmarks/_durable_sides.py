@@ -21,7 +21,7 @@ OURS, DBOS, LANGGRAPH = "Hansard", "DBOS", "LangGraph @task"
 SIDES = (OURS, DBOS, LANGGRAPH)
 EVENTSOURCING, ZYMI = "eventsourcing SQLite insert", "zymi-core append"
 PUT_S = 1.0
-"""Time for what LangGraph's thread still has to put, before its process ends."""
+"""Seconds for LangGraph's thread to store its rest before the process ends."""
 
 Step = Callable[[int], object]
 
@@ -166,8 +166,8 @@ STEPPING = {
 
 
 def resumed(side: str, folder: Path, size: int, run: str, *, dies: bool) -> float:
-    """Make the calls of a run, which are answered where they were made before; then die, or say how
-    long it took after the imports, in seconds.
+    """Make the calls of a run, where earlier ones are answered; then die, or return the seconds
+    after the imports.
     """
 
     def calls(step: Step) -> int:

@@ -121,7 +121,7 @@ def machine() -> dict[str, str | int]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a figure depends on."""
+    """Return the versions that a figure depends on."""
     found = {"python": platform.python_version(), "nats-server": _server_version()}
     for name in _LIBRARIES:
         try:

@@ -19,7 +19,7 @@ class Asked:
 
     @property
     def received(self) -> int:
-        """Messages since the counting began, answers and what was pushed."""
+        """Number of messages since the counting began, replies and pushed ones."""
         return self._in() - self._before
 
     def sent(self, subjects: list[str]) -> None:
@@ -50,7 +50,7 @@ def counting(asked: Asked) -> Generator[None]:
 
 @contextlib.contextmanager
 def counted(log: object) -> Generator[Asked]:
-    """Count what a log asks while the block runs."""
+    """Count a log's requests while the block runs."""
     assert isinstance(log, JetStreamLog)
     asked = Asked(log)
     with counting(asked):

@@ -66,7 +66,7 @@ def fresh(record: AsyncRecord) -> AsyncRecord:
 
 
 class Forgotten:
-    """A store of snapshots in which nobody finds any; they are made as ever."""
+    """A store of snapshots that finds none; they are still made."""
 
     def __init__(self, kept: Snapshots) -> None:
         self._kept = kept

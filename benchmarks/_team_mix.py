@@ -24,7 +24,7 @@ TOKEN = "0" * 32
 
 
 def team_run() -> Iterator[Append]:
-    """One such run, and who may log in: so that each table of a team is filled."""
+    """Yield one such run, and its logins, so that each table of a team has rows."""
     life, ada = RunStream("team"), AgentStream("team", "researcher", "ada")
     joined = AgentJoined(agent="ada", role="researcher")
     yield appended(life, 1, RunStarted(workflow="papers"), joined)

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 WORKSPACE = "bench"
 RAW = "bench-raw"
-"""The workspace whose log's settings the raw stream has: same server, same settings, other name."""
+"""Workspace whose log's settings the raw stream copies: same server, other name."""
 
 EXPECT_FREE = {"Nats-Expected-Last-Subject-Sequence": "0"}
 """The header that every ordinary commit carries; raw publishes carry it too."""
@@ -205,8 +205,8 @@ async def timed(work: Callable[[], Awaitable[T]]) -> tuple[float, T]:
 async def turns(
     rounds: int, *works: Callable[[], Awaitable[object]], warm_up: int = 1
 ) -> list[list[float]]:
-    """Milliseconds of each work in each round, the works taking turns: what else the machine does
-    meets them alike.
+    """Return the milliseconds of each work in each round; the works take turns, so that other load
+    of the machine affects them equally.
     """
     times: list[list[float]] = [[] for _ in works]
     for number in range(-warm_up, rounds):

@@ -113,7 +113,7 @@ class Key:
 
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
             def do_GET(self) -> None:
                 self._send(PAGE.encode(), "text/html")

@@ -47,7 +47,7 @@ STEPS_BLOCK = 50
 """Steps of one kind, and raw publishes, before the other has its turn."""
 
 GROUPS = 10
-"""Parts of the run whose ratios are the ratio's spread."""
+"""Parts of the run whose ratios give the spread."""
 
 
 async def against_raw(place: World, blocks: int) -> dict[str, list[float]]:
@@ -96,7 +96,7 @@ def sqlite_recorder(folder: Path, rounds: int) -> list[float]:
 
 
 def langgraph_saver(folder: Path, rounds: int) -> list[float] | None:
-    """Milliseconds of each `put` of a checkpoint of 1 KB; None where LangGraph is not there."""
+    """Return the milliseconds of each `put` of a checkpoint of 1 KB; None without LangGraph."""
     try:
         from langgraph.checkpoint.base import empty_checkpoint  # noqa: PLC0415 -- optional rival
         from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415 -- optional rival

@@ -72,7 +72,7 @@ class Took(msgspec.Struct):
 
 
 async def answers(place: _world.World, first: int, size: int, rounds: int) -> Took:
-    """Answers among so many runs that ask, of which some are there."""
+    """Measure answers among so many runs with questions, some of which exist already."""
     took = Took([], 0, [])
     async with hansard.connect_async("bench", data_dir=place.folder) as record:
         log = record.workspace.log

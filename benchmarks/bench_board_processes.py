@@ -50,7 +50,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 async def work(job: Job, barrier: Any, told: Any) -> None:
-    """Every kind in every round; tells when each began and ended, and how many races were lost."""
+    """Do every kind in every round; report begin, end and lost races."""
     url, user, password = job.login
     nc = await nats.connect(url, user=user, password=password)
     async with (

@@ -116,7 +116,7 @@ def fill(store: Store, events: int) -> int:
 
 
 def write(store: Store, rows: Rows, head: int) -> None:
-    """Write what was taken in."""
+    """Write the rows taken in."""
     batch = rows.take()
     if batch is not None:
         store.write(batch, head)

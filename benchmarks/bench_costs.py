@@ -55,7 +55,7 @@ Work = Callable[[], object]
 
 
 def calls(session: hansard.Session) -> dict[str, Work]:
-    """One of each of what a session records, the payload about the same."""
+    """Return one work for each kind of record of a session, with similar payloads."""
     numbers = count()
 
     @session.tool(effects="pure")
@@ -205,7 +205,7 @@ def replayed(folder: Path, found: Findings) -> None:
 
 
 def imports(found: Findings) -> None:
-    """Python's own start, and with what a program imports; each in a process of its own."""
+    """Measure Python's own start, and that with each import, in processes of their own."""
     programs = {
         "python starts": "pass",
         "python and import hansard": "import hansard",

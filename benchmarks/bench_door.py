@@ -33,7 +33,7 @@ from hansard.projections.table_files import TableFiles
 
 LATE_S = 60.0
 ASK_S = 0.05
-"""Pause between two questions of the client that wants to see what is new."""
+"""Pause between two queries of the polling client, in seconds."""
 
 QUESTIONS = {
     "one run's trail": "SELECT * FROM steps WHERE run = '{run}' ORDER BY step",
@@ -120,7 +120,7 @@ async def neighbours(found: Findings, place: TableFiles) -> None:
 
 
 async def live(found: Findings, raw: RawWorkspace, folder: Path, head: int) -> None:
-    """Events from the log to what is published, and to an answer."""
+    """Measure events from the log to the published tables, and to an answer."""
     seconds, place = sized(20, 4), TableFiles.of(folder, WORKSPACE)
     env = os.environ | {"HANSARD_DATA_DIR": str(folder), "HANSARD_WORKSPACE": WORKSPACE}
     up = await asyncio.create_subprocess_exec(
@@ -192,7 +192,7 @@ async def _reached(place: TableFiles, head: int, stop: asyncio.Event) -> tuple[R
 async def _seen(
     door: Door, head: int, stop: asyncio.Event
 ) -> tuple[list[float], list[float], list[float], list[tuple[int, int]]]:
-    """Ask for what is new, again and again, as one client would."""
+    """Poll for new events, as one client would."""
     seen_ms: list[float] = []
     asked_ms: list[float] = []
     opened_ms: list[float] = []

@@ -210,7 +210,7 @@ async def measure_states(found: Findings, folder: Path, data_dir: Path) -> None:
 
 
 def process(*words: str) -> tuple[float, float]:
-    """Milliseconds of such a process, whole and after its imports."""
+    """Return the milliseconds of such a process, whole and after its imports."""
     start = time.perf_counter()
     done = subprocess.run(
         [*SIDE, *words],
@@ -257,7 +257,7 @@ def main() -> int:
 
 
 async def measure(found: Findings) -> None:
-    """All, beside one server of ours."""
+    """Measure all sides beside one server of ours."""
     async with _world.world("strict") as place:
         with tempfile.TemporaryDirectory(prefix="hansard-bench-") as name:
             folder = Path(name)

@@ -119,7 +119,7 @@ async def finding() -> tuple[list[float], list[float]]:
 
 
 async def measure() -> None:
-    """Both, each beside its limit."""
+    """Measure both, each beside its limit."""
     hit, fts = await finding()
     distilled, read = await asyncio.to_thread(distilling)
     _report.emit(

@@ -30,7 +30,7 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.validation.check import RawMessage
 
 MESSAGES = 30
-"""Messages a run, every third an answer that asks for a call: about what tau-bench's runs have."""
+"""Messages of a run, every third an answer with a call, about as in tau-bench's runs."""
 
 KIB = 1_024
 
@@ -124,7 +124,7 @@ async def bodies(place: _world.World, workspace: str, name: str) -> tuple[list[M
 
 
 async def measure(found: Findings) -> None:
-    """Import growing files, and what they became as raw batches; then the same as `events`."""
+    """Import growing files, their commits as raw batches, and then the same as `events`."""
     sizes = [sized(runs, small) for runs, small in ((250, 5), (1_000, 10), (4_000, 20))]
     rounds = sized(3, 1)
     peaks: dict[str, list[float]] = {"chat-jsonl": [], "events": [], FIRST: []}

@@ -28,7 +28,7 @@ GROWTH_MAX = 1.5
 
 
 def mails(run: str, count: int) -> Iterator[Append]:
-    """Messages that an agent sent to somebody else."""
+    """Yield messages of an agent to another one."""
     said = msgspec.Raw(msgspec.json.encode(_world.text(200)))
     for version in range(1, count + 1):
         sent = MailSent(content=said, sender_role="writer", agent="cyd")

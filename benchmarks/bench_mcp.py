@@ -250,9 +250,11 @@ async def over_http(found: Findings, folder: Path) -> None:
 
 
 async def reads(found: Findings, folder: Path) -> None:
-    """Our server's tools beside the same in this process, in turn, each on a record of its own. A
-    question in SQL is a step of the server's, too, so that this process states a fact before it
-    asks: both answer as of a position that is new.
+    """Measure our server's tools beside the same operations in this process, in turn, each on its
+    own record.
+
+    A query in SQL is a step of the server's, too, so that this process states a fact before it queries:
+    both answer as of a new position.
     """
     served = [sys.executable, "-m", "hansard", "mcp", "serve", "--agent", "ada"]
     served += ["--tools", "default,ask"]
@@ -302,7 +304,7 @@ def caller(one: Client | HttpClient, tool: str) -> Any:
 
 
 def report(found: Findings, what: str, times: dict[str, list[float]]) -> None:
-    """Each beside the first."""
+    """Report each one's times beside the first's."""
     first, *others = times
     base = summary(times[first])
     found.results[f"{what}, {first}"] = base

@@ -66,7 +66,7 @@ async def read_raw(raw: RawWorkspace, until: int) -> list[RawMessage]:
 
 
 def engine_alone(messages: list[RawMessage], path: Path) -> int:
-    """Decode and write what is in memory already; how many events it was."""
+    """Decode and write messages from memory; return the number of events."""
     store, rows, events = Store(path), Rows(), 0
     for index, message in enumerate(messages):
         rows.add(message)

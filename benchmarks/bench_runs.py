@@ -54,7 +54,7 @@ class Took(msgspec.Struct):
 
 
 async def all_runs(place: _world.World, size: int, rounds: int) -> Took:
-    """Both read all runs, of which there are so many."""
+    """Measure both sides reading so many runs."""
     nc = await place.raw()
     stream, took = subjects.log_stream("bench"), Took([], 0, [])
 

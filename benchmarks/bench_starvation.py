@@ -73,7 +73,7 @@ async def burn(kind: str, place: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def burning(kind: str, place: Path) -> AsyncGenerator[None, None]:
-    """Somebody burns for as long as the block runs, and has begun when it begins."""
+    """Run a load during the block, started before it begins."""
     command = [sys.executable, "-m", "benchmarks.bench_starvation", BURN, kind, str(place)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     try:

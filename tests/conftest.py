@@ -84,8 +84,9 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session")
 def rounds() -> Callable[[int, int], int]:
-    """`rounds(quick, full)`: number of rounds by ROUNDS, within the bounds of the test. `quick` is the
-    least number that still shows something, `full` the largest that is worth its time.
+    """Return `rounds(quick, full)`: the number of rounds by ROUNDS, within the bounds of the test.
+
+    `quick` is the least number that still shows something, `full` the largest that is worth its time.
     """
 
     def between(quick: int, full: int) -> int:

@@ -1,4 +1,4 @@
-"""Attacks at the service's door: each is refused, the refusal is on record, and tells nothing."""
+"""Attacks at the service's door: each is refused and recorded, and the refusal reveals nothing."""
 
 import asyncio
 import contextlib
@@ -91,7 +91,7 @@ def other_secret(token: str) -> str:
 
 
 def test_stranger(house: House) -> None:
-    """Whatever is wrong with who asks, the answer is the same few bytes."""
+    """For any invalid caller the answer is the same few bytes."""
     house.apply(ROLES)
     ada, bob = house.known("ada"), house.known("bob", "reader")
     opening = wire.opening(house.workspace, "writer", "ada", "open")
@@ -155,7 +155,7 @@ def test_other_names(house: House) -> None:
 
 
 def test_answers_elsewhere(house: House) -> None:
-    """The service answers in the caller's own inbox: it is nobody's hand to write elsewhere."""
+    """The service answers only in the caller's own inbox, never at another subject."""
     ada, bob = house.known("ada"), house.known("bob")
     places = [
         f"hansard.{house.workspace}.run.r1.life.1",
@@ -194,7 +194,7 @@ def test_answers_elsewhere(house: House) -> None:
 
 
 class Tried:
-    """A session of ada's, and what bare requests in it come to."""
+    """A session of ada's, and the results of bare requests in it."""
 
     def __init__(self, link: Link, session: SessionLink) -> None:
         self.link = link
@@ -226,7 +226,7 @@ def in_session(house: House, work: Callable[[Tried], Coroutine[Any, Any, Any]]) 
 
 
 def test_another_session(house: House) -> None:
-    """Another's session is no session: its id says as much as one that never was."""
+    """The id of another's session gets the same answer as one that never existed."""
     bob = house.known("bob")
 
     async def work(tried: Tried) -> list[bytes | None]:
@@ -323,7 +323,7 @@ def test_bad_requests(house: House) -> None:
 
 
 def test_deep_and_large(house: House) -> None:
-    """JSON nested without end and what no message holds end as errors, not as the service."""
+    """Endlessly nested JSON and oversized bodies end as errors, and the service goes on."""
 
     async def work(tried: Tried) -> None:
         deep = msgspec.Raw(b'{"operation":' + MESSAGE % (b"[" * 200 + b"]" * 200) + b"}")
@@ -386,7 +386,7 @@ def test_an_answer_that_is_lost_comes_again(house: House, monkeypatch: pytest.Mo
 
 
 def test_floods(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A principal has so many sessions and requests under way, and no more; others are served."""
+    """Sessions and requests in flight of a principal are bounded; others are served."""
     monkeypatch.setattr(service_server, "SESSIONS_MAX", 3)
     monkeypatch.setattr(service_server, "TURNS_MAX", 8)
     house.login("ada")
@@ -547,7 +547,7 @@ def test_answer_too_large(house: House) -> None:
 
 
 def test_heard_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service whose subscriptions are gone notices, and takes requests again."""
+    """A service notices the loss of its subscriptions, and takes requests again."""
     monkeypatch.setattr(service_server, "PROBE_SWEEPS", 1)
     service = house.service
     assert service is not None

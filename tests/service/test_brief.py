@@ -170,7 +170,7 @@ def test_no_repr_waits() -> None:
 
 
 def test_the_twins_show_the_same(house: House, data_dir: Any) -> None:
-    """A record of the sync client and one of the async say the same of themselves."""
+    """Records of the sync and the async client have the same representation."""
 
     async def shown() -> str:
         async with hansard.connect_async(house.workspace, data_dir=data_dir) as record:

@@ -133,7 +133,7 @@ def test_a_role_that_may_not_count(house: House, lacks: str, line: str) -> None:
 
 
 def test_counted_at_once(house: House) -> None:
-    """Agents that call at the same time are let through as often as the limit says, together."""
+    """Concurrent agents together get no more calls than the limit."""
     house.apply(counter())
     names = [f"agent-{n}" for n in range(4)]
     for name in names:
@@ -199,7 +199,7 @@ def test_what_is_labelled_higher_is_not_counted_with(house: House) -> None:
 
 
 def test_a_usage_below_nothing_gives_no_room(house: House) -> None:
-    """An agent that says it used less than nothing makes no room for others."""
+    """A negative usage makes no room for others."""
     house.apply(counter())
     told: list[str] = []
     gate = [hansard.budget("money", 3, unit="cost", reserve=1)]

@@ -89,13 +89,13 @@ def is_busy(answer: Any) -> bool:
 
 
 def run(house: House, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """On the bus's loop, with ada's credentials there."""
+    """Run work on the bus's loop, with ada's credentials there."""
     house.login()
     return portal().run(work())
 
 
 def test_a_client_at_its_limit_can_cancel_and_close(house: House) -> None:
-    """300 waits, 256 of them under way, are all cancelled: then the session goes on and closes."""
+    """300 waits, 256 of them in flight, are all cancelled: then the session goes on and closes."""
     login = house.login()
 
     async def work() -> tuple[int, int]:

@@ -194,7 +194,7 @@ SHOWN: dict[str, Callable[[Any], object]] = {
 @pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize("how", SHOWN)
 def test_what_a_session_shows_is_carried(desk: House, how: str) -> None:
-    """By whatever operation; and what was shown in no way is not."""
+    """A value shown by any operation labels the principal; a value never shown does not."""
     with desk.connect("ada", "cleared") as record, record.run(run="a") as ada:
         assert state_of(desk).label == ""
         assert SHOWN[how](ada)
@@ -238,7 +238,7 @@ def test_what_is_replayed_is_shown(desk: House) -> None:
 
 
 def test_tokens_are_of_one_principal(desk: House) -> None:
-    """A new token, and one in another role, have what their holder carries."""
+    """A new token, and one in another role, have their holder's label."""
     read_secret(desk)
     desk.files.pop(("ada", "cleared"))
     writes(desk, "ada", "cleared", "rotated", SECRET)
@@ -308,7 +308,7 @@ def _is_of(stored: Stored, kind: str) -> bool:
 
 
 def test_a_session_goes_on_under_what_its_own_run_has_shown_it(desk: House) -> None:
-    """A role resumes its own run under what that run has shown it."""
+    """A role resumes its own run under the label of values that the run has shown it."""
     with desk.connect("bob", "clerk") as record:
         with record.run("w", run="own") as bob:
             by_tool(bob)
@@ -566,7 +566,7 @@ def test_principals_are_listed_with_what_they_carry(desk, capsys, monkeypatch):
 
 
 def test_what_no_service_wrote_is_noted(desk, capsys, monkeypatch):
-    """`hansard check` notes a commit labelled below what its principal carries."""
+    """`hansard check` notes a commit labelled below its principal's label."""
     read_secret(desk)
     writes(desk, "ada", "cleared", "b", SECRET)
     place = ["--data-dir", desk.data_dir, "--workspace", desk.workspace]

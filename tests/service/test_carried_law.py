@@ -244,7 +244,7 @@ class World:
 
 @pytest.mark.timeout(3_600)
 def test_nothing_goes_out_that_was_written_after_it_was_shown(houses, evidence):
-    """Views, tables and the log's order never show what was written under a label."""
+    """Views, tables and the log's order never show writes under a label."""
     house = houses[0]
     law = Law()
     hidden = histories_played = 0

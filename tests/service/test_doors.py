@@ -124,7 +124,7 @@ def test_settled(house: House) -> None:
 
 
 def test_view_and_sql(house: House) -> None:
-    """A role's view of a run; SQL says that this service keeps no databases."""
+    """A role gets its view of a run; SQL is refused, since this service keeps no databases."""
     with house.connect() as record:
         with record.run("w", run="r1") as session:
             session.message("user", "one")

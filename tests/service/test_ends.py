@@ -97,7 +97,7 @@ def test_a_call_in_doubt_leaves_its_claim_through_either_door(lab: Lab) -> None:
 
 
 def test_a_task_is_reopened_through_either_door(lab: Lab) -> None:
-    """By an agent in its session, and by somebody outside of it, in its own name."""
+    """An agent reopens it in its session, and a person outside of it, in their own name."""
 
     async def scenario() -> None:
         async with lab.connect() as record, record.run(run="r") as session:
@@ -119,7 +119,7 @@ def test_a_task_is_reopened_through_either_door(lab: Lab) -> None:
 
 
 def test_a_run_is_ended_through_either_door(lab: Lab) -> None:
-    """Once, and then it says how it ended."""
+    """The run ends once; a second end is refused with the first one's status."""
 
     async def scenario() -> None:
         async with lab.connect() as record, record.run(run="r"):
@@ -168,7 +168,7 @@ def test_a_role_that_is_not_allowed_it_ends_and_reopens_nothing(house: House) ->
 
 
 def test_an_ended_session_says_so_through_either_door(lab: Lab) -> None:
-    """Whatever it offers, as soon as its block is left; and so does what waits in it."""
+    """Each operation fails as soon as the block is left, and so does a waiting one."""
 
     async def scenario() -> None:
         async with lab.connect() as record:

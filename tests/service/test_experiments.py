@@ -203,7 +203,7 @@ def test_what_is_told_of_another_s_run(house: House) -> None:
 
 
 def test_a_run_that_is_only_read(house: House) -> None:
-    """A replay tells the arm as a session does."""
+    """A replay returns the arm as a session does."""
     register(house)
     with house.connect() as record:
         run(record, "r1", experiment="greeting", arm="bold")

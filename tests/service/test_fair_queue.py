@@ -1,4 +1,4 @@
-"""A fair queue: places in turn, bounded shares, nothing lost when somebody waits no longer."""
+"""A fair queue: places in turn, bounded shares, nothing lost when a waiter is cancelled."""
 
 import asyncio
 from collections import Counter
@@ -28,7 +28,7 @@ class Bench:
         self.tasks: list[tuple[str, asyncio.Task[None]]] = []
 
     async def ask(self, name: str) -> asyncio.Task[None]:
-        """Somebody asks for a place."""
+        """Request a place in a task."""
         leave = asyncio.Event()
 
         async def work() -> None:
@@ -63,7 +63,7 @@ class Bench:
 
 
 async def settle() -> None:
-    """Let everybody go on who may."""
+    """Let every runnable task continue."""
     for _ in range(STEPS_MAX):
         await asyncio.sleep(0)
 
@@ -146,7 +146,7 @@ def test_whatever_happens_shares_hold(steps: list[tuple[str, int]]) -> None:
 
 
 async def cancel(bench: Bench, number: int) -> None:
-    """Somebody gives up, whether it waits or holds a place."""
+    """Cancel a task, whether it waits or holds a place."""
     _, task = bench.tasks[number % len(bench.tasks)]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

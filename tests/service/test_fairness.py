@@ -1,4 +1,4 @@
-"""No principal takes what all need: places are given in turn, and each one's share is bounded."""
+"""No principal takes all shared places: they are given in turn, and each share is bounded."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ from hansard.service.running import serving
 from tests.service.support import House
 
 PATIENCE_S = 60.0
-"""Within this time all of it happens on a machine that is busy; what never happens fails then."""
+"""Seconds within which everything happens on a busy machine; after them a test fails."""
 
 RecordApprove = OPERATIONS["record.approve"].request
 RecordFinish = OPERATIONS["record.finish"].request
@@ -80,7 +80,7 @@ class SlowTables:
 
 
 class Endless(House):
-    """A workspace whose SQL answers at once, but for one question that it never answers."""
+    """A workspace whose SQL answers at once, except for one query that never ends."""
 
     async def _begin(self, quiet_s: float) -> None:
         given = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
@@ -137,7 +137,7 @@ def test_endless_questions_of_one_stop_nobody(other: House) -> None:
 
 @pytest.mark.thorough(quick="service/test_arrivals.py::test_others_are_looked_at_in_turn")
 def test_long_work_of_who_burns_rests_beside_another(house, monkeypatch):
-    """A busy principal's long work rests beside another's; the other's does not."""
+    """A heavy principal's long work pauses beside another's; the other's does not."""
     for name in ("ada", "bob"):
         house.login(name)
     service = house.service

@@ -1,4 +1,4 @@
-"""Experiences through the service, by the role's rules, and what left a run."""
+"""Experiences through the service by the role's rules, and the list of data that left a run."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_who_may_not_state_it_confirms_and_retires_nothing(read_only):
 
 
 def test_what_left_a_run_is_told_by_what_the_role_sees(read_only):
-    """A role reads what left a run as far as it sees the run's calls."""
+    """A role reads which data left a run as far as it sees the run's calls."""
     house, runs = read_only
     [public, _], [secret, _] = runs["journey"], runs["plan"]
     with house.trusted() as record:

@@ -240,7 +240,7 @@ def test_service_killed_at_each_point(house, nursery, tmp_path, rounds, evidence
 @pytest.mark.long
 @pytest.mark.thorough  # point by point below
 def test_client_killed_at_each_point(house, nursery, tmp_path, rounds, evidence):
-    """After a kill at each point, a client begins again at once and goes on."""
+    """After a kill at each point, a restarted client resumes at once."""
     whole = nursery.client("whole", tmp_path / "whole")
     assert whole.ended() == (0, ["ended"])
     points = whole.reached()

@@ -1,4 +1,4 @@
-"""Memory over the service: what a role does not see is in no listing, search, count or error."""
+"""Memory over the service: hidden files are in no listing, search, count or error."""
 
 import threading
 import time
@@ -29,7 +29,7 @@ HIDDEN = ("pay", "Zanzibar", "NOTES", "secret plan")
 
 @pytest.fixture
 def filled(house: House) -> House:
-    """Files that the role sees, beside files and links that it does not."""
+    """Return a workspace with visible files beside hidden files and links."""
     house.apply(ALL + READER)
     with house.trusted() as record:
         org = record.memory("org")

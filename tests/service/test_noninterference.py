@@ -101,7 +101,7 @@ OUTSIDE: list[Asked] = [
 
 @pytest.mark.parametrize("how_much", [pytest.param(1, marks=pytest.mark.thorough), 3])
 def test_answers(house: House, other: House, how_much: int) -> None:
-    """Two workspaces that differ in what the role does not see: every answer is the same."""
+    """Two workspaces that differ in hidden data give equal answers to every request."""
     found = []
     other.begin()
     try:

@@ -111,7 +111,7 @@ def test_opened_again_it_goes_on_and_the_earlier_one_has_ended(lab: Lab) -> None
 
 
 def test_two_open_sessions_are_told_apart_or_refused(lab: Lab) -> None:
-    """Nothing is guessed: the error names both, and `use` says which."""
+    """With two open sessions a call is refused with both names, unless `use` selects one."""
     double = tool_for(lab)
 
     async def scenario() -> None:
@@ -137,7 +137,7 @@ def test_two_open_sessions_are_told_apart_or_refused(lab: Lab) -> None:
 
 
 def test_a_block_comes_before_what_is_open_without_one(lab: Lab) -> None:
-    """Inside `with record.run(...)` a call goes there, whatever else is open."""
+    """Inside `with record.run(...)` a call uses that session, whatever else is open."""
     double = tool_for(lab)
 
     async def scenario() -> None:
@@ -296,7 +296,7 @@ record.open("w", run="r-1", agent="ada")
 @pytest.mark.fast(cases=0)
 @pytest.mark.slow
 def test_one_that_nobody_closed_is_named_at_the_end(tmp_path: Path) -> None:
-    """The program says so on stderr; the run stays open, to be resumed."""
+    """The program names an unclosed session on stderr; the run stays open, to be resumed."""
     done = subprocess.run(
         [python(), "-c", PROGRAM, str(tmp_path)],
         capture_output=True,

@@ -234,7 +234,7 @@ def refusal(answer: Answer) -> Any:
 
 
 def test_each_is_answered() -> None:
-    """There is a sample of each here, and a method of its name that answers it."""
+    """Each operation has a sample here, and a method of its name."""
     assert sorted(SAMPLES) == NAMES
     answers = {**operations.ANSWERS, "record": RoleRecord}
     assert {each.group for each in OPERATIONS.values()} == set(answers)

@@ -15,7 +15,9 @@ MAIL = "ada@example.org"
 
 @pytest.mark.fast(cases=1, slow=0)
 def test_a_restricted_agents_models_are_given_placeholders_too(lab: Lab) -> None:
-    """Streams included; what was replaced is counted on record, where the values stand."""
+    """Placeholders apply to streams too; the record has the values and the number of
+    replacements.
+    """
     given: list[str] = []
 
     async def come(value: Any) -> Any:

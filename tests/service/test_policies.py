@@ -90,7 +90,7 @@ def doubtful(lab: Lab, policy: Callable[[Step], Any]) -> Any:
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("policy", [by_rule, by_waiting])
 def test_a_policy_may_wait(lab: Lab, policy: Callable[[Step], Any]) -> None:
-    """A policy may be a coroutine function; who settled is on record by its name."""
+    """A policy may be a coroutine function, whose name is recorded with the settlement."""
     assert doubtful(lab, policy) == (1, '{"x":3}')
     with lab.house.trusted() as record:
         assert record.state("r2").agent("ada").steps[1].settled_by == f"policy:{policy.__name__}"

@@ -43,7 +43,7 @@ VOLATILE = frozenset(
     {"position", "recorded_at", "at", "since", "address", "duration_ms", "digest", "label", "ipc"}
     | {"looked", "seconds", "beside"}
 )
-"""Counted, measured, or derived from what the reader may see: different by design."""
+"""Fields that differ by design: counted, measured, or derived from visible data."""
 
 QUESTIONS = ("1" * 32, "2" * 32)
 WITHHELD = frozenset({"view", "egress", "settle", "reopen", "deny", "finish", "cancel"})
@@ -159,7 +159,7 @@ def refusal(name: str, error: Exception) -> tuple[str, str]:
 async def everything(  # noqa: PLR0915 -- a step each
     door: Door, ids: dict[str, str]
 ) -> list[tuple[str, Any]]:
-    """Call each operation, in success and in failure; what it returned or raised."""
+    """Call each operation, in success and in failure; return results and errors."""
     found: list[tuple[str, Any]] = []
 
     async def step(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -342,7 +342,7 @@ def played(house: Served, door: str, client: str) -> tuple[list[Any], set[str]]:
 
 @pytest.mark.parametrize("client", ["sync", "async"])
 def test_each_operation_is_the_same_through_both_doors(served: Any, client: str) -> None:
-    """A permitted restricted agent gets and leaves on record what a trusted program does."""
+    """A permitted restricted agent gets the results and the record of a trusted program."""
     house, other = served(f"parity-{client}", SEES), served(f"trusted-{client}", SEES)
     told, called = played(house, "restricted", client)
     expected, _ = played(other, "trusted", client)

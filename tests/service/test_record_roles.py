@@ -1,4 +1,4 @@
-"""Operations of a record for roles that see or may less; test_record_parity has those that may."""
+"""Operations of a record for restricted roles; test_record_parity has those with all rights."""
 
 from collections.abc import Callable
 
@@ -64,7 +64,7 @@ def test_prompts_are_read_whole_and_changed_by_kind(served: Serve) -> None:
 
 
 def test_action_caches_are_read_whole_and_changed_by_kind(served: Serve) -> None:
-    """Reading needs sight of all caches, a change its kind; naming a run reveals nothing of it."""
+    """Reading needs sight of all caches, a change its kind; naming a run reveals nothing."""
     house = served("caches", ROLES)
     with house.trusted() as trusted, trusted.run("w", run="told", agent="boss") as session:
         session.message("user", "fill in", label="secret")

@@ -38,7 +38,7 @@ BACK_S = 30.0
 
 
 class Mortal(House):
-    """A workspace with a broker of its own, whose supervisor starts it again when it dies."""
+    """A workspace with a broker of its own, whose supervisor restarts it after a death."""
 
     def pid(self) -> int:
         """Return the process id of the running server, once there is one."""
@@ -51,7 +51,7 @@ class Mortal(House):
         pytest.fail("the broker did not come back")
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
-        """End the server, but not who starts it again."""
+        """Kill the server, but not its supervisor."""
         os.kill(self.pid(), how)
 
 
@@ -124,7 +124,9 @@ PLACES = [*range(1, len(small.ENDED)), BEFORE_EFFECT, AFTER_EFFECT, *[ANY_TIME] 
 
 @pytest.mark.long
 def test_the_broker_is_killed_at_work(tmp_path, rounds, evidence):
-    """Between requests, within a tool, whose effect was made or not, and at any moment."""
+    """The broker is killed between requests, within a tool before or after its effect, and at
+    random.
+    """
     number = rounds(2, len(PLACES))
     chosen = [BEFORE_EFFECT, ANY_TIME, *random.sample(PLACES, len(PLACES))][:number]
     for first in range(0, number, DEATHS):
@@ -247,7 +249,7 @@ def test_all_is_stopped_and_started_again(mortal, tmp_path, monkeypatch):
 
 
 def stop(house: Mortal) -> None:
-    """Have the service and its broker end, nothing of it left."""
+    """Stop the service and its broker completely."""
     house.end()
     deadline = time.monotonic() + BACK_S
     while peek(house.data_dir) is not None:

@@ -96,7 +96,9 @@ def test_what_can_never_be_recorded_is_refused_when_declared(house: House) -> No
 
 
 def test_a_record_s_secret_does_not_leave_the_program(house: House) -> None:
-    """In a field of a record and in what `encode` gives, a secret is replaced before it is sent."""
+    """In a field of a record and in the output of `encode`, a secret is replaced before it is
+    sent.
+    """
     secret = "sk-hunter2-hunter2"
     given: dict[str, Any] = {"redact": {"key": secret}, "secrets": {"key": secret}}
     with house.connect(**given) as record, record.run("w", run="r") as session:

@@ -1,4 +1,4 @@
-"""A role that may be shown another's view is shown exactly that, and nothing besides."""
+"""A role permitted to see another's view sees exactly that."""
 
 from typing import Any
 

@@ -73,7 +73,7 @@ def test_an_error_is_recorded_as_raised(args: list[Any], kind: type[Exception]) 
 
 @pytest.mark.parametrize("length", [7_999, 8_000, 8_001, 20_000])
 def test_long_texts_are_cut_once(length: int) -> None:
-    """A long text is cut as if it had not come over the wire."""
+    """A long text is cut the same with and without the wire."""
     error = Odd("ä" * length)
     assert failure(faults.rebuilt(faults.of_program(error, None, None))) == failure(error)
 

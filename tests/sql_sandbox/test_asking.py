@@ -59,7 +59,7 @@ async def test_a_neighbour_is_not_starved(place: TableFiles, hostile: str):
 
 @pytest.mark.slow
 async def test_who_gave_way_and_gets_nothing_comes_as_others_do(place: TableFiles):
-    """A starved query stops giving way at half of its time, and the error says so."""
+    """A starved query stops yielding at half of its time, and the error explains it."""
     async with Door(place, Bounds(workers_max=1, spares=1)) as door:
         await door.ask(COUNT)
         pool = door._pool
@@ -174,7 +174,9 @@ def test_no_question_sees_what_another_left(asker: Asker):
 
 @pytest.mark.slow
 def test_answers_are_cut_where_they_are_too_large(asker: Asker):
-    """By rows, by bytes, and a single value that is too large leaves no row; each says so."""
+    """Answers are cut by rows and by bytes, and a single oversized value leaves no row; each is
+    reported.
+    """
     rows = asker.ask("SELECT i FROM range(100000) t(i)", Limits(rows_max=5_000))
     assert (rows.rows, rows.cut) == (5_000, "rows")
     assert [i for (i,) in rows.tuples()] == list(range(5_000))

@@ -23,7 +23,7 @@ CORPUS: dict[str, dict[str, Any]] = tomllib.loads(
 )
 LIMITS = Limits(wall_s=20.0, cpu_s=2, memory_mib=256, rows_max=1_000, bytes_max=4 * 2**20)
 COSTLY_S = 0.3
-"""For what is stopped: whatever else is answered is answered on a machine that is busy, too."""
+"""Seconds of a query that is stopped; other queries are answered on a busy machine, too."""
 
 LATE_S = 5.0
 """For a kill, and a machine that does other things."""
@@ -52,7 +52,7 @@ def sql_of(told: dict[str, Any]) -> str:
 
 
 def state(place: TableFiles) -> dict[str, str]:
-    """Every file of the projections and what is in it."""
+    """Return every file of the projections with its content."""
     return {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(place.path.parent.rglob("*"))

@@ -117,7 +117,7 @@ async def test_the_sandbox_stays_closed(lab: Lab, tmp_path: Path):
     quick="roles/test_ask.py::test_a_table_of_one_s_own_is_joined_with_what_the_role_sees"
 )
 def test_a_shell_joins_files(data_dir: Path, workspace: str, call: Any, tmp_path: Path):
-    """`--with NAME=FILE` can be repeated; a file that is no table ends with code 2 and the reason."""
+    """`--with NAME=FILE` can be repeated; a file that is no table ends with code 2 and says why."""
     with hansard.connect(workspace, data_dir=data_dir) as record, record.run("w", run="r"):
         pass
     [first, second, *_] = files(tmp_path)

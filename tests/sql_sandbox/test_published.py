@@ -124,7 +124,7 @@ def test_old_ones_go_when_nobody_reads_them(tmp_path: Path):
 
 
 def test_what_is_published_is_what_a_closed_store_held(tmp_path: Path):
-    """Closing publishes the last batch; opening again publishes nothing that is there."""
+    """Closing publishes the last batch; opening again publishes nothing new."""
     place, hold, store = opened(tmp_path)
     store.meanwhile = False
     grow(store, 12)

@@ -130,7 +130,9 @@ async def test_what_leaves_as_text_keeps_order_names_and_parameters(place: Table
 
 @pytest.mark.parametrize("end", [";", " ; -- that's it;", ";\n/* the end; */", " -- x;\n;"])
 async def test_a_statement_may_end_as_it_likes(place: TableFiles, end: str):
-    """With a semicolon, comments after it, or both; what looks like one within it is its own."""
+    """A statement may end with a semicolon, comments, or both; those inside of literals are
+    kept.
+    """
     async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         found = await door.ask(f"SELECT INTERVAL 1 DAY AS \"é;\", ';' AS s /* ; */{end}")
         assert list(found.tuples()) == [("1 day", ";")]
@@ -218,4 +220,4 @@ COMMANDS = """
         told.append((code or 0, out.getvalue(), err.getvalue()))
     print(json.dumps(told))
 """
-"""Commands, in the same process, while its broker is up: what each ends with and writes."""
+"""Program of commands in one process while its broker is up: exit code and output of each."""

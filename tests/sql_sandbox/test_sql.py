@@ -166,7 +166,7 @@ def test_pipes_carry_every_format(ask: Call):
 
 @pytest.mark.slow
 def test_a_question_comes_from_anywhere(ask: Call, tmp_path: Path):
-    """An argument, a file, a pipe; two at once, or none, is an error that says so."""
+    """The query is an argument, a file or a pipe; two at once, or none, is an error."""
     file = tmp_path / "q.sql"
     file.write_text("SELECT 3 AS x")
     assert ask("-f", str(file), "--json").lines == [{"x": 3}]
@@ -181,7 +181,7 @@ def test_a_question_comes_from_anywhere(ask: Call, tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_cut_answer_says_so(ask: Call):
-    """With what to do about it, and with an exit code of its own."""
+    """A cut answer has a note with the remedy, and an exit code of its own."""
     told = ask("SELECT i FROM range(100) t(i)", "--rows", "3", "--json")
     assert told.code == 4
     assert [line["i"] for line in told.lines] == [0, 1, 2]
@@ -209,7 +209,7 @@ def test_what_cannot_be_answered_is_an_error(ask: Call):
 
 
 def test_a_mistyped_name_makes_nothing(home: Path, ask: Call, tmp_path: Path):
-    """No folder for a workspace, or a data directory, that is not there."""
+    """A missing workspace or data directory is not created."""
     told = ask("SELECT 1", "-w", "nowhere")
     assert (told.code, told.out) == (2, "")
     assert "workspace 'nowhere' was not found" in told.err
@@ -272,7 +272,7 @@ def test_it_answers_while_another_process_projects(home: Path, ask: Call, record
 
 @pytest.mark.slow
 def test_a_broker_that_is_away_leaves_what_stands(home: Path, ask: Call):
-    """The answer is as of then, and stderr says why."""
+    """The answer is as of the last publication, and stderr has the reason."""
     assert ask("SELECT 1").code == 0
     away = "nats://127.0.0.1:9"
     told = ask("SELECT count(*) > 0 AS some FROM runs", "--json", "--nats", away)

@@ -1,4 +1,4 @@
-"""`hansard sql -o FILE`: an answer of any size, written as it comes, whole or not at all."""
+"""`hansard sql -o FILE`: an answer of any size, streamed to the file, whole or not at all."""
 
 import json
 import os
@@ -24,7 +24,7 @@ ROWS = """
 
 MIB = 2**20
 GROWN_MIB_MAX = 64
-"""By how much memory may grow, whatever is written: some chunks, and what allocators keep."""
+"""Largest growth of memory for any size: some chunks, and the allocators' reserve."""
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def peak_mib(data_dir: Path, workspace: str, count: int, path: Path) -> float:
 )
 @pytest.mark.usefixtures("record")
 def test_memory_does_not_grow_with_what_is_written(data_dir, workspace, tmp_path, size_mib):
-    """Measured as the peak of the command and its worker, beside that of one row."""
+    """The peak of the command and its worker stays near that of one row."""
     path = tmp_path / "large.arrow"
     least = peak_mib(data_dir, workspace, 1, path)
     most = peak_mib(data_dir, workspace, size_mib * MIB // 8, path)

@@ -30,7 +30,7 @@ TRIAL_COLUMNS = {
 
 
 class Trial(msgspec.Struct, kw_only=True):
-    """A run and what was judged of it; `scores` by metric."""
+    """A run and its scores by metric."""
 
     arm: str | None
     task: str | None
@@ -58,7 +58,7 @@ def filled(store: Store) -> frozenset[str]:
 
 
 def plant(store: Store, trials: Iterable[Trial]) -> list[Trial]:
-    """Write trials as rows, in the order they come; those without one get a run and a position."""
+    """Write trials as rows in order; fill in missing runs and positions."""
     made = list(trials)
     [(count,)] = store.all("SELECT count(*) FROM runs")
     for number, trial in enumerate(made, count + 1):
@@ -105,7 +105,7 @@ def put(store: Store, table: str, columns: dict[str, Any]) -> None:
 
 
 def outcomes(store: Store, judged: Sequence[tuple[str, str, float, int]]) -> None:
-    """Write what was judged: run, metric, value, version (which is its position, too)."""
+    """Write scores: run, metric, value, version (which is its position, too)."""
     names = ("run", "metric", "value", "version")
     columns = [[each[place] for each in judged] for place in range(len(names))]
     types = (pa.string(), pa.string(), pa.float64(), pa.int64())
@@ -181,7 +181,7 @@ ORDERS = {
     "sample_ratio": "number",
     "accounting": "arm",
 }
-"""The table macros, and what orders their rows."""
+"""Table macros, each with the order of its rows."""
 
 
 def asked_of(store: Store, macro: str, experiment: str = "e", **asked: Any) -> list[dict[str, Any]]:

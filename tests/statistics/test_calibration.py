@@ -1,4 +1,4 @@
-"""Does a verdict err as often as it says? Simulated experiments, judged by the macro itself."""
+"""Error rates of verdicts in simulated experiments, judged by the macro itself."""
 
 import numpy as np
 import pytest

@@ -128,7 +128,7 @@ def scored(*values, arm="a", task="t", **more):
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("name", ["o'clock \" ; --", "", "planned", "unheard of"])
 def test_without_runs_there_is_nothing_to_compare(store, name):
-    """An experiment nobody knows, or one registered without a run: empty answers, no error."""
+    """An unknown experiment, or one registered without a run, gives empty answers and no error."""
     support.register(store, "planned", arms=["a", "b"])
     for macro in MACROS:
         rows = support.asked_of(store, macro, name)
@@ -242,7 +242,7 @@ def test_no_outcome_at_all_is_the_status(store):
 
 @pytest.mark.thorough(quick="test_no_outcome_at_all_is_the_status")
 def test_success_by_view_and_by_macro_are_one(store):
-    """trial_runs and the metric `success` say the same, whatever was judged."""
+    """trial_runs and the metric `success` agree for any scores."""
     chance = random.Random(9)
     names = ["success", "reward", "resolved", "passed", "correct", "score", "turns"]
     for number in range(60):
@@ -336,7 +336,7 @@ LABELS = ['say "hi"', "a.b", "a/b", "a~b", "*", "0", "$", "it's", "ü", "$.group
     ],
 )
 def test_a_label_of_any_name_slices_and_clusters(store, label):
-    """The label is found by its name alone, never as a path; what lacks it is (none)."""
+    """A label is found by its name alone, never as a path; runs without it are (none)."""
     made = some(tasks=12)
     for number, trial in enumerate(made):
         task = int(trial.task[1:])
@@ -455,7 +455,7 @@ def test_a_direction_is_never_guessed(store, said, verdict, stated_by):
 
 
 def test_the_plan_s_direction_is_the_one(store):
-    """Not the catalogue's, and not that of who asks."""
+    """The plan's direction overrides those of the catalogue and of the query."""
     support.plant(store, some(tasks=30, effect=0.5))
     support.register(store, arms=["a", "b"], metrics=[("reward", "lower", None)])
     row = support.default(

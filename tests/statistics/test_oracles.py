@@ -117,7 +117,7 @@ def test_t_quantile_has_its_closed_forms(store):
 
 
 def test_chi_square_p(store):
-    """P(X >= x), for odd and even df, and as scipy's test of frequencies has it."""
+    """P(X >= x), for odd and even df, equals that of scipy's test of frequencies."""
     xs, dfs = grid([1e-9, 0.1, 1, 3.84, 10, 50, 200, 1000], [1, 2, 3, 4, 5, 10, 31, 100, 501])
     wanted = scipy.stats.chi2.sf(xs, dfs)
     assert asked(store, "chi_square_p(a, b)", xs, dfs) == pytest.approx(

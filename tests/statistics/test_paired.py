@@ -319,7 +319,7 @@ def test_wilson_stands_where_trials_are_independent(store):
 
 @pytest.mark.slow
 def test_ranks_are_what_scipy_and_holm_leave_open(store):
-    """Ranks are what scipy's paired t under one Holm family leaves open."""
+    """Ranks equal those left open by scipy's paired t under one Holm family."""
     chance, tasks = random.Random(3), 25
     shifts = {"a": 0.0, "b": 0.1, "c": 0.9, "d": 1.0, "e": 2.5}
     scores = {

@@ -80,7 +80,7 @@ def shares(store, arms, units, **plan):
     ],
 )
 def test_shares_are_held_against_the_plans_weights(store, arms, units):
-    """Units by arm against the weights: the chi-square test as scipy has it."""
+    """Units by arm are tested against the weights by scipy's chi-square test."""
     found = shares(store, arms, units)
     weights = dict((arm, 1.0) if isinstance(arm, str) else arm for arm in arms)
     total, whole = sum(units.values()), sum(weights.values())
@@ -112,7 +112,7 @@ def test_an_arm_of_weight_nothing_gets_nothing(store):
 
 
 def test_an_arm_that_the_plan_does_not_have_is_given_nothing(store):
-    """A unit in an arm nobody planned was not assigned by the plan."""
+    """An arm outside of the plan has no assigned unit."""
     found = shares(store, ["a", "b"], {"a": 30, "b": 30, "c": 2})
     assert found["c"]["expected"] == 0
     assert {row["p"] for row in found.values()} == {0.0}
@@ -128,7 +128,7 @@ def test_no_weight_and_one_arm_have_no_test(store):
 
 
 def test_units_are_what_the_arm_was_chosen_for(store):
-    """Five runs of a conversation are one unit; randomised is what all were given by hash."""
+    """Five runs of a conversation are one unit; only units assigned by hash are randomised."""
     made = support.plant(store, [Trial(arm=arm, task=f"{n}") for arm in "ab" for n in range(10)])
     for trial in made:
         store.all(
@@ -144,7 +144,7 @@ def test_units_are_what_the_arm_was_chosen_for(store):
 
 
 def test_accounting_counts_what_became_of_runs(store):
-    """By status, judged or not, tasks that only other arms have, trials that are there twice."""
+    """Runs are counted by status, judgement, unmatched tasks and duplicate trials."""
     support.plant(
         store,
         [

@@ -281,7 +281,7 @@ def test_runs_and_questions_can_be_chosen(store):
 
 
 def test_noise_is_what_differs_from_the_record(store):
-    """The fork with the recorded value is compared with what its run decided after the cut."""
+    """The fork with the recorded value is compared with its run's decision after the cut."""
     plant(
         store,
         [

@@ -108,7 +108,7 @@ def test_each_slice_and_each_metric_is_looked_at_for_itself(store):
 
 
 def test_what_the_hash_gave_to_one_arm_the_other_did_not_fail_in(store):
-    """Tasks whose runs fell to one arm are unmatched, or failed where planned."""
+    """Tasks whose runs are all in one arm are unmatched, or failed where planned."""
     chance = random.Random(7)
     made = support.plant(
         store,

@@ -67,14 +67,14 @@ def test_a_planned_task_that_an_arm_lacks_counts_by_the_plan(store, missing, tas
 
 
 def test_more_tasks_than_planned_are_not_filled_in(store):
-    """A plan of 10 tasks does not say which of the 20 that were met it means."""
+    """A plan of 10 tasks does not determine which of 20 tasks it means."""
     made = trials("a", [1] * 20) + trials("b", [1] * 12)
     row = compared(store, made, plan={"planned": 10})
     assert (row["tasks"], row["difference"], row["filled"]) == (12, 0, 0)
 
 
 def test_regressions_hold_no_task_that_an_arm_never_had(store):
-    """A task without a run under an arm did not go worse there."""
+    """A task without a run under an arm is no regression."""
     support.plant(store, trials("a", [1] * 9) + trials("b", [1, 1, 0]))
     assert [row["task"] for row in support.asked_of(store, "regressions")] == ["t002"]
 
@@ -246,7 +246,7 @@ def test_a_comparison_by_task_is_paired_though_the_unit_is_the_task(store):
     ids=["paired", "welch", "signs", "permutation", "tied", "sequential", "one task"],
 )
 def test_the_test_that_decides_is_named(store, made, plan, test):
-    """By the name under which a statistician knows it; None where there is no p."""
+    """The test has its usual name in statistics; None where there is no p."""
     assert compared(store, made(), plan=plan)["test"] == test
 
 
@@ -279,7 +279,7 @@ def test_tests_that_agree_are_not_marked(store):
     ],
 )
 def test_units_are_lost_only_where_somebody_said_how_many(store, plan, stated):
-    """66 units against 3, given to the arms by nobody's hash."""
+    """66 units against 3 are no loss where no hash assigned them."""
     support.plant(store, trials("a", [1] * 66) + trials("b", [1] * 3))
     if plan is not None:
         support.register(store, **plan)
@@ -444,7 +444,7 @@ def claimed(store, runs, solved, claim, *, metric="reward", plan=None):
 
 
 def test_a_claim_that_counts_missing_runs_as_failures_holds(store):
-    """20 of 50 solved, 15 without a value: a claim of 0.40 is what the comparison has, too."""
+    """20 of 50 solved, 15 without a value: the comparison gives the claim's 0.40, too."""
     row, findings, mean = claimed(store, 50, 20, 0.4)
     assert (row["holds"], row["runs"], row["missing"]) == (True, 50, 15)
     assert row["value"] == pytest.approx(mean) == pytest.approx(0.4)
@@ -477,7 +477,7 @@ def test_a_claim_that_no_rule_gives_is_found(store):
 
 
 def test_the_claimed_mean_of_a_metric_of_no_direction_is_that_of_the_comparison(store):
-    """A missing value of it is left out, there and here."""
+    """A missing value of such a metric is left out on both sides."""
     row, findings, mean = claimed(store, 50, 20, 0.571, metric="made_up")
     assert (row["holds"], findings) == (True, [])
     assert row["value"] == pytest.approx(mean) == pytest.approx(20 / 35)

@@ -33,7 +33,7 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cluster_of(self) -> NDArray[np.int64]:
-        """Each task's cluster: in turn, so that all clusters are there from the beginning."""
+        """Return each task's cluster, in turns, so that all clusters occur from the beginning."""
         return np.arange(self.tasks) % (self.clusters or self.tasks)
 
     def chances(self, rng: np.random.Generator) -> Floats:

@@ -180,7 +180,7 @@ def _parsed(text: str) -> ast.Module:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements in one, however deep, and not what they are made of: a tenth of the nodes."""
+    """Yield all statements in a node at any depth, without expressions: a tenth of the nodes."""
     for part in ("body", "handlers", "orelse", "finalbody", "cases"):
         for each in getattr(node, part, ()):
             yield each

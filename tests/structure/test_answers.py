@@ -33,7 +33,7 @@ def test_only_the_renderer_tells_people_from_programs():
 
 
 def test_reads_print_nothing():
-    """No module of inspect writes to a stream or knows what tables look like."""
+    """No module of inspect writes to a stream or formats tables."""
     found = [
         f"{path.name}:{node.lineno}"
         for path in INSPECT.glob("*.py")

@@ -108,7 +108,7 @@ def misplaced(type_: str, data: bytes) -> Recorded:
 
 
 Forge = Callable[[int], tuple[StreamId, Commit | bytes]]
-"""From the next version of the stream it is for to what is published."""
+"""Function from the next version of a stream to the stream and the published bytes."""
 
 FORGERIES: dict[str, tuple[StreamId, Forge]] = {
     "another agent": (ADA, lambda n: (ADA, forged(n, said(), by="bob", epoch=1))),

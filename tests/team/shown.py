@@ -25,7 +25,7 @@ REASON_CHARACTERS = 60
 
 
 class Told(msgspec.Struct, frozen=True):
-    """An event of the run, and who wrote it as which role."""
+    """An event of the run, with its writer and role."""
 
     position: int
     stream: str

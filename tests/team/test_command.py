@@ -20,7 +20,7 @@ def _add(lead):
 
 
 def test_the_agents_and_tasks_of_a_run(record, call):
-    """A table of agents, a table of tasks; at an earlier point what was so then."""
+    """A table of agents and a table of tasks; at an earlier point the state of that time."""
     with together(record, run="r-1", ada="researcher", bob="analyzer") as (ada, bob):
         _add(ada)
         task = ada.team.claim(lease_s=100)

@@ -1,4 +1,4 @@
-"""A task in doubt keeps its claim and goes on when settled; a failed one can be reopened."""
+"""A task in doubt keeps its claim and resumes when settled; a failed one can be reopened."""
 
 import asyncio
 import functools
@@ -23,7 +23,7 @@ async def _tags(record):
 
 
 async def _work(session, raised, *, wrap=None, inside=None):
-    """One claimed task, whose only call sends something."""
+    """Do one claimed task, whose only call sends a message."""
     sent = []
 
     @session.tool(name="send")
@@ -44,7 +44,7 @@ async def _work(session, raised, *, wrap=None, inside=None):
 
 
 async def _session(record, how, raised=None, wrap=None):
-    """One session: it adds the task and does it; what it sent."""
+    """Run one session that adds and does the task; return the messages sent."""
     async with record.run(run="r") as session:
         await team_of(session).add("send mail")
         shape = {"gathered": _gathered, "composed": _composed}.get(how)
@@ -102,7 +102,7 @@ async def test_a_call_in_doubt_leaves_the_claim_and_goes_on_when_it_is_settled(l
 
 @twins
 async def test_an_error_of_the_block_fails_the_task_where_nothing_is_in_doubt(lab: Lab):
-    """A doubt of before the claim, or of another branch, is none of the task's."""
+    """A doubt from before the claim, or in another branch, does not belong to the task."""
     async with lab.connect() as record, record.run(run="r") as session:
 
         @session.tool(name="send")

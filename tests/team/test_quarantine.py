@@ -259,7 +259,7 @@ def test_it_is_shown(told: Record, call, data_dir, workspace):
 
 
 def test_an_export_is_the_record_as_it_stands(told: Record, call, data_dir, workspace, tmp_path):
-    """A forged commit is exported verbatim; what is no commit is named."""
+    """A forged commit is exported verbatim; an invalid one is named."""
     before = facts(told)
     late = next_version(told, ADA)
     made = (ADA, forged(late, said(), by="bob", epoch=1))

@@ -1,4 +1,4 @@
-"""Laws of a team's tasks: one holder, nothing before what it waits for, no circle."""
+"""Laws of a team's tasks: one holder, dependencies first, no cycle."""
 
 import copy
 
@@ -342,7 +342,7 @@ def test_a_role_without_a_task_is_waited_for():
 
 
 def test_the_same_task_again_changes_nothing():
-    """A task added again in the same words is there; in other words it is refused."""
+    """The same task added again changes nothing; a different one of its name is refused."""
     added = TaskAdded(task="a", title="t", what=dump({"x": 1}), role="writer")
     state = said(initial(), added)
     assert decide(state, added, 0) == ()

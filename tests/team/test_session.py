@@ -1,4 +1,4 @@
-"""`session.team`: what each operation gives, to both clients, live and when a run is resumed."""
+"""`session.team`: results of each operation, in both clients, live and resumed."""
 
 import asyncio
 import time
@@ -200,7 +200,9 @@ async def test_a_claimed_block_keeps_its_claim_and_ends_it(lab: Lab):
 
 @twins
 async def test_what_is_waited_for(lab: Lab):
-    """A position, a key, a task: there at once, or when the time is up not; never twice."""
+    """A wait for a position, key or task ends when it exists, or at its timeout, and replays
+    once.
+    """
     async with lab.connect() as record, record.run(run="r") as session:
         team = team_of(session)
         head = await record.io(record.raw.workspace.log.head())

@@ -166,7 +166,9 @@ def _send(_to: str) -> str:
 
 @pytest.mark.thorough(quick="test_refusals")
 def test_approvals(record: Record, data_dir, workspace, store):
-    """One is granted and used, one denied, one expires; who answered, why, and how long it took."""
+    """Granted and used, denied and expired approvals have the answer's author, reason and
+    duration.
+    """
     asks = [hansard.ask_first(tool="_send", timeout_s=30, name="mail")]
     late = [hansard.ask_first(tool="_send", timeout_s=0.2, name="late")]
 

@@ -7,7 +7,7 @@ from hansard.testing import decider
 
 
 class Full(Exception):
-    """No more fits in."""
+    """No capacity left."""
 
 
 class State(msgspec.Struct):

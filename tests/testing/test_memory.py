@@ -57,7 +57,7 @@ def test_the_same_comes_on_record_as_over_a_broker(record):
 
 
 def test_a_memory_is_opened_again():
-    """Another record of it sees what is on record, as another process would."""
+    """Another record of a memory sees the stored events, as another process would."""
     memory = Memory()
     with memory.record() as record:
         run = work(record)
@@ -107,7 +107,7 @@ def test_what_is_recorded_elsewhere_is_given(record, call, tmp_path):
 
 
 def test_a_damaged_file_is_not_taken(tmp_path):
-    """The message says where it is wrong."""
+    """The error has the position of the damage."""
     memory = Memory()
     with memory.record() as record:
         work(record)

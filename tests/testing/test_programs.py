@@ -80,7 +80,7 @@ def test_what_nobody_did_before_runs(program):
 
 @BOTH
 def test_what_is_on_record_is_answered(program):
-    """A run that is whole is answered, and nothing comes on record but that it was."""
+    """A complete run is answered, and only the resume itself is recorded."""
     then = given(program).when(program)
     then.then(answered("search"), answered("read"), answered("send", result=18))
     then.then_no("step.requested", "step.completed", "decision.made").then_returns(18)
@@ -154,7 +154,7 @@ def look_or_guess(record, *, caught):
 
 
 def test_a_step_at_which_the_run_failed_runs_again():
-    """Nobody went on after its error: the next session tries it again."""
+    """The next session repeats the step whose error ended the run."""
     then = given(partial(look_or_guess, caught=False), raises=KeyError).when(
         partial(look_or_guess, caught=True)
     )
@@ -218,7 +218,7 @@ def _one() -> int:
 
 
 async def test_inside_a_loop_it_is_awaited():
-    """`when_async` runs programs of both clients; `when` says so."""
+    """`when_async` runs programs of both clients; the error of `when` names it."""
     for program in (report, report_async):
         then = await given(program).killed_at("2").when_async(program)
         then.then(answered("search"), ran("read"), ran("send")).then_returns(18)

@@ -64,7 +64,7 @@ def calls(pytester) -> int:
 
 
 def test_the_first_run_records_and_later_ones_run_no_tool(project, pytester):
-    """A file a test, each parameter its own, without the secret; a replay leaves it as it is."""
+    """Each test and parameter has its own file, without secrets; a replay leaves it unchanged."""
     project().assert_outcomes(passed=3)
     files = sorted(path for path in pytester.path.rglob("*.jsonl"))
     assert [path.name for path in files] == [
@@ -98,7 +98,9 @@ def test_a_changed_a_missing_and_an_added_call_fail(project, pytester, monkeypat
 
 
 def test_each_set_of_parameters_has_a_recording_of_its_own(project, pytester):
-    """Also where only characters that a file name does not take tell them apart."""
+    """Recordings stay separate even for parameters that differ only in characters not valid in
+    names.
+    """
     text = PROJECT.replace('["rom", "wien/1"]', '["wien/1", "wien_1", "wien 1", "維也納"]')
     pytester.makepyfile(test_project=text)
     project("-k", "towns").assert_outcomes(passed=4)

@@ -67,7 +67,7 @@ def test_each_statement_has_an_answer(number: int, store: Store):
 
 @pytest.mark.slow
 def test_the_example_s_answer_is_what_its_metrics_say(home: Path, store: Store):
-    """Rarity finds more; both ways of asking say so."""
+    """Rarity finds more, and both ways of querying agree."""
     [row] = store.rows("FROM comparisons('search', only_metric := 'reward') WHERE \"default\"")
     assert (row["verdict"], row["wins"] > row["losses"]) == ("better", True)
     shares = dict(store.all("SELECT arm, mean FROM arm_summary('search', only_metric := 'reward')"))

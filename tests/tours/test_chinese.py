@@ -96,7 +96,7 @@ def test_a_run_is_resumed_rebuilt_and_shown(record: hansard.Record, call: Any):
 
 
 def test_a_run_is_written_as_a_page_and_exported(record: hansard.Record, call: Any, tmp_path: Path):
-    """Files have Chinese names; what is imported elsewhere is the same run."""
+    """Files have Chinese names, and an export imported elsewhere is the same run."""
     assert call("run", "html", "运行一", "-o", tmp_path / "运行一.html").code == 0
     assert "先读哪一篇论文" in (tmp_path / "运行一.html").read_text("utf-8")
     assert call("export", "运行一", "--output", tmp_path / "运行一.jsonl").code == 0

@@ -114,7 +114,7 @@ def whoever_works(session: hansard.types.CommonSession) -> None:
 
 
 async def both() -> None:
-    """Each of the two classes is one; who gives credentials gets the restricted one."""
+    """Check that each of the two classes fits; credentials give the restricted one."""
     with hansard.connect() as trusted, hansard.connect(credentials="ada.json") as restricted:
         assert_type(restricted, hansard.roles.RestrictedRecord)
         whoever_asks(trusted)

@@ -1,4 +1,4 @@
-"""Does tasks of its role until none is left; notes in the world what it did."""
+"""Worker that completes tasks of its role until none is left, and notes each outside."""
 
 import time
 
