@@ -138,7 +138,7 @@ class Desk(msgspec.Struct):
         return run(words, cwd=self.folder, env=self.environment(), timeout=PROGRAM_S_MAX)
 
     def popen(self, python: str = sys.executable) -> subprocess.Popen[bytes]:
-        """The program as it is, unwatched, running by itself."""
+        """Start the program as it is, unwatched."""
         return subprocess.Popen(
             [python, self.case.program, *self.case.arguments],
             cwd=self.folder,
@@ -155,7 +155,7 @@ class Desk(msgspec.Struct):
         return Counter(name for name in names if name in self.case.workers)
 
     def connect(self) -> hansard.Record:
-        """The record that the programs here write."""
+        """Open the record that the programs here write."""
         return hansard.connect(self.workspace, data_dir=self.data)
 
     def on_record(self) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _digest(value: msgspec.Raw) -> str:
 
 
 def new_desk(case: UseCase, folder: Path, texts: Path, data: Path, workspace: str) -> Desk:
-    """A desk in an empty folder. `texts` is a copy of our documents, where an example looks."""
+    """Return a desk in an empty folder; `texts` is the copy of our documents for its example."""
     for text in texts.iterdir():
         (folder / text.name).symlink_to(text)
     place = folder / "examples" / case.name

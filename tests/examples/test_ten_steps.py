@@ -29,7 +29,7 @@ ANSWER = ("s  stop here", ("n",))
 def program(
     tmp_path: Path, data_dir: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """A copy of the program in a folder of its own, and a workspace for it."""
+    """Return a copy of the program in a folder of its own, and a workspace for it."""
     path = tmp_path / "digest.py"
     shutil.copyfile(EXAMPLES / "ten_steps" / "digest.py", path)
     monkeypatch.chdir(tmp_path)

@@ -44,7 +44,7 @@ NewDesk = Callable[[UseCase], Desk]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Iterator[Path]:
-    """A broker's folder that outlives the processes, so that none has to start one."""
+    """Yield a broker's folder that outlives the processes, so that none has to start one."""
     folder = tmp_path_factory.mktemp("data")
     with hansard.connect(data_dir=folder):
         yield folder

@@ -51,7 +51,7 @@ def in_workspace(home: Path, name: str, work: Callable[[Workspace], Coroutine[An
 
 
 def log_of(home: Path, name: str) -> list[Stored]:
-    """The whole log of a workspace."""
+    """Return the whole log of a workspace."""
 
     async def read(opened: Workspace) -> list[Stored]:
         head = await opened.log.head()
@@ -61,7 +61,7 @@ def log_of(home: Path, name: str) -> list[Stored]:
 
 
 def places(home: Path, name: str) -> list[Any]:
-    """A log as far as an import may decide it: everything but when it was stored."""
+    """Return a log without the times and positions at which it was stored."""
     return [(s.position, s.stream, s.body, s.origin) for s in log_of(home, name)]
 
 
@@ -122,11 +122,11 @@ class Told:
         self._strict = strict
 
     def read(self, count: int) -> None:
-        """So many more bytes."""
+        """Count bytes."""
         self.bytes += count
 
     def bad(self, bad: Bad) -> None:
-        """A bad record."""
+        """Keep a bad record."""
         self.bads.append(bad)
         if self._strict:
             raise BadRecord(bad)
@@ -162,14 +162,14 @@ def taken_out(home: Path, name: str, *runs: str) -> tuple[bytes, Exported]:
 
 
 def exported(home: Path, name: str, *runs: str) -> bytes:
-    """An export of which nothing is missing."""
+    """Return an export that lacks nothing."""
     data, told = taken_out(home, name, *runs)
     assert told.missing == []
     return data
 
 
 def sealed(lines: Iterable[dict[str, Any] | bytes]) -> bytes:
-    """Lines as an export has them, with digests, numbers and hash of their own."""
+    """Return an export of lines, with new digests, numbers and hash."""
     out = b""
     for number, line in enumerate(lines):
         told = json.loads(line) if isinstance(line, bytes) else dict(line)
@@ -183,7 +183,7 @@ def sealed(lines: Iterable[dict[str, Any] | bytes]) -> bytes:
 
 
 def lines_of(data: bytes) -> list[dict[str, Any]]:
-    """An export's lines."""
+    """Return an export's lines."""
     return [json.loads(line) for line in data.splitlines()]
 
 
@@ -227,7 +227,7 @@ def zoo_of(home: Path) -> Zoo:
 
 
 def bounded(record: hansard.Record) -> str:
-    """Two agents that share a budget."""
+    """Record two agents that share a budget; return the run's id."""
     gate = [hansard.budget("calls of the model", limit=3, tool="ask")]
     with record.run("bounded", agent="a", role="r", gate=gate) as session:
 
@@ -251,7 +251,7 @@ def bounded(record: hansard.Record) -> str:
 
 
 def redacted(record: hansard.Record) -> str:
-    """A run with a secret in its arguments."""
+    """Record a run with a secret in its arguments; return its id."""
     with record.run("redacted", agent="a", role="r") as session:
 
         @session.tool(effects="idempotent")
@@ -263,7 +263,7 @@ def redacted(record: hansard.Record) -> str:
 
 
 def long_names(record: hansard.Record) -> str:
-    """Names that a subject holds only as digests, and such as it must escape."""
+    """Record a run with names that subjects digest or escape; return its id."""
     run = f"run {LONG}"
     with record.run("long", run=run, agent=f"agent {LONG}", role="naïve/röle.*>") as session:
 
@@ -277,7 +277,7 @@ def long_names(record: hansard.Record) -> str:
 
 
 def half(record: hansard.Record) -> str:
-    """A run whose process died inside a call."""
+    """Record a run whose process died inside a call; return its id."""
     with contextlib.suppress(KeyboardInterrupt), record.run("half", agent="a", role="r") as session:
         run = session.run
 
@@ -293,7 +293,7 @@ def half(record: hansard.Record) -> str:
 
 
 def turn(record: hansard.Record, conversation: str, text: str) -> str:
-    """One run of a conversation."""
+    """Record one run of a conversation; return its id."""
     with record.run("chat", agent="bot", role="responder", conversation=conversation) as session:
         session.message("user", text)
         session.message("assistant", text.upper())

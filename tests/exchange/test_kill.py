@@ -32,7 +32,7 @@ def records():
 
 @pytest.fixture(scope="module")
 def file(home, tmp_path_factory):
-    """An export whose import takes a while, with blobs."""
+    """Return an export whose import takes a while, with blobs."""
     folder = tmp_path_factory.mktemp("kill")
     name = "killed-source"
     chats = written(folder / "chats.jsonl", records())

@@ -344,7 +344,7 @@ def _less(line, drop):
 
 
 def in_short(messages: list[dict[str, str]]) -> str:
-    """A rule in the place of a model."""
+    """Summarize by a rule, in place of a model."""
     return f"{len(messages)} earlier"
 
 

@@ -37,7 +37,7 @@ RULES = RoleDefined(
 
 
 def _chat(count: int, size: int = 90) -> dict[str, Any]:
-    """A prompt as model SDKs have it: nested, and growing."""
+    """Return a nested and growing prompt, as model SDKs have it."""
     said = [
         {"role": "user", "content": f"Turn {n}: " + f"as was agreed in {n * 7}, " * (size // 20)}
         for n in range(count)
@@ -50,7 +50,7 @@ def _reply(count: int) -> str:
 
 
 def _told(home: Path, workspace: str, run: str | None, calls: int, size: int = 90) -> str:
-    """A run, begun or gone on with, whose agent is given its own replies, too."""
+    """Begin or resume a run whose agent also receives its own replies."""
     with hansard.connect(workspace, data_dir=home) as record:
         if run is None:
             session_of = record.run("w", agent="ada", role="writer")
@@ -74,7 +74,7 @@ def _given(number: int, size: int = 90) -> dict[str, Any]:
 
 @pytest.fixture
 def told(home: Path, workspace: str) -> str:
-    """A run that was resumed in the middle."""
+    """Return a run that was resumed in the middle."""
     run = _told(home, workspace, None, 4)
     return _told(home, workspace, run, CALLS)
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.later
 
 
 def work(home, name, run, *texts):
-    """A session of one agent that adds some messages."""
+    """Add some messages in a session of one agent."""
     with hansard.Session(
         "w", run=run, agent="a", role="r", workspace=name, data_dir=home
     ) as session:
@@ -43,7 +43,7 @@ def work(home, name, run, *texts):
 
 
 def turn(home, name):
-    """A run that joins the conversation."""
+    """Record a run that joins the conversation."""
     with hansard.Session(
         "chat", agent="bot", role="responder", conversation="chat", workspace=name, data_dir=home
     ) as session:
@@ -215,7 +215,7 @@ def test_somebody_who_writes_meanwhile_is_told(home, zoo: Zoo, workspace, tmp_pa
 
 @pytest.fixture
 def orphan(home, workspace) -> str:
-    """A workspace with a fork whose parent is not there, as an archive may leave it."""
+    """Return a fork in a workspace without its parent, as an archive may leave it."""
     name = f"{workspace}-orphan"
     hansard.connect(name, data_dir=home).close()
     work(home, workspace, "parent", "one", "two")

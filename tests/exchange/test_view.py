@@ -21,7 +21,7 @@ from tests.exchange.support import Zoo, bring_in, exported, in_workspace, lines_
 
 
 def view(home, name, role, *runs):
-    """A view's bytes."""
+    """Return a view's bytes."""
     out = io.BytesIO()
     in_workspace(home, name, lambda opened: export_view(opened, list(runs), role, out.write))
     return out.getvalue()
@@ -29,7 +29,7 @@ def view(home, name, role, *runs):
 
 @pytest.fixture
 def pair(home, workspace) -> str:
-    """A run of a reader and a writer who hands over to it, with a budget and a failure."""
+    """Return a run of a reader and a writer who hands over to it, with a budget and a failure."""
     gate = [hansard.budget("all", limit=9)]
     with (
         contextlib.suppress(ZeroDivisionError),

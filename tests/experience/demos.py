@@ -24,13 +24,13 @@ ROLES = {"BUTTON": "button", "INPUT_text": "textbox", "TEXTAREA": "textbox", "SE
 
 
 def lines(task: str) -> list[dict[str, Any]]:
-    """A task's demonstrations, as they stand in the file."""
+    """Return a task's demonstrations, as in the file."""
     with gzip.open(FOLDER / f"{task}.jsonl.gz") as file:
         return [msgspec.json.decode(line) for line in file]
 
 
 def demonstrations(task: str) -> list[Demonstration]:
-    """A task's demonstrations, as doings."""
+    """Return a task's demonstrations."""
     told = lines(task)
     slots = wording([each["utterance"] for each in told])
     return [_demonstration(each, slots.read(each["utterance"]) or {}) for each in told]
@@ -93,7 +93,7 @@ def _demonstration(told: dict[str, Any], slots: dict[str, str]) -> Demonstration
 
 
 def _without_repeats(made: list[ShownAction]) -> list[ShownAction]:
-    """A list that was opened and closed was chosen from once."""
+    """Count a list that was opened and closed as one choice."""
     kept: list[ShownAction] = []
     for each in made:
         again = kept and each.action.method == "selectOption" == kept[-1].action.method
@@ -194,7 +194,7 @@ def _targets(tree: dict[str, Any], element: dict[str, Any]) -> ElementTargets:
 
 
 def _paths(tree: dict[str, Any], ref: int) -> tuple[str, str]:
-    """An element's xpath, and its path from the nearest element that has an id."""
+    """Return an element's xpath, and its path from the nearest element that has an id."""
     steps = _way(tree, ref) or []
     xpath = "/html[1]/body[1]" + "".join(step for step, _ in steps)
     path = ""

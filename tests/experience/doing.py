@@ -35,7 +35,7 @@ class Job(msgspec.Struct):
 
 
 def names_the_last(question: str) -> str:
-    """A key by hand: of the buttons that are called so, the last."""
+    """Answer as a key by hand: the last of the buttons with the name."""
     lines = [each for each in question.splitlines() if each.endswith("> Send")]
     return json.dumps({"id": lines[-1].split()[0]})
 

@@ -43,11 +43,11 @@ class _Form(BaseHTTPRequestHandler):
     server: Site
 
     def do_GET(self) -> None:
-        """The form."""
+        """Answer with the form."""
         self._answer(PAGE.encode())
 
     def do_POST(self) -> None:
-        """An effect."""
+        """Note an effect."""
         length = int(self.headers.get("Content-Length") or 0)
         self.server.effects.append(self.rfile.read(length).decode())
         self._answer(b"")
@@ -60,12 +60,12 @@ class _Form(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
 
 @contextmanager
 def served() -> Iterator[Site]:
-    """The form, until the end of the block."""
+    """Serve the form until the end of the block."""
     site = Site()
     thread = threading.Thread(target=site.serve_forever, daemon=True)
     thread.start()

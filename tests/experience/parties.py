@@ -12,7 +12,7 @@ GUESTS = (("Ada", False), ("Alan", True), ("Grace", False), ("Edsger", True), ("
 
 
 async def invited(record: Any, page: Any, address: str, guest: str, *, notice: bool) -> str:
-    """A run that invites a guest; its id."""
+    """Invite a guest in a run; return its id."""
     await page.goto(address + ("?notice" if notice else ""))
     async with record.run("invite", run=guest, agent="host", role="host") as session:
         await session.message("user", f'Invite "{guest}" to dinner.')

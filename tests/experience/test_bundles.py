@@ -43,7 +43,7 @@ PLANTS = 100 if THOROUGH else 40
 
 
 def keys(folder: Path, name: str = "key") -> tuple[Path, Path]:
-    """A private and a public key, as files."""
+    """Return a private and a public key, as files."""
     key = Ed25519PrivateKey.generate()
     private, public = folder / f"{name}.pem", folder / f"{name}.pub"
     private.write_bytes(
@@ -62,7 +62,7 @@ def keys(folder: Path, name: str = "key") -> tuple[Path, Path]:
 
 
 def learnt(**changes: Any) -> experiences.Experience:
-    """An experience with checks."""
+    """Return an experience with checks."""
     [told] = distil.distilled(EIGHT)
     made = experiences.made("invite", told, description="Invites a guest").confirmed()
     changed: experiences.Experience = msgspec.structs.replace(made, **changes)
@@ -72,7 +72,7 @@ def learnt(**changes: Any) -> experiences.Experience:
 def written(
     experience: experiences.Experience, private: Path | None = None, **changes: Any
 ) -> bytes:
-    """A bundle, as `publish` writes it; `changes` are of its manifest, before it is signed."""
+    """Return a bundle as `publish` writes it; `changes` are of its manifest before signing."""
     content = kept.content_of(experience)
     key: Any = None
     if private is not None:
@@ -88,7 +88,7 @@ def written(
 
 
 def unpacked(raw: bytes) -> dict[str, bytes]:
-    """The files of a bundle, as tar has them."""
+    """Return the files of a bundle, as tar has them."""
     with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
         told = {each.name: archive.extractfile(each) for each in archive.getmembers()}
         return {name: file.read() for name, file in told.items() if file is not None}
@@ -100,7 +100,7 @@ def packed(files: dict[str, bytes]) -> bytes:
 
 
 def manifest_with(raw: bytes, **changes: Any) -> bytes:
-    """A bundle whose manifest says something else; its signature stays."""
+    """Return a bundle with a changed manifest and the former signature."""
     files = unpacked(raw)
     told = json.loads(files[bundles.MANIFEST]) | changes
     files[bundles.MANIFEST] = canonical(told)
@@ -328,7 +328,7 @@ def test_a_version_is_published_verified_and_installed(record: Record, call: Cal
 
 
 def consistent(content: dict[str, bytes]) -> bytes:
-    """A bundle whose manifest names its files as they are, whatever they hold."""
+    """Return a bundle whose manifest lists its files, whatever they contain."""
     told = json.loads(unpacked(written(learnt()))[bundles.MANIFEST])
     facts = {path: msgspec.to_builtins(bundles._fact(raw)) for path, raw in content.items()}
     texts = {path: raw.decode(errors="replace") for path, raw in content.items()}
@@ -404,7 +404,7 @@ def seen(folder: Path) -> list[str]:
 
 
 def children() -> set[str]:
-    """The processes that this one has begun, and that live."""
+    """Return the living child processes."""
     tasks = Path(f"/proc/{os.getpid()}/task")
     return {pid for task in tasks.iterdir() for pid in (task / "children").read_text().split()}
 

@@ -38,7 +38,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_of(guard: Guard, move: Move) -> str | None:
-    """The node that a proposed action is; None where it is none that may come next."""
+    """Return the node of a proposed action, or None if it may not come next."""
     for name in guard.walk.candidates(guard.procedure):
         action = guard.actions.get(name)
         if (

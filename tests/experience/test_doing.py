@@ -275,7 +275,7 @@ async def test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names(
 
 
 def _line(question: str, says: str, *, last: bool = False) -> str:
-    """The number of a line of the page that ends so."""
+    """Return the number of the page's line with this end."""
     lines = [each for each in question.splitlines() if each.endswith(says)]
     return lines[-1 if last else 0].split()[0]
 
@@ -349,7 +349,7 @@ _DOWNLOAD = (
 
 
 def _when_sent(script: str) -> str:
-    """A script of the page that runs while the form is sent."""
+    """Return a script of the page that runs while the form is sent."""
     return f"<script>document.forms[0].addEventListener('submit', () => {{ {script} }})</script>"
 
 

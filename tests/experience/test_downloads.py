@@ -32,7 +32,7 @@ class _Form(Form):
     server: Served
 
     def do_GET(self) -> None:  # noqa: N802 -- http.server calls it so
-        """The form."""
+        """Answer with the form."""
         if self.server.what == "the form":
             self._file(endless=False)
         else:
@@ -65,7 +65,7 @@ def address(site: Served) -> str:
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    """The form, served."""
+    """Serve the form."""
     site = Served()
     thread = threading.Thread(target=site.serve_forever, daemon=True)
     thread.start()
@@ -89,7 +89,7 @@ async def _sends(record: Any, page: Any, at: str, who: str) -> str:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def learned(page: Any, served: Served) -> Any:
-    """A record, and what two runs of the form teach."""
+    """Yield a record and the experience of two runs of the form."""
     async with testing.record_async() as record:
         runs = [await _sends(record, page, address(served), who) for who in ("Ada", "Alan")]
         served.sent.clear()

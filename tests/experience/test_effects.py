@@ -80,7 +80,7 @@ async def doing(browser: Any, guard: Guard, tries: list[Try]) -> str:
 
 
 def page_of(mutation: Any, tries: list[Try], site: Any) -> str:
-    """The page that a mutation is done on."""
+    """Return the page for a mutation."""
     asked = ["notice"] if any(e.move.element == CLOSE for e in tries) else []
     asked += {pure.twice_there: ["twice"], pure.other_frame: ["frame"]}.get(mutation, [])
     host = OTHER_HOST if mutation is pure.other_host else "127.0.0.1"
@@ -96,7 +96,7 @@ def in_frame(mutation: Any, changed: list[Try], at: int) -> list[Try]:
 
 
 def expected(tries: list[Try]) -> list[str]:
-    """The effects of doings as they are."""
+    """Return the effects of unchanged attempts."""
     name = next((e.move.arguments[0] for e in tries if e.move.method == "fill"), "")
     clicks = [e.move.element.name for e in tries if e.move.method == "click"]
     return [f"Send {name}" if each == "Send" else each for each in clicks]

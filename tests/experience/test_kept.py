@@ -133,7 +133,7 @@ def test_what_failed_in_a_row_is_quarantined_until_somebody_looked():
 
 
 def invite(record: Record) -> experiences.Experience:
-    """An experience that is kept and confirmed: its second version."""
+    """Keep and confirm an experience, as its second version."""
     [told] = distil.distilled(EIGHT)
     learnt = experiences.made("invite", told, description="Invites a guest to a party")
     assert record.keep_experience(learnt) == record.keep_experience(learnt) == 1
@@ -154,7 +154,7 @@ def replays(record: Record, version: int, *told: tuple[int, bool]) -> None:
 
 
 def healed(record: Record, learnt: experiences.Experience) -> None:
-    """A replay found the first node's element elsewhere: the next version."""
+    """Record the next version, with the first node's element elsewhere."""
     first, *rest = learnt.procedure.nodes
     entry = msgspec.structs.replace(first.action, instruction="elsewhere")
     nodes = (msgspec.structs.replace(first, action=entry), *rest)
@@ -389,7 +389,7 @@ said.textContent = guest.value"><label>Guest <input id="guest"></label> <button>
 
 
 def move(record: Record, run: str, task: str, *values: str) -> str:
-    """A run that moves something by a tool; its id."""
+    """Move something by a tool in a run; return its id."""
     with record.run("move", run=run, agent="ada", role="mover") as session:
         session.message("user", task)
 

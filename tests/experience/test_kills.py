@@ -120,7 +120,7 @@ class Twice(Form):
     """The form with two buttons that are called so: no recorded way finds the one."""
 
     def do_GET(self) -> None:  # noqa: N802 -- http.server calls it so
-        """The form."""
+        """Answer with the form."""
         self._answer(TWICE)
 
 
@@ -179,7 +179,7 @@ def test_a_kill_at_any_boundary_of_a_doing_that_heals_leaves_no_half_of_a_heal(
 
 
 def form_of(form: Any) -> str:
-    """The form's address."""
+    """Return the form's address."""
     return f"http://127.0.0.1:{form.server_port}/"
 
 

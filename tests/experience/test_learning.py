@@ -24,7 +24,7 @@ CLOSE = ElementTargets(role="button", tag="button", name="Close", text="Close")
 def shown(
     targets: ElementTargets, method: str = "click", *arguments: str, present: tuple = ()
 ) -> ShownAction:
-    """An action on an element, and what else was there."""
+    """Return an action on an element, and the other elements of the page."""
     action = CachedAction(
         step_index=0,
         instruction=None,
@@ -43,7 +43,7 @@ def shown(
 
 
 def doing(name: str, *, popup: bool = False, success: bool = True) -> Demonstration:
-    """A guest is invited; where a popup is there, it is closed first."""
+    """Return a demonstration: close the popup, if any, and invite a guest."""
     actions = [shown(NAME, "fill", name, present=(CLOSE,) if popup else ())]
     if popup:
         actions = [shown(CLOSE, present=(CLOSE,)), shown(NAME, "fill", name)]
@@ -245,7 +245,7 @@ def test_a_date_may_stand_in_another_form_than_in_the_task():
 
 
 def call(tool: str, **given: object) -> ShownAction:
-    """A call of a tool, as a run has it."""
+    """Return a tool call, as a run has it."""
     action = CachedAction(
         step_index=0,
         instruction=None,
@@ -264,7 +264,7 @@ def call(tool: str, **given: object) -> ShownAction:
 
 
 def booking(city: str, seats: int, passport: str) -> Demonstration:
-    """A journey is booked by tools."""
+    """Return a demonstration that books a journey by tools."""
     return Demonstration(
         task=f'Book a journey to "{city}".',
         actions=(

@@ -60,7 +60,7 @@ class Learnt(msgspec.Struct, frozen=True):
 
 
 def learned(task: str) -> Learnt:
-    """From all 32."""
+    """Learn from all 32 demonstrations."""
     shown = {each.source: each for each in demonstrations(task)}
     told = distil.distilled(list(shown.values()))
     first = max(told, key=lambda each: len(each.sources))
@@ -136,7 +136,7 @@ async def _by(session: Any, query: str, learnt: Learnt, way: str) -> int:
 async def rates(
     page: Any, folder: Path, task: str, seeds: Sequence[int], ways: Any
 ) -> dict[str, float]:
-    """The share of seeds on which a task was done, by each way, and what that took."""
+    """Return the share of seeds done by each way, and the time and calls taken."""
     learnt = learned(task)
     address = (folder / f"{task}.html").as_uri()
     found: dict[str, float] = {}

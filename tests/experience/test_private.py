@@ -26,14 +26,14 @@ SEND = ElementTargets(role="button", tag="button", name="Send", text="Send")
 
 
 def values_of(fields: int) -> dict[str, str]:
-    """The value of each field; the names of all of them are more than a line that a model reads."""
+    """Return a value for each field; all names together exceed a line for a model."""
     name = "fieldoftheform" * max(1, 25 // fields)
     numbers = {f"{name}{n}": n for n in range(fields)}
     return {name: KINDS[n % len(KINDS)].format(7_130 + 97 * n) for name, n in numbers.items()}
 
 
 def page_of(names: Iterable[str]) -> str:
-    """A form with these fields, and two buttons that are called alike."""
+    """Return a form with these fields, and two buttons with one name."""
     return (
         '<form onsubmit="event.preventDefault(); said.textContent = [...document.querySelectorAll('
         "'input')].map(each => each.value).join(' | ')\">"
@@ -47,7 +47,7 @@ def page_of(names: Iterable[str]) -> str:
 
 
 def shows(values: dict[str, str], source: str) -> Demonstration:
-    """All fields are filled in, and the form is sent."""
+    """Return a demonstration that fills in all fields and sends the form."""
     fills = [
         shown(ElementTargets(role="textbox", tag="input", label=name, id=name), "fill", value)
         for name, value in values.items()
@@ -64,7 +64,7 @@ def learned(names: Iterable[str]) -> Any:
 
 
 def held(raw: bytes, values: dict[str, str]) -> list[str]:
-    """The values that stand in bytes, as they are or as JSON has them."""
+    """Return the values that bytes contain, as they are or in JSON."""
     told = [(each, json.dumps(each)[1:-1]) for each in values.values()]
     return [one for one, other in told if one.encode() in raw or other.encode() in raw]
 

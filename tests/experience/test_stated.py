@@ -18,13 +18,13 @@ TWICE = FORM.replace("<form", "<button type=button>Invite</button><form")
 
 
 def names_the_last(question: str) -> str:
-    """A key by hand: of the buttons that are called so, the last."""
+    """Answer as a key by hand: the last of the buttons with the name."""
     lines = [each for each in question.splitlines() if each.endswith("> Invite")]
     return json.dumps({"id": lines[-1].split()[0]})
 
 
 async def confirmed(record, taught):
-    """An experience that the record keeps, confirmed: its second version."""
+    """Keep and confirm an experience, as its second version."""
     await record.keep_experience(taught)
     return await record.confirm_experience("invite-a-guest")
 

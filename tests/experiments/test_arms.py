@@ -23,7 +23,7 @@ BY_NAME = {"plain": PLAIN, "bold": BOLD}
 
 
 def plan(**fields):
-    """A plan of two arms."""
+    """Return a plan of two arms."""
     return hansard.experiments.plan(arms=ARMS, metrics=["reward"], **fields)
 
 

@@ -35,7 +35,7 @@ parameters = {temperature = 0.5, day = 2026-01-01}
 
 @pytest.fixture
 def file(tmp_path):
-    """A plan's file."""
+    """Return a plan's file."""
     path = tmp_path / "greeting.toml"
     path.write_text(PLAN)
     return path

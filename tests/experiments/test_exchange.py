@@ -7,14 +7,14 @@ from hansard.domain.experiment import arm_of
 
 
 def plan(**fields):
-    """A plan of two arms."""
+    """Return a plan of two arms."""
     arms = ["plain", {"name": "bold", "parameters": {"t": 0.5}}]
     return hansard.experiments.plan(arms=arms, metrics=["reward"], **fields)
 
 
 @pytest.fixture
 def runs(record):
-    """Two runs of a registered experiment, one of another that is not, one of none."""
+    """Return two runs of a registered experiment, one of an unregistered one, and one of none."""
     record.register("greeting", plan())
     made = []
     for options in (
@@ -31,7 +31,7 @@ def runs(record):
 
 @pytest.fixture
 def there(call, workspace):
-    """The command line over another workspace: the last `-w` is the one that counts."""
+    """Run the command line over another workspace; the last `-w` counts."""
     name = f"{workspace}-b"
     return lambda *arguments: call("-w", name, *arguments)
 

@@ -13,7 +13,7 @@ from tests.agents.twins import Lab
 
 
 async def a_run(record, *said):
-    """A run with messages."""
+    """Record a run with messages."""
     async with record.run() as session:
         for text in said:
             await session.message("user", text)

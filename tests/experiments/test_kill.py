@@ -23,7 +23,7 @@ BEGIN = ["run.started.v1", "run.assigned.v1", "run.agent_joined.v1"]
 
 
 def arms_on_record(stage):
-    """Each run's arm, by its assignment; every run that is on record was assigned as it began."""
+    """Return each run's assigned arm; check that each run was assigned as it began."""
     log = stage.record.workspace.log
     plan = stage.record.experiment("greeting").plan
     found: dict[str, str] = {}
@@ -41,7 +41,7 @@ def arms_on_record(stage):
 
 
 def exposed(stage):
-    """The arm that each run's code saw, as it was noted outside."""
+    """Return the arm that each run's code noted outside."""
     found: dict[str, str] = {}
     for line in stage.world.read("exposed"):
         assert found.setdefault(line["run"], line["arm"]) == line["arm"]

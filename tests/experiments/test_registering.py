@@ -16,12 +16,12 @@ from tests.faults._held import HeldLog
 
 
 def plan(**fields):
-    """A plan of two arms."""
+    """Return a plan of two arms."""
     return hansard.experiments.plan(**{"arms": ["plain", "bold"], "metrics": ["reward"], **fields})
 
 
 async def on_record(record, name):
-    """The tags of an experiment's events, with who wrote each commit."""
+    """Return the tags of an experiment's events, with each commit's author."""
     stored = await record.io(record.raw.workspace.log.read(WorkspaceStream("experiment", name)))
     return [
         (event.tag, item.commit.actor.agent)
@@ -156,7 +156,7 @@ class HeldAll(HeldLog):
     """A log like `HeldLog`, for the first transaction over several streams."""
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """The real append, later."""
+        """Append later."""
         if not self.release.is_set():
             self.reached.set()
             await self.release.wait()

@@ -51,7 +51,7 @@ class Disk:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, mib: int) -> Iterator[Disk]:
-    """A disk of so many MiB, mounted at a folder; skips where one may not mount."""
+    """Mount a disk of so many MiB at a folder; skip without permission."""
     folder.mkdir()
     options = ",".join([f"size={mib}m", "nr_inodes=200", "mode=700"])
     mount = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]

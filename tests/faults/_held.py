@@ -48,11 +48,11 @@ class EndlessLog:
         return await self._around([append], lambda: self._log.append(append))
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """The real append of several, and perhaps no end."""
+        """Append several, and perhaps never return."""
         return await self._around(appends, lambda: self._log.append_all(appends))
 
     async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
-        """The real append of several transactions, and perhaps no end."""
+        """Append several transactions, and perhaps never return."""
         appends = [append for group in groups for append in group]
         return await self._around(appends, lambda: self._log.append_groups(groups))
 

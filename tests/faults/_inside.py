@@ -81,7 +81,7 @@ class Acked(msgspec.Struct, frozen=True):
 
 
 def acked(stored: Stored) -> Acked:
-    """A commit as it is noted."""
+    """Return a commit's line in the notes."""
     return Acked(
         stored.position,
         str(stored.stream),
@@ -197,12 +197,12 @@ class WatchedLog:
         return getattr(self._log, name)
 
     async def append(self, append: Append) -> Stored:
-        """The real append, watched."""
+        """Append, watched."""
         [stored] = await self._watched([append], self._single)
         return stored
 
     def append_here(self, append: Append) -> Stored | None:
-        """The real append in the calling thread, watched where the log sends from this thread."""
+        """Append in the calling thread, watched where the log sends from this thread."""
         seen = self._steps(append)
         self._stop_here(seen, Point.BEFORE_INTENT, Point.BEFORE_RECEIPT)
         assert isinstance(self._log, JetStreamLog)
@@ -215,14 +215,14 @@ class WatchedLog:
         return stored
 
     async def append_again(self, append: Append, tried_s: float) -> Stored:
-        """The real append of what may be stored, noted."""
+        """Append again after an unknown outcome, and note it."""
         assert isinstance(self._log, JetStreamLog)
         stored = await self._log.append_again(append, tried_s)
         append_line(self._job.acks, msgspec.json.encode(acked(stored)))
         return stored
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """The real append of several, watched."""
+        """Append several, watched."""
         return await self._watched(appends, self._log.append_all)
 
     async def _single(self, appends: Sequence[Append]) -> list[Stored]:

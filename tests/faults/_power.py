@@ -56,7 +56,7 @@ class PowerDisk:
 
 @contextlib.contextmanager
 def power_disk(folder: Path, mib: int = 200) -> Iterator[PowerDisk]:
-    """A disk of so many MiB, mounted at a folder; skips where none can be."""
+    """Mount a disk of so many MiB at a folder; skip where that is impossible."""
     folder.mkdir()
     image = folder.with_suffix(".img")
     with image.open("wb") as file:

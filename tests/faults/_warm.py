@@ -151,7 +151,7 @@ class Nurse:
             )
 
     def fork(self, command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Forked:
-        """A program of Python and its arguments."""
+        """Fork a Python program with its arguments."""
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         (out, its_out), (err, its_err) = os.pipe(), os.pipe()
         job = json.dumps({"command": list(command), "cwd": str(cwd), "env": dict(env)})
@@ -236,7 +236,7 @@ def start(
 def run(
     command: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """A program of Python, or `-m` and a module, and its arguments, to its end."""
+    """Run a Python program, or `-m` and a module, with arguments to its end."""
     process = start(command, cwd, env)
     try:
         out, err = process.communicate(timeout=timeout)

@@ -11,7 +11,7 @@ from tests.faults._broker import Reachable
 
 
 def whole_log(server: Reachable, workspace: str) -> list[Stored]:
-    """Every commit of a workspace in order, over a connection of its own."""
+    """Return every commit of a workspace in order, over a separate connection."""
     return asyncio.run(_read(server, workspace))
 
 

@@ -185,11 +185,11 @@ class Stage:
         return self.record.state(self.run)
 
     def commits(self) -> list[Stored]:
-        """Every commit of the run, by position."""
+        """Return every commit of the run, by position."""
         return portal().run(self.record.workspace.log.read_run(self.run))
 
     def settlements(self) -> list[StepSettled]:
-        """The settlements on record, in order."""
+        """Return the settlements on record, in order."""
         events = (revive(event) for stored in self.commits() for event in stored.commit.events)
         return [event for event in events if isinstance(event, StepSettled)]
 
@@ -230,7 +230,7 @@ def all_go_on(children: list[Child]) -> None:
 
 
 def read_acks(file: str | Path) -> list[Acked]:
-    """The whole lines of an `acks` file; a line that a kill cut short was not noted yet."""
+    """Return the complete lines of an `acks` file; a line cut by a kill does not count."""
     path = Path(file)
     if not path.exists():
         return []

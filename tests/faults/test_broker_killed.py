@@ -31,7 +31,7 @@ WORKERS = 2
 
 @pytest.fixture(params=["strict", "relaxed"])
 def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NatsServer]:
-    """A server of this test alone, to be killed."""
+    """Yield a server of this test alone, to be killed."""
     server = NatsServer(tmp_path / "mortal", request.param)
     server.start()
     try:
@@ -91,7 +91,7 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(mortal, tmp_path
 
 
 def _check_results(stage: Stage, reports: list[Report]) -> None:
-    """Each result that an agent was handed is on record, under its number, once."""
+    """Check that each result of an agent is on record once, under its number."""
     view = stage.view()
     for index, report in enumerate(reports):
         name = f"worker{index}"

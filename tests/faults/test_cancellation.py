@@ -33,13 +33,13 @@ SETTLE_S = 0.05
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A world of this test's own."""
+    """Return a world of this test alone."""
     return World(tmp_path)
 
 
 @pytest.fixture
 async def record(server: NatsServer, workspace: str) -> AsyncIterator[hansard.AsyncRecord]:
-    """A workspace of this test's own, for the async client."""
+    """Yield a workspace of this test alone, for the async client."""
     async with hansard.connect_async(workspace=workspace, **server.login) as record:
         yield record
 
@@ -53,7 +53,7 @@ class Body:
         self.release = asyncio.Event()
 
     def declare(self, session: hansard.AsyncSession, policy: str) -> Any:
-        """The tool, under a policy."""
+        """Declare the tool under a policy."""
         world, body = self.world, self
 
         def ask(word: str) -> Any:
@@ -538,7 +538,7 @@ class SilentLog:
         return getattr(self._log, name)
 
     async def append(self, append: Append) -> Stored:
-        """The real append, whose answer is lost for an intent."""
+        """Append, and lose the answer for an intent."""
         stored: Stored = await self._log.append(append)
         if any(event.type == "step.requested.v1" for event in append.commit.events):
             raise AppendUnknown(append.stream, append.commit.version, append.commit.id, 0.0)

@@ -37,7 +37,7 @@ ROUNDS_QUICK, ROUNDS_FULL = 4, 90
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[Path]:
-    """A data directory; after the test nothing may run there."""
+    """Yield a data directory; check afterwards that nothing runs there."""
     place = tmp_path / "data"
     yield place
     if not eventually(lambda: not processes_of(place), 10.0):
@@ -53,12 +53,12 @@ def put(record: hansard.Record, key: str) -> Stored:
 
 
 def positions(record: hansard.Record) -> list[int]:
-    """The positions of the boards' commits."""
+    """Return the positions of the boards' commits."""
     return [stored.position for stored in portal().run(record.workspace.log.read_boards("r1"))]
 
 
 def running(data_dir: Path) -> ServerInfo:
-    """The server that runs there, as soon as one does."""
+    """Wait for the server that runs there."""
     deadline = time.monotonic() + HEALED_S
     while (info := peek(data_dir)) is None:
         assert time.monotonic() < deadline, "no server runs"
@@ -145,7 +145,7 @@ def renamed(data_dir: Path) -> None:
 
 
 def replaced(data_dir: Path) -> None:
-    """By a copy of it, which has another inode, as a restored backup has."""
+    """Replace the folder by a copy with another inode, like a restored backup."""
     data_dir.rename(data_dir.with_name("elsewhere"))
     shutil.copytree(
         data_dir.with_name("elsewhere"), data_dir, ignore=shutil.ignore_patterns("users")
@@ -153,7 +153,7 @@ def replaced(data_dir: Path) -> None:
 
 
 def emptied(data_dir: Path) -> None:
-    """The store alone is deleted; the directory stays."""
+    """Delete the store alone; the directory stays."""
     shutil.rmtree(data_dir / "nats")
 
 

@@ -55,7 +55,7 @@ FULL = r"the disk of .* is full"
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A disk of 64 MiB with nothing on it."""
+    """Yield an empty disk of 64 MiB."""
     with small_disk(tmp_path / "disk", 64) as made:
         yield made
 
@@ -64,7 +64,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 def call_there(
     disk: Disk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Call]:
-    """The command line over a record on that disk, in which a letter was written."""
+    """Yield the command line for a record on that disk with one letter."""
     data_dir = disk.folder / "data"
     with hansard.connect("lab", data_dir=data_dir) as record:
         with record.run("w", run="r1", agent="a", role="r") as session:
@@ -102,7 +102,7 @@ async def hindered(host: Host) -> NotWritable:
 
 @asynccontextmanager
 async def opened(data_dir: Path, disk_wait_s: float) -> AsyncIterator[tuple[Host, JetStreamLog]]:
-    """A log of the embedded broker, and the host that it has."""
+    """Yield the host and the log of an embedded broker."""
     host = await Host.open(data_dir, None)
     info = host.info
 
@@ -127,7 +127,7 @@ async def opened(data_dir: Path, disk_wait_s: float) -> AsyncIterator[tuple[Host
 
 
 async def everything(log: JetStreamLog) -> list[Stored]:
-    """Every commit of a log."""
+    """Return every commit of a log."""
     return [stored async for stored in log.follow(0, until=await log.head())]
 
 

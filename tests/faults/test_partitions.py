@@ -40,7 +40,7 @@ async def made(servers: Cluster) -> None:
 
 
 async def leader(servers: Cluster) -> str:
-    """The server that leads the log, once one does."""
+    """Wait for the server that leads the log."""
     async with asyncio.timeout(ELECTED_S):
         while True:
             with contextlib.suppress(BusError):

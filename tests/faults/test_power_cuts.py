@@ -36,7 +36,7 @@ SEED = 7
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[PowerDisk]:
-    """A disk whose power may be cut."""
+    """Yield a disk whose power may be cut."""
     with power_disk(tmp_path / "disk") as disk:
         yield disk
 

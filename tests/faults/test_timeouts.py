@@ -36,7 +36,7 @@ class Slow:
         self.ended = threading.Event()
 
     def __call__(self, word: str, key: str | None = None) -> str:
-        """The body for threads."""
+        """Run the body in a thread."""
         self.calls += 1
         self.stage.world.effect("act", word, key)
         self.changed.set()
@@ -46,7 +46,7 @@ class Slow:
         return f"did {word}"
 
     async def asynchronously(self, word: str, key: str | None = None) -> str:
-        """The body for loops."""
+        """Run the body in a loop."""
         self.calls += 1
         self.stage.world.effect("act", word, key)
         if self.calls <= self.slow:
@@ -91,7 +91,7 @@ def _step(stage: Stage) -> Any:
 
 @pytest.fixture
 def slow(stage: Stage) -> Iterator[Slow]:
-    """A body that is slow the first time."""
+    """Yield a body that is slow the first time."""
     slow = Slow(stage, slow=1)
     yield slow
     slow.release.set()

@@ -58,7 +58,7 @@ MANY = 6
 
 
 def unpacked(folder: Path) -> Path:
-    """The data directory, in a folder of the test's own."""
+    """Unpack the data directory into a folder of the test."""
     with tarfile.open(ARCHIVE) as tar:
         tar.extractall(folder, filter="data")
     return folder

@@ -74,7 +74,7 @@ def then() -> Answers:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The directory, with a server that stays."""
+    """Yield the directory, with a server that stays up."""
     home = unpacked(tmp_path_factory.mktemp("golden") / "data")
     with hansard.connect(WORKSPACE, data_dir=home):
         yield home

@@ -15,7 +15,7 @@ from tests.faults._warm import python
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A data directory whose broker stays up."""
+    """Yield a data directory whose broker stays up."""
     folder = tmp_path_factory.mktemp("imports") / "data"
     with hansard.connect(workspace="held", data_dir=folder, durability="strict"):
         yield folder
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def workspace() -> str:
-    """The name of a workspace that no other test uses; nobody has made it."""
+    """Return the name of a workspace that no other test uses; nobody has made it."""
     return f"i{next(_numbers)}"
 
 

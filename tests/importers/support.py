@@ -27,38 +27,38 @@ NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
 
 def call(id_: str | None, tool: str, arguments: Any = "{}") -> dict[str, Any]:
-    """A tool call as a model asks for it."""
+    """Return a tool call as a model asks for it."""
     return {"id": id_, "type": "function", "function": {"name": tool, "arguments": arguments}}
 
 
 def asks(*calls: dict[str, Any], content: Any = None, **more: Any) -> dict[str, Any]:
-    """An assistant's message with calls."""
+    """Return an assistant's message with calls."""
     return {"role": "assistant", "content": content, "tool_calls": list(calls), **more}
 
 
 def says(role: str, content: Any, **more: Any) -> dict[str, Any]:
-    """A message."""
+    """Return a message."""
     return {"role": role, "content": content, **more}
 
 
 def answer(id_: str | None, content: Any, **more: Any) -> dict[str, Any]:
-    """A tool's message."""
+    """Return a tool's message."""
     return {"role": "tool", "tool_call_id": id_, "content": content, **more}
 
 
 def chat(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A record."""
+    """Return a record."""
     return {"run": "r", "workflow": "w", "messages": list(messages), **more}
 
 
 def made(record: dict[str, Any], given: ImportDefaults | None = None, at: datetime = NOW) -> Mapped:
-    """A record as commits, the way the importer makes them."""
+    """Return a record as commits, the way the importer makes them."""
     run = from_chat(json.loads(json.dumps(record)), given or ImportDefaults())
     return mapped(run, run_id(run), "some.jsonl", at)
 
 
 def events(out: Mapped, stream: str | None = None) -> list[Event]:
-    """The events of a run, or of one of its streams, in the order of its commits."""
+    """Return the events of a run, or of one of its streams, in the order of its commits."""
     return [
         revive(recorded)
         for append in out.appends
@@ -68,12 +68,12 @@ def events(out: Mapped, stream: str | None = None) -> list[Event]:
 
 
 def of_type(out: Mapped, kind: type[Any], stream: str | None = None) -> list[Any]:
-    """The events of one type."""
+    """Return the events of one type."""
     return [event for event in events(out, stream) if isinstance(event, kind)]
 
 
 def bare(append: Append) -> tuple[str, bytes]:
-    """A commit's stream and body less the importer's clock."""
+    """Return a commit's stream and body less the importer's clock."""
     return str(append.stream), _bare(encode(append.stream, append.commit))
 
 
@@ -84,7 +84,7 @@ def _bare(body: bytes) -> bytes:
 
 
 def rederived(out: Mapped) -> list[CheckedCall]:
-    """Every call of a run, derived again from what is recorded."""
+    """Return every call of a run, derived again from what is recorded."""
     blobs = {hashlib.sha256(blob).hexdigest(): blob for blob in out.blobs}
     agents: dict[str, Rederiver] = {}
 
@@ -105,7 +105,7 @@ def rederived(out: Mapped) -> list[CheckedCall]:
 
 
 def written(path: Path, records: Iterable[Any]) -> Path:
-    """A file of JSON lines."""
+    """Return a file of JSON lines."""
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
 
@@ -151,12 +151,12 @@ def stored_beyond(home: Path, workspace: str, position: int) -> None:
 
 
 def runs_of(home: Path, workspace: str) -> set[str | None]:
-    """The runs of a workspace."""
+    """Return the runs of a workspace."""
     return {run_of(stored.stream) for stored in log_of(home, workspace)}
 
 
 def bodies(home: Path, workspace: str) -> list[tuple[str, bytes]]:
-    """The whole log less the importers' clocks, by position."""
+    """Return the whole log less the importers' clocks, by position."""
     return [(_where(stored), _bare(stored.body)) for stored in log_of(home, workspace)]
 
 

@@ -121,7 +121,7 @@ def test_an_error_by_its_sources_convention_is_a_failed_step(call: Call, tmp_pat
 
 
 def written(folder: Path, *records: dict[str, Any], name: str = "chats.jsonl") -> Path:
-    """A file of records."""
+    """Return a file of records."""
     file = folder / name
     file.write_bytes(b"\n".join(map(msgspec.json.encode, records)))
     return file

@@ -19,13 +19,13 @@ pytestmark = pytest.mark.later
 
 
 def step(number: int, source: str, message: Any, **more: Any) -> dict[str, Any]:
-    """A step."""
+    """Return a step."""
     time = f"2026-11-02T10:00:0{number}+00:00"
     return {"step_id": number, "timestamp": time, "source": source, "message": message, **more}
 
 
 def call(id_: str, name: str, **arguments: Any) -> dict[str, Any]:
-    """A tool call."""
+    """Return a tool call."""
     return {"tool_call_id": id_, "function_name": name, "arguments": arguments}
 
 
@@ -59,7 +59,7 @@ TRAJECTORY: dict[str, Any] = {
 
 
 def read(tmp_path: Any, trajectory: dict[str, Any]) -> Any:
-    """A trajectory as commits."""
+    """Return a trajectory as commits."""
     path = tmp_path / "trajectory.json"
     path.write_text(json.dumps(trajectory, indent=1))
     watcher = Nobody()
@@ -70,7 +70,7 @@ def read(tmp_path: Any, trajectory: dict[str, Any]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A recorded value."""
+    """Return a recorded value."""
     return json.loads(bytes(value))
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.later
 
 
 def record(kind: str, uuid: str, message: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A line of a transcript."""
+    """Return a line of a transcript."""
     return {
         "parentUuid": None,
         "isSidechain": False,
@@ -39,14 +39,14 @@ def record(kind: str, uuid: str, message: dict[str, Any], **more: Any) -> dict[s
 def answer(
     uuid: str, id_: str, *blocks: dict[str, Any], output: int, **more: Any
 ) -> dict[str, Any]:
-    """A part of an answer; its usage grows from part to part."""
+    """Return a part of an answer; its usage grows from part to part."""
     usage = {"input_tokens": 3, "cache_read_input_tokens": 900, "output_tokens": output}
     message = {"id": id_, "type": "message", "role": "assistant", "model": "claude-opus-4-6"}
     return record("assistant", uuid, {**message, "content": [*blocks], "usage": usage}, **more)
 
 
 def uses(id_: str, name: str, **arguments: Any) -> dict[str, Any]:
-    """A call."""
+    """Return a call."""
     return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
 
 
@@ -56,7 +56,7 @@ def results(uuid: str, *blocks: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def result(id_: str, content: Any, **more: Any) -> dict[str, Any]:
-    """A result."""
+    """Return a result."""
     return {"type": "tool_result", "tool_use_id": id_, "content": content, **more}
 
 
@@ -76,7 +76,7 @@ SESSION: list[dict[str, Any]] = [
 
 
 def read(path: Any) -> Any:
-    """A transcript as commits."""
+    """Return a transcript as commits."""
     watcher = Nobody()
     [(_, found)] = records("claude-code", path, ImportDefaults(), watcher)
     assert isinstance(found, ChatRun), found
@@ -85,7 +85,7 @@ def read(path: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A recorded value."""
+    """Return a recorded value."""
     return json.loads(bytes(value))
 
 

@@ -22,7 +22,7 @@ def recording(*steps: dict[str, Any], title: str = "Invite Ada") -> dict[str, An
 
 
 def at(kind: str, *selectors: str | list[str], **more: Any) -> dict[str, Any]:
-    """A step at an element."""
+    """Return a step at an element."""
     told = [each if isinstance(each, list) else [each] for each in selectors]
     return {"type": kind, "target": "main", "selectors": told, **more}
 
@@ -53,7 +53,7 @@ def imported(call: Call, tmp_path: Path, told: object, *options: str) -> Any:
 
 
 def cache_of(record: Record) -> ActionCache:
-    """The actions of the one run."""
+    """Return the actions of the one run."""
     [(run, _)] = record.runs()
     found: ActionCache = record.actions(run)
     return found

@@ -16,7 +16,7 @@ GOOD = json.dumps(chat(says("user", "hello"))).encode()
 
 
 def content(text: bytes) -> bytes:
-    """A record whose only message's content is given as JSON."""
+    """Return a record whose only message's content is given as JSON."""
     return b'{"messages": [{"role": "user", "content": %b}]}' % text
 
 

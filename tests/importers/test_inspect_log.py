@@ -28,13 +28,13 @@ CORRECT, WRONG = DATA / "inspect-correct.eval", DATA / "inspect-wrong.eval"
 
 
 def entries(path: Path = CORRECT) -> dict[str, Any]:
-    """The entries of a log by name, decoded."""
+    """Return the entries of a log by name, decoded."""
     with zstd_zipfile.ZipFile(path) as archive:
         return {name: json.loads(archive.read(name)) for name in archive.namelist()}
 
 
 def archived(path: Path, parts: dict[str, Any], method: int = zipfile.ZIP_DEFLATED) -> Path:
-    """A log of these entries, compressed as older versions of Inspect do it."""
+    """Return a log of these entries, compressed as older versions of Inspect do it."""
     with zipfile.ZipFile(path, "w", method) as archive:
         for name, part in parts.items():
             data = part if isinstance(part, bytes) else json.dumps(part).encode()
@@ -43,14 +43,14 @@ def archived(path: Path, parts: dict[str, Any], method: int = zipfile.ZIP_DEFLAT
 
 
 def document(path: Path, parts: dict[str, Any]) -> Path:
-    """The same log as one JSON document, as `inspect log convert --to json` writes it."""
+    """Return the same log as one JSON document, as `inspect log convert --to json` writes it."""
     samples = [part for name, part in parts.items() if name.startswith("samples/")]
     path.write_text(json.dumps({**parts["header.json"], "samples": samples}))
     return path
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A log's samples as commits, by task."""
+    """Return a log's samples as commits, by task."""
     watcher = Nobody()
     out = {}
     for _, found in records("inspect", path, ImportDefaults(), watcher):
@@ -240,7 +240,7 @@ def test_scores_are_counted_as_inspect_counts_them(tmp_path, value, numbers):
 
 
 def broken(how: str, path: Path) -> Path:
-    """A log that is damaged in some way."""
+    """Return a log that is damaged in some way."""
     data = bytearray(CORRECT.read_bytes())
     if how == "cut off":
         path.write_bytes(data[: len(data) // 2])

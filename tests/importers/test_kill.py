@@ -47,13 +47,13 @@ def records():
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """A file whose import takes about a second."""
+    """Return a file whose import takes about a second."""
     return written(tmp_path_factory.mktemp("kill") / "chats.jsonl", records())
 
 
 @pytest.fixture(scope="module")
 def undisturbed(home, file):
-    """The log of an import that nobody killed, by place."""
+    """Return the log of an import that nobody killed, by place."""
     given = ["-w", "undisturbed", "import", "chat-jsonl", "-"]
     subprocess.run(
         [python(), "-m", "hansard", *given],

@@ -231,7 +231,7 @@ def test_a_tool_that_takes_a_text_is_called_with_it():
 
 
 def results(out: Any) -> list[tuple[int, Any]]:
-    """The outcomes in order: which step, what result."""
+    """Return the outcomes in order: which step, what result."""
     return [(done.step, decode(done.result)) for done in of_type(out, StepCompleted)]
 
 
@@ -340,7 +340,7 @@ def test_two_roles_for_one_agent_are_refused():
 
 
 def life(record: dict[str, Any], given_: ImportDefaults | None = None) -> runs.RunState:
-    """A run's life, folded."""
+    """Return a run's life, folded."""
     return runs.fold(runs.initial(), events(made(record, given_), "life"))
 
 

@@ -31,7 +31,7 @@ CHAT = chat(
 
 
 async def act(session: Any, ran: list[str]) -> None:
-    """The agent behind the chat: overlapping calls of one message, in a bare gather."""
+    """Act as the agent of the chat: overlapping calls of a message, in a bare gather."""
 
     @session.tool
     async def double(n: int) -> int:

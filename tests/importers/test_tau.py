@@ -26,12 +26,12 @@ class Nobody:
         self.count += count
 
     def bad(self, bad: Any) -> None:
-        """No record is bad here."""
+        """Expect no bad record."""
         raise AssertionError(bad)
 
 
 def read(tmp_path, format_: str, document: Any, given: ImportDefaults | None = None) -> list[Any]:
-    """A document's runs as commits."""
+    """Return a document's runs as commits."""
     path = tmp_path / "file.json"
     path.write_text(json.dumps(document, indent=1))
     watcher = Nobody()
@@ -44,7 +44,7 @@ def read(tmp_path, format_: str, document: Any, given: ImportDefaults | None = N
 
 
 def life(out: Any) -> runs.RunState:
-    """A run's life, folded."""
+    """Return a run's life, folded."""
     return runs.fold(runs.initial(), events(out, "life"))
 
 
@@ -85,7 +85,7 @@ def test_a_run_that_nobody_scored_stays_open(tmp_path):
 
 
 def simulation(**more: Any) -> dict[str, Any]:
-    """A simulation of tau2-bench."""
+    """Return a simulation of tau2-bench."""
     flat = {"id": "t1", "name": "find", "arguments": {"order": 17}, "requestor": "assistant"}
     return {
         "id": "sim-1",
@@ -109,7 +109,7 @@ def simulation(**more: Any) -> dict[str, Any]:
 
 
 def document(*simulations: dict[str, Any]) -> dict[str, Any]:
-    """A result file of tau2-bench."""
+    """Return a result file of tau2-bench."""
     info = {
         "git_commit": "abc",
         "agent_info": {"implementation": "llm_agent", "llm": "m1", "llm_args": {}},

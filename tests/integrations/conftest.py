@@ -11,13 +11,13 @@ from tests.integrations.mcp.support import Commands, Setup
 
 @pytest.fixture
 def setup(data_dir: Path, workspace: str, tmp_path: Path) -> Setup:
-    """A fresh workspace, and a server that did nothing yet."""
+    """Return a fresh workspace, and a server without effects so far."""
     return Setup(data_dir, workspace, tmp_path / "sent.txt")
 
 
 @pytest.fixture
 def command(call: Call) -> Commands:
-    """The command line, from inside a running loop."""
+    """Return a function that runs the command line from inside a loop."""
 
     async def run(*arguments: object) -> Ran:
         return await asyncio.to_thread(call, *arguments)

@@ -64,10 +64,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def said(text: str) -> dict[str, Any]:
-    """A block of text."""
+    """Return a block of text."""
     return {"type": "text", "text": text}
 
 
 def calls(name: str, **given: Any) -> dict[str, Any]:
-    """A block that calls a tool."""
+    """Return a block that calls a tool."""
     return {"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": given}

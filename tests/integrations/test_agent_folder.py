@@ -61,7 +61,7 @@ def answers(request: dict[str, Any], turn: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
-    """The model's provider; its SDK finds it by the environment."""
+    """Run the model's provider; its SDK finds it by the environment."""
     found = Provider(answers)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", found.url)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "no key")
@@ -71,13 +71,13 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 @pytest.fixture
 def sent(tmp_path: Path) -> Path:
-    """The mails that the MCP server sent, a line each."""
+    """Return the file of the MCP server's mails, one a line."""
     return tmp_path / "sent.txt"
 
 
 @pytest.fixture
 def papers(sent: Path) -> Iterator[str]:
-    """The address of a real MCP server."""
+    """Yield the address of a real MCP server."""
     with socket.create_server(("127.0.0.1", 0)) as given:
         fd, port = given.fileno(), given.getsockname()[1]
         process = subprocess.Popen([python(), str(PAPERS), str(sent), str(fd)], pass_fds=[fd])
@@ -88,7 +88,7 @@ def papers(sent: Path) -> Iterator[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, papers: str) -> Path:
-    """An agent with instructions, a skill, a subagent and two of its server's nine tools."""
+    """Return an agent with instructions, a skill, a subagent and two of its server's nine tools."""
     found = tmp_path / "clerk"
     tools = [{"name": name, "mcp_server_url": papers} for name in ("add", "send")]
     files = {

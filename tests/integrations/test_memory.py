@@ -37,14 +37,14 @@ def deepagents() -> None:
 
 @pytest.fixture
 def session(record):
-    """A session whose own space is changed unasked."""
+    """Yield a session whose own space changes without approval."""
     record.memory("agent/writer").set_policy("off", by="ann", because="a test")
     with record.run("w", agent="writer", run="r") as session:
         yield session
 
 
 def steps_of(record, session):
-    """The names of the tools of the run's steps."""
+    """Return the names of the tools of the run's steps."""
     rows = record.sql("SELECT tool FROM steps ORDER BY step").rows
     return [row[0] for row in rows]
 
@@ -254,7 +254,7 @@ def served(model: Model) -> Iterator[tuple[str, list[Any], Results]]:
 
 
 def created(number: int, text: str) -> dict[str, Any]:
-    """A call of the memory tool, as a model makes it."""
+    """Return a call of the memory tool, as a model makes it."""
     given = {"command": "create", "path": PATH, "file_text": text}
     return {"type": "tool_use", "id": f"toolu_{number}", "name": "memory", "input": given}
 

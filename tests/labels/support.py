@@ -29,13 +29,13 @@ def apply_roles(record: Record) -> None:
 
 
 def history(record: Record, run: str) -> list[Stored]:
-    """All commits of a run, in the log's order."""
+    """Return all commits of a run, in the log's order."""
     found: list[Stored] = record._portal.run(record.workspace.states.history(run))
     return found
 
 
 def label_of(record: Record, run: str, tag: str, agent: str = "") -> list[str]:
-    """The labels of the commits that hold events of a type, by an agent if one is named."""
+    """Return the labels of commits with events of a type, by an agent if one is named."""
     return [
         str(stored.commit.label or "")
         for stored in history(record, run)

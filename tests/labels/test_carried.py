@@ -98,7 +98,7 @@ class Desk:
         await self.log.append(Append(ADA, self.commit(version, *events)))
 
     def commit(self, version: int, *events: Any, label: Label | None = None) -> Commit:
-        """A commit."""
+        """Return a commit."""
 
         async def nothing() -> None: ...
 
@@ -123,7 +123,7 @@ class Desk:
 
 @pytest.fixture
 async def desk() -> Desk:
-    """A log with one principal."""
+    """Return a log with one principal."""
     made = Desk()
     await made.begin()
     return made

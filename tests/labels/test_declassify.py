@@ -14,7 +14,7 @@ WHY = {"approver": "eve", "because": "it was published"}
 
 @pytest.fixture
 def shown(record):
-    """A run in which an agent was shown a secret, and wrote of it."""
+    """Return a record with a run in which an agent read a secret and wrote about it."""
     with record.run("w", run="r", agent="ada", role="researcher") as ada:
         read_secret(ada)
         ada.board.put("k", "plan")

@@ -223,7 +223,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def law_record(data_dir) -> Iterator[Record]:
-    """One workspace for all examples, each a run."""
+    """Yield one workspace for all examples, each of which is a run."""
     with hansard.connect("labels-law", data_dir=data_dir) as opened:
         apply_roles(opened)
         yield opened

@@ -10,14 +10,14 @@ from tests.labels.support import apply_roles, history, label_of, read_secret
 
 @pytest.fixture
 def pair(record):
-    """A researcher who was shown a secret, and a clerk."""
+    """Yield a researcher who read a secret, and a clerk."""
     apply_roles(record)
     with together(record, ada="researcher", cyd="clerk") as (ada, cyd):
         yield ada, cyd
 
 
 def blocked(record, agent: str) -> list[tuple[str, str]]:
-    """The tools of an agent's blocked steps, with the rules."""
+    """Return the tools of an agent's blocked steps, with the rules."""
     steps = record.state("r").agents[agent].steps.values()
     return [(step.tool, step.rule) for step in steps if step.status is StepStatus.BLOCKED]
 

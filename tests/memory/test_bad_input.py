@@ -58,7 +58,7 @@ REFUSED = (hansard.BadValue, hansard.errors.MemoryInvalid)
 
 @pytest.fixture
 def filled(record):
-    """A space of all that has files, and is changed unasked."""
+    """Return a record whose common space has files and changes without approval."""
     memory = record.memory()
     memory.create("AGENTS.md", "- good\n", by="ann")
     memory.create("notes/a.md", "good\n", by="ann")
@@ -128,7 +128,7 @@ def test_a_folder_is_taken_whole_or_not_at_all(filled, call, tmp_path, door):
 
 
 def begun(call, folder: Path, door: str) -> Path:
-    """A folder to be taken, with a good file of its own."""
+    """Make a folder for a commit, with a good file."""
     if door == "commit":
         assert call("memory", "checkout", folder).code == 0
     else:

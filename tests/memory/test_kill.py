@@ -21,7 +21,7 @@ WANTED = "- correction zero\n- correction 1\n"
 
 
 def changes_of(stage: Stage) -> set[int]:
-    """The steps of this run that changed memory, by what the space says."""
+    """Return this run's steps that changed memory, by the space's events."""
     commits = portal().run(stage.record.workspace.log.read_kind(KIND))
     told = [
         msgspec.json.decode(recorded.data, type=MemoryChanged)
@@ -35,7 +35,7 @@ def changes_of(stage: Stage) -> set[int]:
 
 
 def steps_of(stage: Stage) -> set[int]:
-    """The same, by what the steps on record say."""
+    """Return this run's steps that changed memory, by the recorded steps."""
     asked: set[int] = set()
     done: set[int] = set()
     for stored in stage.commits():

@@ -34,7 +34,7 @@ SECRET = "the budget is 40,000\n"
 
 @pytest.fixture
 def roles(tmp_path: Path) -> Path:
-    """A role that is cleared for all, and one for what is public."""
+    """Write a role that is cleared for all, and one for public texts."""
     file = tmp_path / "roles.toml"
     file.write_text(ROLES)
     return file
@@ -42,7 +42,7 @@ def roles(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def org(record: Record, roles: Path) -> Record:
-    """A record with the roles, whose space of all has a public file and a secret one."""
+    """Return a record with the roles, and a public and a secret file in its common space."""
     record.apply_roles(roles, by="ann")
     memory = record.memory("org")
     memory.set_policy("off", by="ann", untrusted=["**"])
@@ -55,13 +55,13 @@ def org(record: Record, roles: Path) -> Record:
 
 
 def delete(record: Record, path: str) -> None:
-    """A person deletes a file: that change has no label."""
+    """Delete a file as a person, without a label."""
     with record.memory("org").change("no use", by="ann") as change:
         change.delete(path)
 
 
 def last(record: Record) -> str:
-    """The id of the space's last change."""
+    """Return the id of the space's last change."""
     return record.memory("org").history()[-1].event
 
 
@@ -168,7 +168,7 @@ def test_what_is_undone_in_a_public_file_stays_public(org: Record):
 
 
 def quoting(runs: list[upkeep.RunInput], files: dict[str, str]) -> list[MemoryProposal]:
-    """A model that quotes a file."""
+    """Propose as a model that quotes a file."""
     del runs
     return [MemoryProposal("AGENTS.md", f"- {files['plans.md']}", "it is so")]
 
@@ -181,7 +181,7 @@ def answering(prompt: str) -> str:
 
 
 async def files_of(record: AsyncRecord) -> dict[str, str]:
-    """The space's texts."""
+    """Return the space's texts."""
     return {each.path: each.text for each in await record.memory("org").entries()}
 
 

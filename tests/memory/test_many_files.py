@@ -53,7 +53,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def cost_of_a_change(files: int) -> int:
-    """The calls of one edit and one new file in a space of so many files."""
+    """Return the calls for an edit and a new file in a space of so many files."""
     store = MemoryStore(workspace_of(Memory()), "org")
     with asyncio.Runner() as runner:
 
@@ -96,7 +96,7 @@ class CountedBlobs(MemoryBlobs):
 
 
 async def written(files: int) -> CountedWorkspace:
-    """A workspace with a space of so many large texts, opened by a process that read nothing."""
+    """Return a workspace of so many large texts, opened by a process that has read nothing."""
     blobs, log = CountedBlobs(), Memory().log
     workspace = CountedWorkspace(log, blobs, Clock(), _nothing)
     workspace.fetched = blobs

@@ -48,14 +48,14 @@ def forked() -> Iterator[None]:
 
 @pytest.fixture
 def provider() -> Iterator[Any]:
-    """The server that plays the hand-written answers."""
+    """Run the server that plays the hand-written answers."""
     found = minutes().Provider().start()
     yield found
     found.stop()
 
 
 def changes(record: Record) -> list[tuple[int, MemoryChanged]]:
-    """The changes of AGENTS.md on record, each with its position."""
+    """Return the changes of AGENTS.md on record, each with its position."""
     from hansard.bus.commits import revive_all  # noqa: PLC0415 -- beside its one use
 
     stored = portal().run(record.workspace.log.read(stream_of(SPACE)))

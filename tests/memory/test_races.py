@@ -77,6 +77,6 @@ def test_nothing_that_is_not_valid_stands_at_any_version(
 
 
 def start(data_dir: Path, workspace: str, name: str, seed: float) -> subprocess.Popen[str]:
-    """A writer, at work."""
+    """Start a writer."""
     command = [python(), str(PROGRAM), str(data_dir), workspace, name, str(seed)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

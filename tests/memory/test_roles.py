@@ -38,7 +38,7 @@ writes = st.lists(
 
 
 def happened(made: Sequence[tuple[list[str], str]]) -> list[tuple[bool, UnjudgedEvent]]:
-    """The events of some writes, each with whether all of its files may be seen."""
+    """Return the events of some writes, each with whether all of its files may be seen."""
     state, found = space.initial(), list[tuple[bool, UnjudgedEvent]]()
     for number, (paths, text) in enumerate(made):
         changes = [space.change_of(path, state.files.get(path), text) for path in paths]

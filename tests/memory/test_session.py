@@ -22,7 +22,7 @@ ADA = "agent/ada"
 
 @pytest.fixture
 def ada(record: Record) -> Record:
-    """A record whose spaces ask nobody."""
+    """Return a record whose spaces change without approval."""
     for space in (ADA, "user/alice", "org"):
         record.memory(space).set_policy("off", by="eve")
     return record
@@ -30,7 +30,7 @@ def ada(record: Record) -> Record:
 
 @pytest.fixture
 def session(ada: Record) -> Iterator[Session]:
-    """A session of ada's, who acts for alice."""
+    """Yield a session of ada, who acts for alice."""
     with ada.run("w", agent="ada", role="writer", run="r", on_behalf_of=("alice",)) as opened:
         yield opened
 

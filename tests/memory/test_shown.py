@@ -15,13 +15,13 @@ SPACE = "agent/ada"
 
 @pytest.fixture
 def told(record: Record) -> Record:
-    """A record with memory that was changed, refused, moved and deleted, some of it untrusted."""
+    """Return a record with changed, refused, moved and deleted files, some of them untrusted."""
     return _changed(record)
 
 
 @pytest.fixture(scope="module")
 def read_only(data_dir: Path) -> Iterator[Record]:
-    """The same, to which no test writes."""
+    """Yield such a record, to which no test writes."""
     with hansard.connect("memory-shown", data_dir=data_dir) as record:
         yield _changed(record)
 

@@ -77,7 +77,7 @@ def did(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def cleared() -> Confidentiality:
-    """The role's clearance."""
+    """Return the role's clearance."""
     return Confidentiality.INTERNAL
 
 
@@ -121,7 +121,7 @@ def happened(made: Sequence[dict[str, str | None]], *, all_of: bool) -> list[Mem
 
 
 def stands(history: Sequence[MemoryEventAt]) -> MemoryState:
-    """The space after these."""
+    """Return the space after these changes."""
     state = space.initial()
     for each in history:
         state = space.fold(state, [each.event], by_of(each.stored, each.id))

@@ -44,7 +44,7 @@ class Counted:
         return getattr(self._log, name)
 
     async def read(self, stream: StreamId, **bounds: Any) -> list[Stored]:
-        """The real read."""
+        """Read and count."""
         found = await self._log.read(stream, **bounds)
         self.commits += len(found)
         return found
@@ -102,7 +102,7 @@ def changes(record: Record) -> None:
 
 
 def saved(record: Record) -> dict[str, bytes]:
-    """The snapshot of the space by subject, once the server has all of it."""
+    """Return the space's snapshot by subject, once the server has all of it."""
     workspace = record.workspace
     assert workspace.snapshots is not None
     until = time.monotonic() + WITHIN_S

@@ -41,14 +41,14 @@ texts = st.lists(st.sampled_from(["a\n", "b\n", "  c\n", "\n", "é", "a longer l
 def change_of(
     path: str, stood: MemoryFile | None, text: str | None, *, link: bool = False
 ) -> FileChange:
-    """A change that there is."""
+    """Return a change of a file, which must exist."""
     change = space.change_of(path, stood, text, FileForm(link=link))
     assert change is not None
     return change
 
 
 def having(**files: str) -> MemoryState:
-    """A space with files, each its own change."""
+    """Return a space with files, each made by its own change."""
     state = space.initial()
     for name, text in files.items():
         state = put(state, name.replace("__", "/").replace("_", "."), text)
@@ -56,7 +56,7 @@ def having(**files: str) -> MemoryState:
 
 
 def put(state: MemoryState, path: str, text: str | None, link: bool = False) -> MemoryState:
-    """The space after a file has another text, or is deleted."""
+    """Return the space after a file got another text, or was deleted."""
     change = change_of(path, state.files.get(path), text, link=link)
     return space.fold(state, space.decide("org", state, MemoryChanged(files=(change,))), By("ada"))
 

@@ -13,7 +13,7 @@ URL = "https://user@tools.example:8443/mcp"
 
 
 def named(*tools: str) -> str:
-    """A `tools.json`, a tool a line."""
+    """Return a `tools.json` of these tools, one a line."""
     return json.dumps(
         {"tools": [{"name": each, "mcp_server_url": URL} for each in tools]}, indent=1
     )

@@ -8,7 +8,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> list[str]:
-    """Each run's arm, once all are done."""
+    """Do all runs and return each one's arm."""
     arms = []
     with hansard.connect(workspace=inside.job.workspace) as record:
         record.workspace.log = EndlessLog(record.workspace.log, inside)

@@ -20,14 +20,14 @@ class Watched:
         self._stops = inside.stops
 
     async def put(self, subject: str, data: bytes) -> bool:
-        """The real one, watched."""
+        """Store, watched."""
         await self._stop(Point.BEFORE_RECEIPT)
         sent = await self._kept.put(subject, data)
         await self._stop(Point.AFTER_RECEIPT)
         return sent
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """The real one."""
+        """Read from the real store."""
         return await self._kept.get_many(keys)
 
     async def _stop(self, point: Point) -> None:

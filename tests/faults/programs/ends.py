@@ -24,12 +24,12 @@ def reach() -> None:
 
 
 def opened() -> hansard.Session:
-    """A session that opens its own record."""
+    """Return a session that opens its own record."""
     return hansard.Session("ends", workspace=JOB.workspace, run=JOB.run)
 
 
 def words_of(session: hansard.Session) -> Iterator[str]:
-    """A stream of a tool with an effect, its first word read."""
+    """Return a stream of a tool with an effect, after its first word."""
 
     @session.tool(effects=JOB.settings["effects"])
     def answer(question: str) -> Iterator[str]:

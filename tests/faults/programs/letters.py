@@ -11,7 +11,7 @@ TITLE = "Report"
 
 
 def main(inside: Inside) -> list[Any]:
-    """The agent's work; its four results."""
+    """Do the agent's work; return its four results."""
     world, policy = inside.world, inside.job.settings["policy"]
 
     def was_sent(to: str) -> Any:

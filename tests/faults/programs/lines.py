@@ -7,7 +7,7 @@ from tests.faults._inside import Inside, Point, run_program
 
 
 def main(inside: Inside) -> list[Any]:
-    """The lines that the agent was handed."""
+    """Return the lines that the agent received."""
     policy = inside.job.settings["policy"]
     with (
         inside.connect() as record,

@@ -7,7 +7,7 @@ from tests.faults._inside import Inside, Point, run_program
 
 
 def main(inside: Inside) -> list[Any]:
-    """The agent's work; its three results."""
+    """Do the agent's work; return its three results."""
     settings = inside.job.settings
     policy = settings["policy"]
     world, stops = inside.world, inside.stops

@@ -126,7 +126,7 @@ class Nurse:
         return True
 
     def take(self) -> None:
-        """In a child: take over the descriptors that it was given."""
+        """Take over, in a child, the descriptors of its request."""
         for one, wanted in self._theirs:
             if wanted is not None:
                 os.dup2(one, wanted)
@@ -135,7 +135,7 @@ class Nurse:
         sys.stdout = open(1, "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115 -- it stays open
 
     def _end(self, stub: socket.socket) -> None:
-        """A stub was killed, or has heard how its program ended."""
+        """Forget a stub that was killed or has received its program's end."""
         stub.close()
         pid = self._stubs.pop(stub, 0)
         if pid in self._told:  # not yet reaped: the number is its own

@@ -25,7 +25,7 @@ def message(number: int) -> dict[str, str]:
 
 
 def prompt(count: int) -> dict[str, Any]:
-    """The prompt of a call."""
+    """Return the prompt of a call."""
     return {"model": "m", "messages": [message(number) for number in range(count)]}
 
 

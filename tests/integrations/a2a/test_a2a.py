@@ -31,7 +31,7 @@ def python() -> str:
 async def agent(
     setup: Setup, how: str = "plain"
 ) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
-    """The agent, at a free port."""
+    """Run the agent at a free port."""
     program = [python(), str(PROGRAMS / "agent.py"), str(setup.sent), how]
     async with at_socket(setup, program) as (url, process):
         yield url.removesuffix("/mcp"), process
@@ -41,7 +41,7 @@ async def agent(
 async def asking(
     setup: Setup, url: str, *said: str, mode: str = ""
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """The program that asks."""
+    """Run the program that asks."""
     process = await asyncio.create_subprocess_exec(
         *(python(), str(PROGRAMS / "asker.py"), url, "asked", mode, *said),
         env=setup.env,

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 
 def environment(folder: Path) -> Path:
-    """The Python of an environment that has what the sample needs."""
+    """Return the Python of an environment with the sample's requirements."""
     made = folder / "environment"
     bare = [sys.executable, "-m", "venv", "--without-pip", str(made)]
     subprocess.run(bare, check=True, timeout=PACKAGES_S_MAX)
@@ -37,7 +37,7 @@ def environment(folder: Path) -> Path:
 async def sample(
     python: Path, source: Path
 ) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
-    """The agent, and its address."""
+    """Run the agent; yield its address and process."""
     port = free_port()
     others = ("--grpc-port", str(free_port()), "--compat-grpc-port", str(free_port()))
     process = await asyncio.create_subprocess_exec(

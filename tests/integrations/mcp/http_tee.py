@@ -120,7 +120,7 @@ class Tee:
 
 @contextlib.asynccontextmanager
 async def teed(url: str) -> AsyncIterator[Tee]:
-    """A tee before an address, at one of its own."""
+    """Run a tee in front of an address."""
     tee = Tee(url)
     server = await asyncio.start_server(tee.serve, "127.0.0.1", 0)
     tee.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{urlsplit(url).path}"
@@ -143,7 +143,7 @@ async def _copy(
 
 
 def _messages(raw: bytes) -> Iterator[Message]:
-    """The messages of HTTP/1.1 in what one side of a connection sent."""
+    """Yield the HTTP/1.1 messages in one direction of a connection."""
     while raw:
         head, between, rest = raw.partition(b"\r\n\r\n")
         if not between:
@@ -166,7 +166,7 @@ def _messages(raw: bytes) -> Iterator[Message]:
 
 
 def _unchunked(rest: bytes) -> tuple[bytes, bytes, bool]:
-    """A body, what comes after it, and whether it has its end."""
+    """Return a body, the bytes after it, and whether it is complete."""
     body = b""
     while True:
         size, between, rest = rest.partition(b"\r\n")

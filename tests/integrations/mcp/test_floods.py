@@ -52,7 +52,7 @@ STILL_S = 1.0
 
 
 def note(number: int, size: int = 10) -> Notification:
-    """A notification of so many bytes."""
+    """Return a notification of so many bytes."""
     return Notification(b"x" * size, "note", {"number": number})
 
 
@@ -208,13 +208,13 @@ class Late(Wire):
         self.out = os.fdopen(out, "rb")
 
     async def hear(self) -> dict[str, Any]:
-        """The next line."""
+        """Return the next line."""
         line = await asyncio.wait_for(asyncio.to_thread(self.out.readline), WAIT_S)
         found: dict[str, Any] = json.loads(line)
         return found
 
     async def until(self, number: int) -> list[dict[str, Any]]:
-        """All lines up to an answer."""
+        """Return all lines up to an answer."""
 
         def read() -> list[dict[str, Any]]:
             found = list[dict[str, Any]]()
@@ -336,7 +336,7 @@ async def test_several_servers_wait_for_their_client(setup: Setup):
 
 @contextlib.asynccontextmanager
 async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
-    """A server over HTTP that answers a call after so many notifications; how many it has sent."""
+    """Serve over HTTP a call with so many notifications; yield the address and the number sent."""
     sent = [0]
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -439,7 +439,7 @@ async def test_questions_that_nobody_answers_are_bounded(setup: Setup):
 
 
 def newer(number: int, name: str, **params: Any) -> Request:
-    """A call as 2026-07-28 has it."""
+    """Return a call as 2026-07-28 has it."""
     meta = {VERSION_KEY: NEW, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
     told = {"name": name, "_meta": meta, **params}
     return Request(frames.request(number, "tools/call", told), number, "tools/call", told)

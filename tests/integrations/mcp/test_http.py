@@ -25,7 +25,7 @@ ERAS = ("2026-07-28", "legacy")
 def listening(
     setup: Setup,
 ) -> contextlib.AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]:
-    """The server of tools at a free port."""
+    """Run the server of tools at a free port."""
     return at_socket(setup, setup.server)
 
 
@@ -57,7 +57,7 @@ EMPTY = b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 def peer(said: bytes, repeated: bytes = b"") -> Peer:
-    """A server that greets, and answers a call with these bytes, then others again and again."""
+    """Return a server that greets, answers a call with some bytes, and repeats others."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -269,7 +269,7 @@ async def test_arguments_go_in_headers_where_the_server_wants_them(setup: Setup)
 
 
 def said_by(result: Any) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     return text(json.loads(result.model_dump_json()))
 
 

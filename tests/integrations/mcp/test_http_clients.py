@@ -38,7 +38,7 @@ TOKEN = "a token of thirty-two characters"
 def port(
     setup: Setup, *options: object
 ) -> AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]:
-    """The proxy, at a free port."""
+    """Run the proxy at a free port."""
     return served(setup, setup.proxy("--http", 0, *options, server=False))
 
 
@@ -69,7 +69,7 @@ async def posted(url: str, body: bytes, **headers: str) -> httpx2.Response:
 
 
 def called(tool: str, **arguments: object) -> bytes:
-    """A call as 2026-07-28 has it."""
+    """Return a call as 2026-07-28 has it."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},

@@ -77,17 +77,17 @@ async def test_a_server_that_dies_is_begun_again_for_the_next(setup: Setup, comm
 
 
 async def adds(client: Client) -> str:
-    """A sum."""
+    """Call `add` and return the sum."""
     return str((await client.call_tool("add", {"a": 1, "b": 2})).structured_content)
 
 
 def said(result: Any) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     return text(json.loads(result.model_dump_json(by_alias=True)))
 
 
 def frame_of(answer: Any) -> dict[str, Any]:
-    """The last frame of a response, whether it is a body or a stream."""
+    """Return the last frame of a response, whether it is a body or a stream."""
     body: str = answer.text
     told: dict[str, Any] = json.loads(body.rpartition("data: ")[2] or body)
     return told

@@ -20,7 +20,7 @@ SERVERS: dict[str, Any] = {
 
 
 def written(folder: Path, client: str, indent: int | str = 2) -> Path:
-    """A client's file as its own documentation has it."""
+    """Write a client's file as its documentation shows it."""
     kind = CLIENTS[client]
     path = kind.path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 def calling(*calls: tuple[str, dict[str, Any]]) -> Callable[[Client], Any]:
-    """A client that lists the tools, and calls some."""
+    """Return a function that lists the tools and calls some."""
 
     async def do(client: Client) -> list[Any]:
         found: list[Any] = [await client.list_tools()]
@@ -37,18 +37,18 @@ def calling(*calls: tuple[str, dict[str, Any]]) -> Callable[[Client], Any]:
 
 
 def through(setup: Setup, server: list[str]) -> list[str]:
-    """The proxy before a server."""
+    """Return the command of the proxy in front of a server."""
     return [*setup.proxy(server=False), "--", *server]
 
 
 def offline(setup: Setup) -> list[str]:
-    """A replay of the last run."""
+    """Return the command of a replay of the last run."""
     return setup.proxy("--run", "last", "--mode", "offline", server=False)
 
 
 @pytest.fixture(scope="module")
 def npm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs that the lock file names."""
+    """Return the folder of the programs in the lock file."""
     return programs(tmp_path_factory.mktemp("npm"))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # see the support's
 
 
 def servers(setup: Setup, url: str | None = None) -> Path:
-    """A file of two servers: of a command, and of a URL or another command."""
+    """Write a file of two servers: one command, and a URL or another command."""
     file = setup.sent.with_name("servers.json")
     other = {"command": python(), "args": [str(SERVER), f"{setup.sent}.two"]}
     two: dict[str, Any] = other if url is None else {"type": "http", "url": url}
@@ -34,7 +34,7 @@ def servers(setup: Setup, url: str | None = None) -> Path:
 
 
 def door(setup: Setup, url: str | None = None) -> list[str]:
-    """The proxy before both."""
+    """Return the command of the proxy in front of both."""
     return setup.proxy("--servers", servers(setup, url), server=False)
 
 

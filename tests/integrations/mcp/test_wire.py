@@ -40,7 +40,7 @@ ERAS = ("2026-07-28", "legacy")
 
 
 def tee(folder: Path, name: str, command: list[str]) -> list[str]:
-    """A command behind a tee."""
+    """Return a command behind a tee."""
     return [sys.executable, str(TEE), str(folder), name, *command]
 
 
@@ -82,7 +82,7 @@ async def check_wire(
 def check_steps(
     steps: list[dict[str, Any]], on_wire: list[tuple[str, dict[str, Any], dict[str, Any] | None]]
 ) -> None:
-    """The calls on record are those on the wire: tool, arguments, and result; None is an error."""
+    """Compare the recorded calls with those on the wire; a result of None is an error."""
     recorded = [
         (step["tool"], step["arguments"], step.get("result"), step["status"])
         for step in steps
@@ -122,7 +122,7 @@ def check_http(before: Tee, behind: Tee, steps: list[dict[str, Any]]) -> int:
 
 
 def _counted(tee: Tee, side: Callable[[Exchange], Message | None]) -> Counter[str]:
-    """The frames of one side, without those of the proxy's own requests."""
+    """Return the frames of one side, without those of the proxy's own requests."""
     found: Counter[str] = Counter()
     for each in tee.exchanges:
         message = side(each)
@@ -272,13 +272,13 @@ async def test_the_record_is_the_wire_of_other_peoples_servers(setup, command, t
 
 
 def commits(repository: Path) -> list[str]:
-    """The messages of a repository's commits, the newest first."""
+    """Return the messages of a repository's commits, the newest first."""
     told = ["git", "-C", str(repository), "log", "--format=%s"]
     return subprocess.run(told, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 def git_server(folder: Path, repository: Path) -> list[str]:
-    """The command of mcp-server-git for a repository with one commit."""
+    """Return the command of mcp-server-git for a repository with one commit."""
     told = ["--no-deps", "--require-hashes", "--requirement", str(GIT), "--target", str(folder)]
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", *told],

@@ -16,7 +16,7 @@ SKILL = b"---\r\nname: charts\r\ndescription: Draws charts.\r\n---\r\nRun script
 
 
 def png() -> bytes:
-    """A picture of one pixel."""
+    """Return a picture of one pixel."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         raw = kind + data
@@ -29,7 +29,7 @@ def png() -> bytes:
 
 
 def archive() -> bytes:
-    """A zip of more than a blob's least size."""
+    """Return a zip larger than the smallest blob."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as file:
         file.writestr("noise.bin", os.urandom(100_000))
@@ -54,7 +54,7 @@ EXECUTABLE = {"skills/charts/scripts/draw.sh", "skills/charts/assets/logo.png"}
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder of skills."""
+    """Return a folder of skills."""
     place = tmp_path / "skills-repository"
     for path, content in FILES.items():
         (place / path).parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def folder(tmp_path):
 
 
 def found_in(place):
-    """Each file of a folder, and whether it may be executed."""
+    """Return each file of a folder, and whether it may be executed."""
     return {
         str(file.relative_to(place)): (file.read_bytes(), os.access(file, os.X_OK))
         for file in place.rglob("*")

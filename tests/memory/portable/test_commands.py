@@ -22,7 +22,7 @@ def told(call, *arguments):
 
 @pytest.fixture
 def space(call, tmp_path):
-    """A space with all that a harness looks for."""
+    """Return a space with all that a harness looks for."""
     folders.write(tmp_path / "in", SPACE | {"CLAUDE.md": Link("AGENTS.md")})
     [made] = told(call, "import", tmp_path / "in")
     assert (made["space"], made["version"], made["changes"]) == ("org", 1, 1)

@@ -101,7 +101,7 @@ def test_what_stands_beside_memory_is_left_out(tmp_path):
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """A history with a link, a merge, a deletion, and a hook and a filter that must not run."""
+    """Return a history with a link, a merge, a deletion, and a hook and a filter not to run."""
     folder = tmp_path_factory.mktemp("history")
 
     def run(*arguments: str) -> None:

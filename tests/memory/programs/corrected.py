@@ -5,7 +5,7 @@ from tests.faults._inside import Inside, run_program
 
 
 def main(inside: Inside) -> str:
-    """The instructions at the end."""
+    """Return the instructions at the end."""
     settings = inside.job.settings
     space = f"agent/{settings['agent']}"
     with numbered(inside) as record:

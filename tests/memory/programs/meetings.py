@@ -12,7 +12,7 @@ MINUTES = Path(__file__).parents[3] / "examples" / "meeting_assistant" / "minute
 
 
 def minutes() -> Any:
-    """The example's program as a module."""
+    """Import the example's program."""
     spec = importlib.util.spec_from_file_location("meeting_assistant", MINUTES)
     assert spec is not None
     assert spec.loader is not None

@@ -69,7 +69,7 @@ def see(session: hansard.Session, path: str) -> None:
 
 
 def draw(chance: random.Random, change: MemoryChange) -> None:
-    """One part of a change."""
+    """Add one part of a change."""
     way = chance.random()
     if way < 0.6:
         path = chance.choice(list(TEXTS))

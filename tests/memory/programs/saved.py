@@ -19,7 +19,7 @@ class Watched:
         self._left = inside.job.settings["number"]
 
     async def put(self, subject: str, data: bytes) -> bool:
-        """The real one, watched."""
+        """Store, watched."""
         self._left -= 1
         if self._inside.job.settings["when"] == "before":
             await self._stop()
@@ -28,7 +28,7 @@ class Watched:
         return sent
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """The real one."""
+        """Read from the real store."""
         return await self._kept.get_many(keys)
 
     async def _stop(self) -> None:

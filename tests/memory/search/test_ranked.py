@@ -172,7 +172,7 @@ class Once:
         self._said: dict[str, list[tuple[str, float, str]]] = {}
 
     def ranked(self, tree, question, limit, /):
-        """The first of as many as a fusion takes into account."""
+        """Return as many first hits as a fusion uses."""
         assert limit <= DEPTH
         if question not in self._said:
             self._said[question] = self._ranker.ranked(tree, question, DEPTH)

@@ -20,7 +20,7 @@ NOTES = {
 
 @pytest.fixture
 def filled(record):
-    """A workspace whose space of all has two files."""
+    """Return a workspace whose common space has two files."""
     memory = record.memory()
     for path, text in NOTES.items():
         memory.create(path, text, by="ada")

@@ -62,7 +62,7 @@ def test_a_time_of_day_is_due_once_a_day():
 
 @pytest.fixture
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A record of its own: `hansard up` projects each workspace that other tests have made."""
+    """Yield a separate record, since `hansard up` projects every workspace of a data directory."""
     folder = tmp_path_factory.mktemp("broker")
     with join(folder):
         yield folder

@@ -26,7 +26,7 @@ def propose(runs, files):
 
 @pytest.fixture
 def told(record: Record, tmp_path, monkeypatch) -> Record:
-    """A space with two files, and a run that read a page."""
+    """Return a record with two files, and a run that read a page."""
     for path, text in FILES.items():
         record.memory().create(path, text, by="ada")
     with record.run("w", agent="ada", run="r") as session:

@@ -43,7 +43,7 @@ INJECTED = [
 
 
 async def ran(record, *messages, label=""):
-    """A run with messages of some roles, ended."""
+    """Record an ended run with messages of some roles."""
     async with record.run("w", agent="ada") as session:
         for role, text in messages:
             await session.message(role, text, label=label)

@@ -32,7 +32,7 @@ def line_of(text: str, field: str) -> int | None:
 
 
 def replaced(text: str, line: int, new: str | list[str]) -> str:
-    """A line of a text, again; lines after it that belong to its value go away."""
+    """Return a text with another line in place of one and of its value's further lines."""
     lines = text.split("\n")
     end = line
     while end < len(lines) and (lines[end].startswith((" ", "\t")) or not lines[end].strip()):
@@ -42,7 +42,7 @@ def replaced(text: str, line: int, new: str | list[str]) -> str:
 
 
 def inserted(text: str, line: int, new: str) -> str:
-    """A line more, which has this number then."""
+    """Return a text with a line inserted under this number."""
     lines = text.split("\n")
     lines.insert(line - 1, new)
     return "\n".join(lines)
@@ -67,7 +67,7 @@ def _described(value: Callable[[random.Random], str], rule: str) -> Breaks:
 
 
 def _added(new: Callable[[random.Random], str], rule: str) -> Breaks:
-    """A line after the opening mark."""
+    """Return a mutation that adds a line after the opening mark."""
 
     def breaks(draw: random.Random, path: str, text: str) -> tuple[str, int, str] | None:
         line = new(draw)
@@ -174,12 +174,12 @@ def _tools(change: Callable[[dict], object], mark: str, rule: str) -> Breaks:
 
 
 def _tool(mark: str, rule: str, **fields: object) -> Breaks:
-    """The first tool with other fields."""
+    """Return a mutation of the first tool's fields."""
     return _tools(lambda value: value["tools"][0].update(fields), mark, rule)
 
 
 def _all(mark: str, rule: str, **fields: object) -> Breaks:
-    """The file with other fields."""
+    """Return a mutation of the file's fields."""
     return _tools(lambda value: value.update(fields), mark, rule)
 
 
@@ -239,7 +239,7 @@ def _kept(new: Callable[[random.Random], str]) -> Keeps:
 
 
 def _more(field: str, value: str) -> Keeps:
-    """A field more at the end of the front matter, where there is none of its name."""
+    """Return a mutation that adds an unused field at the end of the front matter."""
 
     def keeps(draw: random.Random, path: str, text: str) -> str | None:
         has = line_of(text, field)
@@ -301,7 +301,7 @@ KEEP = {SKILL: KEEP_SKILL, SUBAGENT: KEEP_SUBAGENT, TOOLS: KEEP_TOOLS, AGENTS: K
 
 
 def mutations(seed: int, files: dict[str, dict[str, bytes]], number: int) -> Iterator[Mutation]:
-    """So many that break a rule and as many that keep all, of valid files by their kinds."""
+    """Yield equal numbers of breaking and harmless mutations of valid files, by kind."""
     for make in (_broken, _changed):
         draw = random.Random(seed)
         kinds = BREAK if make is _broken else KEEP

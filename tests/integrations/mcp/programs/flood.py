@@ -30,7 +30,7 @@ answers = threading.Semaphore(0)
 
 
 def keep(which: int) -> None:
-    """One more."""
+    """Count one more."""
     counts[which] += 1
     os.pwrite(kept, KEPT.pack(*counts), 0)
 
@@ -74,7 +74,7 @@ def call(id_: object, name: str, arguments: dict) -> None:
 
 
 def main() -> None:
-    """Until the client leaves."""
+    """Serve until the client leaves."""
     os.pwrite(kept, KEPT.pack(*counts), 0)
     for line in sys.stdin.buffer:
         asked = json.loads(line)

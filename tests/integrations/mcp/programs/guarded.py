@@ -35,7 +35,7 @@ class Tokens:
     """Knows which tokens were issued."""
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """A token, and the resource that it was issued for."""
+        """Return a token and the resource that it was issued for."""
         resource = tokens.get(token)
         if resource is None:
             return None

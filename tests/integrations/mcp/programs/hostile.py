@@ -19,7 +19,7 @@ def say(line: bytes) -> None:
 
 
 def answer(id_: object, result: object) -> bytes:
-    """A result's line."""
+    """Return a result's line."""
     return json.dumps({"jsonrpc": "2.0", "id": id_, "result": result}).encode()
 
 
@@ -58,7 +58,7 @@ def misbehave(kind: str, id_: int) -> None:
 
 
 def main() -> None:
-    """Until the client leaves."""
+    """Serve until the client leaves."""
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         if asked.get("method") == "initialize":

@@ -24,7 +24,7 @@ class Sure(BaseModel):
 
 
 async def ask() -> Elicit[Sure]:
-    """The question."""
+    """Return the question."""
     return Elicit("Delete it?", Sure)
 
 

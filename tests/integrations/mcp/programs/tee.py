@@ -18,7 +18,7 @@ def copy(source: IO[bytes], to: IO[bytes], kept: Path) -> None:
 
 
 def main(folder: str, name: str, command: list[str]) -> int:
-    """Until it ends; its exit code."""
+    """Copy until the server ends; return its exit code."""
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert running.stdin is not None
     assert running.stdout is not None
