@@ -36,7 +36,7 @@ async def test_a_fork_that_shadows_effects_saves_nothing(lab: Lab):
 
 
 async def test_a_fork_whose_effects_are_live_saves(lab: Lab):
-    """Its saves then conflict like any others."""
+    """The fork saves the next version of the parent's aggregate."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             account = Account("ada")

@@ -46,7 +46,7 @@ for owner, name in [(os, "fsync"), *((Path, each) for each in ("replace", "renam
 COMMAND = "from hansard.cli import main\nmain()\n"
 
 Killed = Callable[..., bool]
-"""Runs with a point and arguments, and says whether it was killed there."""
+"""Function that runs a program up to a point and returns whether it was killed there."""
 
 
 def killed_at(data_dir: Path, workspace: str) -> Killed:

@@ -1,4 +1,4 @@
-"""Real runs, made through the public client, and what a command did."""
+"""Real runs, made through the public client, and the results of commands."""
 
 import contextlib
 import fcntl
@@ -136,7 +136,7 @@ def make_runs(record: hansard.Record) -> Runs:
 
 
 def team(record: hansard.Record) -> str:
-    """A complete run of two agents with one of everything."""
+    """Record a complete run of two agents with one of everything."""
     tries = iter(range(9))
     with record.run(
         "paper-pipeline",

@@ -1,4 +1,4 @@
-"""`hansard check` finds what is wrong with a workspace, and nothing in one where nothing is."""
+"""`hansard check`: finds the faults of a workspace, and none in a sound one."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def workspace(home: Path, record: hansard.Record) -> str:
 
 @pytest.fixture
 def findings(home: Path, workspace: str, call: Call) -> Callable[..., list[dict[str, Any]]]:
-    """Plant commits, recheck, and give what is found."""
+    """Return a function that plants commits, checks again, and returns the findings."""
 
     def check(*planted: tuple[StreamId, Commit], begin: bool = True) -> list[dict[str, Any]]:
         plant(home, workspace, *(begun() if begin else ()), *planted)
@@ -103,7 +103,7 @@ def test_a_sound_workspace_has_no_finding(call: Call, runs: Runs):
 
 
 def test_what_the_log_was_not_compared_with_is_named(home: Path, workspace: str, call: Call):
-    """Without tables "nothing is wrong" says that the log was not compared with any."""
+    """Without tables the clean result says that the log was not compared with any."""
     plant(home, workspace, *begun())
     told = call("check", workspace=workspace).out
     assert re.search(
@@ -229,7 +229,7 @@ def test_a_blob_that_is_damaged_is_found(home: Path, call: Call, findings, works
 
 
 def test_an_event_of_a_newer_version_is_told_and_no_error(findings):
-    """Somebody else's future is not damage."""
+    """An event of a newer version is not damage."""
     newer = Recorded("step.imagined.v9", str(uuid4()), RAW)
     completed = StepCompleted(step=7, result=RAW, digest="")
     [note] = findings((A, commit(2, newer)), (A, commit(3, completed)))
@@ -284,7 +284,7 @@ def test_a_reference_that_leads_nowhere_is_found(findings, planted: Planted, sai
     [b'{"m":{"$append":5}}', b'{"m":{"$blob":{"sha256":1}}}', b"[1]", b'{"m":{"$append":{}}}'],
 )
 def test_payloads_that_hansard_does_not_write_stop_nothing(findings, arguments: bytes):
-    """Planted nonsense is a finding, and what follows it is still looked at."""
+    """A planted invalid payload is a finding, and later events are still checked."""
     planted = commit(2, requested(1, arguments))
     found = findings((A, planted), (A, commit(9, requested(2))))
     assert [finding["finding"] for finding in found] == ["event", "version"]

@@ -28,7 +28,7 @@ class Program:
         self.parts = {"prompt": "be exact", "model": "m-1", "code": 1, "shadow": False, **parts}
 
     def play(self, record: hansard.Record, run: str = "", *, mails: int = 1, asks: int = 2) -> str:
-        """Run it or go on with a run; a refused mail is passed over."""
+        """Run it, or continue a run; a refused mail is skipped."""
         parts = self.parts
         with record.run(
             "comparable", run=run or None, agent="ada", role="writer", settle=_again

@@ -69,7 +69,7 @@ def killed(program: Path, home: Path, how: str = "stop") -> str:
 
 @pytest.mark.slow
 def test_a_killed_program_is_resumed(shell, call, record, program, home):
-    """The program goes on in the same run: what is on record does not run again."""
+    """The program continues the same run: recorded calls do not run again."""
     run = killed(program, home)
     effects = program.with_name("effects")
     command = [python(), str(program), str(effects), "go"]
@@ -158,7 +158,7 @@ with hansard.Session("main", workspace="lab") as session:  # the run that is res
 
 @pytest.mark.slow
 def test_what_a_resumed_program_starts_has_a_run_of_its_own(shell, record, tmp_path):
-    """All sessions of one program resume the given run; a helper that a tool starts does not."""
+    """All sessions of a program resume the given run; a helper started by a tool does not."""
     program = tmp_path / "program.py"
     program.write_text(STARTS_A_HELPER.replace("PYTHON", repr(python())))
     resume = ("run", "resume", "main-1", "--", python(), str(program), "main")
@@ -219,7 +219,7 @@ def test_a_signal_reaches_the_command(runs: Runs, home: Path):
 
 
 def test_a_fork_prints_its_id_alone(call: Call, runs: Runs):
-    """Stdout holds what a script needs; how to go on is on stderr."""
+    """Stdout has only the id, for scripts; the next command is on stderr."""
     told = call("run", "fork", runs.team, "--at", "researcher_1@6")
     run = told.out.strip()
     assert told.code == 0

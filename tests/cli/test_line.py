@@ -69,7 +69,7 @@ def test_the_reference_has_every_command():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(call: Call, command: tuple[str, ...]):
-    """`--help` and `-h` say what it does."""
+    """`--help` and `-h` describe the command."""
     told = call(*command, "--help")
     assert told.code == 0
     assert told.out.startswith(f"Usage: hansard {' '.join(command)}")
@@ -233,7 +233,7 @@ def test_a_reader_that_leaves_ends_it_quietly(runs: Runs, home: Path):
 
 @pytest.mark.slow
 def test_colour_is_for_terminals(runs: Runs, home: Path):
-    """On a terminal there is colour, unless NO_COLOR is set."""
+    """A terminal gets colour, unless NO_COLOR is set."""
     script = (
         "import os,pty,sys\n"
         "def read(fd):\n"

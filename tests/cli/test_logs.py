@@ -59,7 +59,7 @@ def test_a_terminal_has_lines_for_people_and_all_else_has_json(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_program_that_configured_structlog_is_left_alone(tmp_path: Path):
-    """No handler is set: the line goes where the program sends it, as it says."""
+    """No handler is set: the line goes where the program's configuration sends it."""
     own = "import logging as l; l.basicConfig(format='mine %(message)s %(run)s'); "
     assert _piped(tmp_path, own + OWN + PLAIN + LINE) == "mine it is so r\n"
 

@@ -38,7 +38,7 @@ LOOKS = (
     ("conversation", "show"),
 )
 SECONDS_MAX = 20.0
-"""For one look at all of it on a busy machine; ours takes about one."""
+"""Timeout for one look at all of it on a busy machine; it usually takes about 1 s."""
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_people_see_no_control_character(call: Call, look: tuple[str, ...]):
 
 @pytest.mark.slow(cases=2)
 def test_every_line_for_programs_parses(call: Call, look: tuple[str, ...]):
-    """With --json each line is one object, and hostile values stand in it as they were."""
+    """With --json each line is one object, with hostile values unchanged."""
     told = call(*look, "--json")
     assert told.code == 0, told.err
     lines = [json.loads(line) for line in told.out.split("\n")[:-1]]

@@ -1,4 +1,4 @@
-"""Looks at imported runs: what their source tells of time is shown as such, nothing is made up."""
+"""Looks at imported runs: source times are shown as such, and none is invented."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def asked(**more: Any) -> dict[str, Any]:
 
 
 def chat(name: str, *times: str | None) -> dict[str, Any]:
-    """A record of four messages with the times that are given."""
+    """Return a record of four messages with the given times."""
     messages = [
         {"role": "user", "content": "hello"},
         asked(usage={"prompt_tokens": 5}, cost=0.25),
@@ -168,7 +168,7 @@ def test_an_agent_that_is_called_import_keeps_its_times(call: Call, record: hans
 
 
 def test_a_copied_run_has_the_times_of_the_log_it_came_from(call: Call, runs: Runs, tmp_path: Path):
-    """Under the name `origin`, in order, with where it stood; offsets are as they were there."""
+    """They are under `origin`, in order, with their positions; offsets are unchanged."""
     path = str(tmp_path / "run.jsonl")
     assert call("export", runs.settled, "-o", path).code == 0
     assert call("import", "events", path, workspace="copies").code == 0
@@ -216,7 +216,7 @@ def test_runs_are_listed_and_filtered_by_the_times_of_their_sources(call, look):
 
 
 def test_the_table_of_runs_names_the_clock_of_their_times(look: Callable[..., Ran], call: Call):
-    """In SQL, too, a time is the source's, or there is none: never that of the import."""
+    """In SQL, too, a time is the source's or missing: never that of the import."""
     assert look("timed", "show").code == 0
     sql = (
         "SELECT labels->>'source_run' AS name, clock, started_at, ended_at FROM runs "

@@ -1,4 +1,4 @@
-"""`run context` and `conversation show`: messages as they stood, in order and whole."""
+"""`run context` and `conversation show`: messages at a point, in order and in full."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def talk(record: hansard.Record) -> list[str]:
 
 
 def messages(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages as a model was given them."""
+    """Return the messages in the form for a model."""
     return [line["message"] for line in lines if line["kind"] == "message"]
 
 
@@ -59,7 +59,7 @@ def test_a_context_as_it_stood(call: Call, talk: list[str]):
 
 
 def test_people_read_calls_and_folded_texts(call: Call, talk: list[str]):
-    """A call is a line, a long content is cut and what was cut is counted."""
+    """A call is one line; a long content is truncated with the length cut off."""
     text = call("run", "context", talk[0]).out
     assert '→ find(q="x")  [c1]' in text
     assert "characters more: --json has them" in text
@@ -119,7 +119,7 @@ def test_a_conversation_is_all_of_its_runs(call: Call, talk: list[str]):
 
 
 def test_a_conversation_as_it_stood(call: Call, talk: list[str]):
-    """At a point of its first run there is nothing of the second."""
+    """A point of its first run excludes the second."""
     position = call("run", "context", talk[0], "--json").lines[1]["position"]
     for point in (str(position), call_time(call, talk[0], position)):
         lines = call("conversation", "show", "two-days", "--at", point, "--json").lines

@@ -21,7 +21,7 @@ SAMPLED = 5
 
 @pytest.fixture(scope="module")
 def grown(record: hansard.Record, runs: Runs) -> str:
-    """A fork that went on."""
+    """Record a fork that continued."""
     fork = record.fork(runs.team, at="researcher_1@20")
     with record.run(run=fork, agent="researcher_1", role="researcher") as session:
 
@@ -61,13 +61,13 @@ def sampled(lines: list[Line], name: str) -> list[Line]:
 
 
 def assert_not_begun(shown: Ran) -> None:
-    """A run is not there at a point before it: an error that says so, and no answer."""
+    """Check that a point before a run gives an error that says so, and no answer."""
     assert (shown.code, shown.out) == (2, "")
     assert "at an early point it may not have begun" in shown.err
 
 
 def test_an_id_reads_the_run_once(call, runs, home, monkeypatch):
-    """The commits in which an event's id is looked for are those that are shown."""
+    """The commits searched for an event's id are also the ones shown."""
     reads: list[str] = []
     read_run = JetStreamLog.read_run
 

@@ -32,7 +32,7 @@ def difference(call: Call, run: str, before: str, after: str, *more: str) -> lis
 
 
 def applied(before: dict[str | None, Any], changes: list[dict[str, Any]]) -> dict[str | None, Any]:
-    """A state with the changes made: in order, but what goes goes last and from the end."""
+    """Apply changes to a state: in order, but removals last and from the end."""
     after = copy.deepcopy(before)
     gone = [change for change in changes if change["change"] == "removed"]
     for change in [c for c in changes if c not in gone] + gone[::-1]:
@@ -50,7 +50,7 @@ def applied(before: dict[str | None, Any], changes: list[dict[str, Any]]) -> dic
 
 
 def bare(told: dict[str | None, Any]) -> str:
-    """A state less agents that are not there and kinds of which nothing is there."""
+    """Return a state without absent agents and empty kinds."""
     kept = {
         str(name): {field: value for field, value in agent.items() if value != {}}
         for name, agent in told.items()
@@ -114,7 +114,7 @@ def test_the_state_is_whole(call: Call, runs: Runs):
 
 
 def test_people_get_groups(call: Call, runs: Runs):
-    """Counts by kind, a sign a thing, both values of what changed; the count is the lines' own."""
+    """Each kind has a count, each item a sign, each change both values; counts equal the lines."""
     changes = difference(call, runs.team, "researcher_1@6", "researcher_1@20")
     text = call("run", "state", runs.team, "--diff", "researcher_1@6", "researcher_1@20").out
     assert f"{len(changes):,} differences" in text
@@ -148,7 +148,7 @@ def test_what_cannot_be_compared_is_told(call: Call, runs: Runs, points: tuple[s
 
 
 def test_what_a_run_is_a_trial_of_and_who_judged_it(call: Call, record: hansard.Record, home: Path):
-    """Assignment, the newest value of each metric, and who judged, in show and in differences."""
+    """Assignment, newest value of each metric, and judge are in show and in differences."""
     with record.run("judged", run="judged-run", agent="a", role="r") as session:
         session.message("user", "hello")
     assigned = RunAssigned(experiment="greeting", arm="short", task="t-1", trial=2)

@@ -73,7 +73,7 @@ def told(call: Call, run: str, *more: str) -> str:
 
 
 def test_json_tells_the_same_tree(call: Call, tree: str):
-    """Each line parses; parents come before their children, one level deeper, in their branch."""
+    """Each line parses; parents precede children, one level up, in their branch."""
     steps = call("run", "trace", tree, "--json").lines
     by_number = {step["step"]: step for step in steps}
     assert [(step["tool"], step["depth"]) for step in steps if step["depth"] == 0] == [
@@ -116,7 +116,7 @@ def test_whole_values_keep_the_order(call: Call, tree: str):
 
 
 def test_agents_have_a_tree_each(call: Call, runs: Runs):
-    """Agents stand one after the other, each with its role and its count."""
+    """Each agent has its own tree, with its role and count."""
     text = told(call, runs.team)
     assert text.index("researcher_1 (researcher), 13 steps") < text.index("writer (writer), 1 step")
     assert text.index("writer (writer)") < text.index("writer#1")

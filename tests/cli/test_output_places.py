@@ -70,7 +70,7 @@ def test_what_a_locale_lacks_is_escaped_as_in_json(home: Path, run: str) -> None
 
 @pytest.mark.parametrize("program", ["hansard runs", "hansard.connect"])
 def test_a_folder_that_may_not_be_read_is_an_error_in_words(tmp_path: Path, program: str) -> None:
-    """Another user's data directory: the error names it and says what to do, here and there."""
+    """The error for another user's data directory names it and the remedy, everywhere."""
     locked = tmp_path / ".hansard"
     locked.mkdir(mode=0o000)
     asked = ["-m", "hansard", "runs"]
@@ -88,7 +88,7 @@ def test_a_folder_that_may_not_be_read_is_an_error_in_words(tmp_path: Path, prog
 
 
 def test_tables_and_views_are_listed_with_their_comments(call: Call, runs: Runs):
-    """Each is listed once, by name, with a sentence on what a row of it is."""
+    """Each is listed once, by name, with a sentence that says what a row is."""
     rows = call("sql", "--tables", "--json").lines
     names = [row["name"] for row in rows]
     assert names == sorted(set(names))

@@ -35,7 +35,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_page_is_written_where_one_stands(call: Call, runs: Runs, tmp_path: Path):
-    """Without -o it is RUN.html in the working directory; its path is what is printed."""
+    """Without -o it is RUN.html in the working directory; the command prints its path."""
     told = call("run", "html", runs.team)
     assert (told.code, told.out) == (0, f"{runs.team}.html\n")
     assert [path.name for path in tmp_path.iterdir()] == [f"{runs.team}.html"]
@@ -44,7 +44,7 @@ def test_a_page_is_written_where_one_stands(call: Call, runs: Runs, tmp_path: Pa
 
 
 def test_a_page_can_be_named_and_told_as_json(call: Call, runs: Runs, tmp_path: Path):
-    """-o says where; --json tells run, path, bytes and events."""
+    """-o sets the path; --json prints run, path, bytes and events."""
     path = tmp_path / "there.html"
     (line,) = call("run", "html", "last", "-o", str(path), "--json").lines
     file = path.read_bytes()
@@ -103,7 +103,7 @@ def test_a_fork_holds_its_parents_prefix(call: Call, runs: Runs, tmp_path: Path)
 
 
 def test_the_policy_names_exactly_what_is_inside(call: Call, runs: Runs, tmp_path: Path):
-    """The one script and the one style stand in the policy by their hashes; nothing else may."""
+    """The policy has the hashes of the one script and the one style, and allows nothing else."""
     call("run", "html", runs.team, "-o", "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
@@ -150,7 +150,7 @@ def test_blobs_are_inside_up_to_a_bound(record: hansard.Record, call: Call, tmp_
 
 
 def test_a_runs_name_cannot_leave_the_folder(record: hansard.Record, call: Call, tmp_path: Path):
-    """A run may be called what it likes: its file's name is escaped."""
+    """The name of a run's file is escaped, whatever the run's name is."""
     with record.run("named", run="../of/invoices <1>", agent="a", role="r"):
         pass
     told = call("run", "html", "../of/invoices <1>")

@@ -26,7 +26,7 @@ from tests.cli.support import (
 PROGRAM = Path(__file__).parent / "_commands.py"
 
 POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
-"""Root is an ordinary owner without its capabilities: what is `a-w` it may not write."""
+"""Command prefix that takes root's capabilities, so that `a-w` holds for root, too."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,7 +39,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Runs]:
-    """A data directory with runs that nobody uses, and its runs."""
+    """Make an unused data directory with runs; return it with its runs."""
     home = tmp_path_factory.mktemp("original") / "data"
     with hansard.connect(WORKSPACE, data_dir=home) as record:
         runs = make_runs(record)
@@ -57,7 +57,7 @@ def temporary(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def copied(original: tuple[Path, Runs], tmp_path: Path) -> Iterator[Path]:
-    """A copy of it that cannot be written."""
+    """Make a read-only copy of it."""
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-a", original[0], copy], check=True)
     subprocess.run(["chmod", "-R", "a-w", copy], check=True)
@@ -81,7 +81,7 @@ def commands(home: Path, temporary: Path, asked: Sequence[Sequence[str]]) -> lis
 
 
 def left(temporary: Path) -> list[Path]:
-    """The private copies that are there."""
+    """Return the existing private copies."""
     return list(temporary.glob(f"{private_copy.PREFIX}*"))
 
 
@@ -195,7 +195,7 @@ def test_a_program_writes_nothing_that_goes_away(copied: Path, temporary: Path):
 
 
 def test_a_kill_leaves_no_copy(copied: Path, temporary: Path):
-    """The server that works on it removes it; what was left before there was one, the next use."""
+    """The server that uses the copy removes it; one without a server goes at the next use."""
     half = temporary / f"{private_copy.PREFIX}half"
     half.mkdir()
     (half / private_copy.LOCK).touch()
@@ -208,7 +208,7 @@ def test_a_kill_leaves_no_copy(copied: Path, temporary: Path):
 
 
 def test_a_copy_that_does_not_fit_is_not_begun(original, temporary, monkeypatch):
-    """The message has how much it needs, how much there is, and what to do."""
+    """The message has the needed and the available space, and the remedy."""
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(temporary))
     monkeypatch.setattr(private_copy, "writable", lambda _folder: False)
     monkeypatch.setattr(private_copy, "ROOM_BYTES_MIN", 2**60)
@@ -221,7 +221,7 @@ def test_a_copy_that_does_not_fit_is_not_begun(original, temporary, monkeypatch)
 
 @pytest.mark.thorough(quick="damage/test_damage.py::test_damage_is_told")
 def test_a_copy_taken_while_it_is_written_works_or_says_what_is_wrong(tmp_path, temporary):
-    """Whatever such a copy lacks, the check says it, and what is whole is read."""
+    """The check reports everything that such a copy lacks; the intact rest is read."""
     home, copy = tmp_path / "data", tmp_path / "copy"
     with hansard.connect(WORKSPACE, data_dir=home) as record:
         program = [sys.executable, "-c", _WRITING]

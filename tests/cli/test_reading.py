@@ -119,7 +119,7 @@ def test_what_was_asked_is_told_where_no_run_is_it(call: Call, runs: Runs, json:
 
 
 def test_people_get_a_table_without_escapes(call: Call, runs: Runs):
-    """In a pipe there is no colour, and recorded control characters cannot make any."""
+    """Piped output has no colour, and recorded control characters cannot add any."""
     for arguments in (("runs",), ("run", "show", runs.team), ("run", "trace", runs.team)):
         told = call(*arguments)
         assert told.code == 0
@@ -145,7 +145,7 @@ def test_show_tells_the_state_of_every_agent(call: Call, runs: Runs):
 
 
 def test_an_open_step_comes_with_the_command_that_settles_it(call: Call, runs: Runs):
-    """Doubt is shown with what to do about it."""
+    """A doubt is shown with its remedy."""
     told = call("run", "show", runs.doubt)
     assert "sender#1" in told.out
     assert "TimeoutError: slow" in told.out
@@ -375,7 +375,7 @@ def test_status_starts_no_broker(call: Call, tmp_path):
 
 
 async def test_who_reads_has_one_connection_and_makes_nothing(data_dir, workspace, monkeypatch):
-    """A workspace that is there is read over one connection; one that is not is not made."""
+    """A workspace is read over one connection, and a missing one is not created."""
     opened: list[str] = []
     opens = Broker.open
 

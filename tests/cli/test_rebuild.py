@@ -1,4 +1,4 @@
-"""`hansard rebuild`, and what `status` and `up` say of the tables."""
+"""`hansard rebuild`, and the reports of `status` and `up` about the tables."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_a_reader_rebuilds_tables_of_another_schema(home: Path, small: Small):
 
 
 def test_status_says_how_far_the_tables_are(home: Path, small: Small):
-    """Position and what is behind it, whether anybody projects, for people and for programs."""
+    """Status has position, lag and projector, for people and for programs."""
     small("rebuild")
     told = small("status", "--json").lines[1]
     position = told["position"]

@@ -37,7 +37,7 @@ def _late(amount: int) -> str:
 def test_a_program_and_a_command_keep_out_what_the_setting_names(
     tmp_path: Path, redact: dict[str, str], shell: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither says `redact=`; the sync client, a command and a fork of the program."""
+    """None uses `redact=`: neither the sync client nor a command nor a fork of the program."""
     monkeypatch.setenv("HANSARD_DATA_DIR", str(tmp_path))
     with hansard.connect("lab") as record, record.run("w", run="r") as session:
         session.message("user", f"my key is {SECRET}")

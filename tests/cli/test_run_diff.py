@@ -21,7 +21,7 @@ pytestmark = pytest.mark.later
 
 
 def made(record: hansard.Record, **how: Any) -> str:
-    """A run of one agent: searches, reads, decides, mails; `how` changes parts of it."""
+    """Record a run of one agent: searches, reads, decides, mails; `how` changes parts of it."""
     agent, tries = how.get("agent", "ada"), iter(range(how.get("failures", 0)))
     where = {"run": how["run"]} if "run" in how else {"workflow": "work"}
     with record.run(**where, agent=agent, role=how.get("role", "writer")) as session:

@@ -22,7 +22,7 @@ def below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_folder_is_looked_for_upward(below: Path, tmp_path: Path):
-    """The nearest one; where there is none, it is the working directory's."""
+    """The nearest folder counts; without one, the working directory's."""
     assert load().data_dir == Path(".hansard")
     (tmp_path / ".hansard").mkdir()
     assert load().data_dir == tmp_path / ".hansard"
@@ -93,7 +93,7 @@ def test_nobody_elses_record_is_taken_from_above(below: Path, tmp_path: Path, mo
 
 
 def test_commands_say_which_record_they_found(home, runs, below, tmp_path, monkeypatch, capsys):
-    """One line on stderr where nobody named it and it is not here; stdout as ever."""
+    """One line on stderr names a record found elsewhere by default; stdout is unchanged."""
     (tmp_path / "project" / ".hansard").symlink_to(home)
     told = ran(capsys, monkeypatch, ["-w", WORKSPACE, "runs", "--json"])
     assert told.code == 0
@@ -102,7 +102,7 @@ def test_commands_say_which_record_they_found(home, runs, below, tmp_path, monke
 
 
 def test_commands_say_that_they_do_not_use_credentials(home, runs, below, monkeypatch, capsys):
-    """A role's credentials in the environment limit no command: one line says so."""
+    """A role's credentials in the environment do not restrict commands, as one line says."""
     monkeypatch.setenv("HANSARD_CREDENTIALS", "ada.json")
     result = ran(capsys, monkeypatch, ["--data-dir", home, "-w", WORKSPACE, "runs", "--json"])
     assert result.code == 0

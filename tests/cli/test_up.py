@@ -1,4 +1,4 @@
-"""`hansard up` as a process: it starts, tells, follows, and stops with nothing left behind."""
+"""`hansard up` as a process: it starts, reports, follows, and leaves nothing behind."""
 
 import contextlib
 import json
@@ -177,7 +177,7 @@ def test_a_second_one_takes_the_projecting_over(tmp_path: Path, number: signal.S
 
 
 def reached(home: Path, workspace: str, position: int) -> int:
-    """Wait until somebody has projected so far; the process."""
+    """Wait until a process has projected this position; return its id."""
     until = time.monotonic() + STOP_S * 3
     place = TableFiles.of(home, workspace)
     while (told := place.status()) is None or told.position != position:

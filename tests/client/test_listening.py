@@ -50,7 +50,7 @@ def test_an_answer_waits_for_no_acknowledgement():
     ],
 )
 def test_a_request_names_the_server_and_nothing_else(host, origin, status):
-    """`Host` and `Origin` are one of the server's names, with a port or without."""
+    """`Host` and `Origin` must be one of the server's names, with or without a port."""
     headers = {"host": host} | ({} if origin is None else {"origin": origin})
     refused = foreign(headers, LOCAL)
     assert (None if refused is None else refused[0]) == status
@@ -143,7 +143,7 @@ async def test_connections_without_a_request_do_not_keep_others_out(monkeypatch)
 
 @pytest.mark.slow
 async def test_a_refused_client_holds_no_connection():
-    """A refusal closes the connection, whatever of the body has not come."""
+    """A refusal closes the connection, however much of the body is missing."""
     async with _serving() as send:
         refused = await send(WHOLE.replace(b"/ ", b"/refused "))
         assert (await _ended(refused)).endswith(b"x")

@@ -17,14 +17,14 @@ def test_an_arm_between_two_that_differ_is_in_both_groups():
 
 
 def test_none_differ_and_all_differ():
-    """One group of all, or one of each."""
+    """The result is one group of all, or one of each."""
     assert groups("abc", {name: set("abc") for name in "abc"}) == [["a", "b", "c"]]
     assert groups("abc", {name: set() for name in "abc"}) == [["a"], ["b"], ["c"]]
 
 
 @given(st.sets(st.sampled_from(list(combinations("abcdefg", 2)))))
 def test_two_arms_share_a_group_just_where_they_are_alike(pairs):
-    """Groups hold exactly the pairs that do not differ, and none is part of another."""
+    """Groups hold exactly the pairs that do not differ, and no group is part of another."""
     alike = {name: {b for a, b in pairs if a == name} for name in "abcdefg"}
     for a, b in pairs:
         alike[b].add(a)
@@ -62,7 +62,7 @@ ROW = {
     ],
 )
 def test_a_sequential_plan_is_told_the_interval_of_any_look(stop, interval, said):
-    """The fixed one, looked at again and again, excludes 0 far more often than it says."""
+    """Under repeated looks a fixed interval excludes 0 far more often than its level states."""
     row: dict[str, Any] = {**ROW, "stop": stop}
     assert decisive(row) == interval
     assert decides(row) == said

@@ -91,7 +91,7 @@ def test_what_is_missing_is_a_failure_and_leaving_it_out_is_shown(lines: list[di
 
 
 def test_a_missing_cost_is_no_cost_and_no_failure(lines: list[dict[str, Any]]):
-    """Guardrails stand beside, without a verdict of their own in people's forms."""
+    """Guardrails are shown beside, without a verdict in the forms for people."""
     [row] = _of(lines, "comparison", part="beside", arm="bold", metric="cost", default=True)
     assert row["better"] == "lower"
     assert row["difference"] == pytest.approx(0.01)
@@ -374,7 +374,7 @@ sys.meta_path.insert(0, Absent())
 from hansard.cli import main
 main()
 """
-"""The command line where matplotlib and numpy, which comes with it, are not installed."""
+"""Program that runs the command line without matplotlib and its dependency numpy."""
 
 
 @pytest.mark.thorough(quick="test_the_page_asks_nobody_and_links_to_files_beside_it")

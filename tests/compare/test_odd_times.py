@@ -14,7 +14,7 @@ TRIALS = 6
 
 @pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_latency_is_not_compared_where_all_times_are_equal(tmp_path: Path):
-    """One arm claims one time for all: there is no figure of latency, but a sentence and a line."""
+    """If one arm has one time for all, latency has a sentence and a line, but no figure."""
     runs = [trial(arm, task, 0) for arm in ("steady", "bold") for task in range(TRIALS)]
     for run in runs:
         for message in run["messages"] if run["arm"] == "bold" else []:

@@ -129,13 +129,13 @@ class TestAppend:
         assert await log.head() == 200
 
     async def test_two_appends_of_one_stream_at_once(self, log: EventLog):
-        """Also what a caller should not do is stored right: versions 1 to 30 sent together."""
+        """Incorrect use is stored correctly, too: versions 1 to 30 sent together."""
         await asyncio.gather(*(log.append(append(ALICE, 1 + i)) for i in range(30)))
         found = [stored async for stored in log.follow(until=30)]
         assert sorted(versions(found)) == list(range(1, 31))
 
     async def test_too_large(self, log: EventLog):
-        """A commit over the limit is refused before anything is sent; the log goes on."""
+        """A commit over the limit is refused before anything is sent; the log stays usable."""
         text = "x" * COMMIT_BYTES_MAX
         with pytest.raises(TooLarge) as error:
             await log.append(append(ALICE, text=text))
@@ -204,13 +204,13 @@ class TestConditions:
         assert versions(await log.read(ALICE)) == [1, 2]
 
     async def test_an_empty_stream_is_not_at_a_position(self, log: EventLog):
-        """Demanding a position of a stream that has none is a conflict without a winner."""
+        """Requiring a position of an empty stream is a conflict without a winner."""
         with pytest.raises(Conflict) as conflict:
             await log.append(append(ALICE, expected=StreamAt(KEY, 5)))
         assert conflict.value.winner is None
 
     async def test_not_yet(self, log: EventLog):
-        """A commit can demand that nobody has gone on from a version of another stream."""
+        """A commit can require that another stream is still at a version."""
         await log.append(append(ALICE, expected=NotYet(KEY, 1)))
         await log.append(append(KEY))
         await log.append(append(ALICE, 2, expected=NotYet(KEY, 2)))
@@ -222,7 +222,7 @@ class TestConditions:
         assert versions(await log.read(ALICE)) == [1, 2]
 
     async def test_lives_at(self, log: EventLog):
-        """A commit can demand that no run began or went on since all lives were read."""
+        """A commit can require that no run began or continued since all lives were read."""
         await log.append(append(KEY, expected=LivesAt(0)))
         life = await log.append(append(RunStream("r1")))
         await log.append(append(ALICE))  # no life
@@ -256,7 +256,7 @@ class TestConditions:
 
 class TestTransactions:
     async def test_all(self, log: EventLog):
-        """Commits of one transaction have consecutive positions and say their place in it."""
+        """Commits of one transaction have consecutive positions and state their place in it."""
         await log.append(append(ALICE))
         stored = await log.append_all([append(KEY), append(ALICE, 2), append(LIFE)])
         assert [each.position for each in stored] == [2, 3, 4]
@@ -366,7 +366,7 @@ class TestGroups:
         ]
 
     async def test_all_or_none(self, log: EventLog):
-        """If one of them lost a race, nothing of any is stored, and the conflict names it."""
+        """If one commit lost a race, none is stored, and the conflict names it."""
         await log.append(append(KEY))
         with pytest.raises(Conflict) as conflict:
             await log.append_groups(
@@ -452,7 +452,7 @@ class TestBulk:
         assert await log.append_bulk([*singles, *whole]) == 0
 
     async def test_a_transaction_too_large_for_a_log(self, log: EventLog):
-        """Over 1,000 commits of one transaction are refused before any of it is sent."""
+        """More than 1,000 commits of one transaction are refused before any is sent."""
         whole = together(*(append(WorkspaceStream("tx", str(i))) for i in range(1_001)))
         with pytest.raises(TooLarge):
             await log.append_bulk(whole)
@@ -461,7 +461,7 @@ class TestBulk:
 
 class TestCopied:
     async def test_the_bytes_and_their_origin_are_kept(self, log: EventLog):
-        """A copied commit is read everywhere as the very bytes it was, with where it stood."""
+        """A copied commit is read everywhere in its original bytes, with its origin."""
         made = append(ALICE)
         body = encode(ALICE, made.commit).replace(b"{", b"{ ") + b"\n"
         made = replace(made, commit=msgspec.json.decode(body, type=Commit))
@@ -492,7 +492,7 @@ class TestCopied:
         assert [stored.origin for stored in await log.read_boards("r1")] == [ORIGIN]
 
     async def test_it_lives_in_another_log_by_its_own_time(self, log: EventLog):
-        """Position and stamp are this log's; only the origin tells of the other one."""
+        """Position and stamp are this log's; only the origin refers to the other one."""
         made = append(ALICE)
         await log.append(append(LIFE))
         copy = replace(made, copied=Copied(encode(ALICE, made.commit), ORIGIN))
@@ -532,7 +532,7 @@ class TestCopied:
         assert (stored.stream, stored.body, stored.origin) == (stream, body, ORIGIN)
 
     async def test_what_is_too_large_is_refused(self, log: EventLog):
-        """The bytes count, not what they would be if they were written again."""
+        """The size of the original bytes counts, not that of a new encoding."""
         made = append(ALICE)
         body = encode(ALICE, made.commit) + b" " * COMMIT_BYTES_MAX
         with pytest.raises(TooLarge):
@@ -555,7 +555,7 @@ class TestRead:
                 await log.at(position)
 
     async def test_versions(self, log: EventLog):
-        """`after` and `to` choose by version; a commit that `to` is inside of comes whole."""
+        """`after` and `to` select by version; a commit that contains `to` is read in full."""
         version = 1
         for events in (1, 3, 1, 2):  # versions 1, 2-4, 5, 6-7
             await log.append(append(ALICE, version, events))
@@ -604,7 +604,7 @@ class TestRead:
         assert await log.read_run("r1", AtTime(commits[-1].stamp + 10**15)) == commits
 
     async def test_a_cut_transaction_is_left_out(self, log: EventLog):
-        """A point inside a transaction includes nothing of it, by position and by time."""
+        """A point inside a transaction excludes all of it, by position and by time."""
         await log.append(append(LIFE))
         stored = await log.append_all([append(KEY), append(ALICE), append(OTHER)])
         whole = await log.read_streams([LIFE, KEY, ALICE, OTHER])
@@ -787,7 +787,7 @@ class TestFollow:
             assert (await asyncio.wait_for(waiting, 60)).commit == appended.commit
 
     async def test_one_stream_alone(self, log: EventLog):
-        """Following one stream gives its commits and nobody else's, new ones too."""
+        """A follower of one stream gets its commits alone, new ones too."""
         other, longer = KeyStream("r1", "k"), KeyStream("r1", "k2")
         for version in range(1, 6):
             for stream in (ALICE, other, longer):

@@ -39,7 +39,7 @@ async def test_a_hole(jetstream: Opener):
 
 
 async def test_a_stream_that_begins_late(jetstream: Opener):
-    """Only a fork's stream begins after 1, and its reader says where."""
+    """Only a fork's stream begins after 1, and its reader gives the first version."""
     log = await jetstream()
     await write(log, KEY, 5, encode(KEY, commit(5)))
     with pytest.raises(Corrupt, match="version 1 is missing"):

@@ -38,7 +38,7 @@ def stopped(home: Path) -> None:
 
 
 def marked(home: Path, workspace: str, position: int) -> None:
-    """Wait until the mark is there."""
+    """Wait until the mark exists."""
     until_s = time.monotonic() + BOUND_S
     while True:
         kept = marks.read(home, workspace)
@@ -93,7 +93,7 @@ def tabled(home: Path) -> None:
 
 
 def copied(source: Path, target: Path) -> None:
-    """Copy a data directory that nobody uses."""
+    """Copy an unused data directory."""
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("users", "state.json"))
 
 

@@ -247,7 +247,7 @@ STREAM = [
     ),
     Damage("the store gone", lambda f: shutil.rmtree(f.home / "nats"), MARK_SHORT, refused=True),
 ]
-"""Damages to what the server knows a stream by."""
+"""Damages to the server's metadata of a stream."""
 
 BLOBS = [
     Damage(
@@ -300,7 +300,7 @@ TABLES = [
         answered=True,
     ),
 ]
-"""Damages to what is made of the log."""
+"""Damages to the tables."""
 
 MARKS = [
     Damage(

@@ -1,4 +1,4 @@
-"""A log that is not what it was is never called clean, and whatever reads it ends and says so."""
+"""Damaged logs: never reported as clean, and every reader ends with an error."""
 
 import re
 import shutil
@@ -40,7 +40,7 @@ SHORT_OF_MARK = r"its log ends at position \d+, and at .* it was on the disk up 
 COUNT = "SELECT count(*) AS n FROM events"
 ACCEPTED = ("last block gone, no index", "first block gone", "middle block gone")
 QUICK = (BLOCKS[0], BLOCKS[3], BLOCKS[18], STREAM[0], STREAM[-1], BLOBS[3], TABLES[0])
-"""One of each kind."""
+"""One damage of each kind."""
 
 
 def named(damages: tuple[Damage, ...] | list[Damage]) -> list[object]:
@@ -49,7 +49,7 @@ def named(damages: tuple[Damage, ...] | list[Damage]) -> list[object]:
 
 
 def opened(files: Files) -> str:
-    """Connect; what was refused."""
+    """Connect, and return the refusal."""
     try:
         hansard.connect(workspace=WORKSPACE, data_dir=files.home).close()
     except Corrupt as error:
@@ -58,7 +58,7 @@ def opened(files: Files) -> str:
 
 
 def checked(damage: Damage, files: Files, cli: Call) -> Ran:
-    """Do the damage, and look with everything that reads; what `check` says in the end."""
+    """Do the damage, run everything that reads, and return the final result of `check`."""
     events = int(cli("sql", "--format", "csv", COUNT).out.split()[-1])
     stopped(files.home)
     damage.do(files)
@@ -109,7 +109,7 @@ def test_there_are_enough_of_them():
 
 
 def test_a_log_that_went_back_and_on_is_another(files: Files, cli: Call):
-    """An older copy to which as much was written as was lost: only the digest tells."""
+    """Only the digest reveals an older copy with as much appended as was lost."""
     replaced(files.home / "nats", files.older / "nats")
     kept = marks.read(files.home, WORKSPACE)
     assert kept is not None
@@ -127,7 +127,7 @@ def test_a_log_that_went_back_and_on_is_another(files: Files, cli: Call):
 
 @pytest.mark.thorough
 def test_a_sound_log_is_called_clean(files: Files, cli: Call):
-    """And `check` says with what it compared it."""
+    """`check` also names the sources of its comparison."""
     told = cli("check")
     assert told.code == 0, told.out
     assert re.search(
@@ -176,7 +176,7 @@ DOORS = [
 
 @pytest.mark.slow
 def test_every_door_refuses_a_log_that_lost_its_head(files: Files, cli: Call):
-    """None reads an empty run, or tables that know more than the log; `status` tells."""
+    """None reads an empty run, or tables beyond the log's end; `status` reports it."""
     files.blocks()[0].unlink()
     with pytest.raises(Corrupt, match="missing: position 1 to"):
         hansard.connect(workspace=WORKSPACE, data_dir=files.home)
@@ -246,7 +246,7 @@ def test_damaged_metadata_is_repaired(damage: Damage, files: Files, cli: Call):
 
 @pytest.mark.slow
 def test_a_workspace_is_used_without_its_snapshots_and_repaired(files: Files, cli: Call):
-    """With damaged snapshots a workspace opens, `check` says so, and `repair` rebuilds them."""
+    """With damaged snapshots a workspace opens, `check` reports it, and `repair` rebuilds them."""
     flip(files.stream("snap") / "meta.inf", 3)
     with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:
         [(run, _)] = record.runs(workflow="long")
@@ -271,7 +271,7 @@ def test_a_repair_hides_no_loss(files: Files, cli: Call):
 
 @pytest.mark.slow
 def test_a_repair_says_that_it_cannot_restore_messages(files: Files, cli: Call):
-    """With every stream offered and a block gone, it says what is lost and what can be done."""
+    """With every stream offered and a block missing, it names the loss and the remedy."""
     BLOCKS[1].do(files)
     told = cli("repair")
     assert told.code == 1
@@ -282,7 +282,7 @@ def test_a_repair_says_that_it_cannot_restore_messages(files: Files, cli: Call):
 
 @pytest.mark.slow
 def test_a_repair_changes_nothing_that_is_sound_or_in_use(files: Files, cli: Call):
-    """A repair with nothing to do says so; it is refused for a broker in use or outside."""
+    """A repair without work reports that; it is refused for a broker in use or outside."""
     before = contents(files.stream())
     assert "nothing to repair" in cli("repair").out
     stopped(files.home)

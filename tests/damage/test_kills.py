@@ -37,7 +37,7 @@ with hansard.connect() as record:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A data directory; nobody uses it any more in the end."""
+    """Return a data directory; at the end no process uses it."""
     folder = tmp_path / "data"
     yield folder
     stopped(folder)

@@ -1,4 +1,4 @@
-"""`hansard check` reads what is published, and finds a flipped byte wherever it is."""
+"""`hansard check` on published snapshots: it finds a flipped byte anywhere."""
 
 import shutil
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def flipped(path: Path, at: int) -> Iterator[None]:
 
 
 def places(path: Path) -> list[int]:
-    """Bytes of a file: its headers, its end, and some in each part of it."""
+    """Return offsets in a file: its headers, its end, and some in each part."""
     size = path.stat().st_size
     headers = [0, 8, 4096 + 20, 8192 + 20, size - 1]
     return sorted({each for each in (*headers, *range(0, size, max(1, size // 16))) if each < size})
@@ -82,7 +82,7 @@ def test_check_finds_it(files: Files, cli: Call):
 
 
 def test_what_says_what_a_generation_is_is_not_believed_where_it_changed(files: Files, cli: Call):
-    """No answer is as of a position that is none; `check` tells."""
+    """No answer has an invalid position, and `check` reports the change."""
     place = TableFiles.of(files.home, WORKSPACE)
     stands = newest(place)
     path = stands.folder / "generation.json"

@@ -95,7 +95,7 @@ def restarted(files: Files, meanwhile: Callable[[], Any]) -> None:
 
 
 def test_a_sound_log_is_healthy(files: Files, cli: Call):
-    """Each look says when, and up to where; nothing is found, and `status` exits with 0."""
+    """Each look has its time and position, without a finding, and `status` exits with 0."""
     with up(files.home):
         health = cli("health")
         assert health.code == 0, health.err
@@ -113,7 +113,7 @@ def test_a_block_that_is_gone_under_a_running_broker(which: int, files: Files, c
 
 
 def test_a_byte_that_is_flipped_under_a_running_broker(files: Files, cli: Call):
-    """The server's own figures are as before: only who reads every message finds it."""
+    """The server's own figures are unchanged: only reading every message reveals it."""
     with up(files.home) as process:
         flip(files.blocks()[1], middle(files.blocks()[1]) + 20_000)
         fact = reported(process, files, cli)
@@ -134,7 +134,7 @@ def not_a_commit(home: Path) -> None:
 
 
 def by_another(home: Path) -> None:
-    """A whole commit in an agent's stream, in order, by somebody who is not that agent."""
+    """Append a complete commit to an agent's stream, in order, as another author."""
     [(stream, step)] = steps(STEPS + 1, STEPS + 1)
     plant(home, WORKSPACE, (stream, msgspec.structs.replace(step, actor=Actor("mallory"))))
 
@@ -166,7 +166,7 @@ def test_an_open_record_stops_where_the_log_was_lost_under_it(files: Files):
 
 
 def test_health_without_a_watch(tmp_path: Path, cli: Call, files: Files):
-    """Nobody watches, or who did gave no sign of life for half a minute."""
+    """This covers no watcher, and one without a sign of life for half a minute."""
     told: Ran = cli("health")
     assert (told.code, "no 'hansard up' watches" in told.err) == (1, True)
     watch.write(files.home, watch.Watch(1, datetime(2025, 1, 1, tzinfo=UTC)))

@@ -1,4 +1,4 @@
-"""Histories of what is kept by name in versions, and of answers that may be taken again."""
+"""Histories of versions kept by name, and of reusable answers."""
 
 import hashlib
 

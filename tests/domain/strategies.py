@@ -417,7 +417,7 @@ def happened(
     fold: Callable[[Any, Sequence[Event]], Any],
     decide: Callable[[Any, Any], Sequence[Event]],
 ) -> list[Event]:
-    """The history that commands lead to; what is refused did not happen."""
+    """Return the history of commands; refused ones have no events."""
     events: list[Event] = []
     for command in commands:
         try:
@@ -454,7 +454,7 @@ board_histories = (_board_lists | _board_lists.map(lambda more: [*_begun_set, *m
 
 
 def lowered(histories: st.SearchStrategy[list[Event]]) -> st.SearchStrategy[list[Event]]:
-    """Histories in some of which somebody lowered the label."""
+    """Return histories, in some of which the label is lowered."""
     return st.builds(
         lambda events, place: [*events[:place], _LOWERED, *events[place:]] if place else events,
         histories,
@@ -496,7 +496,7 @@ memory_commands = st.lists(
     ),
     max_size=12,
 )
-"""A path and its text from here on, or the path that it comes from; None deletes it."""
+"""A path with its new text, or with the path that it moves from; None deletes it."""
 
 
 def memory_decide(state: space.MemoryState, wanted: Any) -> Sequence[Event]:

@@ -112,7 +112,7 @@ def test_an_outcome_follows_an_intent(outcome):
     ],
 )
 def test_nothing_is_told_of_a_step_that_was_never_requested(event):
-    """The intent comes first."""
+    """The intent must come first."""
     an_agent().given(began).when(Tell(event)).then_raises(Refused, saying="never requested")
 
 
@@ -128,7 +128,7 @@ def test_an_outcome_is_recorded_once(first, second):
 
 
 def test_another_result_is_another_outcome():
-    """A second result for a completed step is refused, not taken for the first."""
+    """A second result for a completed step is refused, not treated as the first."""
     other = StepCompleted(step=1, result=TWO, digest="two")
     a_call().given(completed).when(Tell(other)).then_raises(Refused, saying="already completed")
 
@@ -146,7 +146,7 @@ def test_a_step_number_is_one_call_for_ever():
 
 
 def test_attempts_and_items_come_without_a_hole():
-    """Attempt n follows attempt n - 1, item n follows item n - 1; what is there is no news."""
+    """Attempt n follows attempt n - 1, item n follows item n - 1; a repetition adds nothing."""
     a_call().when(Tell(attempted)).then(attempted)
     a_call().given(attempted).when(Tell(attempted)).then()
     a_call().when(Tell(StepAttempted(step=1, attempt=2, error=LOST))).then_raises(
@@ -192,7 +192,7 @@ def test_an_attempt_opens_a_step_that_did_not_complete(before):
     ],
 )
 def test_a_settlement_says_what_is_true(before, verdict, status):
-    """Doubt is settled by what happened, divergence by what to do; twice is once."""
+    """Doubt is settled by the outcome, divergence by the next action; repeating adds nothing."""
     digest = "one" if verdict is Verdict.HAPPENED else ""
     story = a_call().given(*before)
     story.when(Tell(_settled(verdict, digest))).then(_settled(verdict, digest))
@@ -256,7 +256,7 @@ def test_what_the_state_says_of_its_facts():
 
 
 def test_alternatives_may_be_told_in_three_ways():
-    """A text is an id; a dict and an Alternative are taken as they are; nothing else is."""
+    """A text is an id; a dict and an Alternative are used unchanged; nothing else is accepted."""
     given = ["a", {"id": "b", "score": 1, "rejected_because": "late"}, Alternative("c")]
     assert agent.alternatives(given) == (
         Alternative("a"),

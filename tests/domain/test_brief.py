@@ -80,7 +80,7 @@ def test_what_is_long_is_cut():
 
 
 def test_a_state_tells_what_label_it_carries():
-    """An agent's state: who it is, at which version, and its label where it has one."""
+    """An agent's state shows its name, version, and label if it has one."""
     state = agent.initial()
     assert "label" not in repr(state)
     state.label = "confidential"

@@ -50,7 +50,7 @@ def an_experiment() -> Decider:
 
 
 def test_a_plan_is_registered_once_and_never_changed():
-    """The same plan again is no news; another one is refused, with what differs."""
+    """The same plan again adds nothing; another one is refused, with the differences."""
     an_experiment().when(registered).then(registered)
     an_experiment().given(registered).when(registered).then()
     an_experiment().given(registered, stopped).when(registered).then()
@@ -181,7 +181,7 @@ def test_what_is_hashed_cannot_be_moved_between_its_parts(salt, name, unit):
 
 @given(st.permutations(range(40)))
 def test_the_order_of_units_does_not_matter(order):
-    """A unit has its arm whenever it comes, alone or after others."""
+    """A unit has the same arm alone and after any others."""
     made = plan(1, 2, 3)
     found = {n: arm_of("greeting", made, f"{n}").name for n in order}
     assert [found[n] for n in range(40)] == [
@@ -190,7 +190,7 @@ def test_the_order_of_units_does_not_matter(order):
 
 
 def test_an_assignment_is_for_ever():
-    """These assignments were given by an earlier version and must not change."""
+    """These assignments were made by an earlier version and must not change."""
     made = plan(2, 1, 1, salt="2026")
     found = "".join(arm_of("greeting", made, f"task-{n}").name for n in range(40))
     assert found == "bacabaaaabbcacacbbbaaaabbaaaabbaaaaacaaa"
@@ -229,7 +229,7 @@ def test_another_process_gives_the_same_arms():
     ],
 )
 def test_a_unit_is_what_the_plan_says(unit, has, given, found):
-    """The task, the run, the conversation, or what the caller names."""
+    """A unit is the task, the run, the conversation, or the caller's own."""
     assert experiment.unit_of(plan(1, unit=unit), "r-1", has, given) == found
 
 
@@ -244,7 +244,7 @@ def test_a_unit_is_what_the_plan_says(unit, has, given, found):
     ],
 )
 def test_a_unit_that_is_missing_or_another_one_is_refused(unit, has, given, said):
-    """With what must be given instead."""
+    """The error names the required argument."""
     with pytest.raises(BadValue) as refusal:
         experiment.unit_of(plan(1, unit=unit), "r-1", has, given)
     assert said in str(refusal.value)

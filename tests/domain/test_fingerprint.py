@@ -1,4 +1,4 @@
-"""Fingerprints: the RFC 8785 form, with the `rfc8785` package as oracle; what they tell apart."""
+"""Fingerprints: the RFC 8785 form, with the `rfc8785` package as oracle, and distinct calls."""
 
 import json
 import struct
@@ -79,7 +79,7 @@ def test_the_borders_of_the_number_format(value, text):
 
 @given(strategies.json_values)
 def test_the_canonical_form_is_a_fixed_point(value):
-    """The canonical form of what the canonical form says is the same bytes."""
+    """The canonical form of a parsed canonical form is the same bytes."""
     assert canonical(json.loads(canonical(value))) == canonical(value)
 
 
@@ -111,7 +111,7 @@ def test_digests_never_change():
 
 
 def test_each_part_of_a_call_makes_it_another_call():
-    """Tool, version, agent, scope, arguments, occurrence and predecessor all tell calls apart."""
+    """Tool, version, agent, scope, arguments, occurrence and predecessor distinguish calls."""
     base = ("tool", "v", "agent", "scope", b"{}")
     others = [
         ("tool2", "v", "agent", "scope", b"{}"),

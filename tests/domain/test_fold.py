@@ -75,7 +75,7 @@ def test_the_state_at_every_k_is_a_fresh_fold_of_the_first_k_events(history):
 
 @given(histories, st.data())
 def test_folding_leaves_the_given_state_as_it_is(history, data):
-    """`fold` answers with a new state; the one it was given does not change, however deep."""
+    """`fold` returns a new state; its argument does not change, at any depth."""
     name, events = history
     initial, fold, _ = AGGREGATES[name]
     cut = data.draw(st.integers(0, len(events)))
@@ -100,7 +100,7 @@ def test_an_event_of_another_aggregate_is_refused(fold_of):
 
 @pytest.mark.thorough  # it draws until all were seen, which takes 12 s
 def test_the_generated_histories_reach_every_event_that_is_folded():
-    """A law that is checked on histories without failures and settlements would say little."""
+    """A law checked on histories without failures and settlements would prove little."""
     of_others = {
         "aggregate.changed.v1",  # by the program's own classes
         "aggregate.followed.v1",
@@ -143,7 +143,7 @@ def test_an_agent_s_command_yields_its_events_once(events, command):
 
 @given(strategies.run_histories, strategies.run_commands)
 def test_a_run_s_command_yields_its_events_once(events, command):
-    """Stating of a run what is so already states nothing; beginning it twice is refused."""
+    """Repeating a fact about a run adds nothing; beginning it twice is refused."""
     state = run.fold(run.initial(), events)
     try:
         _, second = _once(state, command, run.fold, run.decide)

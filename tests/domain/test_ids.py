@@ -62,7 +62,7 @@ def test_workspace_names_that_are_none(name):
     ["a", "a.b", "*", ">", "../etc", "a/b", "été", "\U0001f4a5", " ", "$x", "n" * NAME_LENGTH_MAX],
 )
 def test_other_names_are_any_text(name):
-    """Runs, roles, agents, keys and tools are called what their people call them."""
+    """Runs, roles, agents, keys and tools may have any name."""
     assert ids.name("agent", name) == name
 
 
@@ -99,7 +99,7 @@ def test_a_stream_s_name_inside_its_run_is_its_own(one, other):
 
 
 def test_a_stream_in_another_run_keeps_its_name():
-    """A fork's streams are called what the parent's are; what outlives runs belongs to none."""
+    """A fork's streams have the parent's names; lasting streams belong to no run."""
     for stream in (RunStream("r"), AgentStream("r", "writer", "ada"), KeyStream("r", "k")):
         moved = ids.in_run(stream, "s")
         assert str(moved) == str(stream)

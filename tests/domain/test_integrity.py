@@ -16,7 +16,7 @@ from tests.team.forging import began, forged, misplaced
 
 names = st.sampled_from("abcd")
 joins = st.lists(st.builds(AgentJoined, agent=names, role=names), max_size=5)
-"""Also of one agent twice, in another role: nobody of ours writes that."""
+"""Joins, also of one agent twice in another role, which our clients never write."""
 
 
 def by_itself(version: int, event: Event) -> Commit:
@@ -46,7 +46,7 @@ def test_a_run_has_the_agents_that_its_state_has(first, forks):
 
 
 def test_who_joins_again_in_another_role_has_the_first_one_and_is_told():
-    """In the run's state, for readers, and `hansard check` says so."""
+    """The run's state shows it to readers, and `hansard check` reports it."""
     life = [RunStarted(workflow="w"), AgentJoined(agent="a", role="reader")]
     again = AgentJoined(agent="a", role="approver")
     assert runs.fold(runs.initial(), [*life, again]).roster == {"a": "reader"}

@@ -1,4 +1,4 @@
-"""Chains of principals: who may act for whom, and that a token's terms never change."""
+"""Chains of principals: permission to act for others, and fixed terms of a token."""
 
 from datetime import datetime, timedelta
 
@@ -65,7 +65,7 @@ def test_deciding_refuses_the_same_chains(chain: tuple[str, ...]):
 
 @given(chains, chains)
 def test_what_a_token_is_good_for_never_changes(one: tuple[str, ...], other: tuple[str, ...]):
-    """The same token for others is refused; in the same terms it is there already."""
+    """The same token for others is refused; in the same terms it adds nothing."""
     if _is_refused(one, None) or _is_refused(other, None):
         return
     state = principal.fold(REGISTERED, principal.decide(REGISTERED, _issued(one)))
@@ -78,7 +78,7 @@ def test_what_a_token_is_good_for_never_changes(one: tuple[str, ...], other: tup
 
 @given(strategies.principal_histories, st.sampled_from(["alice", "lead", "bob"]))
 def test_who_acts_for_whom_is_what_was_issued(events: list[Event], name: str):
-    """A revocation takes the standing away, never the chain: the record still tells for whom."""
+    """A revocation removes the validity, never the chain: the record keeps it."""
     state = principal.fold(principal.initial(), events)
     issued = {each.token: each for each in events if isinstance(each, TokenIssued)}
     for token_id, token in state.tokens.items():
@@ -110,7 +110,7 @@ def test_a_token_is_valid_until_it_ends_or_is_revoked():
 
 
 def test_who_is_not_registered_is_shown_nothing():
-    """The refusal says what to do."""
+    """The refusal names the remedy."""
     shown = PrincipalShown(label="confidential", role="writer")
     with pytest.raises(Refused, match="it is not registered: register it before"):
         principal.decide(principal.initial(), shown)

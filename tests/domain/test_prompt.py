@@ -1,4 +1,4 @@
-"""A prompt's rules: versions, parents, aliases, retirement; what fills in variables."""
+"""Rules of prompts: versions, parents, aliases, retirement, and filling in variables."""
 
 import msgspec
 import pytest
@@ -47,7 +47,7 @@ production = PromptAliased(alias="production", version=1)
 
 
 def test_versions_are_numbered_and_have_a_parent():
-    """The next number; the newest is the parent where none is named; a merge has two."""
+    """A version has the next number; its default parent is the newest; a merge has two."""
     a_prompt().when(draft("a {x}")).then(first)
     a_prompt().given(first).when(draft("b {x}")).then(second)
     a_prompt().given(first, second).when(draft("c", 1, 2)).then(added(3, "c", 1, 2))
@@ -88,7 +88,7 @@ def test_an_alias_moves_from_what_was_seen():
 
 
 def test_what_is_retired_is_named_by_no_alias():
-    """Nor is what an alias names retired; retired once is enough."""
+    """An aliased version cannot be retired, nor a retired one aliased; repeating adds nothing."""
     retired = PromptRetired(version=1, because="old")
     a_prompt().given(first).when(retired).then(retired)
     a_prompt().given(first, retired).when(retired).then()
@@ -118,7 +118,7 @@ def test_a_huge_text_is_refused():
 
 
 def test_references():
-    """A version, an alias, the newest that is not retired; what is none says so."""
+    """A reference is a version, an alias, or the newest active one; any other is an error."""
     state = prompt.fold(prompt.initial(), [first, second, production, PromptRetired(version=2)])
     assert [resolve(state, which) for which in ("1", "2", "production", "")] == [1, 2, 1, 1]
     with pytest.raises(Refused, match="no alias 'prod': did you mean 'production'"):

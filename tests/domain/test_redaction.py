@@ -1,4 +1,4 @@
-"""Redaction of texts, values and events: nothing is left, and what is clean stays as it is."""
+"""Redaction of texts, values and events: no secret is left, and clean data is unchanged."""
 
 import re
 

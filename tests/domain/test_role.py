@@ -1,4 +1,4 @@
-"""A role's rules: patterns, what is refused when applied, who sees what and why."""
+"""Rules of a role: patterns, refusals when applied, visibility and its reasons."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def a_role() -> Decider:
 
 
 def test_rules_are_replaced_as_a_whole():
-    """The same again is no news; others replace what stood."""
+    """The same rules again add nothing; others replace all of the old ones."""
     a_role().when(MINE).then(MINE)
     a_role().given(MINE).when(MINE).then()
     a_role().given(MINE).when(ALL).then(ALL)
@@ -60,7 +60,7 @@ def test_rules_are_replaced_as_a_whole():
 
 
 def test_a_role_is_withdrawn_once_and_may_come_back():
-    """A withdrawn role has no rules; only what was defined can be withdrawn."""
+    """A withdrawn role has no rules; only a defined role can be withdrawn."""
     gone = RoleWithdrawn(because="done")
     a_role().when(gone).then_raises(Refused, saying="it is not defined")
     a_role().given(MINE).when(gone).then_state(rules=None, withdrawn=gone)
@@ -262,7 +262,7 @@ def test_what_hides_a_labelled_event_is_told(label, said):
     [("labels", True), ("labels.team", True), ("labels.team.more", False), ("nothing", False)],
 )
 def test_a_path_goes_as_deep_as_the_data(path, is_there):
-    """A key of a dictionary is one step, and below a text there is nothing."""
+    """A key of a dictionary is one step, and a text has nothing below it."""
     assert bool(reached("run.started.v1", path)) is is_there
 
 
@@ -309,7 +309,7 @@ def test_several_rules_show_their_fields_together():
 
 
 def test_what_a_newer_version_wrote_is_seen_by_who_sees_everything_alone():
-    """Nobody knows what its fields tell."""
+    """The meaning of its fields is unknown."""
     newer = of("step.teleported.v1")
     assert judge(ALL, newer).whole
     assert not judge(MINE, newer).visible
@@ -415,7 +415,7 @@ roles = st.builds(
 
 @given(st.dictionaries(names, roles, min_size=1, max_size=2))
 def test_a_role_written_as_toml_reads_back_the_same(told):
-    """Any name, any text; what is a default is left out."""
+    """Any name and any text are kept; defaults are left out."""
     assert role_file.parse(role_file.write(told)) == told
 
 

@@ -47,7 +47,7 @@ def test_a_run_begins_once():
 
 
 def test_a_fork_goes_on_where_its_parent_stood():
-    """A fork's life begins with its parent's: labels add up, and an end is taken back."""
+    """A fork's life begins with its parent's: labels add up, and an end is undone."""
     a_run().given(started, joined, failed).when(forked).then_state(
         labels={"a": "1", "b": "2"},
         status=RunStatus.OPEN,
@@ -94,7 +94,7 @@ def test_only_who_is_on_the_roster_resumes_and_only_onwards():
     ],
 )
 def test_how_a_run_may_end(before, end, allowed):
-    """A run ends once; what failed may still complete, what is over stays over until resumed."""
+    """A run ends once; a failed one may still complete, an ended one stays so until resumed."""
     story = a_run().given(*before).when(end)
     if allowed:
         story.then(end)
@@ -149,7 +149,7 @@ def test_a_run_ends_as_the_worst_of_its_agents_ends():
 
 
 def test_a_run_ends_when_somebody_says_so_and_goes_on_with_whoever_comes():
-    """After an explicit end only those who resume or join later are waited for."""
+    """After an explicit end the run waits only for agents that resume or join later."""
     said = RunCompleted(because="enough")
     a_run().given(started, joined, bob).when(said).then_state(
         status=RunStatus.COMPLETED, missing=[], at_work=[]
@@ -186,7 +186,7 @@ def test_a_record_of_before_shows_as_it_did():
 
 
 def test_a_budget_is_reserved_once_a_call_and_never_over_its_limit():
-    """A call's share counts once, what it really took replaces it, and the limit holds."""
+    """A call's share counts once, its actual usage replaces it, and the limit holds."""
     state = budget.fold(budget.BudgetState(), [Reserved(call="a#1", amount=2.0)])
     assert budget.reserve(state, "a#1", 2.0, 3.0) == ()
     assert budget.reserve(state, "a#2", 2.0, 3.0) is None
@@ -200,7 +200,7 @@ def test_a_budget_is_reserved_once_a_call_and_never_over_its_limit():
     st.floats(0, 20), st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(0, 10)), max_size=12)
 )
 def test_reservations_alone_never_pass_the_limit(limit, calls):
-    """However calls are reserved, what is set aside stays within the limit."""
+    """In any order of calls the reserved total stays within the limit."""
     state = budget.BudgetState()
     for call, amount in calls:
         state = budget.fold(state, budget.reserve(state, call, amount, limit) or ())

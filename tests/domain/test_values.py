@@ -1,4 +1,4 @@
-"""Values: what was recorded is what was meant, or it was refused before anything was written."""
+"""Values: recorded exactly, or refused before anything is written."""
 
 import collections
 import dataclasses
@@ -41,13 +41,13 @@ def same(one: Any, other: Any) -> bool:
 
 
 def recorded(value: Any) -> bytes:
-    """The bytes that stand for a value in the record."""
+    """Return the recorded bytes of a value."""
     return bytes(values.dump(values.plain(value)))
 
 
 @given(strategies.python_values)
 def test_a_value_comes_back_exactly(value):
-    """Whatever can be recorded comes back equal, of the same types, in the same order."""
+    """A recorded value is restored equal, of the same types, in the same order."""
     assert same(values.load(recorded(value)), value)
 
 
@@ -74,7 +74,7 @@ TAGS += ["$blob", "$append", "$value", "$", "$new"]
 @pytest.mark.parametrize("tag", TAGS)
 @given(inner=strategies.json_values)
 def test_a_recorded_value_is_never_mistaken_for_a_tag(tag, inner):
-    """A dict that looks like one of our tags comes back as that dict."""
+    """A dict that looks like one of our tags is restored as that dict."""
     for value in ({tag: inner}, {tag: inner, "b": 1}, [{tag: {tag: inner}}]):
         assert same(values.load(recorded(value)), value)
         assert f'{{"{tag}":'.encode() not in recorded(value) or tag == "$map"
@@ -195,14 +195,14 @@ def test_a_refusal_names_the_place_inside_the_value():
     ids=range(7),
 )
 def test_a_lone_surrogate_is_kept_by_a_tag(value):
-    """UTF-8 cannot carry a lone surrogate: such a text has a tag, and comes back as it was."""
+    """UTF-8 cannot encode a lone surrogate: such a text has a tag, and is restored unchanged."""
     raw = values.dump(values.plain(value))
     bytes(raw).decode()
     assert values.same(values.load(raw), value)
 
 
 def test_a_text_with_surrogates_is_escaped_so_that_it_can_be_read():
-    """Only surrogates and backslashes are escaped; what is not escaped so is no text."""
+    """Only surrogates and backslashes are escaped; any other escape is refused."""
     assert values.plain("caf\u00e9 \\ \ud83d!") == {"$text": "caf\u00e9 \\\\ \\ud83d!"}
     for escaped in ("\\", "\\x", "\\ud83", "\\u0041"):
         with pytest.raises(BadValue, match="text"):
@@ -281,7 +281,7 @@ def _nested(depth: int, wrap: Any) -> Any:
     "wrap", [lambda v: [v], lambda v: {"a": v}, lambda v: (v,), lambda v: {1: v}], ids="ldtm"
 )
 def test_nesting_has_a_stated_bound(wrap):
-    """Values are taken down to the bound and refused below it, never by a recursion error."""
+    """Values are accepted down to the bound and refused below it, without a recursion error."""
     fine = _nested(DEPTH_MAX // 2, wrap)
     assert same(values.load(recorded(fine)), fine)
     for depth in (DEPTH_MAX + 1, 100_000):
@@ -348,7 +348,7 @@ def test_a_value_that_holds_itself_is_refused():
     ids=repr,
 )
 def test_the_edges_of_each_kind(value):
-    """The ends of every kind's range come back exactly."""
+    """The ends of every kind's range are restored exactly."""
     assert same(values.load(recorded(value)), value)
 
 
