@@ -86,7 +86,7 @@ def pytest_report_header() -> str:
 def rounds() -> Callable[[int, int], int]:
     """Return `rounds(quick, full)`: the number of rounds by ROUNDS, within the bounds of the test.
 
-    `quick` is the least number that still shows something, `full` the largest that is worth its time.
+    `quick` is the least number that still shows something, `full` the largest worth its time.
     """
 
     def between(quick: int, full: int) -> int:

@@ -1,4 +1,4 @@
-"""`session.view`: the visible events of a session's role, as a step that replays and is recorded."""
+"""`session.view`: the events that a session's role may see, as a recorded step that replays."""
 
 import asyncio
 import functools

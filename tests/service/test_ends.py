@@ -119,7 +119,7 @@ def test_a_task_is_reopened_through_either_door(lab: Lab) -> None:
 
 
 def test_a_run_is_ended_through_either_door(lab: Lab) -> None:
-    """The run ends once; a second end is refused with the first one's status."""
+    """The run ends once: the same end again changes nothing, and another one is refused."""
 
     async def scenario() -> None:
         async with lab.connect() as record, record.run(run="r"):

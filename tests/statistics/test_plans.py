@@ -128,7 +128,7 @@ def test_no_weight_and_one_arm_have_no_test(store):
 
 
 def test_units_are_what_the_arm_was_chosen_for(store):
-    """Five runs of a conversation are one unit; only units assigned by hash are randomised."""
+    """Five runs of a conversation are one unit; units are randomised if a hash assigned all."""
     made = support.plant(store, [Trial(arm=arm, task=f"{n}") for arm in "ab" for n in range(10)])
     for trial in made:
         store.all(

@@ -200,8 +200,8 @@ async def test_a_claimed_block_keeps_its_claim_and_ends_it(lab: Lab):
 
 @twins
 async def test_what_is_waited_for(lab: Lab):
-    """A wait for a position, key or task ends when it exists, or at its timeout, and replays
-    once.
+    """A wait returns whether its condition held in time; invalid conditions and two at once
+    fail.
     """
     async with lab.connect() as record, record.run(run="r") as session:
         team = team_of(session)
