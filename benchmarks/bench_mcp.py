@@ -250,7 +250,7 @@ async def over_http(found: Findings, folder: Path) -> None:
 
 
 async def reads(found: Findings, folder: Path) -> None:
-    """Measure our server's tools beside the same operations here, in turn, each on its own record.
+    """Measure our server's tools beside the same operations here, in turn, on separate records.
 
     A query in SQL is a step of the server's, too, so that this process states a fact before it queries:
     both answer as of a new position.

@@ -279,7 +279,7 @@ def test_tests_that_agree_are_not_marked(store):
     ],
 )
 def test_units_are_lost_only_where_somebody_said_how_many(store, plan, stated):
-    """66 units against 3 without a hash are tested only where the plan states the shares."""
+    """66 units against 3 without a hash are tested only if the plan states a number or weights."""
     support.plant(store, trials("a", [1] * 66) + trials("b", [1] * 3))
     if plan is not None:
         support.register(store, **plan)
