@@ -11,7 +11,7 @@ from tests.access.support import Lab
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A server with secrets and a restricted login."""
+    """Yield a server with secrets and a restricted login."""
     folder = tmp_path_factory.mktemp("lab")
     made = Lab(folder / "data", folder / "files")
     yield made
@@ -20,7 +20,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    """A desk, with a server that runs."""
+    """Yield a desk, with a server that runs."""
     made = Desk(tmp_path)
     yield made
     made.lease.close()

@@ -51,14 +51,14 @@ async def _opened(name: str, data_dir: Path) -> AsyncIterator[Workspace]:
 
 @pytest.fixture
 async def workspace(data_dir: Path, workspace: str):
-    """A workspace with a role `writer`."""
+    """Yield a workspace with a role `writer`."""
     async with _opened(workspace, data_dir) as opened:
         yield opened
 
 
 @pytest.fixture
 async def alone(tmp_path: Path):
-    """The same, and a broker that has nothing else."""
+    """Yield such a workspace on a broker of its own."""
     async with _opened("lab", tmp_path / "data") as opened:
         yield opened
 

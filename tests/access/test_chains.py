@@ -218,7 +218,7 @@ def test_what_a_kill_left_for_others_is_revoked(desk: Desk):
 
 
 def _team(desk: Desk) -> dict[str, str]:
-    """Five logins: for alice, for alice last of all, alice's own, and two that stay."""
+    """Return five logins: for alice, for alice last of all, alice's own, and two that stay."""
     for name in CHAIN:
         desk.register(name)
     chains = {"ada": CHAIN, "bob": ("lead", "alice"), "alice": (), "cyd": ("lead",), "dan": ()}

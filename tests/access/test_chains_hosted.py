@@ -61,7 +61,7 @@ def _login(house: House, *chain: str) -> Path:
 
 @pytest.fixture
 def served(house: House) -> Iterator[House]:
-    """The same with its service in this process, and ada logged in for both."""
+    """Serve the workspace in this process, with ada logged in for both."""
     house.files["ada", "writer"] = _login(house, *CHAIN)
     house.login("bob")
     house.begin()

@@ -45,14 +45,14 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lease(data_dir: Path) -> Iterator[Lease]:
-    """A server that runs."""
+    """Yield a server that runs."""
     held = join(data_dir)
     yield held
     held.close()
 
 
 def user(name: str, workspace: str = "lab") -> tuple[BrokerUser, str]:
-    """A login, and its secret key."""
+    """Return a login, and its secret key."""
     seed = access.new_seed()
     inbox = subjects.restricted_inbox(os.urandom(16).hex())
     return BrokerUser(access.public_key(seed), workspace, "writer", name, inbox), seed

@@ -51,7 +51,7 @@ async def chromium(request: pytest.FixtureRequest) -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(chromium: Browser) -> AsyncIterator[Page]:
-    """A page of a context of its own."""
+    """Yield a page of a context of its own."""
     context = await chromium.new_context()
     yield await context.new_page()
     await context.close()

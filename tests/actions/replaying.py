@@ -88,7 +88,7 @@ class _Half:
 
 
 def key(question: str) -> str:
-    """A key written by hand, no model: the one field of the page."""
+    """Pick the one field of the page: a handwritten key, no model."""
     line = next(each for each in question.splitlines() if "<input" in each)
     return json.dumps({"id": line.split()[0]})
 

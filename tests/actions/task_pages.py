@@ -90,7 +90,7 @@ async def worked(browser: Any, address: str, says: str = "") -> None:
 
 
 def key(question: str) -> str:
-    """A key written by hand for the pages of tasks: which line an instruction means."""
+    """Pick the line that an instruction means: a handwritten key for the pages of tasks."""
     asked, lines = read(question)
     verb, _, title = asked.partition(" ")
     boxes = [at for at, each in enumerate(lines) if "checkbox" in each["about"]]

@@ -303,7 +303,7 @@ async def stopped(browser):
 
 
 async def begun_run(record, page, url, then=stopped):
-    """The id of a run that was stopped."""
+    """Return the id of a run that was stopped."""
     with pytest.raises(InterruptedError):
         await filled_in(record, page, url, then)
     [(run, _), *_] = await record.runs()

@@ -47,7 +47,7 @@ def entry(index: int = 0, **fields: Any) -> CachedAction:
 
 
 def cache(*entries: CachedAction, **fields: Any) -> ActionCache:
-    """A file of entries."""
+    """Return a file of entries."""
     end = ActionsEnd(success=True, duration=0.5)
     return ActionCache(actions=list(entries), final_state=end, format=caches.FORMAT, **fields)
 

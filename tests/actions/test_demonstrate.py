@@ -255,7 +255,7 @@ async def test_what_no_person_did_is_no_action(told_browser, site):
 
 @pytest.fixture(scope="module")
 def display(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A display of Xvfb's."""
+    """Yield a display of Xvfb."""
     xvfb = shutil.which("Xvfb")
     if xvfb is None:
         pytest.skip("Xvfb is not installed: no window was opened (make browser installs it)")

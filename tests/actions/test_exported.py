@@ -32,7 +32,7 @@ who.value + ' ' + pw.value.length"><input id=who><input id=pw type=password>
 
 
 def said(address: str) -> tuple[bytes, bytes]:
-    """A cache whose check holds for Ada and a secret of seven letters."""
+    """Return a cache whose check holds for Ada and a secret of seven letters."""
     goto = entry(0, action_type="goToUrl", method=None, arguments=[address], xpath=None)
     who = entry(1, arguments=["{{who}}"])
     password = entry(2, xpath="/html[1]/body[1]/form[1]/input[2]", arguments=[{"$secret": "pw"}])
@@ -114,7 +114,7 @@ def reports() -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages, which a test may break."""
+    """Return the pages, which a test may break."""
     return task_pages.built(tmp_path_factory.mktemp("pages"))
 
 
@@ -127,7 +127,7 @@ def here(folder: Path, reports: list[str]) -> Iterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def workflows(chromium: Any, here: str, reports: list[str]) -> list[Workflow]:
-    """Each recorded, its address a slot."""
+    """Return each page's recorded workflow, with its address as a slot."""
     made: list[Workflow] = []
     async with testing.record_async() as record:
         for name, says in WORKFLOWS.items():
@@ -146,7 +146,7 @@ async def workflows(chromium: Any, here: str, reports: list[str]) -> list[Workfl
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with playwright and pytest alone."""
+    """Return a fresh environment with playwright and pytest alone."""
     room, locked = tmp_path_factory.mktemp("alone"), ("-r", str(HERE / "scripts.txt"))
     for command in (
         [sys.executable, "-m", "venv", "venv"],

@@ -20,7 +20,7 @@ COUNTS = (
 
 
 def clicks(address, **fields):
-    """A cache that opens a page and clicks its button."""
+    """Return a cache that opens a page and clicks its button."""
     goto = entry(0, action_type="goToUrl", method=None, arguments=[address], xpath=None)
     told = {"xpath": BUTTON, "method": "click", "arguments": [], "changed": "page"} | fields
     return cache(goto, entry(1, **told))

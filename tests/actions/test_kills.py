@@ -68,7 +68,7 @@ class Form(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def form() -> Iterator[Site]:
-    """The form, served."""
+    """Yield the form, served."""
     site = Site()
     thread = threading.Thread(target=site.serve_forever, daemon=True)
     thread.start()
@@ -80,7 +80,7 @@ def form() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[str]:
-    """A browser that outlives the programs that are killed."""
+    """Yield a browser that outlives the programs that are killed."""
     found = program()
     if found is None:
         pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
@@ -112,7 +112,7 @@ def launched(job: Job) -> subprocess.CompletedProcess[str]:
 
 
 def actions(address: str) -> bytes:
-    """A cache whose first element moved, and whose second sends the form."""
+    """Return a cache whose first element moved, and whose second sends the form."""
     goto = entry(
         0, action_type="goToUrl", method=None, arguments=[address], xpath=None, instruction=None
     )

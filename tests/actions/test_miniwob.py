@@ -44,7 +44,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 def quoted(*names: str) -> Callable[[str], dict[str, str]]:
-    """The texts in quotes, by name."""
+    """Return the texts in quotes, by name."""
     return lambda query: dict(zip(names, QUOTED.findall(query), strict=False))
 
 
@@ -60,13 +60,13 @@ def matched(pattern: str) -> Callable[[str], dict[str, str]]:
 
 
 def date(query: str) -> dict[str, str]:
-    """A date as a field takes it."""
+    """Return a date as a field takes it."""
     found = matched(r"(?P<day>\d\d/\d\d/\d{4})")(query)
     return {"day": datetime.strptime(found["day"], "%m/%d/%Y").date().isoformat()}  # noqa: DTZ007 -- a date has no zone
 
 
 def time(query: str) -> dict[str, str]:
-    """A time as a field takes it."""
+    """Return a time as a field takes it."""
     found = matched(r"(?P<time>\d+:\d\d\s[AP]M)")(query)["time"].replace("\u202f", " ")
     return {"time": datetime.strptime(found, "%I:%M %p").strftime("%H:%M")}  # noqa: DTZ007 -- a time of day has no zone
 
@@ -131,7 +131,7 @@ SURE = ("enter-text", "enter-text-dynamic", "enter-password", "login-user", "log
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory) -> Path:
-    """The folder of the pages."""
+    """Return the folder of the pages."""
     folder = tmp_path_factory.mktemp("miniwob")
     locked = ["--no-deps", "--require-hashes", "--requirement", str(HERE / "miniwob.txt")]
     subprocess.run(

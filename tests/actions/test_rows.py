@@ -18,7 +18,7 @@ addEventListener("click", (event) => { said.textContent = event.target.dataset.i
 
 
 def rows(*names, icon="<i class=like data-is='{}'></i>"):
-    """A list with an icon in each row."""
+    """Return a list with an icon in each row."""
     return "".join(f"<li><b>@{name}</b> says {name}x {icon.format(name)}</li>" for name in names)
 
 
@@ -104,7 +104,7 @@ CASES = {
 
 
 async def pressed(record, page, site, body, at):
-    """The cache of a run that pressed an element."""
+    """Return the cache of a run that pressed an element."""
     await page.goto(site(body + SAYS))
     async with record.run("list", agent="ada", role="agent") as session:
         browser = session.browser(page, timeout_s=WAIT_S)

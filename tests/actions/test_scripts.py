@@ -36,7 +36,7 @@ HOSTILE = st.one_of(
 
 
 def literals(source: bytes) -> list[str]:
-    """The texts of a Python program."""
+    """Return the texts of a Python program."""
     tree = ast.parse(source)
     values = [each.value for each in ast.walk(tree) if isinstance(each, ast.Constant)]
     return [each for each in values if isinstance(each, str)]

@@ -23,14 +23,14 @@ SAVES = "tests/actions/test_tables.py::test_replays_and_what_they_saved_are_aske
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[str]:
-    """The address of the pages that need no build."""
+    """Yield the address of the pages that need no build."""
     with task_pages.served(task_pages.SOURCES) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory) -> Iterator[str]:
-    """The address of all pages."""
+    """Yield the address of all pages."""
     with task_pages.served(task_pages.built(tmp_path_factory.mktemp("tasks"))) as address:
         yield address
 
@@ -78,7 +78,7 @@ async def specified(chromium: Any, address: str) -> Shown:
 
 
 async def recorded(record: Any, page: Any, address: str) -> ActionCache:
-    """The work on one build, as a cache whose address is a slot."""
+    """Record the work on one build; return it as a cache whose address is a slot."""
     async with record.run("tasks", agent="ada", role="agent") as session:
         await task_pages.worked(session.browser(page, timeout_s=5.0), address)
         run = session.run

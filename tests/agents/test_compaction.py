@@ -18,7 +18,7 @@ Forms = list[dict[str, Any]]
 
 
 def brief(messages: Forms) -> str:
-    """A rule in the place of a model."""
+    """Summarise by a rule instead of a model."""
     return f"{len(messages)} earlier"
 
 

@@ -98,7 +98,7 @@ async def test_large_messages_come_back_whole(lab: Lab):
 
 
 def _call(name):
-    """A tool call as OpenAI's API has it."""
+    """Return a tool call as OpenAI's API has it."""
     return {"id": name, "type": "function", "function": {"name": "find", "arguments": "{}"}}
 
 

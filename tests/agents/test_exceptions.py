@@ -34,7 +34,7 @@ from hansard.integrations.mcp.http import server
 
 
 def memory() -> Any:
-    """A record in memory."""
+    """Return a record in memory."""
     return testing.record()
 
 
@@ -115,7 +115,7 @@ class Model(pydantic.BaseModel):
 
 
 def pydantic_core_error() -> Exception:
-    """An error of a kind that pydantic does not know."""
+    """Return an error of a kind that pydantic does not know."""
     return PydanticCustomError("shop_closed", "closed on {day}", {"day": "Monday"})
 
 
@@ -269,7 +269,7 @@ def test_an_exception_comes_back_whole(kind, mode):
 
 
 def _recorded(error: BaseException) -> Any:
-    """An error as a strict replay raises it."""
+    """Return an error as a strict replay raises it."""
     found: Any = None
     with memory() as record:
         for options in ({}, {"mode": "strict"}):

@@ -141,7 +141,7 @@ async def test_a_withheld_effect_is_an_event(lab: Lab):
 
 
 async def _events(record, run):
-    """The tags of a run's own events, without those of sessions."""
+    """Return the tags of a run's own events, without those of sessions."""
     commits = await record.commits(run)
     tags = [event.type for stored in commits for event in stored.commit.events]
     return [tag for tag in tags if not tag.startswith(("agent.", "run."))]

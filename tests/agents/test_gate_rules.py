@@ -25,7 +25,7 @@ from hansard.agents.policy.gate import (
 
 
 def call(tool="send_mail", role="writer", **arguments):
-    """A call to be judged."""
+    """Return a call to judge."""
     return GateCall(tool, arguments, "r", "ada", role, "once")
 
 
@@ -103,7 +103,7 @@ def test_budgets_are_no_rules_of_order():
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A folder `in` with a file, a folder `in2`, a link out of `in` and one into it."""
+    """Return a folder `in` with a file, a folder `in2`, a link out of `in` and one into it."""
     (tmp_path / "in" / "sub").mkdir(parents=True)
     (tmp_path / "in2").mkdir()
     (tmp_path / "in" / "file").write_text("x")

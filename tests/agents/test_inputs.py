@@ -23,7 +23,7 @@ async def now(value: Any) -> Any:
 
 
 async def decisions(record: Any, run: str = "r") -> list[list[str]]:
-    """The inputs of ada's decisions."""
+    """Return the inputs of ada's decisions."""
     state = (await record.state(run)).agent("ada")
     return [list(decision.inputs) for decision in state.decisions]
 
@@ -40,13 +40,13 @@ async def ids(record: Any, run: str = "r") -> dict[tuple[str, int], str]:
 
 
 async def events(record: Any, type_: str, run: str = "r") -> list[str]:
-    """The ids of a run's events of a type."""
+    """Return the ids of a run's events of a type."""
     commits = await record.commits(run)
     return [event.id for each in commits for event in each.commit.events if event.type == type_]
 
 
 def tools(session: TwinSession) -> tuple[Any, Any, Any]:
-    """A tool that returns records, one that returns numbers, one that gives items."""
+    """Return a tool that returns records, one that returns numbers, one that yields items."""
 
     @session.tool(effects="pure")
     async def profile(name: str) -> dict[str, Any]:

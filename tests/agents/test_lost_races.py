@@ -78,7 +78,7 @@ class Race:
 
 @pytest.fixture
 async def race(data_dir: Path, workspace: str) -> AsyncIterator[Race]:
-    """A fresh workspace over two connections."""
+    """Yield a fresh workspace over two connections."""
     async with (
         hansard.connect_async(workspace, data_dir=data_dir) as one,
         hansard.connect_async(workspace, data_dir=data_dir) as other,

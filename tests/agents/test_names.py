@@ -128,7 +128,7 @@ WORKSPACE: dict[str, Callable[[Any], Awaitable[Any]]] = {
 
 
 def rules() -> RoleDefined:
-    """A role's rules that name a secret."""
+    """Return a role's rules that name a secret."""
     return role_file.parse(f'[roles.x.may]\ntools = ["{NAME}"]\n')["x"]
 
 

@@ -206,7 +206,7 @@ TEXT = "What was said before. " * 30
 
 
 def _state(values: dict[int, Any]) -> AgentState:
-    """An agent of whose steps these are the arguments, as recorded."""
+    """Return an agent of whose steps these are the arguments, as recorded."""
     state = agent.initial()
     for number, value in values.items():
         arguments = msgspec.Raw(msgspec.json.encode({"prompt": value}))

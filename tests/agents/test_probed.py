@@ -84,7 +84,7 @@ class Program:
 
 
 async def _forked(record, run: str, value: str, *, live: bool = False) -> str:
-    """The fork of a run in which the customer's gender is another one."""
+    """Return the fork of a run in which the customer's gender is another one."""
     workspace = record.workspace
     found = await search(workspace, run, "customer.gender")
     site = found.site

@@ -49,7 +49,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path, request):
-    """The world of one effects policy."""
+    """Yield the world of one effects policy."""
     made = World(tmp_path, request.param)
     with made.record:
         yield made

@@ -86,7 +86,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def ledger(folder: Path) -> list[str]:
-    """The effects in the world, in order."""
+    """Return the effects in the world, in order."""
     return (folder / "ledger").read_text().split()
 
 
@@ -219,7 +219,7 @@ def fails(folder: Path) -> BaseException:
 
 
 def frames(error: BaseException) -> list[str]:
-    """The names of the functions in a traceback."""
+    """Return the names of the functions in a traceback."""
     trace, names = error.__traceback__, []
     while trace is not None:
         names.append(trace.tb_frame.f_code.co_name)

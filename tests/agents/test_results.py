@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def memory() -> Any:
-    """A record in memory."""
+    """Return a record in memory."""
     return testing.record()
 
 
@@ -217,7 +217,7 @@ def test_a_constructor_does_not_run():
 
 
 def _replayed(before: Any, given: Any, after: Any) -> Any:
-    """A result of a class, as a strict replay gives it to a tool that names another one."""
+    """Return a result of a class, as a strict replay gives it to a tool that names another one."""
     found = None
     with memory() as record:
         for options, cls in (({}, before), ({"mode": "strict"}, after)):

@@ -47,7 +47,7 @@ calls = st.tuples(st.sampled_from(["x", "xy"]), names, names, arguments)
 
 
 def key(call) -> str:
-    """The key of (tool, version, workflow, arguments)."""
+    """Return the key of (tool, version, workflow, arguments)."""
     tool, version, workflow, given_ = call
     return reuse.key_of(tool, version, workflow, canonical(given_))
 
@@ -61,7 +61,7 @@ def test_a_key_is_that_of_equal_calls_alone(one, other):
 
 
 def offered(stale=0, **fields) -> AnswerOffered:
-    """An offer, made when so much was stale."""
+    """Return an offer, with the stale marks of its time."""
     told: dict[str, Any] = {"key": "k0", "tool": "t0", "run": "r0", **fields}
     told |= {"role": "a", "agent": "a", "step": 1, "outcome": 2, "digest": "d"}
     return AnswerOffered(stale=stale, **told)

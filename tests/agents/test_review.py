@@ -25,7 +25,7 @@ async def _bodies(record, run="r"):
 
 
 async def _missing(record, run="r"):
-    """The blobs that a run's events name and the broker does not have."""
+    """Return the blobs that a run's events name and the broker does not have."""
     found = re.findall(rb'"sha256":"([0-9a-f]{64})","size":([0-9]+)', await _bodies(record, run))
     missing = []
     for sha256, size in found:

@@ -13,12 +13,12 @@ from tests.agents.twins import Lab
 
 
 async def life(record, run="r"):
-    """A run's life."""
+    """Return a run's life."""
     return (await record.state(run)).life
 
 
 async def ends(record, run="r"):
-    """The events by which a run was left and ended, in order."""
+    """Return the events by which a run was left and ended, in order."""
     found = []
     for stored in await record.commits(run):
         if stored.stream == RunStream(run):

@@ -30,7 +30,7 @@ BY = "ada"
 
 
 def _commit(run: str, version: int, *events: Event) -> Append:
-    """A commit of a run's life."""
+    """Return a commit of a run's life."""
     told = tuple(recorded(event, _clock.new_id()) for event in events)
     commit = Commit(
         id=_clock.new_id(), version=version, at=_clock.now(), actor=Actor(BY), events=told
@@ -39,7 +39,7 @@ def _commit(run: str, version: int, *events: Event) -> Append:
 
 
 async def one_by_one(workspace: Workspace) -> list[tuple[str, RunState]]:
-    """Every run with its life, each read for itself."""
+    """Return every run with its life, each read separately."""
     found: list[tuple[int, str, RunState]] = []
     for run in await workspace.log.runs():
         commits: list[Stored] = await workspace.states.commits(RunStream(run))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.contract
 
 @hansard.tool(effects="pure")
 def doubled(number: int) -> int:
-    """Two times as many."""
+    """Return twice the number."""
     return number * 2
 
 

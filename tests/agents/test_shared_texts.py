@@ -83,7 +83,7 @@ def _distinct(form: str) -> int:
 
 
 async def arguments_of(record, run: str, number: int):
-    """A step's arguments in full, as a reader of the record gets them."""
+    """Return a step's arguments in full, as a reader of the record gets them."""
     state = (await record.state(run)).agent("ada")
     fetch = payloads.Reader(lambda: state).arguments(state.steps[number])
     try:

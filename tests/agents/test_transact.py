@@ -35,7 +35,7 @@ class Counting(RecorderLog):
 
 
 def following(by: str, last: Stored | None) -> Append:
-    """The next commit."""
+    """Return the next commit."""
     version = last.commit.last_version + 1 if last is not None else 1
     event = record(RunCompleted(), _clock.new_id())
     commit = Commit(

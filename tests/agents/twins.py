@@ -34,7 +34,7 @@ def at_once(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A scenario's tool or branch as the plain function that the sync client calls."""
+    """Return a scenario's tool or branch as the plain function that the sync client calls."""
     if inspect.isasyncgenfunction(function):
 
         @functools.wraps(function)
@@ -299,7 +299,7 @@ class Lab:
 
 
 def twins(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that plays its scenario with the client of its `lab`."""
+    """Return a test that plays its scenario with the client of its `lab`."""
 
     @functools.wraps(scenario)
     def test(**fixtures: Any) -> None:

@@ -247,7 +247,7 @@ class _Declared:
 
 @pytest.fixture
 def example(record: Record) -> Iterator[None]:
-    """The environment in which the library's example application is made."""
+    """Yield the environment in which the library's example application is made."""
     with patch.dict(os.environ, record.application_env()), _Declared():
         yield
 

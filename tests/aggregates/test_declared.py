@@ -15,7 +15,7 @@ from tests.aggregates.book import Account, Order
 
 @pytest.fixture
 def declarations() -> Iterator[dict[str, Any]]:
-    """The declarations by name, restored after the test."""
+    """Yield the declarations by name, restored after the test."""
     by_name: dict[Any, Any] = aggregate_types._BY_NAME
     by_class: dict[Any, Any] = aggregate_types._BY_CLASS
     kept = dict(by_name), dict(by_class)

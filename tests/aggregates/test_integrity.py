@@ -21,7 +21,7 @@ from tests.exchange.support import bring_in, exported, lines_of, log_of
 
 
 def credited(amount: int, **more: Any) -> AggregateChanged:
-    """An event as a forger writes it."""
+    """Return an event as a forger writes it."""
     state = {
         "amount": {"$decimal": str(amount)},
         "timestamp": {"$datetime": "2026-01-01T00:00:00+00:00"},

@@ -35,7 +35,7 @@ aggregates = ["acc*/account-opened.v1"]
 
 
 def rules(text: str) -> RoleDefined:
-    """The rules of the role `writer`."""
+    """Return the rules of the role `writer`."""
     return role_file.parse("[roles.writer]\n" + text)["writer"]
 
 

@@ -45,7 +45,7 @@ def events(count: int = 1, named: Any = None, first: int = 1) -> list[StoredEven
 
 @contextmanager
 def recorder_of(log: JetStreamLog) -> Iterator[NativeApplicationRecorder]:
-    """A recorder over a log of the portal's loop, which is closed at the end."""
+    """Yield a recorder over a log of the portal's loop, which is closed at the end."""
     loop = portal().loop
     try:
         yield NativeApplicationRecorder(Place(log, log.blobs, Clock(), loop), is_open=True)
@@ -55,7 +55,7 @@ def recorder_of(log: JetStreamLog) -> Iterator[NativeApplicationRecorder]:
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Iterator[Nats]:
-    """A server of the test's own."""
+    """Yield a server of the test's own."""
     with brokers.running(tmp_path / "nats") as server:
         yield server
 

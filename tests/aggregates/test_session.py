@@ -26,7 +26,7 @@ async def commits_of(record: TwinRecord, named: object) -> list[Stored]:
 
 
 async def head(record: TwinRecord) -> int:
-    """The newest position."""
+    """Return the newest position."""
     return int(await record.io(record.raw.workspace.log.head()))
 
 

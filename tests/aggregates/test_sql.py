@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def traded(record: Record) -> tuple[Account, Order]:
-    """An account and an order, saved by two runs."""
+    """Return an account and an order, saved by two runs."""
     with record.run("w", run="one", agent="ada", role="writer", correlation="c-1") as session:
         account = Account("ada")
         account.credit(Decimal(100))

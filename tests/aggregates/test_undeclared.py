@@ -64,14 +64,14 @@ def events(count: int = 1, state: bytes = b"state", first: int = 1) -> list[Stor
 
 
 def names(app: Application[UUID]) -> list[str]:
-    """The names of the dogs that an application's notifications are about."""
+    """Return the names of the dogs that an application's notifications are about."""
     found: list[Any] = [app.mapper.to_domain_event(e) for e in app.notification_log.select(1, 10)]
     return [each.name for each in found]
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """The environment of an application that opens its own record."""
+    """Return the environment of an application that opens its own record."""
     return {
         "PERSISTENCE_MODULE": MODULE,
         "HANSARD_DATA_DIR": str(tmp_path / "data"),

@@ -20,7 +20,7 @@ GRANT = ApprovalGranted(approval="a", by="eva")
 
 
 def intent(step: int = 1, approval: str | None = "a", **more: Any) -> StepRequested:
-    """An intent that names an approval."""
+    """Return an intent that names an approval."""
     fields = {"call": "c", "fingerprint": "f", **more}
     return StepRequested(
         step=step,

@@ -22,7 +22,7 @@ AFTER = [
 
 
 def asked(stage) -> list[ListedApproval]:
-    """The questions of the stage's run."""
+    """Return the questions of the stage's run."""
     return [each for each in stage.record.approvals(answered=True) if each.run == stage.run]
 
 

@@ -24,7 +24,7 @@ SECOND = 1_000_000_000
 
 
 def asks(name: str = "a", timeout_ms: int = 1_000, **more: str) -> ApprovalRequested:
-    """A question."""
+    """Return a question."""
     fields = {"agent": "ada", "call": "c", "fingerprint": "f", **more}
     return ApprovalRequested(
         approval=name,
@@ -39,7 +39,7 @@ def asks(name: str = "a", timeout_ms: int = 1_000, **more: str) -> ApprovalReque
 
 
 def asked(*events: tuple[int, approvals.ApprovalEvent]) -> ApprovalsState:
-    """The state after events that were stored at some seconds."""
+    """Return the state after events at the given seconds."""
     state = approvals.initial()
     for at, event in events:
         state = approvals.fold(state, [event], By("x", at * SECOND))

@@ -16,7 +16,7 @@ __all__ = ["tables_stay_open"]
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The data directory that all tests share, its broker held."""
+    """Yield the data directory that all tests share, its broker held."""
     folder = tmp_path_factory.mktemp("audit") / "data"
     with hansard.connect("held", data_dir=folder):
         yield folder
@@ -39,6 +39,6 @@ def planted(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Planted:
 
 @pytest.fixture(scope="session")
 def honest(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    """The same six without."""
+    """Return the same six runs without faults."""
     place = Audited(home, "honest")
     return Planted(place, plant(place, tmp_path_factory.mktemp("chats"), honest=True))

@@ -18,7 +18,7 @@ TOUR = Path(__file__).parents[2] / "examples" / "audit.sql"
 
 
 def statements() -> list[tuple[str, str]]:
-    """Each question: the sentence before it, and its SQL."""
+    """Return each question: the sentence before it, and its SQL."""
     found = []
     for block in TOUR.read_text(encoding="utf-8").split("\n\n"):
         lines = block.strip().splitlines()
@@ -57,7 +57,7 @@ def office(place: Audited) -> None:
 
 @pytest.fixture(scope="module")
 def trade(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
-    """The trading example, killed and settled, and runs with one fault each."""
+    """Return the trading example, killed and settled, and runs with one fault each."""
     place = Audited(home, "tour")
     plant(place, tmp_path_factory.mktemp("chats"), honest=False)
     empty = tmp_path_factory.mktemp("texts")

@@ -313,7 +313,7 @@ def test_the_page_needs_nobody_and_runs_nothing(told: Told, tmp_path: Path):
 
 @pytest.fixture(scope="module")
 def many(home: Path) -> tuple[Audited, str]:
-    """A recommendation that rests on a profile, fifty more, and three scores."""
+    """Return a recommendation that rests on a profile, fifty more, and three scores."""
     place = Audited(home, "many")
     with hansard.Session(
         "recommending", run="r", agent="ann", role="judge", workspace="many", data_dir=home

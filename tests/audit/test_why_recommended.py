@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).parents[2] / "examples" / "support_desk" / "recommend.p
 
 @pytest.fixture(scope="module")
 def asked(home: Path) -> tuple[Audited, str]:
-    """The program as its README starts it, and the decision it made."""
+    """Return the program as its README starts it, and the decision it made."""
     place = Audited(home, "desk")
     env = environment(home, HANSARD_WORKSPACE="desk")
     done = run([str(PROGRAM), "customer-7"], cwd=home, env=env, timeout=170)

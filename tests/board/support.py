@@ -34,12 +34,12 @@ class TwinTransaction(Twin):
 
 
 def board_of(session: TwinSession) -> TwinBoard:
-    """A session's board, awaited."""
+    """Return a session's board, awaited."""
     return TwinBoard(session.raw.board, is_async=session.is_async)
 
 
 async def tags_of(record: TwinRecord, run: str, kind: type) -> list[str]:
-    """The tags of a run's events in streams of one kind, by position."""
+    """Return the tags of a run's events in streams of one kind, by position."""
     return [
         recorded.type
         for stored in await record.commits(run)

@@ -113,7 +113,7 @@ def test_8_processes_put_by_version_and_lose_nothing(stage, tmp_path, rounds, ev
 
 @contextlib.contextmanager
 def bank(stage):
-    """Three accounts that sum up to 300, in a run that stays open."""
+    """Yield three accounts that sum up to 300, in a run that stays open."""
     with stage.record.run("team", run=stage.run, agent="bank") as session:
         with session.board.transaction() as tx:
             for key in ("a", "b", "c"):

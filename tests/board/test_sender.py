@@ -62,7 +62,7 @@ async def all_at_once(record):
 
 
 async def written(record, key):
-    """The agents that wrote to a key, in its order."""
+    """Return the agents that wrote to a key, in its order."""
     commits = await record.workspace.log.read(KeyStream("r", key))
     assert [each.commit.version for each in commits] == list(range(1, len(commits) + 1))
     return [each.commit.actor.agent for each in commits]

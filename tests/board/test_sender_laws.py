@@ -35,7 +35,7 @@ def amount(agent: str) -> int:
 
 
 def commit(agent: str, version: int) -> Commit:
-    """A commit of one addition."""
+    """Return a commit of one addition."""
     event = record(AmountAdded(amount=amount(agent), role="r"), CLOCK.new_id())
     actor = Actor(agent)
     return Commit(id=CLOCK.new_id(), version=version, at=CLOCK.now(), actor=actor, events=(event,))

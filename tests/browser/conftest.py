@@ -19,7 +19,7 @@ __all__ = ["chromium", "home", "record", "runs"]
 async def pages(
     home: Path, record: hansard.Record, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Pages]:
-    """The same workspace, to write pages of its runs."""
+    """Yield the same workspace, to write pages of its runs."""
     async with hansard.connect_async(workspace=WORKSPACE, data_dir=home) as opened:
         yield Pages(opened.workspace, tmp_path_factory.mktemp("pages"))
 
@@ -50,5 +50,5 @@ async def view(tabs: Tabs) -> AsyncIterator[Open]:
 
 
 def path_uri(path: Path) -> str:
-    """A file's address."""
+    """Return a file's address."""
     return path.as_uri()

@@ -48,13 +48,13 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def shared(record: hansard.Record) -> str:
-    """A run whose agents share a board, tasks and messages."""
+    """Return a run whose agents share a board, tasks and messages."""
     return small_team(record, "of-axe")
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The pages of a comparison and of a decision."""
+    """Return the pages of a comparison and of a decision."""
     folder = tmp_path_factory.mktemp("report")
     write(folder / "runs.jsonl", [trial(a, t, 0) for a in ("steady", "bold") for t in range(24)])
     with opened(folder / "data") as place:

@@ -54,7 +54,7 @@ async def _by_time(seen: View) -> None:
 
 
 async def _places(seen: View) -> list[int]:
-    """The slider's value at each event, walked in the record's order by key."""
+    """Return the slider's value at each event, walked in the record's order by key."""
     places = []
     await seen.page.keyboard.press("Home")
     await seen.reached(0)

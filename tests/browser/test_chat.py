@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 @pytest.fixture(scope="module")
 def shared(record: hansard.Record) -> str:
-    """A run of two agents that send each other messages."""
+    """Return a run of two agents that send each other messages."""
     return small_team(record, "talked")
 
 

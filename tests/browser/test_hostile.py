@@ -42,7 +42,7 @@ LONG = 5_000_000 if THOROUGH else 1_000_000
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def hostile(pages: Pages) -> str:
-    """A run whose every name and value is hostile."""
+    """Return a run whose every name and value is hostile."""
     client = AsyncRecord(pages.workspace, Defaults(), None, Record)
     image = PAYLOADS["image"]
     with contextlib.suppress(RuntimeError):
@@ -76,7 +76,7 @@ async def hostile(pages: Pages) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def hostile_team(pages: Pages) -> str:
-    """A run whose keys, values, tasks and messages are hostile."""
+    """Return a run whose keys, values, tasks and messages are hostile."""
     client = AsyncRecord(pages.workspace, Defaults(), None, Record)
     texts = [text for name, text in PAYLOADS.items() if name != "line ends"]
     async with client.run("team", run="hostile-team", agent="<i>ada</i>", role=texts[0]) as ada:

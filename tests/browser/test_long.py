@@ -23,7 +23,7 @@ ROWS_MAX = 60
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def long_run(pages: Pages) -> str:
-    """The run, appended in bulk."""
+    """Return the run, appended in bulk."""
     await pages.workspace.log.append_bulk(appends(STEPS))
     return RUN
 

@@ -20,7 +20,7 @@ PANELS = """() => Object.fromEntries(["board", "tasks", "chat", "now"].map((name
 
 @pytest.fixture(scope="module")
 def shared(record: hansard.Record) -> str:
-    """A run whose agents share something, by chance."""
+    """Return a run whose agents share something, by chance."""
     return random_team(record, "moves", 3, 40)
 
 

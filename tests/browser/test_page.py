@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 @pytest.fixture(scope="module")
 def shared(record: hansard.Record) -> str:
-    """A run whose agents share a board, tasks and messages."""
+    """Return a run whose agents share a board, tasks and messages."""
     return small_team(record, "looked-at")
 
 
@@ -350,7 +350,7 @@ async def test_a_fork_shows_where_it_came_from(view: Open, pages: Pages, runs: R
 
 
 def _withholding(record: hansard.Record) -> str:
-    """A fork in which a mail was refused."""
+    """Return a fork in which a mail was refused."""
     with record.run("withholds", run="withholds", agent="ada", role="writer"):
         pass
     fork = record.fork("withholds")
@@ -404,13 +404,13 @@ async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages)
 
 
 async def _written(pages: Pages, run: str, by: Actor, *events: Recorded) -> Path:
-    """A run of one commit and its page."""
+    """Return a run of one commit and its page."""
     await pages.workspace.log.append(Append(RunStream(run), _commit(run, by, *events)))
     return await pages.of(run)
 
 
 def _commit(seed: str, by: Actor, *events: Recorded) -> Commit:
-    """The first commit of a stream."""
+    """Return the first commit of a stream."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
     return Commit(id=uuid8(seed), version=1, at=at, actor=by, epoch=1, events=events)
 
@@ -496,7 +496,7 @@ async def test_a_compacted_window_is_shown_as_it_stood(view, pages, record):
 
 
 def in_short(messages: list[dict[str, str]]) -> str:
-    """A rule in the place of a model."""
+    """Summarise by a rule instead of a model."""
     return f"{len(messages)} in short"
 
 

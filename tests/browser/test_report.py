@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A comparison's page."""
+    """Return a comparison's page."""
     folder = tmp_path_factory.mktemp("report")
     runs = [trial(arm, task, 0) for arm in ("steady", "bold") for task in range(24)]
     write(folder / "runs.jsonl", runs)

@@ -87,7 +87,7 @@ async def by_page(tabs: Tabs, page: page_data.Page) -> list[dict[str, Any]]:
 
 
 def prefixes(history: list[Stored]) -> Iterator[tuple[list[Stored], Stored]]:
-    """A run up to each of its events, inside commits too, and the commit of the last one."""
+    """Yield a run up to each of its events, inside commits too, and the commit of the last one."""
     for at, stored in enumerate(history):
         for count in range(1, len(stored.commit.events) + 1):
             commit = msgspec.structs.replace(stored.commit, events=stored.commit.events[:count])

@@ -25,7 +25,7 @@ LOOKED_AT = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, as `make docs` builds it."""
+    """Return the site, as `make docs` builds it."""
     home = tmp_path_factory.mktemp("site")
     pages = home / "build" / "pages"
     for name in PAGES:

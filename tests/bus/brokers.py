@@ -146,7 +146,7 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def running(folder: Path, *, sync: str = "always", max_payload: str = "1MB") -> Iterator[Nats]:
-    """A server until the end of the block."""
+    """Yield a server until the end of the block."""
     folder.mkdir(parents=True, exist_ok=True)
     nats = Nats(folder, sync=sync, max_payload=max_payload)
     nats.start()
@@ -157,7 +157,7 @@ def running(folder: Path, *, sync: str = "always", max_payload: str = "1MB") -> 
 
 
 def commit(version: int = 1, events: int = 1, text: str = "x", agent: str = "a1") -> Commit:
-    """A commit of some events with a text each."""
+    """Return a commit of some events with a text each."""
     data = msgspec.Raw(msgspec.json.encode({"text": text}))
     return Commit(
         id=CLOCK.new_id(),
@@ -171,7 +171,7 @@ def commit(version: int = 1, events: int = 1, text: str = "x", agent: str = "a1"
 def append(
     stream: StreamId, version: int = 1, events: int = 1, expected: Expected = FREE, text: str = "x"
 ) -> Append:
-    """An append of a new commit."""
+    """Return an append of a new commit."""
     return Append(stream, commit(version, events, text), expected)
 
 

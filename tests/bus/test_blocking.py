@@ -30,13 +30,13 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Iterator[Nats]:
-    """A server of the test's own."""
+    """Yield a server of the test's own."""
     with running(tmp_path / "nats") as server:
         yield server
 
 
 async def here(log: JetStreamLog, wanted: Append) -> Stored | None:
-    """An append in a thread, which sends it itself."""
+    """Append in a thread, which sends the commit itself."""
     return await asyncio.to_thread(log.append_here, wanted)
 
 
@@ -230,7 +230,7 @@ def test_an_interrupt_while_a_thread_waits_for_its_answer(nats: Nats):
 
 
 async def _texts(nats: Nats) -> list[str]:
-    """The events of the interrupted session, in order, as JSON."""
+    """Return the events of the interrupted session, in order, as JSON."""
     log = await nats.log()
     commits = await log.read(AgentStream("r1", "worker", "ada"))
     await log.close()

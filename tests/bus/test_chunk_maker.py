@@ -114,7 +114,7 @@ async def test_who_writes_makes_the_chunks_that_a_reader_would(lab: Lab) -> None
 
 @pytest.fixture
 async def opened(data_dir: Path, workspace: str) -> AsyncIterator[AsyncRecord]:
-    """A workspace with a run whose agent has begun."""
+    """Yield a workspace with a run whose agent has begun."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         async with record.run("w", run="r", agent="ada", role="worker"):
             pass
@@ -151,7 +151,7 @@ class Writing:
 
 
 async def idle(record: AsyncRecord) -> histories.ChunkMaker:
-    """The maker of chunks, when it has nothing to make."""
+    """Return the maker of chunks, when it has nothing to make."""
     maker = record.workspace.states._maker
     assert maker is not None
     await asyncio.sleep(0)  # it hears of the newest commit

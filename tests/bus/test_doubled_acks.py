@@ -29,21 +29,21 @@ each_repeat = pytest.mark.parametrize("repeat", [*Repeat])
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Iterator[Nats]:
-    """A server of the test's own."""
+    """Yield a server of the test's own."""
     with running(tmp_path / "nats") as server:
         yield server
 
 
 @pytest.fixture
 def relay(nats: Nats) -> Iterator[AckRelay]:
-    """A relay before that server."""
+    """Yield a relay before that server."""
     relay = AckRelay(nats.port)
     yield relay
     relay.close()
 
 
 async def relayed(nats: Nats, relay: AckRelay) -> JetStreamLog:
-    """A log over the relay."""
+    """Return a log over the relay."""
     urls = (f"nats://127.0.0.1:{relay.port}",)
     runtime = msgspec.structs.replace(nats.options(request_timeout_s=ANSWER_S), urls=urls)
     return await open_log(runtime, "lab", "strict", admin=nats.options("admin"))

@@ -23,7 +23,7 @@ WIDE = 300
 
 @pytest.fixture(scope="module")
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    """A server with a long stream and a wide run."""
+    """Yield a server with a long stream and a wide run."""
 
     async def fill(nats: Nats) -> None:
         log = await nats.log("lab", "relaxed")
@@ -49,7 +49,7 @@ async def log(nats: Nats) -> AsyncIterator[JetStreamLog]:
 
 
 def versions(commits: list[Stored]) -> list[int]:
-    """The first versions of commits."""
+    """Return the first versions of commits."""
     return [stored.commit.version for stored in commits]
 
 

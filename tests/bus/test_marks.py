@@ -24,7 +24,7 @@ def log(count: int, first: int = 1, said: str = "x") -> list[Message]:
 
 
 def marked(messages: list[Message]) -> Mark:
-    """The mark of a log."""
+    """Return the mark of a log."""
     mark = Mark(STREAM)
     for message in messages:
         mark = mark.then(*message)
@@ -140,7 +140,7 @@ def test_a_stream_that_is_only_begun_holds_nothing(tmp_path: Path):
 def compared(
     kept: Kept | None, messages: list[Message], *, last: int | None = None, blobs: int = 0
 ) -> str:
-    """The loss that a log of these messages shows beside a mark."""
+    """Return the loss that a log of these messages shows beside a mark."""
     by_position = {position: (subject, body) for position, subject, body in messages}
     last = last if last is not None else max(by_position, default=0)
     extent = Extent(min(by_position, default=last + 1), last, len(messages))

@@ -71,7 +71,7 @@ system_account: SYS
 
 @pytest.fixture(params=["always", "10ms", "2m"])
 def outside(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Outside]:
-    """An outside server of each durability."""
+    """Yield an outside server of each durability."""
     server = Outside(tmp_path, request.param)
     yield server
     server.stop()

@@ -81,7 +81,7 @@ def eventually(holds: Callable[[], Any], within_s: float) -> bool:
 
 
 def commands() -> dict[int, bytes]:
-    """The command line of every process, less those that only wait to be reaped."""
+    """Return the command line of every process, less those that only wait to be reaped."""
     if not Path("/proc/self/cmdline").exists():
         listing = ["ps", "-axww", "-o", "pid=,stat=,command="]
         told = subprocess.run(listing, capture_output=True, check=True).stdout.splitlines()
@@ -222,14 +222,14 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def lease(data_dir: Path) -> Iterator[Lease]:
-    """A use of its server."""
+    """Yield a use of its server."""
     with join(data_dir) as held:
         yield held
 
 
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerInfo]:
-    """A server that no test ends, and of which none but asks."""
+    """Yield a server that tests only query and never end."""
     with join(tmp_path_factory.mktemp("standing") / "data") as held:
         yield held.info
 
@@ -342,7 +342,7 @@ def test_the_server_does_not_stop_while_somebody_joins(data_dir):
 
 
 def supervisor(data_dir: Path) -> list[str | Path]:
-    """The command that `join` runs."""
+    """Return the command that `join` runs."""
     command: list[str | Path] = [sys.executable, "-P", "-m", "hansard.broker.supervisor"]
     command += [data_dir, "strict", find_binary()]
     return command

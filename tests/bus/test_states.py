@@ -82,7 +82,7 @@ async def written(workspace: str, data_dir: str) -> tuple[str, str]:
 
 @pytest.fixture
 async def world(data_dir: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """The two runs, in a workspace of the test's own: it has no chunks of them yet."""
+    """Yield the two runs in the test's own workspace, without chunks of them yet."""
     workspace = request.node.name.split("[")[0].replace("_", "-")[-40:].strip("-").lower()
     run, fork = await written(workspace, data_dir)
     async with hansard.connect_async(workspace, data_dir=data_dir, durability="relaxed") as record:
@@ -91,7 +91,7 @@ async def world(data_dir: str, request: pytest.FixtureRequest) -> AsyncIterator[
 
 @pytest.fixture(scope="module")
 def read_by_all(data_dir: str) -> tuple[str, str]:
-    """The two runs, in the workspace of the tests to which chunks are nothing."""
+    """Return the two runs, in the workspace of tests that ignore chunks."""
     return asyncio.run(written("read-by-all", data_dir))
 
 
@@ -105,7 +105,7 @@ async def told(data_dir: str, read_by_all: tuple[str, str]) -> AsyncIterator[Wor
 
 
 def folds(commits: Iterable[Stored]) -> list[AgentState]:
-    """The state at every version, each folded on from a copy of the one before."""
+    """Return the state at every version, each folded on from a copy of the one before."""
     states = [agents.initial()]
     for stored in commits:
         for recorded in stored.commit.events:

@@ -27,7 +27,7 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Iterator[Nats]:
-    """A server of the test's own."""
+    """Yield a server of the test's own."""
     with running(tmp_path / "nats") as server:
         yield server
 
@@ -66,7 +66,7 @@ class Refusing:
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Refusing:
-    """A broker that refuses."""
+    """Return a broker that refuses."""
     return Refusing(monkeypatch)
 
 
@@ -224,7 +224,7 @@ def test_what_a_signal_handler_records_while_a_thread_sends(nats, monkeypatch, w
 
 
 async def _checkpoints(nats: Nats) -> list[str]:
-    """The checkpoints of the interrupted session, in order."""
+    """Return the checkpoints of the interrupted session, in order."""
     log = await nats.log()
     commits = await log.read(AgentStream("r1", "worker", "ada"))
     await log.close()

@@ -18,20 +18,20 @@ __all__ = ["tables_stay_open"]
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory that all tests share."""
+    """Return the data directory that all tests share."""
     return tmp_path_factory.mktemp("cli") / "data"
 
 
 @pytest.fixture(scope="session")
 def record(home: Path) -> Iterator[hansard.Record]:
-    """The workspace that all tests share, held open so that its broker stays."""
+    """Yield the workspace that all tests share, held open so that its broker stays."""
     with hansard.connect(workspace=WORKSPACE, data_dir=home) as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def runs(record: hansard.Record) -> Runs:
-    """The runs that every test reads and none writes to."""
+    """Return the runs that every test reads and none writes to."""
     return make_runs(record)
 
 

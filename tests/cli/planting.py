@@ -24,7 +24,7 @@ SOMEBODY = Actor("somebody")
 
 
 def options(home: Path) -> BrokerOptions:
-    """The administrator's way to the broker of a data directory."""
+    """Return the administrator's way to the broker of a data directory."""
     info = peek(home)
     assert isinstance(info, ServerInfo)
     return BrokerOptions(urls=(info.url,), user=info.admin.user, password=info.admin.password)
@@ -54,7 +54,7 @@ def publish_raw(home: Path, *messages: tuple[str, bytes]) -> None:
 
 
 def commit(version: int, *events: Event | Recorded, epoch: int = 1, **fields: Any) -> Commit:
-    """A commit of some events."""
+    """Return a commit of some events."""
     return Commit(
         id=str(uuid4()),
         version=version,
@@ -70,7 +70,7 @@ def commit(version: int, *events: Event | Recorded, epoch: int = 1, **fields: An
 
 
 def tx(index: int, count: int) -> Tx:
-    """A place in a transaction of its own."""
+    """Return a place in a transaction of its own."""
     return Tx(str(uuid4()), index, count)
 
 
@@ -106,12 +106,12 @@ def delete_blobs(home: Path, workspace: str) -> None:
 
 
 def raw_messages(home: Path, workspace: str) -> list[tuple[str, bytes]]:
-    """Every message of a workspace's log, as (subject, body)."""
+    """Return every message of a workspace's log, as (subject, body)."""
     return [(message.subject, message.body) for message in raw_log(home, workspace)]
 
 
 def raw_log(home: Path, workspace: str) -> list[RawMessage]:
-    """Every message of a workspace's log."""
+    """Return every message of a workspace's log."""
 
     async def read() -> list[RawMessage]:
         raw = await RawWorkspace.open(options(home), workspace)

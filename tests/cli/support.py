@@ -111,7 +111,7 @@ Call = Callable[..., Ran]
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """A clean environment for a child."""
+    """Return a clean environment for a child."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("HANSARD_", "COLUMNS"))}
     for name in ("NO_COLOR", "FORCE_COLOR"):
         kept.pop(name, None)
@@ -205,7 +205,7 @@ def team(record: hansard.Record) -> str:
 
 
 def failed(record: hansard.Record) -> str:
-    """A run that its gate ended."""
+    """Return a run that its gate ended."""
     with (
         contextlib.suppress(hansard.Blocked),
         record.run("cleaning", agent="a", role="r", gate=[hansard.deny("remove")]) as session,
@@ -221,7 +221,7 @@ def failed(record: hansard.Record) -> str:
 
 
 def in_doubt(record: hansard.Record, workflow: str) -> str:
-    """A run whose only step is in doubt."""
+    """Return a run whose only step is in doubt."""
     with (
         contextlib.suppress(TimeoutError),
         record.run(workflow, agent="sender", role="sender") as session,
@@ -237,7 +237,7 @@ def in_doubt(record: hansard.Record, workflow: str) -> str:
 
 
 def settled(record: hansard.Record) -> str:
-    """A run whose doubt a person settled."""
+    """Return a run whose doubt a person settled."""
     run = in_doubt(record, "settled")
     record.settle(run, "1", "happened", result={"id": 7}, because="the log of the server says so")
     return run

@@ -23,7 +23,7 @@ FULL = 64 * 1024
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[TextIO, TextIO]]:
-    """A pipe's two ends: to read, to write."""
+    """Yield a pipe's two ends: to read, to write."""
     ours, theirs = os.pipe()
     with contextlib.suppress(BrokenPipeError), open(ours) as read, open(theirs, "w") as written:  # noqa: PTH123 -- descriptors
         yield read, written

@@ -40,13 +40,13 @@ BEGAN = SessionBegan(epoch=1, agent="a", role="r", server_version="x", protocol_
 
 
 def begun() -> Planted:
-    """A run as small as it can be: its life and an agent's first event."""
+    """Return a run as small as it can be: its life and an agent's first event."""
     life = commit(1, RunStarted(workflow="w"), AgentJoined(agent="a", role="r"), epoch=0)
     return [(RunStream("r1"), life), (A, commit(1, BEGAN))]
 
 
 def requested(step: int, arguments: bytes = b"{}", **fields: Any) -> StepRequested:
-    """An intent."""
+    """Return an intent."""
     return StepRequested(
         step=step,
         tool="t",
@@ -59,14 +59,14 @@ def requested(step: int, arguments: bytes = b"{}", **fields: Any) -> StepRequest
 
 
 def extends(step: int, to: int, count: int, **fields: Any) -> StepRequested:
-    """An intent whose argument adds an item to the list of an earlier step."""
+    """Return an intent whose argument adds an item to the list of an earlier step."""
     items = b'{"m":{"$append":{"to":%d,"count":%d,"digest":"","items":[3]}}}' % (to, count)
     return requested(step, items, **fields)
 
 
 @pytest.fixture
 def workspace(home: Path, record: hansard.Record) -> str:
-    """A workspace of the test's own, with its streams and no commit."""
+    """Return a workspace of the test's own, with its streams and no commit."""
     name = f"c{uuid4().hex[:12]}"
     hansard.connect(workspace=name, data_dir=home).close()
     return name

@@ -17,7 +17,7 @@ _workspaces = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def workspace() -> str:
-    """One for all: each test looks at runs of its own."""
+    """Return one workspace for all tests, each of which has its own runs."""
     return f"comparable-{os.getpid()}-{next(_workspaces)}"
 
 
@@ -71,14 +71,14 @@ def _shadow(to: str) -> str:
 
 
 def rows(record: hansard.Record, run: str) -> dict[str, Any]:
-    """A fork's row."""
+    """Return a fork's row."""
     answer = record.sql("SELECT * FROM forks WHERE run = ?", run)
     [row] = answer.rows
     return dict(zip(answer.columns, row, strict=True))
 
 
 def told(call: Call, a: str, b: str) -> dict[str, Any]:
-    """The answer of `run diff`."""
+    """Return the answer of `run diff`."""
     [line] = [x for x in call("run", "diff", a, b, "--json").lines if x["kind"] == "comparability"]
     return line
 

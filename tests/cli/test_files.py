@@ -19,7 +19,7 @@ def mode(path: Path) -> int:
 
 @pytest.fixture
 def lenient() -> Iterator[None]:
-    """A umask that would let everybody read."""
+    """Yield a umask that would let everybody read."""
     before = os.umask(0o022)
     yield
     os.umask(before)

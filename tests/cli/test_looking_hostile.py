@@ -70,7 +70,7 @@ def hostile(record: hansard.Record) -> str:
 
 @pytest.fixture(scope="module")
 def deeper(record: hansard.Record, home: Path) -> str:
-    """A run with a value that another writer nested deeper."""
+    """Return a run with a value that another writer nested deeper."""
     with record.run("deeper", run="deeper", agent="a", role="r") as session:
         session.message("user", "beside it")
     nested = b"[" * DEEPER + b"]" * DEEPER
@@ -86,7 +86,7 @@ def deeper(record: hansard.Record, home: Path) -> str:
 
 @pytest.fixture(params=LOOKS, ids=lambda look: " ".join(look[:3]))
 def look(request: pytest.FixtureRequest, hostile: str) -> tuple[str, ...]:
-    """A command line that looks at the run."""
+    """Return a command line that looks at the run."""
     group, command, *more = request.param
     return (group, command, "hostile" if group == "conversation" else hostile, *more)
 

@@ -16,7 +16,7 @@ CLOCK = re.compile(r"\d\d:\d\d|\+\d")
 
 
 def asked(**more: Any) -> dict[str, Any]:
-    """A message that calls a tool."""
+    """Return a message that calls a tool."""
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": 1}'}}
     return {"role": "assistant", "content": None, "tool_calls": [call], **more}
 

@@ -12,7 +12,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments"
 
 @pytest.fixture(scope="module")
 def talk(record: hansard.Record) -> list[str]:
-    """A conversation of two runs, the second with two agents."""
+    """Return a conversation of two runs, the second with two agents."""
     runs = []
     with record.run("first", agent="clerk", role="clerk", conversation="two-days") as session:
         runs.append(session.run)
@@ -131,7 +131,7 @@ def test_a_conversation_as_it_stood(call: Call, talk: list[str]):
 
 
 def call_time(call: Call, run: str, position: int) -> str:
-    """The log's time of a position."""
+    """Return the log's time of a position."""
     line = call("run", "show", run, "--at", str(position), "--json").lines[0]
     assert line["position"] == position
     return str(line["time"])
@@ -189,5 +189,5 @@ def test_a_summary_says_what_it_stands_for(call: Call, record: hansard.Record):
 
 
 def in_short(messages: list[dict[str, Any]]) -> str:
-    """A rule in the place of a model."""
+    """Summarise by a rule instead of a model."""
     return f"{len(messages)} things"

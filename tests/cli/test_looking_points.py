@@ -38,7 +38,7 @@ def grown(record: hansard.Record, runs: Runs) -> str:
 
 @pytest.fixture
 def run(runs: Runs, grown: str, name: str) -> str:
-    """The run that a test is about."""
+    """Return the run that a test reads."""
     return grown if name == "grown" else str(getattr(runs, name))
 
 
@@ -55,7 +55,7 @@ def began(lines: list[Line], before: list[Line]) -> bool:
 
 
 def sampled(lines: list[Line], name: str) -> list[Line]:
-    """The first commits (a transaction), the last, and some between, the same each time."""
+    """Return the first commits (a transaction), the last, and some between, the same each time."""
     some = random.Random(name).sample(lines[2:-1], min(SAMPLED - 3, len(lines[2:-1])))
     return [*lines[:2], *some, lines[-1]]
 

@@ -17,7 +17,7 @@ POINTS = ("life@1", "researcher_1@6", "researcher_1@20", "researcher_1@33", "now
 
 
 def state(call: Call, run: str, point: str, *more: str) -> dict[str | None, Any]:
-    """A run's state at a point: its life under None, then each agent."""
+    """Return a run's state at a point: its life under None, then each agent."""
     at = [] if point == "now" else ["--at", point]
     told: dict[str | None, Any] = {}
     for line in call("run", "state", run, *at, *more, "--json").lines:

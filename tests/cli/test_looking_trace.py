@@ -11,7 +11,7 @@ from tests.cli.support import Call, Runs
 
 @pytest.fixture(scope="module")
 def tree(record: hansard.Record) -> str:
-    """A run of composites in branches in a composite, a retry inside, and a failure."""
+    """Return a run of composites in branches in a composite, a retry inside, and a failure."""
     tries = iter(range(9))
     with record.run("tree", agent="lead", role="lead") as session:
 
@@ -41,7 +41,7 @@ def tree(record: hansard.Record) -> str:
 
 
 def shape(text: str) -> list[str]:
-    """The tree alone, without the columns beside it and without arguments."""
+    """Return the tree alone, without the columns beside it and without arguments."""
     found = [re.search(r"[├└│].*", line) for line in text.splitlines()]
     return [re.split(r"(?<=\w)  ", each[0])[0] for each in found if each is not None]
 
@@ -66,7 +66,7 @@ def test_the_tree_has_the_shape_of_the_calls(call: Call, tree: str):
 
 
 def told(call: Call, run: str, *more: str) -> str:
-    """The trace for people."""
+    """Return the trace for people."""
     shown = call("run", "trace", run, *more)
     assert shown.code == 0, shown.err
     return shown.out

@@ -56,7 +56,7 @@ Small = Callable[..., Ran]
 
 @pytest.fixture
 def small(home: Path, record: hansard.Record, call: Call) -> Small:
-    """The command line over a workspace of one run, whose tables are soon made."""
+    """Return the command line over a workspace of one run, whose tables are soon made."""
     a_run(home, SMALL)
     return partial(call, workspace=SMALL)
 

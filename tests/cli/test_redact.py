@@ -23,7 +23,7 @@ may = { tools = ["*"], kinds = ["message.*"] }
 
 @pytest.fixture
 def redact(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The setting, in this environment."""
+    """Return the setting, in this environment."""
     given = {"HANSARD_REDACT": "api-key=THE_KEY", "THE_KEY": SECRET}
     for name, value in given.items():
         monkeypatch.setenv(name, value)

@@ -256,7 +256,7 @@ async def test_both_sides_are_as_of_one_position(data_dir, workspace, monkeypatc
 
 
 def talked(record: hansard.Record, answer: str, **how: Any) -> str:
-    """A run whose agent talks with a user, calls one tool and ends."""
+    """Return a run whose agent talks with a user, calls one tool and ends."""
     asks = {"id": how.get("id", "c1"), "type": "function", "function": {"name": "look"}}
     with record.run("w", agent="ada", role="r") as session:
 
@@ -363,7 +363,7 @@ def test_every_move_is_told_once_in_the_order_of_both(a: list[str], b: list[str]
 
 
 def move(call: str, version: int) -> alignment.Move:
-    """A move of some call."""
+    """Return a move of some call."""
     name = "x" if call in "ab" else "y"
     return alignment.Move("ada", name, call, "came", version, version, "r")
 

@@ -11,7 +11,7 @@ from tests.cli.support import WORKSPACE, ran
 
 @pytest.fixture
 def below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory two below `project`, and no settings in the environment."""
+    """Return a working directory two below `project`, and no settings in the environment."""
     folder = tmp_path / "project" / "src" / "deep"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)

@@ -62,7 +62,7 @@ def ended(pid: int) -> bool:
 
 
 def a_run(home: Path, workspace: str) -> str:
-    """A small run in another process's view of the broker."""
+    """Return a small run in another process's view of the broker."""
     with hansard.Session("w", agent="a", role="r", workspace=workspace, data_dir=home) as session:
         return session.run
 
@@ -127,7 +127,7 @@ def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(tmp_path: Pa
 
 
 def lines_until(process: subprocess.Popen[str], kind: str, many: int = 1) -> list[dict[str, Any]]:
-    """The next lines on stdout, up to so many of a kind."""
+    """Return the next lines on stdout, up to so many of a kind."""
     assert process.stdout is not None
     lines: list[dict[str, Any]] = []
     while sum(line["kind"] == kind for line in lines) < many:

@@ -72,7 +72,7 @@ Send = Callable[[bytes], Awaitable[Connection]]
 
 @contextlib.asynccontextmanager
 async def _serving() -> AsyncIterator[Send]:
-    """A listener that returns request bodies, and a function that sends it bytes."""
+    """Yield a listener that returns request bodies, and a function that sends it bytes."""
     urls: asyncio.Queue[str] = asyncio.Queue()
     app = Starlette(routes=[Route(path, _echo, methods=["POST"]) for path in ("/", "/refused")])
     task = asyncio.create_task(listen(app, Address.of("0"), "/", urls.put_nowait))

@@ -50,7 +50,7 @@ def ask_anew() -> Iterator[Callable[[], None]]:
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """The workspace, imported."""
+    """Yield the workspace, imported."""
     folder = tmp_path_factory.mktemp("compare")
     runs = [
         trial(arm, task, number)

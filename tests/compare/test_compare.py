@@ -46,7 +46,7 @@ def asked(place: Place) -> Asked:
 
 @pytest.fixture(scope="session")
 def lines(asked: Asked) -> list[dict[str, Any]]:
-    """The report as lines."""
+    """Return the report as lines."""
     return asked("--json").lines
 
 

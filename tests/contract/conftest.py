@@ -17,7 +17,7 @@ _workspaces = count(1)
 
 @pytest.fixture(scope="session")
 def lease(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lease]:
-    """The embedded server in strict mode."""
+    """Yield the embedded server in strict mode."""
     with join(tmp_path_factory.mktemp("embedded"), Durability.STRICT) as lease:
         yield lease
 
@@ -57,5 +57,5 @@ def opener(request: pytest.FixtureRequest) -> Opener:
 
 @pytest.fixture
 async def log(opener: Opener) -> EventLog:
-    """A new, empty log."""
+    """Return a new, empty log."""
     return await opener()

@@ -52,12 +52,12 @@ HOSTILE = [
 
 
 def versions(commits: list[Stored]) -> list[int]:
-    """The first versions of commits."""
+    """Return the first versions of commits."""
     return [stored.commit.version for stored in commits]
 
 
 def together(*appends: Append) -> list[Append]:
-    """The commits of one transaction, as a log that holds it has them."""
+    """Return the commits of one transaction, as a log that holds it has them."""
     name = CLOCK.new_id()
     return [
         replace(each, commit=replace(each.commit, tx=Tx(name, i, len(appends))))

@@ -49,7 +49,7 @@ def marked(home: Path, workspace: str, position: int) -> None:
 
 
 def steps(first: int, last: int) -> list[tuple[StreamId, Commit]]:
-    """An agent's steps, each a commit of 100 KB."""
+    """Return an agent's steps, each a commit of 100 KB."""
     return [
         (
             A,
@@ -70,7 +70,7 @@ def steps(first: int, last: int) -> list[tuple[StreamId, Commit]]:
 
 
 def begun() -> list[tuple[StreamId, Commit]]:
-    """The run that the steps are of."""
+    """Return the run of the steps."""
     life = commit(1, RunStarted(workflow="w"), AgentJoined(agent="a", role="r"), epoch=0)
     began = SessionBegan(epoch=1, agent="a", role="r", server_version="x", protocol_version="y")
     return [(RunStream("r1"), life), (A, commit(1, began))]
@@ -120,7 +120,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture
 def files(whole: Files, tmp_path: Path) -> Iterator[Files]:
-    """A copy to be damaged."""
+    """Yield a copy to damage."""
     mine = Files(tmp_path / "data", whole.older)
     copied(whole.home, mine.home)
     yield mine
@@ -131,7 +131,7 @@ def files(whole: Files, tmp_path: Path) -> Iterator[Files]:
 def cli(
     files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Call]:
-    """The command line over that copy, in this process."""
+    """Yield the command line over that copy, in this process."""
 
     def run(*arguments: object) -> Ran:
         given = ["--data-dir", files.home, "-w", WORKSPACE, *arguments]

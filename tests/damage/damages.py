@@ -135,7 +135,7 @@ def flipped(which: int, record: float, part: int | None) -> Do:
 
 
 def unindexed(do: Do) -> Do:
-    """The same, and the index is gone: the server counts again from the blocks."""
+    """Return the damage with the index removed: the server counts again from the blocks."""
 
     def both(files: Files) -> None:
         do(files)

@@ -214,7 +214,7 @@ METADATA = [*(each for each in STREAM if each.name.startswith("meta.")), BLOBS[-
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The metadata of a stream."""
+    """Return the metadata of a stream."""
     return {each.name: each.read_bytes() for each in folder.glob("meta.*")}
 
 

@@ -47,7 +47,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 def cli(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Call]:
-    """The command line over it, in this process."""
+    """Yield the command line over it, in this process."""
 
     def run(*arguments: object) -> Ran:
         given = ["--data-dir", home, "-w", WORKSPACE, *arguments]
@@ -58,7 +58,7 @@ def cli(
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process started."""
+    """Return the processes that a process started."""
     asked = subprocess.run(
         ["ps", "-ax", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
     )
@@ -138,7 +138,7 @@ def test_a_mark_follows_the_log(home: Path, cli: Call):
 
 
 def record_blobs(cli: Call) -> int:
-    """The newest sequence of the stream of blobs."""
+    """Return the newest sequence of the stream of blobs."""
     streams = json.loads(cli("status", "--json").out.splitlines()[-1])["streams"]
     [found] = [each["last"] for each in streams if each["name"].startswith("hansard_blob")]
     return int(found)

@@ -33,7 +33,7 @@ def newest(place: TableFiles) -> published.PublishedSnapshot:
 
 @contextmanager
 def flipped(path: Path, at: int) -> Iterator[None]:
-    """A copy with a bit flipped in the place of a file meanwhile."""
+    """Yield a copy with a bit flipped in the place of a file meanwhile."""
     aside = path.with_name("aside")
     path.rename(aside)
     shutil.copyfile(aside, path)

@@ -404,7 +404,7 @@ access_histories = st.lists(
 def budget_decide(
     state: budget.BudgetState, command: tuple[str, str, float, float]
 ) -> Sequence[Event]:
-    """A budget's two commands behind one name."""
+    """Decide either of a budget's two commands."""
     kind, call, amount, limit = command
     if kind == "reserve":
         return budget.reserve(state, call, amount, limit) or ()

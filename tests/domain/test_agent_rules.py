@@ -47,7 +47,7 @@ def _settled(verdict: Verdict, digest: str = "") -> StepSettled:
 
 
 def an_agent() -> Decider:
-    """The agent's decider."""
+    """Return the agent's decider."""
     return decider(agent.initial, agent.fold, agent.decide)
 
 

@@ -31,7 +31,7 @@ LEVEL = 1e-6
 
 
 def plan(*weights: float, **fields) -> ExperimentRegistered:
-    """A plan whose arms a, b ... have these weights."""
+    """Return a plan whose arms a, b ... have these weights."""
     arms = tuple(
         PlannedArm(name, weight) for name, weight in zip("abcdefgh", weights, strict=False)
     )
@@ -42,7 +42,7 @@ registered, stopped = plan(1, 1), ExperimentStopped(because="enough")
 
 
 def an_experiment() -> Decider:
-    """The experiment's decider."""
+    """Return the experiment's decider."""
     return decider(experiment.initial, experiment.fold, experiment.decide)
 
 
@@ -257,7 +257,7 @@ stated = PriceStated(usage="input_tokens", amount=2.5, since=DAY)
 
 
 def a_price() -> Decider:
-    """The price's decider."""
+    """Return the price's decider."""
     return decider(price.initial, price.fold, price.decide)
 
 

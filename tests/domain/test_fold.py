@@ -120,7 +120,7 @@ def test_the_generated_histories_reach_every_event_that_is_folded():
 
 
 def _once(state, command, fold, decide):
-    """The events of a command, and those of the same command right after it."""
+    """Return the events of a command, and those of the same command right after it."""
     try:
         first = tuple(decide(state, command))
     except Refused:

@@ -38,7 +38,7 @@ def added(version: int, text: str, *parents: int, **fields) -> PromptVersionAdde
 
 
 def a_prompt() -> Decider:
-    """The prompt's decider."""
+    """Return the prompt's decider."""
     return decider(prompt.initial, prompt.fold, prompt.decide)
 
 

@@ -39,12 +39,12 @@ AGENT = AgentStream("r", "writer", "ada")
 
 
 def of(tag: str, **fields) -> Facts:
-    """The facts of an event in ada's stream."""
+    """Return the facts of an event in ada's stream."""
     return Facts(**{"tag": tag, "stream": AGENT, "role": "writer", "agent": "ada", **fields})
 
 
 def a_role() -> Decider:
-    """A role's decider."""
+    """Return a role's decider."""
     return decider(check.initial, check.fold, check.decide)
 
 
@@ -148,12 +148,12 @@ def test_a_kind_s_version_counts_where_it_is_given():
 
 
 def rule(**fields) -> RoleDefined:
-    """A role of one rule."""
+    """Return a role of one rule."""
     return RoleDefined(sees=(RoleRule("r1", **fields),))
 
 
 def mask(*kinds: str, fields: tuple[str, ...] = ("result",), sees=("step.*",), **more):
-    """A role with one rule and one mask."""
+    """Return a role with one rule and one mask."""
     masks = (Mask("m1", kinds or ("step.completed",), fields, **more),)
     return RoleDefined(sees=(RoleRule("r1", sees),), masks=masks)
 

@@ -34,7 +34,7 @@ failed = RunFailed(error=Failure("ValueError", "no"))
 
 
 def a_run() -> Decider:
-    """The run's decider."""
+    """Return the run's decider."""
     return decider(run.initial, run.fold, run.decide)
 
 
@@ -108,7 +108,7 @@ FAILURE = Failure("ValueError", "no")
 
 
 def left(agent, outcome="completed"):
-    """The end of an agent's session."""
+    """Return the end of an agent's session."""
     error = Failure("ValueError", agent) if outcome == "failed" else None
     return RunAgentLeft(agent=agent, outcome=outcome, error=error)
 

@@ -52,7 +52,7 @@ left = agent.AgentLeft(outcome="completed")
 
 
 def shot(*events: Any) -> Snapshot:
-    """The snapshot after some events of the agent."""
+    """Return the snapshot after some events of the agent."""
     state = agent.fold(agent.initial(), events)
     return snapshot(STREAM, state, {3: NOW}, NOW)
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def book() -> Any:
-    """The example's program as a module."""
+    """Return the example's program as a module."""
     spec = importlib.util.spec_from_file_location("trading_book", BOOK)
     assert spec is not None
     assert spec.loader is not None
