@@ -252,8 +252,8 @@ async def over_http(found: Findings, folder: Path) -> None:
 async def reads(found: Findings, folder: Path) -> None:
     """Measure our server's tools beside the same operations here, in turn, on separate records.
 
-    A query in SQL is a step of the server's, too, so that this process states a fact before it queries:
-    both answer as of a new position.
+    A query in SQL is a step of the server's, too, so that this process states a fact before its
+    query: both answer as of a new position.
     """
     served = [sys.executable, "-m", "hansard", "mcp", "serve", "--agent", "ada"]
     served += ["--tools", "default,ask"]
