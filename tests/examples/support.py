@@ -1,4 +1,4 @@
-"""The use cases as processes: run, killed at a place, run again; and what each did to the world."""
+"""The use cases as processes: run, killed at a place, run again, with their effects."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 WATCHED = ROOT / "tests" / "examples_migration" / "_watched.py"
 PROGRAM_S_MAX = 170
-"""Seconds for a program that takes half a second on an idle machine."""
+"""Longest run of a program, in seconds: it takes half a second on an idle machine."""
 
 
 def orders(folder: Path) -> list[Any]:
@@ -57,7 +57,7 @@ class UseCase(msgspec.Struct, frozen=True):
     workers: tuple[str, ...]
     """The function behind each tool, which begins once where nobody kills."""
     acts: str
-    """The one of the workers that has an effect, which `effects` looks up in the world."""
+    """The worker with an effect, which `effects` looks up in the world."""
     effects: Callable[[Path], list[Any]]
 
     def places(self) -> list[str]:

@@ -13,7 +13,7 @@ from tests.faults._warm import python, run
 
 SWAP = "applicant.gender=female,male"
 NEAR_THE_THRESHOLD = (3, 6, 7, 12, 14, 19, 20, 21)
-"""Applicants whose decision hangs on the bonus that the biased rule gives."""
+"""Applicants whose decision depends on the biased rule's bonus."""
 FAR = (1, 8, 11)
 
 

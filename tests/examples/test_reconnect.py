@@ -1,4 +1,4 @@
-"""A user who comes back after the time-out, in another process, is answered where it was left."""
+"""A user who returns after the time-out, in another process, continues the conversation."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The ten-step story: the tenth fails, its path is mended, and nine are not done again."""
+"""The ten-step story: the tenth step fails, its path is corrected, and nine are not repeated."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""The three use cases: killed in any stage they go on to the same end, with each effect once."""
+"""The three use cases: killed in any stage they reach the same end, with each effect once."""
 
 import itertools
 import runpy
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 ACCESS_KEY = "sk-desk-0123456789"
 OPENED_S_MAX = 120
-"""Seconds until a program that was started has a step open: Python's start included."""
+"""Longest time until a started program has an open step, in seconds, including Python's start."""
 
 KILLS = [(case, place) for case in USE_CASES for place in case.places()]
 LOOKING = [["runs"], ["run", "trace"], ["run", "show"], ["run", "html"], ["check"]]

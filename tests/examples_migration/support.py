@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 STEPS = sorted((ROOT / "examples" / "migration").glob("step*.py"))
 PROGRAM_S_MAX = 170
 STOPPED = 1
-"""The exit code of a program that an error stopped; of ours, only doubt may."""
+"""Exit code of a program stopped by an error; of our errors only doubt is permitted."""
 TOOLS = ("search", "read", "ask_model", "send")
 SETTLE = re.compile(r"run settle (?P<run>\S+) (?P<step>\S+#\d+)")
 

@@ -12,7 +12,7 @@ from tests.examples_migration.support import STEPS, Desk
 GUIDE = Path(__file__).parents[2] / "docs" / "migrating.md"
 RESUMED = STEPS[2]
 CHANGED_LINES_MAX = 30
-"""Most lines that a step adds and removes: a reader takes it in at one look."""
+"""Largest number of lines that a step adds and removes, so that a reader sees it at a glance."""
 
 
 def test_each_step_is_small():

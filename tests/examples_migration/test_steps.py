@@ -21,10 +21,10 @@ pytestmark = pytest.mark.slow
 
 SCRIPT, RECORDED, RESUMED, CONTEXT, SETTLED = STEPS
 UNDISTURBED = ["search", *["read"] * 5, "ask_model", "send"]
-"""The bodies that run where nobody kills."""
+"""Tool bodies that run without a kill."""
 
 ALL_FROM = 50
-"""From so many rounds on, kill at every begin and end and at every line that is come to."""
+"""Number of rounds from which every begin, end and executed line is a kill point."""
 
 NewDesk = Callable[[], Desk]
 

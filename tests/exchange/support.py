@@ -1,4 +1,4 @@
-"""Runs of every kind, and exports and imports without a command line between."""
+"""Runs of every kind, and exports and imports without the command line."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""`hansard export` and `hansard import events`: what they take and tell."""
+"""`hansard export` and `hansard import events`: arguments and output."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Whatever happens to a file: a clear word on the line that is wrong, and nothing half there."""
+"""Damaged files: a clear error at the wrong line, and no partial import."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""Out, in and out again: the same bytes, the same log, the same answers."""
+"""Export, import and export again: the same bytes, log and answers."""
 
 import threading
 from pathlib import Path

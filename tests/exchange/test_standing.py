@@ -1,4 +1,4 @@
-"""Into a workspace that has some of it already: goes on, or says who went another way."""
+"""Imports into a workspace that has part of a run: continued, or refused as diverged."""
 
 import asyncio
 import os

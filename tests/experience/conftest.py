@@ -1,4 +1,4 @@
-"""The real browser of the tests of actions, and what runs in it teach."""
+"""The real browser of the action tests, and the experience of runs in it."""
 
 from typing import Any
 

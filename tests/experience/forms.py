@@ -1,4 +1,4 @@
-"""A form that a local server serves, which counts what was done: the effects of a doing."""
+"""A form on a local server that counts effects."""
 
 import threading
 from collections.abc import Iterator

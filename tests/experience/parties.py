@@ -1,4 +1,4 @@
-"""A page on which guests are invited, and runs that did it: experiences are learned from them."""
+"""A page that invites guests, and runs on it from which experiences are learned."""
 
 from typing import Any
 

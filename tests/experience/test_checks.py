@@ -1,4 +1,4 @@
-"""Check functions: what is stopped before its effect, and that nothing honest is."""
+"""Check functions stop wrong actions before their effect, and no right ones."""
 
 import random
 from collections import Counter

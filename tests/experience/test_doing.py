@@ -1,4 +1,4 @@
-"""A task is done by what was learned: which level is taken, what stops it, and who goes on."""
+"""A task is done by an experience: the level taken, the checks that stop it, the fallbacks."""
 
 import functools
 import json

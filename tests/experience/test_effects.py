@@ -1,4 +1,4 @@
-"""Mutated doings on pages of a server that counts effects: a check stops before the effect."""
+"""Mutated attempts on a server's pages: a check stops each before its effect."""
 
 import random
 from collections.abc import Sequence

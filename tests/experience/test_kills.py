@@ -1,4 +1,4 @@
-"""A doing that is killed at any boundary: a form is sent once, or in doubt; never twice."""
+"""An attempt killed at any boundary sends its form once or is in doubt, never twice."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A form with personal fields, filled in on this machine: no value leaves it but to the form."""
+"""A form with personal fields: no value leaves this machine except to the form."""
 
 import json
 import logging

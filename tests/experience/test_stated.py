@@ -14,7 +14,7 @@ from tests.experience.test_doing import TASK, done
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 TWICE = FORM.replace("<form", "<button type=button>Invite</button><form")
-"""Two buttons are called so: no recorded way finds the one."""
+"""A form with two buttons of one name, so that no recorded way is unique."""
 
 
 def names_the_last(question: str) -> str:

@@ -1,4 +1,4 @@
-"""Many experiences of recorded runs: what is there twice is one hit, and the right one is found."""
+"""Many experiences of recorded runs: duplicates are one hit, and the right one is found."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ RUNS = 4
 
 TOGETHER = 50
 AGAIN = "-again"
-"""The end of a planted duplicate's name."""
+"""Suffix of a planted duplicate's name."""
 
 
 def most(runs: list[Demonstration]) -> distil.Distilled:

@@ -1,4 +1,4 @@
-"""A run's arm: chosen by hash or by the caller, on record before anything is done, and kept."""
+"""A run's arm is chosen by hash or by the caller, recorded before any action, and kept."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A run that goes out takes its experiment's plan along, and is judged there as it was here."""
+"""An exported run brings its experiment's plan, and is judged in the copy as here."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Killed between plan, assignment and begin: each is whole or not there; two at once are one."""
+"""A kill around plan, assignment or begin leaves each whole or absent; concurrent ones are one."""
 
 import random
 import time

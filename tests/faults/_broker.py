@@ -1,4 +1,4 @@
-"""A nats-server of these tests' own: killed, and started again on the same store and port."""
+"""A nats-server of these tests: killed, and started again on the same store and port."""
 
 from __future__ import annotations
 

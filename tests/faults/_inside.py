@@ -46,10 +46,10 @@ class Point(StrEnum):
 
 
 HALF_SENT = (Point.HALF_SENT_INTENT, Point.HALF_SENT_RECEIPT)
-"""Inside of the `send` of a thread that sends its commit itself: half of the bytes went out."""
+"""Points inside the `send` of a thread that sends its commit itself: half of the bytes are out."""
 
 UNREAD = (Point.UNREAD_INTENT, Point.UNREAD_RECEIPT)
-"""Between that `send` and its `recv`: the server's answer has come, and nobody has read it."""
+"""Points between that `send` and its `recv`: the server's answer has arrived and is unread."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

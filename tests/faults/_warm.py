@@ -33,7 +33,7 @@ from typing import Any, Protocol
 ROOT = Path(__file__).parents[2]
 NURSE = Path(__file__).with_name("programs") / "nurse.py"
 ROUNDS_AFRESH = 100
-"""From so many rounds on, each program is a process that nobody forked."""
+"""Number of rounds from which each program is a process of its own, without a fork."""
 
 STUB = Path(__file__).with_name("programs") / "stub.py"
 CHUNK = 65_536

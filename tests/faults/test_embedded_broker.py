@@ -29,7 +29,7 @@ from tests.faults.support import Child, Stage, all_go_on, missing, read_acks
 pytestmark = pytest.mark.slow
 
 HEALED_S = 60.0
-"""A second on an idle machine, as when the server alone is killed; these tests share one."""
+"""Longest recovery, in seconds: one on an idle machine, as after a kill of the server alone."""
 
 SEED = 20_261_122
 ROUNDS_QUICK, ROUNDS_FULL = 4, 90

@@ -1,4 +1,4 @@
-"""An agent that is killed where it leaves has left or has not: its stream and its run agree."""
+"""An agent killed as it leaves has left or not, alike in its stream and its run's."""
 
 from pathlib import Path
 

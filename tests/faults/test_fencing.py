@@ -1,4 +1,4 @@
-"""A process that was stopped while its run was resumed elsewhere, and then goes on."""
+"""A stopped process that continues after its run was resumed elsewhere."""
 
 import signal
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 PROCESSES = 8
 SHARE_QUICK, SHARE_FULL = 60, 1_000
 ROUNDS_FULL = 200
-"""From so many rounds on, each process appends its full share."""
+"""Number of rounds from which each process appends its full share."""
 
 COMMIT_S_MAX = 0.05
 """Longest duration of a commit with its conflicts, in seconds: 0.005 s on two cores."""

@@ -1,4 +1,4 @@
-"""One-way partitions of three brokers: what was acknowledged is in the log, once, for everybody."""
+"""One-way partitions of three brokers: an acknowledged commit is stored once for all readers."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 SEED = 11
 PARTED_S = (3.0, 6.0, 12.0)
-"""Shorter and longer than what followers wait before they elect another leader (4 to 9 s)."""
+"""Durations below and above the followers' election time-out (4 to 9 s)."""
 
 JOINED_S = (0.5, 3.0)
 RUNS = "r1", "r2"

@@ -25,7 +25,7 @@ from tests.faults.support import Stage, all_go_on, missing, read_acks
 pytestmark = pytest.mark.slow
 
 SYNCED_S = 1.0
-"""Under `relaxed`, what was acknowledged so long ago has been synced, on a busy machine too."""
+"""Seconds after which an acknowledged commit under `relaxed` is synced, also on a busy machine."""
 
 NEW_FILES_S = 6.0
 """More than the 5 s after which ext4 writes its journal, and less than the 30 s after which Linux

@@ -1,4 +1,4 @@
-"""A tool that does not answer in time, or whose connection breaks: what is known of its effect."""
+"""Tools that time out or lose their connection: the known state of their effect."""
 
 import asyncio
 import threading
@@ -16,10 +16,10 @@ NAMES = {"run": "r1", "agent": "worker", "role": "worker"}
 TIMEOUT_S = 0.2
 
 ANSWERS_S = 20.0
-"""The time-out of a call that is to answer."""
+"""Time-out of a call that answers, in seconds."""
 
 SLOW_S = 2.0
-"""The time-out of a tool whose first attempt does not answer and whose second is to."""
+"""Time-out of a tool whose first attempt does not answer and whose second does, in seconds."""
 
 pytestmark = [pytest.mark.later, pytest.mark.timeout(180)]
 

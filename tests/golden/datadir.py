@@ -35,26 +35,26 @@ QUIET = {
     *("projections", "state.json", "server.log", "server.log.1", "server.error", "nats.conf"),
     *("server.obstacle", ".lock"),
 }
-"""Names and suffixes of what a server leaves that is no part of the record."""
+"""Names and suffixes of a server's files that are no part of the record."""
 
 Ask = Callable[[str], list[tuple[Any, ...]]]
 Tables = dict[str, dict[str, Any]]
 """Columns, number of rows and their digest, by table or view."""
 
 OWN_TIME = {"projected_at", "delay_ms"}
-"""Columns that say when the tables were made, not what is recorded."""
+"""Columns about the creation of the tables, not about recorded events."""
 
 OWN_TIME_TABLES = {"progress", "lag", "schema_version"}
-"""Tables and views about the file itself: how far it is projected, and its schema."""
+"""Tables and views about the file itself: its progress and its schema."""
 
 GONE = {"migrations"}
-"""Tables of earlier versions that held nothing of a record, and no longer exist."""
+"""Removed tables of earlier versions, without data of a record."""
 
 PAST_EACH = 3
 """Every third run's earlier states are read, too ..."""
 
 MANY = 6
-"""... where it has at least so many commits."""
+"""... if it has at least this many commits."""
 
 
 def unpacked(folder: Path) -> Path:

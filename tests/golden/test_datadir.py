@@ -62,7 +62,7 @@ the step before it in its chain.
 """
 
 OURS = {"event_types", *GONE}
-"""Tables that hold nothing of a record."""
+"""Tables without data of a record."""
 
 
 @pytest.fixture(scope="module")

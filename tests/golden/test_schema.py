@@ -1,4 +1,4 @@
-"""The JSON Schemas: published as they are made, and true of what is written."""
+"""The published JSON Schemas equal the generated ones and accept all written events."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Chats to import, and what the log then holds."""
+"""Chats to import, and readers of the resulting log."""
 
 from __future__ import annotations
 

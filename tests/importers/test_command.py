@@ -1,4 +1,4 @@
-"""`hansard import`: what it takes, what it tells, how it exits."""
+"""`hansard import`: arguments, output and exit codes."""
 
 import json
 import os

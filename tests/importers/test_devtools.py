@@ -1,4 +1,4 @@
-"""Recordings of Chrome DevTools' Recorder: a run whose actions are done again."""
+"""Recordings of Chrome DevTools' Recorder as runs whose actions can be replayed."""
 
 from __future__ import annotations
 

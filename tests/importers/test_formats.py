@@ -1,4 +1,4 @@
-"""Formats are recognised by what a file begins with; each has an importer or a way to map it."""
+"""Formats are recognised by a file's beginning; each has an importer or a conversion."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The mapping of a chat to events: what becomes of each part of a record."""
+"""The mapping of each part of a chat to events."""
 
 import json
 from datetime import UTC, datetime

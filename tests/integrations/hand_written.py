@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answers = Callable[[dict[str, Any], int], list[dict[str, Any]]]
-"""The content that answers a request; the second is how many answers it holds already."""
+"""Function from a request and its number of earlier answers to the answer's content."""
 
 
 class Provider:

@@ -40,7 +40,7 @@ PAPERS = HERE / "mcp" / "programs" / "papers.py"
 PROGRAM = HERE / "programs" / "folder.py"
 BEGUN_S_MAX, GRANT_S_MAX, KILLS_MAX = 90.0, 90.0, 120
 ASKED = 4
-"""Answers that one run is worth: three of the agent's, one of its subagent's."""
+"""Paid answers of one run: three of the agent's, one of its subagent's."""
 
 
 def answers(request: dict[str, Any], turn: int) -> list[dict[str, Any]]:

@@ -206,7 +206,7 @@ Results = list[dict[str, Any]]
 """The tool's results so far, oldest first."""
 
 Model = Callable[[Results], dict[str, Any]]
-"""Gives the one block of its next answer."""
+"""Function from the tool's results to the one block of the next answer."""
 
 
 @contextmanager

@@ -19,7 +19,7 @@ clearance = "secret"
 sees = [{ name = "all", kinds = ["**"] }]
 may = { approve = true }
 """
-"""A researcher and a lead who are cleared for all, a clerk who is cleared for what is public."""
+"""A researcher and a lead with full clearance, and a clerk with public clearance."""
 
 
 def apply_roles(record: Record) -> None:

@@ -1,4 +1,4 @@
-"""A label is lowered by somebody who answers for it, and by nothing else."""
+"""A label is lowered only by a person who is accountable for it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A process that is killed leaves no commit that is labelled lower than what it had been shown."""
+"""A killed process leaves no commit with a label below that of its input."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Labels are a lattice: a join loses nothing and may go where all parts may."""
+"""Labels are a lattice: a join covers its parts, and is no higher than needed."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Bad input at each door of memory: the fact, the value and the remedy, and nothing half done."""
+"""Bad input at each interface of memory: fact, value and remedy, and no partial change."""
 
 import os
 import re

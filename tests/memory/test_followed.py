@@ -26,7 +26,7 @@ class Passing:
         self.passed = 0
         self.out_of_reach = 0
         self.happens: Callable[[], Awaitable[object]] | None = None
-        """Happens once, between a read and its answer."""
+        """Called once, between a read and its answer."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)

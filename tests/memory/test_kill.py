@@ -1,4 +1,4 @@
-"""An assistant that is killed while it is corrected: no correction is lost or made twice."""
+"""An assistant killed during corrections loses none and makes none twice."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A text keeps its label where it comes back into memory or is quoted from it."""
+"""A text keeps its label when it is restored to memory or quoted from it."""
 
 import asyncio
 import json

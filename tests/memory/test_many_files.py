@@ -1,4 +1,4 @@
-"""Spaces of thousands of files: a change costs the same however many others there are."""
+"""Spaces of thousands of files: the cost of a change does not depend on their number."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ TEXTS = [
 ]
 """AGENTS.md after each correction of it."""
 IN_WEEK = {1: "", 2: TEXTS[1], 4: TEXTS[1], 5: TEXTS[2], 9: TEXTS[2], 10: TEXTS[3], 13: TEXTS[4]}
-"""AGENTS.md as some weeks begin."""
+"""AGENTS.md at the begin of some weeks."""
 ASKED = 29
 
 

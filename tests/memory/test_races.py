@@ -26,8 +26,7 @@ PROGRAM = Path(__file__).with_name("programs") / "racing.py"
 SPACE = "org"
 WRITERS = 3
 TOLD_MAX = 25
-"""Changes that a writer tells of before it is killed; the first one goes on until all answers were.
-"""
+"""Changes reported before a writer is killed; the first writer runs until every kind of answer."""
 ANSWERS_MAX = 200
 """Largest number of answers for one writer; every kind of answer occurs within it."""
 ANSWERS = {"made", "refused", "lost"}

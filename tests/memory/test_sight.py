@@ -34,7 +34,7 @@ from hansard.testing.memory import Memory, workspace_of
 T = TypeVar("T")
 
 WORKSPACE = workspace_of(Memory())
-"""An empty one: nothing here reads it."""
+"""An empty workspace, which is never read."""
 
 RULES = RoleDefined(
     sees=(RoleRule("notes", kinds=("memory.*",), paths=("org/notes/**",)),),

@@ -1,6 +1,4 @@
-"""Snapshots of spaces: a process that begins reads what it uses, and never anything else than the
-log has.
-"""
+"""Snapshots of spaces: a new process reads only what it uses, and always agrees with the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many writers of one space, each in a session of its own: nothing is lost."""
+"""Many writers of one space, each with its own session, lose nothing."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Put on the path of a child: no connection but to the broker on loopback, and none by name."""
+"""Startup module of a child: permits connections only to the broker on loopback, none by name."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Has all imported that programs import, and forks them; see tests/faults/_warm.py."""
+"""Imports what programs import, and forks them; see tests/faults/_warm.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody outside of a run says something of it; stopped where its job says."""
+"""A statement about a run from outside; stopped where its job says."""
 
 import hansard
 from tests.faults._held import EndlessLog

@@ -114,7 +114,7 @@ async def ask(
 
 
 TOGETHER = 20 if THOROUGH else 8
-"""Calls that a client makes at the same time."""
+"""Number of concurrent calls of a client."""
 
 
 async def everything(client: Client) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Calls through the proxy that a person has to approve: nobody waits without knowing for what."""
+"""Calls through the proxy that need a person's approval: the caller always learns the reason."""
 
 from __future__ import annotations
 

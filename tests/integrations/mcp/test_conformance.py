@@ -35,7 +35,7 @@ THROUGH = Path(__file__).with_name("programs") / "through.py"
 SUITE_S_MAX = 120
 
 CLIENT_CHECKS_MIN = 400
-"""The SDK's client passes more than so many."""
+"""Lower bound of the SDK client's passed checks."""
 
 
 class Suite(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ SUITES = (
 
 
 SUITES_CALLS_MIN = 50
-"""They call tools more often than that."""
+"""Lower bound of tool calls by the suites."""
 
 
 def everything_server(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""A server that says more than its client reads waits for it, within bounds and without loss."""
+"""A server that sends more than its client reads waits, within bounds and without loss."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ pytestmark = pytest.mark.later
 
 FLOOD = Path(__file__).with_name("programs") / "flood.py"
 LINE_BYTES = 1_000
-"""About what a notification of it takes."""
+"""Approximate size of a notification, in bytes."""
 
 KEPT_BYTES_MAX = 8 * 1024 * 1024
-"""More than the pipes, what is read of them ahead and `INBOX_MAX` notifications are together."""
+"""Upper bound of the bytes in pipes, read-ahead and `INBOX_MAX` notifications together."""
 
 STILL_S = 1.0
-"""So long a server has written nothing that waits: were it only slow, it would wait later."""
+"""Seconds without output after which a server counts as waiting."""
 
 
 # ------------------------------------------------------------ the parts

@@ -102,7 +102,7 @@ def _response(body: bytes, kind: bytes = b"application/json", length: int | None
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 
 ENDLESS_S = 5
-"""The time-out where an answer has no end: the greeting before it has to be answered within it."""
+"""Time-out for endless answers, in seconds; the greeting has to be answered within it."""
 
 HOSTILE = {
     "no JSON": (peer(_response(b"{nonsense")), "no frame"),

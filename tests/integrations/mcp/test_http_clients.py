@@ -1,4 +1,4 @@
-"""Clients that come to the proxy over HTTP get what the server says, and it is on record."""
+"""HTTP clients of the proxy get the server's answers, which are on record."""
 
 from __future__ import annotations
 

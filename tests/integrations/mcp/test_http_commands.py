@@ -1,4 +1,4 @@
-"""Clients over HTTP of a server that is a command: as of the same server over pipes."""
+"""HTTP clients of a server command are served like its clients over pipes."""
 
 from __future__ import annotations
 

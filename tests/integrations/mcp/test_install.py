@@ -1,4 +1,4 @@
-"""Clients' configuration files: what was there stays, and what was done is undone."""
+"""Clients' configuration files: other entries are kept, and an installation can be undone."""
 
 import json
 import stat

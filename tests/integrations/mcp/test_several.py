@@ -1,4 +1,4 @@
-"""Several servers behind one door are one server to its client."""
+"""Several servers behind one proxy are one server to its client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record, and what the other side gets, are what was on the wire, byte by byte."""
+"""The record and the forwarded bytes equal those on the wire."""
 
 from __future__ import annotations
 

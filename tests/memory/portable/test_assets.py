@@ -1,4 +1,4 @@
-"""Folders of skills as they are published: with assets, scripts and files that are no text."""
+"""Published folders of skills: with assets, scripts and binary files."""
 
 import io
 import os
@@ -49,7 +49,7 @@ FILES = {
     "README.md": b"# Skills\n",
 }
 EXECUTABLE = {"skills/charts/scripts/draw.sh", "skills/charts/assets/logo.png"}
-"""Also a binary file, as archives made on other systems have them."""
+"""Executable files, a binary one among them, as in archives of other systems."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A folder is read as it is, links as links, and written whole or not at all."""
+"""A folder is read as it is, with links, and written whole or not at all."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A space goes out as each harness wants it and comes back as it was."""
+"""A space is exported in each harness's form and imported unchanged."""
 
 import tomllib
 

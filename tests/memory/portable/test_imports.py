@@ -11,7 +11,7 @@ from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryInvalid
 from hansard.testing.memory import Memory, workspace_of
 
 FILES = 700
-"""More than one change takes."""
+"""Number of files that exceeds one change."""
 
 
 class Killed(BaseException):

@@ -1,4 +1,4 @@
-"""A checkout or commit that is killed anywhere leaves no file half written, and is run again."""
+"""A killed checkout or commit leaves no half-written file, and can be run again."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ from tests.memory.portable.test_harnesses import SPACE
 pytestmark = pytest.mark.slow
 
 LAST = {"checkout": 24, "commit": 26}
-"""Points at which these may be killed; beyond them they are done."""
+"""Last points at which a kill can hit a command; beyond them it is done."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Paths by glob, lines by regular expression: what is found, what it may cost, what is refused."""
+"""Paths by glob and lines by regular expression: results, bounds and refusals."""
 
 import re
 import time

@@ -10,7 +10,7 @@ from tests.cli.killed import killed_at
 pytestmark = pytest.mark.slow
 
 LAST = 14
-"""Points at which it may be killed; beyond them it is done."""
+"""Last point at which a kill can hit; beyond it the compaction is done."""
 
 LONG, SHORT = "Answer in bullets, and briefly please.", "- answer in bullets and briefly please"
 

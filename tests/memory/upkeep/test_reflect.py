@@ -219,7 +219,7 @@ def test_a_killed_reflection_leaves_each_run_reflected_on_once(
 
 
 LAST = 12
-"""Points at which a reflection of one run may be killed; beyond them it is done."""
+"""Last point at which a kill can hit a reflection of one run."""
 
 
 @pytest.mark.slow

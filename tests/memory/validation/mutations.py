@@ -1,4 +1,4 @@
-"""Seeded changes to real files of memory: those that break a rule, and those that keep all."""
+"""Seeded changes to real files of memory: some break a rule, the others break none."""
 
 import json
 import random

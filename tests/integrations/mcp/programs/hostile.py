@@ -1,4 +1,4 @@
-"""A server over pipes that greets, and answers a call as it may not: run with what it does."""
+"""A server over pipes that greets, and then answers a call in the given wrong way."""
 
 import json
 import sys

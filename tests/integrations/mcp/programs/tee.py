@@ -1,4 +1,4 @@
-"""Runs a command, and keeps what goes in and what comes out: FOLDER NAME COMMAND..."""
+"""Runs a command, and keeps its input and output: FOLDER NAME COMMAND..."""
 
 import subprocess
 import sys
