@@ -41,7 +41,7 @@ ANSWER_S = 0.4
 async def eventually(holds: Callable[[], Any], within_s: float = 60.0) -> None:
     """Wait until it holds; TimeoutError once the time is over."""
     async with asyncio.timeout(within_s):
-        while not holds():  # noqa: ASYNC110 -- what is waited for tells nobody when it happens
+        while not holds():  # noqa: ASYNC110 -- the awaited change has no event
             await asyncio.sleep(0.002)
 
 

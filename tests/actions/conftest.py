@@ -32,7 +32,7 @@ _OPENED = pytest.StashKey[Browser]()
 async def chromium(request: pytest.FixtureRequest) -> AsyncIterator[Browser]:
     """One browser a process; without one its tests are skipped with a reason."""
     stash = request.config.stash
-    if _OPENED in stash:  # by another folder's fixture, which is ended after this one
+    if _OPENED in stash:  # another folder's fixture, which ends after this one
         yield stash[_OPENED]
         return
     found = program()

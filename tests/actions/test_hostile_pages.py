@@ -53,7 +53,7 @@ async def replayed(page, made, **how):
 async def test_a_replay_clicks_once_whatever_the_page_opens(page, site, script):
     """A dialog is dismissed, never accepted; a pop-up and a download are left alone."""
     made = clicks(site(COUNTS.format(script)))
-    for _ in range(2):  # the second time the page that it leaves may ask
+    for _ in range(2):  # the second time the page left behind may show a dialog
         told = await replayed(page, made)
         assert told.success, told.error
         assert await page.inner_text("#count") == "1"

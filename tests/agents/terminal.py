@@ -66,7 +66,7 @@ class Person:
             return False
         try:
             self.shown += os.read(self._master, 65536).decode(errors="replace")
-        except OSError:  # all who had it open are gone
+        except OSError:  # no process has it open any more
             self._gone = True
         return not self._gone
 

@@ -134,7 +134,7 @@ async def _play(record, run, tree, mode=None):
     ran: list[Any] = []
     async with record.run(run=run, mode=mode) as session:
         found = await Program(session, ran).run(tree)
-        # Whatever failed last was gone on from: it stands, and does not run again.
+        # The program continued after the last failure, which therefore does not run again.
         await session.checkpoint("end")
     return found, ran
 

@@ -57,7 +57,7 @@ async def test_a_summary_stands_in_the_place_of_the_earlier_messages(lab: Lab):
             assert _said(twice.dropped) == ["3 earlier", *_full("d")]
             assert _said(twice.window) == ["be kind", "2 earlier", *_full("e")]
             assert twice.tokens_before == 2 + 5 + 5 + 5
-            assert twice.tokens_after is None  # nobody counted those of the summary
+            assert twice.tokens_after is None  # the summary's tokens were not counted
         state = (await record.state("r")).agent("ada")
         first, second = [e.fact for e in state.facts if isinstance(e.fact, ContextCompacted)]
         ids = [event.id for each in await record.commits("r") for event in each.commit.events]

@@ -405,7 +405,7 @@ async def test_pure_and_idempotent_steps_run_after_an_edit(lab: Lab):
                 await earlier(before)
                 await look()
                 await put()
-        # `look` returned what it had returned, so `put` follows an equal result
+        # `look` returned the same as before, so `put` follows an equal result
         assert ran == ["look", "put", "look"]
 
 

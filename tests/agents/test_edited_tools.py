@@ -222,7 +222,7 @@ def test_no_edit_repeats_an_effect(record: Record, edit: Any, policy: str):
         "live": _outcome(world, _session(record, record.fork(run, effects="live"), program)),
         "resume": _outcome(world, _session(record, run, program)),
     }
-    assert outcomes.pop("strict") == MISS  # the source is another one
+    assert outcomes.pop("strict") == MISS  # the source differs
     if edit in SAME_CALL:
         assert set(outcomes.values()) == {ANSWERED}
     elif policy == "pure":
@@ -246,7 +246,7 @@ def test_records_with_every_argument_in_the_key_are_found(record, edit, monkeypa
     early = record.fork(run, at=f"agent@{chosen}")  # it has the outcome of its parent
     expected = SHADOWED if edit is default_changed else ANSWERED
     assert _outcome(world, _session(record, early, program)) == expected
-    if edit is default_changed:  # its recorded value is part of the key, and is another one now
+    if edit is default_changed:  # its recorded value is part of the key, and differs now
         assert _outcome(world, _session(record, run, program)) == DIVERGED
     else:
         assert _outcome(world, _session(record, run, program)) == ANSWERED
@@ -373,7 +373,7 @@ def test_the_warning_says_what_will_happen(record: Record):
             _session(record, run, partial(body_changed, policy=policy, world=world))()
 
 
-# What must not stop, and what must, where calls are in loops, side by side and in bodies
+# Edits that must or must not stop: calls in loops, in parallel and in bodies
 
 
 def _sending(session: Session, sent: list[str], name: str = "send") -> Callable[[str], str]:

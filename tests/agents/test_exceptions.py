@@ -225,7 +225,7 @@ KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 def _seen(fail: Callable[[], Any], look: Callable[[Any], Any]) -> Any:
     try:
         fail()
-    except BaseException as error:  # noqa: BLE001 -- whatever a tool raised is looked at
+    except BaseException as error:  # noqa: BLE001 -- any exception of a tool is compared
         try:
             text = str(error)
         except RuntimeError:
@@ -281,7 +281,7 @@ def _recorded(error: BaseException) -> Any:
 
                 try:
                     fail()
-                except Exception as raised:  # noqa: BLE001 -- it is what is looked at
+                except Exception as raised:  # noqa: BLE001 -- the exception is compared
                     found = raised
     return found
 

@@ -147,7 +147,7 @@ async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
             await go("strict")
         assert differs.value.not_made == ['step 4: step {"name":"b!"} -> completed']
         assert differs.value.made_besides == ['step 2: step {"name":"b"} -> completed']
-        assert await go() == ["A", "B", "C"]  # taken back: answered, and that is told
+        assert await go() == ["A", "B", "C"]  # undone: replayed, with a warning
         await go("strict")
         with pytest.raises(hansard.errors.ReplayDiffers):
             await go("strict", edits=("b", "same"))

@@ -100,7 +100,7 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
         )
         await record.fork("r", labels={"note": f"see {SECRET}"})
         raw = await _stored(record, "r")
-    assert b"y" * 100_000 in raw  # the blobs were looked at, too
+    assert b"y" * 100_000 in raw  # the blobs were checked, too
     assert SECRET[:8].encode() not in raw
     assert not PIN.search(raw.decode(errors="replace"))
     assert raw.count(b"<secret:key>") > 10

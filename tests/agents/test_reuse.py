@@ -150,7 +150,7 @@ async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(lab: Lab):
     async with lab.connect() as record:
         first = await work(record, "a")
         assert first == (("x", 3), ("x", 3), 20_000)
-        assert ran == ["ask a", "ask a", "put a"]  # within a run nothing is shared
+        assert ran == ["ask a", "ask a", "put a"]  # nothing is shared within a run
         assert await work(record, "b") == first
         assert await work(record, "c", "other") == first
         assert ran[3:] == ["ask c", "ask c"]
@@ -214,7 +214,7 @@ def test_what_is_stale_old_failed_or_secret_runs(record: Record):
         once(record, f"b{number}", ran)
         once(record, f"c{number}", ran)
     assert ran[2:] == ["b0", "b1", "b2"]
-    record.invalidate(run="a")  # nothing rests on it any more
+    record.invalidate(run="a")  # no answer depends on it any more
     once(record, "d", ran)
     assert ran[5:] == []
     once(record, "e", ran, reuse=hansard.reuse(ttl_s=1e-6))
@@ -336,7 +336,7 @@ def test_a_role_is_given_what_it_sees_whole_and_of_the_rest_no_hint(record: Reco
     assert ran == ["a", "blind-1", "blind-0", "masked-1", "masked-0"]
     once(record, "blind-2", ran, agent="blind", role="blind")
     once(record, "sees-1", ran, agent="sees", role="sees")
-    assert ran[5:] == []  # of its own role's run, and of all that there is
+    assert ran[5:] == []  # of its own role's run, and of all runs
     given_ = [source(record, run, name) for run, name in (("blind-2", "blind"), ("sees-1", "sees"))]
     assert given_ == ["blind-1", "blind-1"]
     told = record.sql("SELECT DISTINCT role FROM offered_answers ORDER BY 1").rows

@@ -433,7 +433,7 @@ def test_texts_may_be_learned_from_several_threads(rounds):
 
     readers = [threading.Thread(target=look) for _ in range(2)]
     switch_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # they take turns often, and nobody waits 5 ms for one
+    sys.setswitchinterval(1e-5)  # they take turns often, and none waits 5 ms for one
     try:
         for reader in readers:
             reader.start()

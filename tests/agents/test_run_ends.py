@@ -70,7 +70,7 @@ async def test_a_failure_counts_though_another_agent_leaves_last(lab: Lab):
         assert state.status is RunStatus.FAILED
         assert (state.error.type, state.error.message) == ("ValueError", "no ink")
         last = [each for each in await record.commits("r") if each.stream == RunStream("r")][-1]
-        assert b"no ink" not in last.body  # what another agent met is that one's to tell
+        assert b"no ink" not in last.body  # another agent's error is reported by that agent
         assert b"agent 'bob' failed" in last.body
         async with record.run(run="r", agent="bob"):
             assert (await life(record)).missing == ["bob"]

@@ -79,7 +79,7 @@ _EVENTS: list[Callable[[int], Event]] = [
     lambda _: lives.RunFailed(error=Failure("E", "no"), agent=BY),
     lambda _: lives.RunCancelled(),
     lambda n: lives.RunResumed(agent=BY, epoch=n + 2),
-    lambda _: lives.RunResumed(agent="eve", epoch=2),  # said by somebody else: is quarantined
+    lambda _: lives.RunResumed(agent="eve", epoch=2),  # another author's: quarantined
     lambda _: lives.RunAgentLeft(agent=BY, outcome="completed"),
     lambda n: lives.RunAssigned(experiment="e", arm="ab"[n % 2], task=str(n)),
     lambda n: lives.RunScored(metrics={"reward": float(n)}, by="judge"),
@@ -94,7 +94,7 @@ async def test_all_at_once_is_as_one_by_one(data_dir: Path, workspace: str, seed
         for append in _history(seed, 60):
             await record.workspace.log.append(append)
         subject = subjects.subject(workspace, RunStream("broken"), 1)
-        broker = record.workspace.log._writes  # type: ignore[attr-defined] # what anybody may send
+        broker = record.workspace.log._writes  # type: ignore[attr-defined] # any client may send it
         await broker.request(subject, b"no commit", b"")
         known = await one_by_one(record.workspace)
         assert len(known) == 61

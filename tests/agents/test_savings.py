@@ -44,7 +44,7 @@ async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
     async with lab.connect() as record:
         with pytest.raises(KeyboardInterrupt):
             await _work(record, "r", stop=True)
-        assert not (await record.savings()).rows  # nobody went on
+        assert not (await record.savings()).rows  # no session continued it
         saved = await _work(record, "r")
         assert (saved.calls, saved.effects) == (6, 2)
         assert (saved.input_tokens, saved.output_tokens) == (2_000_100, 1_000_010)

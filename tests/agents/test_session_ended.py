@@ -221,7 +221,7 @@ class Held:
         def work():
             try:
                 self.came.append(function("eve"))
-            except BaseException as error:  # noqa: BLE001 -- what the caller is told is looked at
+            except BaseException as error:  # noqa: BLE001 -- the caller's exception is compared
                 self.came.append(error)
 
         self.thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)

@@ -117,7 +117,7 @@ class TwinSession(Twin):
         def declare(function: Callable[..., Any]) -> Any:
             if self.is_async:
                 return self.raw.tool(**options)(function)
-            for name in ("shadow", "effects"):  # what is called like a tool is awaited like one
+            for name in ("shadow", "effects"):  # anything called like a tool is awaited like one
                 options[name] = _plain_option(options.get(name))
             given = {name: value for name, value in options.items() if value is not None}
             return SyncTool(self.raw.tool(**given)(plain(function)))

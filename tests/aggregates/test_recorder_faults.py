@@ -184,7 +184,7 @@ def test_a_replica_that_lagged_gives_what_was_acknowledged(tmp_path: Path):
                 with ThreadPoolExecutor(2) as pool:
                     selecting = pool.submit(reader.select_events, named)
                     noting = pool.submit(reader.select_notifications, None, 1_000)
-                    time.sleep(0.02)  # they are on their way, and wait in its socket
+                    time.sleep(0.02)  # they are in flight, and wait in its socket
                     follower.go_on()
                     assert len(selecting.result()) == version + 9
                     newest = noting.result()[-1].id

@@ -202,7 +202,7 @@ def test_an_intent_is_followed_through_what_became_of_it(home: Path):
     assert place.findings() == {"mail-1": {("orphan_intents", "waiting")}}
     with hansard.connect("intents", data_dir=home) as record:
         with record.run(run="mail-1", agent="sender", role="sender"):
-            pass  # it goes on without the call
+            pass  # it continues without the call
         assert place.findings() == {"mail-1": {("orphan_intents", "ended")}}
         record.settle("mail-1", "1", "did_not_happen", by="ann", because="nothing in the outbox")
         assert place.findings() == {}
@@ -365,7 +365,7 @@ def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: P
         return [row["fact"] for row in rows]
 
     assert bring_in({}) == []
-    place = Audited(home, "claims-short")  # who says 0.70 says no more in JSON
+    place = Audited(home, "claims-short")  # 0.70 and 0.7 are the same in JSON
     (short,) = bring_in({"means": {"reward": 0.70}})
     assert short.startswith("claimed is a mean reward of 0.7 under arm a, and that of its 3")
     place = Audited(home, "claims-mean")

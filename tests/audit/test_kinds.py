@@ -71,7 +71,7 @@ def _answered_by(model: str, runs: list[Run], declared: str = "m-1") -> None:
         run["labels"] = {"agent_llm": declared}
         for message in _said(run):
             message["model"] = model
-            message["cost"] = None  # no price is stated of it
+            message["cost"] = None  # it has no price
 
 
 def _several(runs: list[Run]) -> None:

@@ -143,7 +143,7 @@ def test_what_is_told_is_what_stands(writes, takes, silent):
             elif answer is not None:
                 before = stands[key][: stands[key].index(name) + 1]
                 assert answer == (key, sum(map(amount, before)))
-            else:  # no answer came: it stands with its agent's own commit, or neither does
+            else:  # no answer: it is stored together with its agent's own commit, or neither is
                 mine = await plain.read(AgentStream("r", "r", name))
                 assert bool(mine) == (name in stands[key])
         for key in KEYS:

@@ -61,10 +61,10 @@ async def test_a_page_cannot_ask_anybody(view: Open, pages: Pages, runs: Runs):
     )
     assert refused == ["fetch", "handler", "markup", "image"]
     assert seen.refused == [("https://example.org/x.png", "csp")]
-    assert seen.requests.pop() == "https://example.org/x.png"  # told of, and stopped
+    assert seen.requests.pop() == "https://example.org/x.png"  # reported, and stopped
     assert seen.said
     assert all("Content Security Policy" in said or "Trusted" in said for said in seen.said)
-    seen.said.clear()  # the browser's words on what it refused
+    seen.said.clear()  # the browser's messages about refusals
 
 
 @pytest.mark.slow(cases=2)

@@ -178,5 +178,5 @@ def append(
 async def until(condition: Callable[[], Awaitable[bool]], within_s: float = 60.0) -> None:
     """Wait until a condition holds."""
     async with asyncio.timeout(within_s):
-        while not await condition():  # noqa: ASYNC110 -- nothing tells when a server has stored
+        while not await condition():  # noqa: ASYNC110 -- a server has no event for a finished store
             await asyncio.sleep(0.005)

@@ -46,7 +46,7 @@ async def connected(log: JetStreamLog) -> Stored:
         while True:
             try:
                 stored = await here(log, append(ALICE, await log.head() + 1))
-            except AppendUnknown:  # what was a connection is none any more
+            except AppendUnknown:  # the connection is closed
                 stored = None
             if stored is not None:
                 return stored
@@ -172,7 +172,7 @@ async def test_what_may_be_stored_is_never_said_not_to_be(nats: Nats):
     nats.kill()
     with pytest.raises(AppendUnknown):
         await log.append_again(unsure, time.monotonic())
-    with pytest.raises(Unreachable):  # of this nothing was sent
+    with pytest.raises(Unreachable):  # none of it was sent
         await log.append(append(ALICE, 9))
     await log.close()
 

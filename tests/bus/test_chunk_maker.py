@@ -72,7 +72,7 @@ async def by_writer(states: States, stream: AgentStream, numbers: set[int]) -> d
 async def work(session: Any, count: int, offset: int) -> None:
     """Calls of all kinds, alone and at once, that fail, that are counted; facts; shared state."""
 
-    # Of another version where a session goes on with other calls: none repeats a recorded one.
+    # The version differs where a session continues with other calls: none repeats a recorded one.
     @session.tool(effects="idempotent", version=f"from {offset}")
     async def effect(number: int, text: str) -> dict[str, Any]:
         session.usage(input_tokens=number, cost=0.5)
@@ -288,7 +288,7 @@ def test_a_kill_while_a_chunk_is_sent_leaves_it_whole_or_none(stage: Stage, poin
         assert held() == {}
     expected = equal()
     assert set(expected) == {1}
-    assert held(1) == expected  # by the reader, where the kill was before
+    assert held(1) == expected  # made by the reader if the kill was earlier
     report = stage.go_on("chunks")
     assert report.results == [2 * number for number in range(CALLS)]
     assert stage.lost() == []

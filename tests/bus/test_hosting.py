@@ -49,7 +49,7 @@ async def cancelled_once_it_starts(work: Coroutine[Any, Any, object], data_dir: 
     """Give it up while its thread waits for the server."""
     task = asyncio.create_task(work)
     async with asyncio.timeout(START_S):
-        while not processes_of(data_dir):  # noqa: ASYNC110 -- nothing tells of another process
+        while not processes_of(data_dir):  # noqa: ASYNC110 -- another process has no event
             await asyncio.sleep(0.005)
     assert task.cancel()
     with pytest.raises(asyncio.CancelledError):

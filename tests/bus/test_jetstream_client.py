@@ -303,7 +303,7 @@ async def test_a_receiver_that_raises(nats: Nats):
 _bytes = st.binary(max_size=40) | st.sampled_from([b"\r\nMSG a 1 0\r\n\r\n", b"\r\n"])
 _lines = st.one_of(
     st.tuples(st.just(1), st.sampled_from(["", "r.7", "7"]), st.none() | _bytes, _bytes),
-    st.tuples(st.just(2), st.just(""), st.none(), _bytes),  # somebody else's, who is gone
+    st.tuples(st.just(2), st.just(""), st.none(), _bytes),  # another caller's, who has left
     st.just(b"+OK\r\n"),
 )
 

@@ -81,7 +81,7 @@ async def test_unknown(tmp_path: Path):
         finally:
             nats.process.send_signal(signal.SIGCONT)
         assert unknown.value.commit_id == second.commit.id
-        # It was on its way all the time: here it was stored, and the same commit is success.
+        # It was in flight all the time: here it was stored, and the same commit is success.
         again = await patient.append(second)
         assert again.commit.id == second.commit.id
         assert [s.commit.version for s in await patient.read(ALICE)] == [1, 2]

@@ -111,7 +111,7 @@ def test_every_lie_is_noticed_and_no_truth_is(story):
     for (stream, commit), true in written:
         why = integrity.misfit(stream, commit)
         assert bool(why) is not true, (stream, commit, why)
-    for agent, role in world.items():  # what was said of others did not stick
+    for agent, role in world.items():  # false writes about others had no effect
         resumed = truths(agent, role)["resumed"]
         assert not integrity.misfit(*resumed)
 

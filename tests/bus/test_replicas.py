@@ -121,7 +121,7 @@ async def grown(log: JetStreamLog, at: dict[StreamId, int], more: int) -> int:
 async def follow(log: JetStreamLog, taken: list[int]) -> None:
     """Note the position of each commit."""
     async for stored in log.follow():
-        taken.append(stored.position)  # noqa: PERF401 -- it is looked at while it grows
+        taken.append(stored.position)  # noqa: PERF401 -- it is read while it grows
 
 
 async def reached(taken: list[int], position: int) -> None:
@@ -165,7 +165,7 @@ async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds:
                 "head": reader.head(),
             }
             tasks = {key: asyncio.ensure_future(each) for key, each in asked.items()}
-            await asyncio.sleep(0.02)  # they are on their way, and wait in its socket
+            await asyncio.sleep(0.02)  # they are in flight, and wait in its socket
             follower.go_on()
             got = {key: await task for key, task in tasks.items()}
             own = at[ALICE]
@@ -471,7 +471,7 @@ def test_who_is_believed():
     assert is_authoritative(info("n1", 0.5, 1.2))
     assert is_authoritative(info("n1", 60, 1.2))
     assert not is_authoritative(info("n1", 60, 4))
-    assert not is_authoritative(info("n1", 0, 0))  # it heard of nobody yet
+    assert not is_authoritative(info("n1", 0, 0))  # it has no news of the others yet
     assert not is_authoritative(info("", 0.5, 0.5))
     assert is_authoritative(info("", replicas=1))
     assert not is_authoritative(info("n1", 0.5, 60, 60, 60, replicas=5))
@@ -664,7 +664,7 @@ async def test_stops_and_kills(tmp_path: Path, evidence: Evidence):
                     await asyncio.sleep(dice.choice([0.2, 2]))
                     await asyncio.to_thread(member.start)
                 await asyncio.sleep(2)
-            # On a machine that is busy there were fewer by now.
+            # A busy machine has made fewer so far.
             await eventually(lambda: trial.figures["reads"] > READS_MIN, within_s=300)
             stop.set()
             await asyncio.gather(tasks[0], *tasks[2:])

@@ -89,8 +89,8 @@ def commands() -> dict[int, bytes]:
         return {int(row[0]): row[2] for row in rows if len(row) == 3 and row[1][:1] != b"Z"}
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            # Who is on its way out loses its command line first, and its files and locks after it.
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            # An ending process loses its command line first, and its files and locks later.
             state = (folder / "stat").read_bytes().rpartition(b") ")[2][:1]
             if state not in b"ZX":
                 found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
@@ -380,7 +380,7 @@ def test_a_killed_supervisor_leaves_no_server_and_loses_nothing(lease, data_dir)
     with join(data_dir) as again:
         assert (again.info.url, again.info.admin) == (lease.info.url, lease.info.admin)
         assert again.info.supervisor_pid != lease.info.supervisor_pid
-        assert lease.supervised  # who joined before is a user again
+        assert lease.supervised  # the earlier lease is a user again
         with Wire(again.info, again.info.admin) as wire:
             assert wire.request("$JS.API.STREAM.INFO.S")["state"]["messages"] == 1
 

@@ -27,7 +27,7 @@ STEPS = 130
 async def work(session: AsyncSession, count: int, offset: int = 0) -> None:
     """Calls with intents, calls without, several in one commit, messages and checkpoints."""
 
-    # Of another version where a session goes on with other calls: none repeats a recorded one.
+    # The version differs where a session continues with other calls: none repeats a recorded one.
     @session.tool(effects="idempotent", version=f"from {offset}")
     async def effect(x: int, text: str) -> dict[str, int]:
         return {"x": x}

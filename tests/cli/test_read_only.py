@@ -137,7 +137,7 @@ def test_reading_says_what_the_original_says(original, copied, temporary, tmp_pa
         "seconds",
         "projection",
         "published",
-    }  # of the process and of now
+    }  # of the process and the moment
     for command, one, other in zip(asked, shown, true, strict=True):
         assert one.code == other.code, (command, one, other)
         assert _without(one, changes) == _without(other, changes), command
@@ -231,7 +231,7 @@ def test_a_copy_taken_while_it_is_written_works_or_says_what_is_wrong(tmp_path, 
                 assert writer.stdout.readline()
                 copying = ["cp", "-a", str(home), str(copy)]
                 done = subprocess.run(copying, capture_output=True, text=True, check=False)
-                # What the broker removed after it was listed is what such a copy lacks.
+                # Such a copy lacks files that the broker removed after they were listed.
                 assert all("No such file" in line for line in done.stderr.splitlines()), done
             finally:
                 writer.kill()

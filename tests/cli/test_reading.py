@@ -236,7 +236,7 @@ def test_trace_nests_steps_under_the_step_around_them(call: Call, runs: Runs):
     assert "└─ add" in text
     assert "attempt 1" in text
     assert "<100,002 bytes>" in text
-    assert "items of step" not in text  # what grew is told in full
+    assert "items of step" not in text  # a grown value is shown in full
 
 
 def test_trace_can_be_whole(call: Call, runs: Runs):

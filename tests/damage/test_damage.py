@@ -62,7 +62,7 @@ def checked(damage: Damage, files: Files, cli: Call) -> Ran:
     events = int(cli("sql", "--format", "csv", COUNT).out.split()[-1])
     stopped(files.home)
     damage.do(files)
-    for _ in range(2):  # what looks does not mend it, nor make it worse
+    for _ in range(2):  # reading neither repairs nor worsens it
         told = cli("check")
         assert re.search(damage.told, told.out + told.err), (told.out, told.err)
         assert told.code == (told.code or 1 if damage.wrong else 0), told.out
@@ -113,7 +113,7 @@ def test_a_log_that_went_back_and_on_is_another(files: Files, cli: Call):
     replaced(files.home / "nats", files.older / "nats")
     kept = marks.read(files.home, WORKSPACE)
     assert kept is not None
-    files.mark.unlink()  # what refuses to open it, else
+    files.mark.unlink()  # the mark would refuse the workspace
     with hansard.connect(workspace=WORKSPACE, data_dir=files.home):
         plant(files.home, WORKSPACE, *steps(STEPS_OLDER + 1, STEPS + 5))
         marked(files.home, WORKSPACE, kept.mark.position + 5)
@@ -153,7 +153,7 @@ def test_a_loss_that_is_accepted_is_gone_on_with(damage: Damage, files: Files, c
     assert "acknowledged commits are gone" not in told.out
     if damage.name.startswith("last"):
         assert told.code == 0, told.out
-    else:  # what refers to what is gone stays wrong
+    else:  # references to lost messages stay wrong
         assert "are missing: this loss was accepted" in told.out
     assert cli("sql", COUNT).code == 0
     assert cli("runs").code == 0
@@ -198,7 +198,7 @@ def test_a_restored_log_is_opened_again(files: Files, cli: Call):
     shutil.copytree(replaced_store, backup)
     emptied(files.stream())
     until_s = time.monotonic() + BOUND_S
-    while "lost" not in files.mark.read_text():  # somebody has to start the broker
+    while "lost" not in files.mark.read_text():  # the broker must run
         assert opened(files)
         assert time.monotonic() < until_s
     stopped(files.home)

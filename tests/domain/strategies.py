@@ -93,7 +93,7 @@ python_values = st.recursive(
 )
 """Arguments and results of tools: all kinds that have a tag, nested in each other."""
 
-# Histories are about order, not payloads: one draw a command, from a pool of few of each kind.
+# Histories test order, not payloads: one draw per command, from a small pool of each kind.
 _RAWS = [msgspec.Raw(raw) for raw in (b"null", b'{"a":[]}')]
 _FAILURES = [Failure("ValueError", "no"), Failure("TimeoutError", "")]
 

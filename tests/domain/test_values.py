@@ -342,7 +342,7 @@ def test_a_value_that_holds_itself_is_refused():
         {(1, "a"): [None]},
         {None: 1, True: 2},
         {b"k": 1},
-        Path("/tmp/../x y"),  # noqa: S108 -- only a name, nothing is made there
+        Path("/tmp/../x y"),  # noqa: S108 -- only a name, no file is made there
         Secret("token"),
     ],
     ids=repr,
