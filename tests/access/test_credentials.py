@@ -229,7 +229,7 @@ async def test_the_same_at_once_is_one_login(desk: Desk):
 
 @pytest.mark.slow
 def test_a_role_without_rules_gets_no_credentials(desk: Desk):
-    """Nor does a name that is none; nothing is left behind."""
+    """An invalid role name gets none either; no file is left behind."""
     assert "'ghost' has no rules" in desk.refused("ghost")
     assert "too long for a subject" in desk.refused(name="x" * 200, output="x.json")
     assert "12h, 30d, 8w" in desk.refused(expires="soon")

@@ -46,7 +46,7 @@ def test_an_option_that_is_like_none_lists_all():
 
 
 async def test_a_run_is_opened_with_options_that_there_are(lab: Lab):
-    """A misspelt one opens nothing; so does a mode that is none."""
+    """A misspelt option or an unknown mode opens nothing."""
     async with lab.connect() as record:
         with pytest.raises(hansard.errors.BadOption, match="did you mean 'conversation'"):
             async with record.run("w", conversatoin="c"):

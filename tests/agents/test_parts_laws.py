@@ -358,7 +358,7 @@ def test_reading_costs_what_is_read(rounds):
 
 
 def test_events_of_a_history_are_told_in_full():
-    """A run's history as it is judged by roles: every value as the agent gave it."""
+    """A run's history for the judgement by roles has every value as the agent passed it."""
     told = Told()
     for n in range(6):
         told.step({"prompt": [f"message {i} " * 40 for i in range(n + 1)]}, f"reply {n} " * 90)

@@ -363,7 +363,7 @@ async def erase(data_dir: Path, workspace: str, sha256: str) -> None:
 
 
 def test_an_answer_whose_bytes_were_erased_is_none(record: Record, workspace: str, data_dir: Path):
-    """A large answer whose blob was erased is gone from every run that has it: the call runs."""
+    """A large answer whose blob was erased is lost in every run that has it: the call runs."""
     ran: list[str] = []
     large = {"text": "x" * 100_000}
     once(record, "a", ran, given=large)

@@ -114,7 +114,7 @@ async def test_a_run_in_doubt_ends_after_it_is_settled_and_resumed(lab: Lab):
 
 
 async def test_a_fork_ends_with_those_who_took_part_in_it(lab: Lab):
-    """An agent at work in the parent, or failed there, is none of the fork's."""
+    """An agent at work or failed in the parent does not count in the fork."""
     async with lab.connect() as record, record.run(run="r", agent="ada"):
         with pytest.raises(ValueError, match="no ink"):
             await _fails(record, agent="bob")

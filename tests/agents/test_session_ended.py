@@ -268,7 +268,7 @@ def test_a_late_failure_is_not_tried_again(record):
 
 
 def test_a_call_that_a_late_body_makes_is_refused(record):
-    """A composite that runs on calls nothing more, and is gone through again by a resume."""
+    """A composite that continues makes no further call, and a resume repeats it."""
     held, sent = Held(), []
     with record.run("w", run="r", agent="ada", role="writer") as session:
 

@@ -427,7 +427,7 @@ def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
 
 @pytest.mark.later
 def test_a_join_right_after_the_end_was_ordered_waits_for_it(lease, data_dir):
-    """Never two servers on one store: the new one starts when the old one is gone."""
+    """Two servers never share a store: the new one starts when the old one has ended."""
     os.kill(lease.info.supervisor_pid, signal.SIGTERM)
     with join(data_dir) as second:
         assert answers(second.info) or second.info == lease.info

@@ -68,7 +68,7 @@ def test_a_page_goes_to_stdout(shell: Call, runs: Runs, tmp_path: Path):
 
 
 def test_stdout_holds_one_answer(call: Call, runs: Runs):
-    """`-o -` and --json both want stdout: that is refused aloud."""
+    """`-o -` and --json both need stdout: the combination is refused with an error."""
     told = call("run", "html", runs.team, "-o", "-", "--json")
     assert (told.code, told.out) == (2, "")
     assert "leave one" in told.err

@@ -129,7 +129,7 @@ def test_a_block_that_is_gone_after_a_restart_of_the_broker(files: Files, cli: C
 
 
 def not_a_commit(home: Path) -> None:
-    """A body that is none, under a subject of a run."""
+    """Publish an invalid body under a subject of a run."""
     publish_raw(home, (f"hansard.{WORKSPACE}.run.r1.life.9", b'{"id": "forged"}'))
 
 
