@@ -44,7 +44,7 @@ class Desk:
         return run(words, cwd=self.folder, env=os.environ, timeout=170)
 
     def call(self, line: str) -> list[dict[str, Any]]:
-        """A command that succeeds: the objects it prints."""
+        """Run a command that succeeds, and return the objects that it prints."""
         done = self.run(HANSARD, f"{line} --json")
         assert done.returncode == 0, done.stderr
         return [json.loads(each) for each in done.stdout.splitlines()]
@@ -97,5 +97,5 @@ class Desk:
                 return False
 
     def valid(self) -> list[str]:
-        """The ids of the tokens that are valid."""
+        """Return the ids of the valid tokens."""
         return [each["token"] for each in self.listed() if each["standing"] == "valid"]

@@ -48,7 +48,7 @@ async def eventually(holds: Callable[[], Any], within_s: float = 60.0) -> None:
 async def credentials(
     data_dir: Path, folder: Path, name: str, role: str = "writer", **more: Any
 ) -> Credentials:
-    """Credentials as `hansard credentials` makes them, in a file of their own."""
+    """Make credentials as `hansard credentials` does, in a file of their own."""
     workspace = more.pop("workspace", "lab")
     place = folder / f"{workspace}-{uuid4().hex}.json"
     settings = configuration.load(workspace=workspace, data_dir=data_dir)
@@ -157,7 +157,7 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def trusted(self, *, admin: bool = False) -> AsyncIterator["Caller"]:
-        """A bare client with a login of the runtime, or of the administrator."""
+        """Yield a bare client with a login of the runtime, or of the administrator."""
         login: Login = self.lease.info.admin if admin else self.lease.info.runtime
         given = {"user": login.user, "password": login.password}
         async with Caller(self.lease.info.url, "_INBOX", given) as caller:

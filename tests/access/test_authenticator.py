@@ -71,7 +71,7 @@ async def _ada(workspace: Workspace, **more) -> tokens.NewToken:
 async def _denied(
     keeper: Authenticator, token: str, name: str = "ada", role: str = "writer"
 ) -> str:
-    """The reason for the record, once access is denied; it must be within `AT_ONCE_S`."""
+    """Return the recorded reason of a denial, which must follow within `AT_ONCE_S`."""
     await eventually(lambda: _why_not(keeper, token, name, role), AT_ONCE_S)
     with pytest.raises(AccessDenied) as caught:
         keeper.check(token, name, role)

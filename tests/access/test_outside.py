@@ -46,7 +46,7 @@ class Theirs:
         self.wait()
 
     def wait(self) -> None:
-        """Until it listens."""
+        """Wait until the server listens."""
         until = time.monotonic() + START_S_MAX
         while time.monotonic() < until:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):

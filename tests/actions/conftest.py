@@ -30,7 +30,7 @@ _OPENED = pytest.StashKey[Browser]()
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium(request: pytest.FixtureRequest) -> AsyncIterator[Browser]:
-    """One browser a process; without one its tests are skipped with a reason."""
+    """Yield the process's one browser; without one its tests are skipped with a reason."""
     stash = request.config.stash
     if _OPENED in stash:  # another folder's fixture, which ends after this one
         yield stash[_OPENED]
@@ -59,7 +59,7 @@ async def page(chromium: Browser) -> AsyncIterator[Page]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Callable[..., Any]:
-    """Writes a page; gives its address."""
+    """Return a function that writes a page and returns its address."""
 
     def write(body: str, name: str = "page.html") -> str:
         path = tmp_path / name

@@ -50,7 +50,7 @@ class Provider:
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[Provider]:
-        """Until the block ends."""
+        """Serve until the block ends."""
         thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         thread.start()
         try:
@@ -61,7 +61,7 @@ class Provider:
             thread.join()
 
     def openai(self, session: Any) -> Callable[[str], Awaitable[str]]:
-        """A model through OpenAI's SDK, whose usage is the session's."""
+        """Return a model through OpenAI's SDK, whose usage is the session's."""
         import openai  # noqa: PLC0415 -- takes half a second, of each worker
 
         client = openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
@@ -78,7 +78,7 @@ class Provider:
         return ask
 
     def anthropic(self, session: Any) -> Callable[[str], Awaitable[str]]:
-        """A model through Anthropic's SDK, whose usage is the session's."""
+        """Return a model through Anthropic's SDK, whose usage is the session's."""
         import anthropic  # noqa: PLC0415 -- takes a second, of each worker
 
         client = anthropic.AsyncAnthropic(base_url=self.url, api_key="none", max_retries=0)
@@ -97,7 +97,7 @@ class Provider:
 
 
 def _cost(asked: int, answered: int) -> float:
-    """Dollars at 2.5 and 10 a million tokens."""
+    """Return the cost in dollars, at 2.5 and 10 per million tokens."""
     return asked * 2.5e-6 + answered * 10e-6
 
 

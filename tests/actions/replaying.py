@@ -45,7 +45,7 @@ class Boundaries:
         self.met = 0
 
     def met_one(self, what: str = "") -> None:
-        """Another one."""
+        """Count a boundary, and kill the program at the chosen one."""
         self.met += 1
         self.left -= 1
         if self.left == 0 or (what and what == self._kill_on):
@@ -68,7 +68,7 @@ class Boundaries:
 
     @contextlib.contextmanager
     def torn(self, path: Path) -> Any:
-        """A file of which half is written at a boundary."""
+        """Return a file that is half written at a boundary."""
         with whole(path) as file:
             yield _Half(self, file)
             self.met_one()

@@ -54,7 +54,7 @@ END = Shown(
 
 
 async def shown(page: Any) -> Shown:
-    """By roles, through open shadow roots."""
+    """Read the page by roles, through open shadow roots."""
     tree: str = await page.locator("body").aria_snapshot()
     said: str = await page.get_by_role("status").inner_text()
     stored: str = await page.evaluate("localStorage.getItem('tasks')") or "[]"

@@ -29,7 +29,7 @@ MOVED = """<main><h1>Welcome</h1><section><p>News</p>
 
 
 async def recorded(record, page, url, **more):
-    """A run that fills in the form; its id."""
+    """Record a run that fills in the form; return its id."""
     async with record.run(
         "login", agent="ada", role="agent", secrets={"pw": "hunter22"}
     ) as session:
@@ -288,7 +288,7 @@ LATE = (
 
 
 async def filled_in(record, page, url, then, run=None):
-    """A run that fills in both fields, then does something; without that it ends there."""
+    """Record a run that fills in both fields, then runs `then`, or else ends."""
     async with record.run("go", agent="ada", role="agent", run=run) as session:
         browser = session.browser(page, timeout_s=3.0)
         await browser.goto(url)
@@ -298,7 +298,7 @@ async def filled_in(record, page, url, then, run=None):
 
 
 async def stopped(browser):
-    """The program ends here."""
+    """End the program."""
     raise InterruptedError
 
 

@@ -29,7 +29,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def entry(index: int = 0, **fields: Any) -> CachedAction:
-    """An entry that is filled in."""
+    """Return a complete entry."""
     told: dict[str, Any] = {
         "step_index": index,
         "instruction": "enter the name",

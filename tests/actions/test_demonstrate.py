@@ -329,12 +329,12 @@ class Window:
 
 
 async def closes(told: Any) -> None:
-    """The person closes the window."""
+    """Close the window, as a person."""
     await told[1].close()
 
 
 async def interrupts(told: Any) -> None:
-    """The person presses Ctrl-C, which reaches all of the program's processes."""
+    """Press Ctrl-C, as a person; it reaches all of the program's processes."""
     os.killpg(told[0].pid, signal.SIGINT)
 
 

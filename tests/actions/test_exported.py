@@ -120,7 +120,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def here(folder: Path, reports: list[str]) -> Iterator[str]:
-    """Their address."""
+    """Serve the pages and yield their address."""
     with task_pages.served(folder, reports) as address:
         yield address
 
@@ -157,7 +157,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ran(command: list[str], where: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A command as it ended; its environment has a browser and nothing of Hansard's."""
+    """Run a command in an environment with a browser and without Hansard."""
     found = program()
     assert found is not None
     given = {"PATH": os.environ["PATH"], "HOME": str(where), "BROWSER": found, **variables}

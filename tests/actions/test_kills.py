@@ -54,7 +54,7 @@ class Form(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self) -> None:
-        """The form."""
+        """Answer with the form."""
         self._answer(PAGE)
 
     def do_POST(self) -> None:
@@ -63,7 +63,7 @@ class Form(BaseHTTPRequestHandler):
         self._answer(b"<p>Thanks</p>")
 
     def log_message(self, *_: object) -> None:
-        """Nothing is printed."""
+        """Log nothing."""
 
 
 @pytest.fixture

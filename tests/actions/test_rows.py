@@ -23,7 +23,7 @@ def rows(*names, icon="<i class=like data-is='{}'></i>"):
 
 
 def posts(*names):
-    """A list whose rows have a toolbar, each tool in an element of its own."""
+    """Return a list whose rows have a toolbar, each tool in an element of its own."""
     tools = "".join(f"<span><i class={c} data-is='{c} {{0}}'></i></span>" for c in ("re", "like"))
     return rows(*names, icon=f"<div>{tools}</div>")
 

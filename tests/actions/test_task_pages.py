@@ -179,7 +179,7 @@ ASKED = "SELECT count(*), sum(cost), sum(duration_ms) / 1e3 FROM steps WHERE kin
 async def again_and_again(
     record: Any, chromium: Any, cache: ActionCache, address: str, provider: Provider, count: int
 ) -> None:
-    """So many replays: no request, and each ends with an equal tree and equal storage."""
+    """Replay repeatedly: no request, and each replay ends with an equal tree and equal storage."""
     before, ends = provider.requests, set()
     for _ in range(count):
         context = await chromium.new_context()

@@ -35,7 +35,7 @@ class _Sys:
 
 @contextlib.contextmanager
 def forked() -> Iterator[None]:
-    """Meanwhile they are forks."""
+    """Make supervisors forks inside the block."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (pool, lease):
             patch.setattr(module, "sys", _Sys())

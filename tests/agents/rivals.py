@@ -25,12 +25,12 @@ class RivalLog:
         return getattr(self._log, name)
 
     async def append(self, append: Append) -> Stored:
-        """The real append, perhaps too late."""
+        """Append for real, perhaps too late."""
         stored: Stored = await self._raced(lambda: self._log.append(append))
         return stored
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """The real append of several, perhaps too late."""
+        """Append several for real, perhaps too late."""
         stored: list[Stored] = await self._raced(lambda: self._log.append_all(appends))
         return stored
 

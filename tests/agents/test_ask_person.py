@@ -32,7 +32,7 @@ class Files:
 
 
 async def _write(record: Any, files: Files, *, mended: bool = False, **options: Any) -> Any:
-    """The program, before it was mended and after."""
+    """Write the program, either faulty or `mended`."""
     async with record.run(run="r", **options) as session:
         if mended:
 

@@ -295,7 +295,7 @@ KINDS = sorted(
 
 @st.composite
 def signatures(draw: st.DrawFn) -> inspect.Signature:
-    """Parameters of every kind, with defaults and without, in an order that Python allows."""
+    """Draw parameters of every kind, with and without defaults, in an order that Python allows."""
     some = st.lists(st.tuples(st.sampled_from(KINDS), st.booleans()), max_size=len(NAMES))
     found: list[inspect.Parameter] = []
     for name, (kind, has_default) in zip(NAMES, sorted(draw(some)), strict=False):

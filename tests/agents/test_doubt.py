@@ -30,7 +30,7 @@ class World:
 
 
 async def _lost(record, world, effects="once", **options):
-    """A run in which the answer to an effect got lost."""
+    """Record a run in which the answer to an effect is lost."""
     with pytest.raises(ConnectionError):
         await _send(record, world, effects, **options)
 

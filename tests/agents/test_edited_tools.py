@@ -53,7 +53,7 @@ def _options(policy: str, **options: Any) -> dict[str, Any]:
 
 
 def recorded(session: Session, policy: str, world: World) -> str:
-    """The program as it was when its run was recorded."""
+    """Run the original program."""
 
     @session.tool(effects="pure")
     def choose(number: int) -> str:
@@ -68,7 +68,7 @@ def recorded(session: Session, policy: str, world: World) -> str:
 
 
 def optional_parameter_added(session: Session, policy: str, world: World) -> str:
-    """The tool has another parameter, with a default."""
+    """Give the tool another parameter, with a default."""
 
     @session.tool(**_options(policy))
     def send(to: str, text: str, copies: int = 1, cc: str | None = None, key: str = "") -> str:
@@ -79,7 +79,7 @@ def optional_parameter_added(session: Session, policy: str, world: World) -> str
 
 
 def tool_renamed(session: Session, policy: str, world: World, **options: Any) -> str:
-    """The tool has another name."""
+    """Rename the tool."""
 
     @session.tool(**_options(policy, **options))
     def send_mail(to: str, text: str, copies: int = 1, key: str = "") -> str:
@@ -90,7 +90,7 @@ def tool_renamed(session: Session, policy: str, world: World, **options: Any) ->
 
 
 def argument_renamed(session: Session, policy: str, world: World) -> str:
-    """A parameter has another name."""
+    """Rename a parameter."""
 
     @session.tool(**_options(policy))
     def send(reader: str, text: str, copies: int = 1, key: str = "") -> str:
@@ -123,7 +123,7 @@ def earlier_step_edited(session: Session, policy: str, world: World) -> str:
 
 
 def tool_replaced(session: Session, policy: str, world: World) -> str:
-    """Another tool is called instead."""
+    """Call another tool instead."""
 
     @session.tool(**_options(policy))
     def post(message: str, key: str = "") -> str:
@@ -134,7 +134,7 @@ def tool_replaced(session: Session, policy: str, world: World) -> str:
 
 
 def default_changed(session: Session, policy: str, world: World) -> str:
-    """A parameter has another default."""
+    """Change a parameter's default."""
 
     @session.tool(**_options(policy))
     def send(to: str, text: str, copies: int = 2, key: str = "") -> str:
@@ -145,7 +145,7 @@ def default_changed(session: Session, policy: str, world: World) -> str:
 
 
 def body_changed(session: Session, policy: str, world: World) -> str:
-    """The tool does it otherwise."""
+    """Change the tool's body."""
 
     @session.tool(**_options(policy))
     def send(to: str, text: str, copies: int = 1, key: str = "") -> str:
@@ -175,7 +175,7 @@ def _own_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def record(data_dir: Path) -> Iterator[Record]:
-    """One record for all cells; each has a run of its own."""
+    """Yield one record for all cells, each of which has a run of its own."""
     with hansard.connect(workspace=WORKSPACE, data_dir=data_dir) as opened:
         yield opened
 

@@ -112,7 +112,7 @@ async def test_a_rule_that_breaks_stops_the_call(lab: Lab):
 
 
 async def _spend(record, names, *rules, cost=None, fail=(), effects="once", attempts=1, **options):
-    """Calls that each may cost something; how many bodies ran before a budget stopped them."""
+    """Make calls that may cost; return the number of bodies run before a budget stopped them."""
     ran = []
     async with record.run(gate=rules, **options) as session:
 

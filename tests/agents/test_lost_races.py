@@ -71,7 +71,7 @@ class Race:
             assert log.lost == 1
 
     async def tags(self, stream: StreamId) -> list[str]:
-        """The types of a stream's events."""
+        """Return the types of a stream's events."""
         stored = await self.early.log.read(stream)
         return [event.type for each in stored for event in each.commit.events]
 

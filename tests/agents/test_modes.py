@@ -13,7 +13,7 @@ pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 async def _three(session, ran, edits=()):
-    """Three chained calls; `edits` changes an argument of some."""
+    """Make three chained calls; `edits` changes an argument of some."""
 
     @session.tool(effects="pure")
     async def step(name: str) -> str:

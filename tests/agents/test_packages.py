@@ -21,7 +21,7 @@ pytestmark = pytest.mark.later
 
 
 def needed(name: str) -> Any:
-    """A package that the tests' environment has; without it these tests fail, not pass."""
+    """Import a package of the test environment; without it these tests fail, not pass."""
     return importlib.import_module(name)
 
 

@@ -114,7 +114,7 @@ class Said:
         self._said: list[Any] = ["It was said at the very beginning, and at some length. " * 12]
 
     def value(self, recipe: tuple[int, list[int], int, Any]) -> Any:
-        """A value by a recipe."""
+        """Build a value by a recipe."""
         kind, which, at, fresh = recipe
         some = [self._said[number % len(self._said)] for number in which]
         made: Any = fresh

@@ -18,7 +18,7 @@ class World:
         self.offset = 0
 
     def read(self, session: hansard.Session, *, stops: bool) -> list[int]:
-        """All five items, or an error at the third."""
+        """Read all five items, or raise an error at the third."""
 
         @session.tool(effects=self.effects)
         def lines(count: int):
@@ -34,7 +34,7 @@ class World:
         return got
 
     def stopped(self) -> str:
-        """A run whose reader stopped at the third item."""
+        """Record a run whose reader stops at the third item."""
         with pytest.raises(ValueError, match="a bug"), self.record.run("w") as session:
             self.read(session, stops=True)
         assert self.made == [0, 1, 2]

@@ -18,7 +18,7 @@ PIN = re.compile(r"PIN-\d{4}")
 
 
 async def _stored(record, run) -> bytes:
-    """Every byte that is stored of a run: all commits, all blobs, and base64 of them undone."""
+    """Return every stored byte of a run: all commits, all blobs, with base64 decoded."""
     bodies = [stored.body for stored in await record.commits(run)]
     head = await record.io(record.raw.workspace.log.head())
     bodies += [(await record.io(record.raw.workspace.log.at(i))).body for i in range(1, head + 1)]

@@ -62,7 +62,7 @@ def start(tmp_path: Path) -> Start:
 
 @contextlib.contextmanager
 def waiting(folder: Path) -> Iterator[str]:
-    """A process of the program that waits inside its run, killed at the end; the run's id."""
+    """Start a process that waits inside its run, and kill it at the end; yield the run's id."""
     alive = subprocess.Popen(
         [sys.executable, "pay.py"],
         cwd=folder,

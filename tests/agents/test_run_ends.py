@@ -32,7 +32,7 @@ async def ends(record, run="r"):
 
 
 async def _fails(record, **options):
-    """A session whose block is left by an error."""
+    """Leave a session's block by an error."""
     async with record.run(run="r", **options):
         raise ValueError("no ink")
 

@@ -50,7 +50,7 @@ async def one_by_one(workspace: Workspace) -> list[tuple[str, RunState]]:
 
 
 def _history(seed: int, runs: int) -> list[Append]:
-    """Runs of every kind, forks of forks among them, and forged events."""
+    """Return runs of every kind, forks of forks among them, and forged events."""
     drawn = random.Random(seed)
     made: list[Append] = []
     begun: list[tuple[str, int]] = []

@@ -22,7 +22,7 @@ SYLLABLES = ["ka", "so", "re", "mi", "tun", "del", "ver", "san", "po", "li", "gr
 
 
 def _text(seed: int, characters: int) -> str:
-    """A text that is like no other."""
+    """Return a text that is unlike any other."""
     drawn = random.Random(seed)
     words = ("".join(drawn.choices(SYLLABLES, k=drawn.randint(1, 4))) for _ in range(characters))
     made = ""

@@ -19,7 +19,7 @@ BIG = payloads.INLINE_BYTES_MAX + 1
 
 
 async def _work(record: TwinRecord, calls: list[str], stop: bool = False, **options: Any) -> None:
-    """A run of two calls, the first with a large result."""
+    """Record a run of two calls, the first with a large result."""
     async with record.run(run="r", **options) as session:
         await _job(session, calls, stop=stop)
 

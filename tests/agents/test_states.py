@@ -16,7 +16,7 @@ STREAM = AgentStream("r", "writer", "ada")
 
 
 async def _busy(record, run="r", **options):
-    """A run with something of everything."""
+    """Record a run with one of everything."""
     async with record.run(run=run, **options) as session:
 
         @session.tool(effects="once")

@@ -27,7 +27,7 @@ class Counting(RecorderLog):
     reads = 0
 
     async def last(self, stream: Any) -> Stored | None:
-        """The newest commit, a turn of the loop later."""
+        """Return the newest commit, a turn of the loop later."""
         self.reads += 1
         found = await super().last(stream)
         await asyncio.sleep(0)

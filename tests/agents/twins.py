@@ -132,7 +132,7 @@ class TwinSession(Twin):
         return list(self.raw.gather(*(functools.partial(_run, branch) for branch in branches)))
 
     def resumable(self, items: Any, **options: Any) -> "TwinLoop":
-        """The items not yet done."""
+        """Yield the remaining items."""
         return TwinLoop(self.raw.resumable(items, **options), is_async=self.is_async)
 
 
@@ -243,7 +243,7 @@ class TwinRecord:
         return found
 
     async def tags(self, run: str, agent: str | None = "ada") -> list[str]:
-        """The tags of an agent's events in order (of every event, for None)."""
+        """Return the tags of an agent's events in order (of every event, for None)."""
         return [
             recorded.type
             for stored in await self.commits(run)
@@ -252,7 +252,7 @@ class TwinRecord:
         ]
 
     async def steps(self, run: str, agent: str = "ada") -> list[Any]:
-        """An agent's steps."""
+        """Return an agent's steps."""
         view = await self.state(run)
         return list(view.agent(agent).steps.values())
 
@@ -277,7 +277,7 @@ class Lab:
                 yield TwinRecord(record, is_async=False)
 
     def session(self, *args: Any, **options: Any) -> Any:
-        """A session that opens its own record, not begun yet."""
+        """Return a session that opens its own record, not begun yet."""
         return (hansard.AsyncSession if self.is_async else hansard.Session)(*args, **options)
 
     @contextlib.asynccontextmanager

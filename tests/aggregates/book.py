@@ -23,7 +23,7 @@ class Account(Aggregate):
 
     @staticmethod
     def create_id(owner: str) -> UUID:
-        """An owner has one account."""
+        """Return the id of an owner's only account."""
         return uuid5(NAMESPACE_URL, f"/accounts/{owner}")
 
     @event("Credited")

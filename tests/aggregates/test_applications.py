@@ -31,7 +31,7 @@ class Book(Application[UUID]):
     is_snapshotting_enabled = True
 
     def open(self, owner: str) -> UUID:
-        """An account with a hundred in it."""
+        """Open an account with a balance of 100."""
         account = Account(owner)
         account.credit(Decimal(100))
         self.save(account)
@@ -121,7 +121,7 @@ class Counter(Aggregate):
 
     @event("Counted")
     def count(self) -> None:
-        """One more."""
+        """Add one."""
         self.orders += 1
 
 

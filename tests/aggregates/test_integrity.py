@@ -71,7 +71,7 @@ def test_what_nobody_may_have_written_counts_nowhere(why, record, data_dir, work
 
 
 def pay(record: Record, run: str, **options: Any) -> Order:
-    """A run that gets an account and places an order."""
+    """Record a run that gets an account and places an order."""
     with record.run("w", run=run, agent="bob", role="trader", **options) as session:
         account = session.get(Account, Account.create_id("ada"))
         order = Order("SYN", 1, Decimal(10))

@@ -54,7 +54,7 @@ class OnOneBroker(TestCase):
 
     @classmethod
     def variables(cls) -> dict[str, str]:
-        """The environment of an application."""
+        """Return the environment of an application."""
         return {
             "PERSISTENCE_MODULE": MODULE,
             "UNDECLARED": "store",
@@ -63,7 +63,7 @@ class OnOneBroker(TestCase):
         }
 
     def made(self) -> Factory:
-        """A factory that is closed after the test."""
+        """Return a factory that is closed after the test."""
         factory = Factory.construct(self.env)
         self._made.append(factory)
         return factory
@@ -75,13 +75,13 @@ class OnOneBroker(TestCase):
 
 class TestAggregateRecorder(OnOneBroker, theirs.AggregateRecorderTestCase):
     def create_recorder(self):
-        """One recorder a test."""
+        """Return one recorder per test."""
         return self.made().aggregate_recorder()
 
 
 class TestSnapshotRecorder(OnOneBroker, theirs.AggregateRecorderTestCase):
     def create_recorder(self):
-        """The same under the purpose that applications ask for."""
+        """Return the same under the purpose that applications use."""
         return self.made().aggregate_recorder(purpose="snapshots")
 
 
@@ -89,7 +89,7 @@ class TestApplicationRecorder(OnOneBroker, theirs.ApplicationRecorderTestCase):
     EXPECT_CONTIGUOUS_NOTIFICATION_IDS = False
 
     def create_recorder(self):
-        """One recorder a test."""
+        """Return one recorder per test."""
         return self.made().application_recorder()
 
     def test_insert_select(self) -> None:
@@ -132,19 +132,19 @@ class TestApplicationRecorder(OnOneBroker, theirs.ApplicationRecorderTestCase):
 
 class TestNonInterleavingIDs(OnOneBroker, theirs.NonInterleavingNotificationIDsBaseCase):
     def create_recorder(self):
-        """One recorder a test."""
+        """Return one recorder per test."""
         return self.made().application_recorder()
 
 
 class TestTrackingRecorder(OnOneBroker, theirs.TrackingRecorderTestCase):
     def create_recorder(self):
-        """One recorder a test."""
+        """Return one recorder per test."""
         return self.made().tracking_recorder()
 
 
 class TestProcessRecorder(OnOneBroker, theirs.ProcessRecorderTestCase):
     def create_recorder(self):
-        """One recorder a test."""
+        """Return one recorder per test."""
         return self.made().process_recorder()
 
 
@@ -182,7 +182,7 @@ class TestExampleApplication(OnOneBroker, application.ExampleApplicationTestCase
     expected_factory_topic = f"{MODULE}:Factory"
 
     def setUp(self) -> None:
-        """The library's application reads the process's environment."""
+        """Set the process's environment, which the library's application reads."""
         super().setUp()
         patched = patch.dict(os.environ, self.variables())
         patched.start()

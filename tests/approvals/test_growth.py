@@ -24,7 +24,7 @@ _clock = Clock()
 
 
 async def ask(workspace: Workspace, run: str, name: str | None = None) -> str:
-    """A question of a run's, as a session asks it; its id."""
+    """Ask a question of a run, as a session does; return its id."""
     wanted = ApprovalRequested(
         approval=name or ids.marked(_clock.new_id(), run),
         agent="ada",
@@ -42,7 +42,7 @@ async def ask(workspace: Workspace, run: str, name: str | None = None) -> str:
 
 
 async def begin(record: hansard.AsyncRecord, *runs: str) -> None:
-    """Runs of one agent."""
+    """Begin runs of one agent."""
     for run in runs:
         async with record.run("w", run=run, agent="ada", role="writer"):
             pass

@@ -24,7 +24,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def story(home: Path) -> Audited:
-    """Real runs of every kind; forks, doubts, budgets."""
+    """Record real runs of every kind, with forks, doubts and budgets."""
     with hansard.connect("story", data_dir=home) as record:
         tell(record)
     return Audited(home, "story")

@@ -52,7 +52,7 @@ def _intent(place: Audited, record: hansard.Record, *, honest: bool) -> str:
 
 
 def _late(record: hansard.Record, *, honest: bool) -> str:
-    """A call that runs on in a thread when its session's block is left."""
+    """Make a call that continues in a thread after its session's block."""
     began, go = threading.Event(), threading.Event()
     with record.run("posting", run="post-1", agent="poster", role="poster") as session:
 

@@ -52,12 +52,12 @@ class Audited(msgspec.Struct, frozen=True):
         return asyncio.run(work())
 
     def rows(self, sql: str, *given: object) -> list[dict[str, Any]]:
-        """One answer."""
+        """Return one answer."""
         [found] = self.answers((sql, list(given)))
         return found
 
     def value(self, sql: str, *given: object) -> Any:
-        """An answer of one value."""
+        """Return an answer of one value."""
         [row] = self.rows(sql, *given)
         [value] = row.values()
         return value

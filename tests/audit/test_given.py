@@ -55,14 +55,14 @@ class Program:
         self.known[question] = given
 
     async def branch(self, name: str) -> None:
-        """A scope with a decision between two calls."""
+        """Decide between two calls in a scope."""
         await self.look(name)
         await self.decide(name)
         await self.look(f"{name} after")
 
 
 async def everything(program: Program) -> None:
-    """Calls one after the other, side by side, in bodies, overlapping, failing."""
+    """Make calls in sequence, in parallel, in bodies, overlapping and failing."""
     session, look = program.session, program.look
     await program.decide("before all")
     await look("one")

@@ -22,7 +22,7 @@ Run = dict[str, Any]
 
 
 def honest(experiment: str, trials: int = 2, days: int = 0) -> list[Run]:
-    """Two arms, ten tasks, each tried a few times, one after the other, over so many days more."""
+    """Return two arms of ten tasks, each tried a few times in sequence, over some days more."""
     seeded = random.Random(experiment)
     runs: list[Run] = []
     for arm in ("a", "b"):
@@ -106,14 +106,14 @@ def _early_and_late(runs: list[Run]) -> None:
 
 
 def _timed(runs: list[Run], when: Callable[[int, int], datetime]) -> None:
-    """Each message's time by the numbers of its run and of itself."""
+    """Set each message's time by the numbers of its run and of itself."""
     for number, run in enumerate(runs):
         for turn, message in enumerate(run["messages"]):
             message["timestamp"] = when(number, turn).isoformat()
 
 
 def _stepped(runs: list[Run]) -> None:
-    """One and a half seconds a message, of six or five."""
+    """Space the messages by 1.5 seconds, six or five per run."""
     for run in runs[::2]:
         del run["messages"][-1]
     _timed(runs, lambda n, turn: BEGAN + timedelta(minutes=n, seconds=turn * 1.5))
@@ -131,7 +131,7 @@ def _copied(one: Run, others: list[Run]) -> None:
 
 
 def _copied_short(runs: list[Run]) -> None:
-    """All answers are short, and one conversation is that of four tasks."""
+    """Make all answers short, and one conversation equal to those of four tasks."""
     for number, run in enumerate(runs):
         for turn, message in enumerate(run["messages"]):
             message["content"] = f"{number} of {turn}"

@@ -30,7 +30,7 @@ def statements() -> list[tuple[str, str]]:
 
 
 def office(place: Audited) -> None:
-    """A team of which one waits, one is refused and one asks in vain, and one forged commit."""
+    """Record a team with a waiting, a refused and an unanswered agent, and one forged commit."""
     with hansard.connect(place.workspace, data_dir=place.home) as record:
         sees = RoleRule(name="all", kinds=("**",))
         record.apply_role("clerk", RoleDefined(sees=(sees,), may=May(kinds=("message.added",))))

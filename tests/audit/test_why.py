@@ -95,7 +95,7 @@ def told(home: Path) -> Told:
 
 
 def _ids(place: Audited, *runs: str) -> list[str]:
-    """A message of one run; the commit of another's first outcome."""
+    """Return the ids of a message of one run and of another's first outcome's commit."""
     before, run = runs
     message = place.value("SELECT id FROM events WHERE run = $1 AND type LIKE 'message%'", before)
     done = "SELECT commit_id FROM events WHERE run = $1 AND type = 'step.completed.v1'"

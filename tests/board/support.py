@@ -13,7 +13,7 @@ class TwinBoard(Twin):
     """A board of either client, awaited."""
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """A transaction whose reads are awaited and whose writes are called."""
+        """Yield a transaction whose reads are awaited and whose writes are called."""
         return self._transaction()
 
     @asynccontextmanager

@@ -88,7 +88,7 @@ MS = 1_000_000
 
 
 def _history(wanted):
-    """The states and events that a list of writes leads to, 10 ms of the log's time between."""
+    """Return the states and events of a list of writes, 10 ms of the log's time apart."""
     state, told = initial(), []
     for n, write in enumerate(wanted):
         try:

@@ -40,7 +40,7 @@ class Meddled:
 
 @pytest.fixture
 def connect(data_dir, workspace):
-    """Opens a connection of its own to the workspace."""
+    """Return a function that opens a connection of its own to the workspace."""
     return lambda: hansard.connect_async(workspace, data_dir=data_dir)
 
 

@@ -60,7 +60,7 @@ class Slow:
         return getattr(self._log, name)
 
     async def append_all(self, appends: Any) -> Any:
-        """One transaction."""
+        """Append one transaction."""
         await pause(self._takes)
         return await self._log.append_all(appends)
 
@@ -99,7 +99,7 @@ async def own(boards: Boards, log: Any, name: str, key: str, thinks: int) -> tup
 
 
 async def foreign(log: RecorderLog, name: str, key: str) -> None:
-    """One more by another process."""
+    """Add one as another process."""
     stream = KeyStream("r", key)
     while True:
         last = await log.last(stream)

@@ -32,7 +32,7 @@ async def tabs(chromium: Browser) -> Tabs:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def view(tabs: Tabs) -> AsyncIterator[Open]:
-    """Opens pages from disk, offline; requests, output and errors fail the test at its end."""
+    """Yield a function that opens pages offline; requests, output and errors fail the test."""
     opened: list[View] = []
 
     async def open_page(path: Path, at: str = "", *, width: int = 1280, dark: bool = False) -> View:

@@ -56,7 +56,7 @@ def small_team(record: hansard.Record, run: str = "shared") -> str:
 
 
 def random_team(record: hansard.Record, run: str, seed: int, moves: int) -> str:
-    """Three agents that do anything to a few keys and tasks; the same for the same seed."""
+    """Record three agents with random moves on a few keys and tasks, fixed by the seed."""
     dice = random.Random(seed)
     names = {"ada": "x", "bob": "y", "cyd": "z"}
     with contextlib.ExitStack() as open_:

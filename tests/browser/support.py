@@ -62,7 +62,7 @@ class Pages(msgspec.Struct):
     folder: Path
 
     async def of(self, run: str) -> Path:
-        """A run's page, written as the command writes it."""
+        """Return a run's page, written as the command writes it."""
         path = self.folder / default_path(run)
         if not path.exists():
             write_whole(path, run_page(await self.data(run)))
@@ -80,7 +80,7 @@ class Tabs(msgspec.Struct):
     free: list[Page]
 
     async def take(self, *, width: int = 1280, dark: bool = False) -> Page:
-        """An empty one."""
+        """Return an empty tab."""
         tab = self.free.pop() if self.free else await self.window.new_page()
         await tab.set_viewport_size({"width": width, "height": 800})
         await tab.emulate_media(media="screen", color_scheme="dark" if dark else "light")
@@ -129,11 +129,11 @@ class View:
             self.page.remove_listener(event, listener)
 
     async def at(self) -> int:
-        """The number of the event that everything is shown at, from 0."""
+        """Return the number of the displayed event, from 0."""
         return int(await self.page.evaluate("document.documentElement.dataset.point"))
 
     async def last(self) -> int:
-        """The number of the run's last event."""
+        """Return the number of the run's last event."""
         data: str = await self.page.inner_text("#where")
         found = re.search(r"event [\d,]+ of ([\d,]+)", data)
         assert found is not None, data
@@ -165,12 +165,12 @@ class View:
         return told
 
     async def listed(self, name: str) -> list[str]:
-        """The names in a list of the state panel."""
+        """Return the names in a list of the state panel."""
         told: list[str] = await self.page.evaluate(LISTED, name)
         return told
 
     async def text(self, selector: str) -> str:
-        """The visible text of an element."""
+        """Return the visible text of an element."""
         return await self.page.inner_text(selector)
 
     async def search(self, words: str) -> str:

@@ -30,7 +30,7 @@ RULES = """async () => {
 
 @pytest.fixture(scope="module")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The script of axe-core, as npm's lock file names it; or a skip."""
+    """Return the script of axe-core in npm's lock file; or skip."""
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed: the accessibility rules were not checked")

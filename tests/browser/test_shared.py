@@ -60,7 +60,7 @@ EMPTY: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def shared(record: hansard.Record) -> list[str]:
-    """Runs whose agents share something."""
+    """Record runs whose agents share a board and tasks."""
     made = [
         random_team(record, f"chance-{seed}", seed, 40) for seed in ((1, 2) if THOROUGH else (1,))
     ]
@@ -218,7 +218,7 @@ async def test_values_are_whole_and_stay_open(view: Open, pages: Pages, shared: 
 
 @pytest.fixture(scope="module")
 def growing(record: hansard.Record) -> list[str]:
-    """Runs whose keys grow, the second twice as far, and one with a long value."""
+    """Record runs whose keys grow, the second twice as far, and one with a long value."""
     for count in (20, 40):
         with record.run("growing", run=f"growing-{count}", agent="a", role="r") as session:
             for number in range(count):

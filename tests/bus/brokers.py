@@ -130,7 +130,7 @@ class Nats(ServerProcess):
     async def log(
         self, workspace: str = "lab", durability: str = "strict", **more: Any
     ) -> JetStreamLog:
-        """A log of this server, its streams made as admin."""
+        """Open a log of this server, with its streams made as admin."""
         admin = self.options("admin")
         return await open_log(self.options(**more), workspace, durability, admin=admin)
 

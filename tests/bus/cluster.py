@@ -199,7 +199,7 @@ class Cluster:
         first: Member | None = None,
         **more: Any,
     ) -> JetStreamLog:
-        """A log of this cluster, its streams made as admin."""
+        """Open a log of this cluster, with its streams made as admin."""
         runtime = self.options(first=first, **more)
         admin = self.options("admin", request_timeout_s=ELECTED_S)
         return await open_log(runtime, workspace, "strict", admin=admin, replicas=replicas)
@@ -213,11 +213,11 @@ class Cluster:
             await broker.close()
 
     async def leader(self, stream: str) -> Member:
-        """The server that leads a stream."""
+        """Return the server that leads a stream."""
         return self.member((await self.info(stream))["cluster"]["leader"])
 
     async def followers(self, stream: str) -> list[Member]:
-        """The servers that follow it."""
+        """Return the servers that follow it."""
         leader = await self.leader(stream)
         return [member for member in self.members if member is not leader]
 
@@ -244,7 +244,7 @@ class Cluster:
 def running(
     folder: Path, *, syncs: Sequence[str] = ("always", "always", "always"), linked: bool = False
 ) -> Iterator[Cluster]:
-    """A cluster until the end of the block; `syncs` is each server's sync interval."""
+    """Run a cluster until the end of the block; `syncs` is each server's sync interval."""
     cluster = Cluster(folder, syncs, linked=linked)
     try:
         for member in cluster.members:

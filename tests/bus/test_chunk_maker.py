@@ -70,7 +70,7 @@ async def by_writer(states: States, stream: AgentStream, numbers: set[int]) -> d
 
 
 async def work(session: Any, count: int, offset: int) -> None:
-    """Calls of all kinds, alone and at once, that fail, that are counted; facts; shared state."""
+    """Make calls of all kinds, single and parallel, failing and metered; facts; shared state."""
 
     # The version differs where a session continues with other calls: none repeats a recorded one.
     @session.tool(effects="idempotent", version=f"from {offset}")
@@ -161,7 +161,7 @@ async def idle(record: AsyncRecord) -> histories.ChunkMaker:
 
 
 async def check(record: AsyncRecord, numbers: set[int]) -> None:
-    """The writer's chunks are the reader's, and states by them a plain fold."""
+    """Check that the writer's chunks equal the reader's, and their states a plain fold."""
     made, expected = (
         await by_writer(record.workspace.states, STREAM, numbers),
         await by_reader(record, STREAM),

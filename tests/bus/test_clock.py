@@ -20,7 +20,7 @@ class FakeMeta(type):
 class FakeDatetime(datetime, metaclass=FakeMeta):
     @classmethod
     def now(cls, tz: Any = None) -> FakeDatetime:
-        """The same each time."""
+        """Return the same time on each call."""
         return cls(2020, 1, 1, tzinfo=tz)
 
 

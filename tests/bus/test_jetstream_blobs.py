@@ -21,7 +21,7 @@ SIZES = [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 20 * CHUNK_BYTES +
 
 @pytest.fixture(scope="module")
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    """One server for these tests; each has a workspace of its own."""
+    """Yield one server for these tests, each of which has a workspace of its own."""
     with running(tmp_path_factory.mktemp("nats"), sync='"10ms"') as server:
         yield server
 

@@ -44,7 +44,7 @@ ALICE = AgentStream("r1", "researcher", "alice")
 
 @pytest.fixture(scope="module")
 def nats(tmp_path_factory: pytest.TempPathFactory):
-    """One server for these tests; each has a workspace of its own."""
+    """Yield one server for these tests, each of which has a workspace of its own."""
     with running(tmp_path_factory.mktemp("nats")) as server:
         yield server
 
@@ -170,7 +170,7 @@ async def test_who_no_longer_waits_for_a_pong_makes_no_connection_deaf(nats, cap
 
 @contextlib.asynccontextmanager
 async def _ended_once_let_in(nats: Nats, times: int, last: bytes) -> AsyncIterator[int]:
-    """A relay that ends so many connections with these bytes right after their first pong."""
+    """Relay, and end some connections with these bytes right after their first pong."""
     left = itertools.count(times, -1)
     relays: set[asyncio.Task[None]] = set()
 

@@ -17,7 +17,7 @@ from tests.bus.brokers import Nats, append, running, until
 
 @pytest.fixture(scope="module")
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    """One server for these tests; each has a workspace of its own."""
+    """Yield one server for these tests, each of which has a workspace of its own."""
     with running(tmp_path_factory.mktemp("nats")) as server:
         yield server
 

@@ -20,7 +20,7 @@ KEY = KeyStream("r1", "plan")
 
 @pytest.fixture(scope="module")
 def nats(tmp_path_factory: pytest.TempPathFactory):
-    """One server for these tests; each has a workspace of its own."""
+    """Yield one server for these tests, each of which has a workspace of its own."""
     with running(tmp_path_factory.mktemp("nats")) as server:
         yield server
 

@@ -19,7 +19,7 @@ STREAM = "hansard_log-lab"
 
 
 def log(count: int, first: int = 1, said: str = "x") -> list[Message]:
-    """So many messages."""
+    """Return a log of `count` messages."""
     return [(n, f"hansard.lab.s.{n}", f"{said}{n}".encode()) for n in range(first, count + 1)]
 
 

@@ -32,7 +32,7 @@ Made = tuple[StreamId, Commit]
 
 
 def beginning(world: dict[str, str]) -> list[Made]:
-    """A run whose agents have all begun."""
+    """Return a run whose agents have all begun."""
     joins = [AgentJoined(agent=agent, role=role) for agent, role in world.items()]
     life = forged(1, RunStarted(workflow="w"), *joins, actor=Actor("import", ("x",)))
     return [

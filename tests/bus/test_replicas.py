@@ -53,7 +53,7 @@ READS_MIN = 10_000
 
 @pytest.fixture(autouse=True)
 def _all_go_on(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that fails while a server is stopped leaves it to the others as it was."""
+    """Continue all servers after a test that failed while one was stopped."""
     yield
     if "servers" in request.fixturenames:
         found: Cluster = request.getfixturevalue("servers")
@@ -63,7 +63,7 @@ def _all_go_on(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One cluster for these tests; each has a workspace of its own."""
+    """Yield one cluster for these tests, each of which has a workspace of its own."""
     with cluster.running(tmp_path_factory.mktemp("cluster")) as servers:
         asyncio.run(servers.elected())
         yield servers

@@ -210,7 +210,7 @@ class User:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[Path]:
-    """A data directory; after the test nothing may run there."""
+    """Yield a data directory; check after the test that no process runs there."""
     place = tmp_path / "data"
     yield place
     if not eventually(lambda: not processes_of(place), 2 * GONE_WITHIN_S):

@@ -25,7 +25,7 @@ STEPS = 130
 
 
 async def work(session: AsyncSession, count: int, offset: int = 0) -> None:
-    """Calls with intents, calls without, several in one commit, messages and checkpoints."""
+    """Make calls with and without intents, several in one commit, messages and checkpoints."""
 
     # The version differs where a session continues with other calls: none repeats a recorded one.
     @session.tool(effects="idempotent", version=f"from {offset}")
@@ -219,7 +219,7 @@ class Counted:
         return getattr(self._log, name)
 
     async def read(self, stream: StreamId, **bounds: Any) -> list[Stored]:
-        """The real read."""
+        """Read for real."""
         self.reads += 1
         return await self._log.read(stream, **bounds)
 

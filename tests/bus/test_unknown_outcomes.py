@@ -43,7 +43,7 @@ class Refusing:
         monkeypatch.setattr(_append, "publish_all", self.batch)
 
     def lose(self, count: int = 1) -> None:
-        """The answers to the next attempts are lost; those after them are refused."""
+        """Lose the answers to the next attempts, and refuse later ones."""
         self.answers = ["lost"] * count + ["refused"]
 
     async def single(self, *message: Any) -> Any:

@@ -37,7 +37,7 @@ class Line(msgspec.Struct):
 
 
 def lines_of(home: Path, workspace: str, run: str) -> list[Line]:
-    """A run's commits in order, those before a fork's cut included. Run ids must be plain."""
+    """Return a run's commits in order, with those before a fork's cut. Run ids must be plain."""
     raw = {message.position: message for message in raw_log(home, workspace)}
     return _lines(raw, workspace, run, None)
 

@@ -50,7 +50,7 @@ Killed = Callable[..., bool]
 
 
 def killed_at(data_dir: Path, workspace: str) -> Killed:
-    """Runs a command of `hansard` that is killed at a point."""
+    """Return a function that runs a command of `hansard` and kills it at a point."""
 
     def ask(point: int, *arguments: object) -> bool:
         return was_killed(

@@ -124,7 +124,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def make_runs(record: hansard.Record) -> Runs:
-    """Real runs: complete with two agents, failed, in doubt, settled, forked."""
+    """Make real runs: complete with two agents, failed, in doubt, settled, forked."""
     whole = team(record)
     return Runs(
         team=whole,

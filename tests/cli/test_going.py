@@ -52,7 +52,7 @@ with hansard.connect() as record:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """A program that does an effect, and can be killed midway."""
+    """Write a program that has an effect and can be killed midway."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     return path

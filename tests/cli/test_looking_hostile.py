@@ -43,7 +43,7 @@ SECONDS_MAX = 20.0
 
 @pytest.fixture(scope="module")
 def hostile(record: hansard.Record) -> str:
-    """A run whose texts are escapes, markup, huge and deep."""
+    """Record a run whose texts are escapes, markup, huge and deep."""
     deep: object = "end"
     for _ in range(DEEP):
         deep = [deep]

@@ -21,7 +21,7 @@ WORKSPACE = "texts"
 
 @pytest.fixture
 def run(home: Path, record: hansard.Record) -> str:
-    """The only run of a workspace; its workflow has a name that ASCII lacks."""
+    """Record a workspace's only run, whose workflow's name is not ASCII."""
     with hansard.Session(
         "r\u00e9sum\u00e9-\U0001f600", run="texts", workspace=WORKSPACE, data_dir=home
     ) as session:

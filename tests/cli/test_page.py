@@ -30,7 +30,7 @@ def data_of(file: bytes) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working directory of the test's own."""
+    """Change to a working directory of the test's own."""
     monkeypatch.chdir(tmp_path)
 
 

@@ -67,13 +67,13 @@ class Program:
         self.add, self.fail, self.nest = add, fail, nest
 
     def some(self, depth: int) -> str:
-        """A few calls of any kind."""
+        """Make a few calls of any kind."""
         for _ in range(self.choose.randrange(1, 4)):
             self.one(depth)
         return "done"
 
     def one(self, depth: int) -> None:
-        """One call, or several together."""
+        """Make one call, or several together."""
         kind = self.choose.randrange(6 if depth > 0 else 2)
         number = self.choose.randrange(3)
         if kind == 0:

@@ -138,7 +138,7 @@ def lines_until(process: subprocess.Popen[str], kind: str, many: int = 1) -> lis
 
 
 def writers(path: Path) -> set[int]:
-    """The processes that have a database open."""
+    """Return the processes that have a database open."""
     found: set[int] = set()
     for each in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):  # it was closed, or is another user's

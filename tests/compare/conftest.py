@@ -14,7 +14,7 @@ EVIL = "<b>|$x_1$ \u202e`*"
 
 
 def trial(arm: str, task: int, number: int) -> dict[str, Any]:
-    """A run of an arm: steady solves 12 tasks, bold 21 at twice the cost, flaky fails some."""
+    """Return an arm's run: steady solves 12 tasks, bold 21 at twice the cost; flaky fails some."""
     solved = task < {"steady": 12, "bold": 21}.get(arm, 12)
     outcome: dict[str, Any] = {"reward": int(solved)}
     if arm == EVIL and task % 3 == 0:

@@ -35,7 +35,7 @@ def as_told(lines: Any) -> list[Any]:
 
 
 async def works(record: Any) -> None:
-    """Two trials of each arm, of which `bold` solves both; one decision in each."""
+    """Record two trials of each arm, of which `bold` solves both, with one decision in each."""
     await record.register("e", PLAN)
     for arm in ("plain", "bold"):
         for task in ("t0", "t1"):

@@ -24,7 +24,7 @@ def lease(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lease]:
 
 @pytest.fixture
 async def jetstream(lease: Lease) -> AsyncIterator[Callable[[], Awaitable[JetStreamLog]]]:
-    """Opens logs of one new workspace."""
+    """Yield a function that opens logs of one new workspace."""
     workspace = f"w{next(_workspaces)}"
     opened: list[JetStreamLog] = []
 
@@ -43,7 +43,7 @@ async def jetstream(lease: Lease) -> AsyncIterator[Callable[[], Awaitable[JetStr
 
 @pytest.fixture(params=["jetstream", "recorder"])
 def opener(request: pytest.FixtureRequest) -> Opener:
-    """Opens the same workspace's log each time, as another process would."""
+    """Yield a function that opens the same workspace's log each time, as another process would."""
     if request.param == "jetstream":
         jetstream: Opener = request.getfixturevalue("jetstream")
         return jetstream

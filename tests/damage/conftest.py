@@ -77,7 +77,7 @@ def begun() -> list[tuple[StreamId, Commit]]:
 
 
 def long_run(record: hansard.Record) -> None:
-    """A run of which a state is long enough for snapshots, and the state read."""
+    """Record a run whose state is long enough for snapshots, and read the state."""
     with record.run("long", agent="a", role="r") as session:
         for number in range(210):
             session.message("user", f"{number}")

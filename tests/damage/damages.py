@@ -26,7 +26,7 @@ class Files(msgspec.Struct, frozen=True):
     older: Path
 
     def stream(self, kind: str = "log", home: Path | None = None) -> Path:
-        """The folder of a stream."""
+        """Return the folder of a stream."""
         return (home or self.home) / f"nats/jetstream/HANSARD/streams/hansard_{kind}-{WORKSPACE}"
 
     def blocks(self, kind: str = "log", home: Path | None = None) -> list[Path]:
@@ -154,7 +154,7 @@ MARK_SHORT = r"its log ends at position 0, and at .* it was on the disk up to \d
 def _both(
     name: str, do: Do, told: str, unindexed_told: str, *, hidden: bool = False
 ) -> list[Damage]:
-    """A damage to the blocks, with and without the index (`hidden`: only a read shows it)."""
+    """Return a damage to the blocks, with and without index (`hidden`: only a read shows it)."""
     return [
         Damage(name, do, told, refused=not hidden, answered=hidden),
         Damage(f"{name}, no index", unindexed(do), unindexed_told, refused=True),

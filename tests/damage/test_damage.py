@@ -44,7 +44,7 @@ QUICK = (BLOCKS[0], BLOCKS[3], BLOCKS[18], STREAM[0], STREAM[-1], BLOBS[3], TABL
 
 
 def named(damages: tuple[Damage, ...] | list[Damage]) -> list[object]:
-    """Parameters with their names."""
+    """Return parameters with their names."""
     return [pytest.param(each, id=each.name) for each in damages]
 
 
@@ -314,7 +314,7 @@ LATER = Recorded("plan.imagined.v9", str(uuid4()), msgspec.Raw(b"{}"))
 
 
 def planted(home: Path, stream: StreamId) -> None:
-    """A commit whose version 1 is not there."""
+    """Plant a commit whose version 1 is missing."""
     plant(home, "lab", (stream, commit(2, LATER)))
 
 

@@ -27,7 +27,7 @@ from tests.domain import strategies
 
 
 def draft(text: str, *parents: int, **fields) -> PromptVersionAdded:
-    """A version that is to be added."""
+    """Return a version to add."""
     return PromptVersionAdded(version=0, text=text, digest="", parents=parents, **fields)
 
 

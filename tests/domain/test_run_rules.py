@@ -215,7 +215,7 @@ class Walked(dict[str, float]):
         return super().__iter__()
 
     def keys(self) -> Any:
-        """Each call."""
+        """Count a walk, and return the calls."""
         self.walks += 1
         return super().keys()
 

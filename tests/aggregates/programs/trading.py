@@ -42,11 +42,11 @@ class NumberedLog:
         return getattr(self._log, name)
 
     async def append(self, append: Append) -> Stored:
-        """The real append, and perhaps no end."""
+        """Append for real, perhaps without an end."""
         return await self._around(lambda: self._log.append(append))
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """The real append of several, and perhaps no end."""
+        """Append several for real, perhaps without an end."""
         return await self._around(lambda: self._log.append_all(appends))
 
     async def _around(self, work: Callable[[], Awaitable[T]]) -> T:
