@@ -236,7 +236,7 @@ async def test_a_replay_asks_the_gate_and_calls_tools(page, site):
 
 
 async def test_a_run_that_goes_on_brings_its_new_page_to_where_it_stood(page, site, chromium):
-    """A resume repeats repeatable actions; an action done once raises and is not repeated."""
+    """A resume repeats repeatable actions; after one done once it raises and does nothing."""
     async with testing.record_async() as record:
 
         async def work(page, then, run=None):

@@ -62,7 +62,7 @@ async def test_a_denied_call_is_blocked_and_stays_so(lab: Lab):
 
 
 async def test_nobody_answers_in_time(lab: Lab):
-    """The call is blocked at its timeout, asked again on resume; a late answer is refused."""
+    """The call is blocked at its timeout; a resume has a new question; a late answer is refused."""
     sent: list[str] = []
     async with lab.connect() as record:
         async with record.run(run="r", gate=SOON) as session:

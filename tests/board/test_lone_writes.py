@@ -80,7 +80,7 @@ POINTS = pytest.mark.parametrize(
 @pytest.mark.slow
 @POINTS
 def test_a_write_is_made_once_whoever_is_killed_where(stage, point, there):
-    """After SIGKILL anywhere around a write, the write is made once and no person is asked."""
+    """After SIGKILL anywhere around a write, it is made once, without a person's decision."""
     check_killed(stage, point, "board.add", there)
 
 

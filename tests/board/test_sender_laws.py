@@ -1,4 +1,4 @@
-"""Interleaved writes: an overtaken write follows the other one or is dropped."""
+"""Dependent writes, interleaved: stored after the write that they rely on, or not at all."""
 
 import asyncio
 from typing import Any

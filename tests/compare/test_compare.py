@@ -33,7 +33,7 @@ def _of(lines: list[dict[str, Any]], kind: str, **wanted: Any) -> list[dict[str,
 
 @pytest.fixture(scope="session")
 def asked(place: Place) -> Asked:
-    """Return the comparison of the experiment, by the options; each question is asked once."""
+    """Return the comparison of the experiment, by the options; each is computed once."""
 
     @functools.cache
     def ask(*options: str) -> Told:

@@ -243,6 +243,6 @@ def test_counting_a_call_goes_through_no_other():
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 1e300)), max_size=12))
 def test_what_is_gone_is_the_exact_sum(calls):
-    """The usage is the sum of each call's last amount, whatever larger ones came before."""
+    """The usage is the sum of each call's last amount, despite earlier larger ones."""
     state = budget.fold(budget.BudgetState(), [Spent(call=c, amount=a) for c, a in calls])
     assert state.total == math.fsum(dict(calls).values())
