@@ -38,7 +38,7 @@ def answered(
     why: str,
 ) -> str:
     """Let the model answer, and carry out its memory calls meanwhile."""
-    tool = MemoryTool(session.memory, because=why)
+    tool = MemoryTool(session.memory, reason=why)
 
     @session.tool(effects="pure", kind="model")
     def ask(system: str, messages: list[Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def meetings() -> list[dict[str, Any]]:
 
 def work(record: hansard.Record, url: str) -> dict[str, str]:
     """Write the minutes of the meetings that have none, a run each; these minutes."""
-    record.memory(f"agent/{AGENT}").set_policy("off", by="ann", because="she corrects it herself")
+    record.memory(f"agent/{AGENT}").set_policy("off", by="ann", reason="she corrects it herself")
     done = {run for run, life in record.runs() if life.status == "completed"}
     left = [each for each in meetings() if run_of(each) not in done]
     made: dict[str, str] = {}

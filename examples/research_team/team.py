@@ -78,7 +78,7 @@ def research(session: hansard.Session, word: str, title: str) -> int:
     session.message("assistant", f"{title}: {len(quotes)} of {len(sentences)} sentences say it")
     session.board.put(f"findings/{title}", quotes, expected="any")
     reason = f"it says {word} in {len(quotes)} sentences"
-    session.decide(f"use {title}?", selected="yes" if quotes else "no", because=reason)
+    session.decide(f"use {title}?", selected="yes" if quotes else "no", reason=reason)
     return len(quotes)
 
 
@@ -93,7 +93,7 @@ def analyze(session: hansard.Session, word: str, _: Any) -> list[str]:
     order = compare(findings, word)
     session.board.put("analysis", order, expected="any")
     first = order[0] if order else "nothing"
-    session.decide("begin with?", selected=first, because=f"it says most of {word}")
+    session.decide("begin with?", selected=first, reason=f"it says most of {word}")
     return order
 
 

@@ -67,9 +67,9 @@ def find_topic(session: hansard.Session, messages: list[dict[str, str]]) -> str:
         selected=topic,
         alternatives=[{"id": each, "score": score} for each, score in scores.items()],
         confidence=scores[topic],
-        because="it has the most words of this topic",
+        reason="it has the most words of this topic",
     )
-    session.hand_off("gatherer", {"topic": topic}, because="the topic is known")
+    session.hand_off("gatherer", {"topic": topic}, reason="the topic is known")
     return topic
 
 
@@ -79,7 +79,7 @@ def gather_context(session: hansard.Session, topic: str) -> list[dict[str, str]]
     for paragraph in found:
         session.resource(f"document:{paragraph['document']}")
     session.checkpoint("gathered", paragraphs=len(found))
-    session.hand_off("responder", because="the context is there")
+    session.hand_off("responder", reason="the context is there")
     return found
 
 

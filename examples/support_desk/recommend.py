@@ -53,7 +53,7 @@ def recommend(session: hansard.Session, customer: str) -> str:
         ],
         inputs=[mine, *others, *scores.values()],
         threshold=THRESHOLD,
-        because=f"{len(others)} customers who prefer {mine['prefers']} rate it best",
+        reason=f"{len(others)} customers who prefer {mine['prefers']} rate it best",
     )
     return f"Product {best}, {PRODUCTS[best]}" if passes else "no product"
 

@@ -72,7 +72,7 @@ def analyse(session: hansard.Session) -> dict[str, float]:
         "long": moving_average(prices, 60),
     }
     session.checkpoint("analysed", **signal)
-    session.hand_off("recommendation", signal, because="the averages are known")
+    session.hand_off("recommendation", signal, reason="the averages are known")
     return signal
 
 
@@ -87,10 +87,10 @@ def recommend(session: hansard.Session, signal: dict[str, float]) -> str:
         alternatives=[{"id": each, "score": score} for each, score in scores.items()],
         threshold=SCORE_MIN,
         confidence=scores[action],
-        because=f"the short average is {signal['short']}, the long one {signal['long']}",
+        reason=f"the short average is {signal['short']}, the long one {signal['long']}",
     )
     session.checkpoint("recommended", action=action)
-    session.hand_off("risk", {"action": action}, because="an action needs a size")
+    session.hand_off("risk", {"action": action}, reason="an action needs a size")
     return action
 
 
@@ -107,13 +107,13 @@ def limit_risk(session: hansard.Session, action: str, price: float) -> dict[str,
             {"id": "0", "reason": "for where nothing is to be done"},
         ],
         threshold=PIECES_MAX,
-        because=f"{action} at {price}: the smallest that a limit allows",
+        reason=f"{action} at {price}: the smallest that a limit allows",
     )
     session.checkpoint("limited", quantity=quantity)
     if quantity == 0:
         return None
     order = {"symbol": SYMBOL, "side": action, "quantity": quantity, "limit": price}
-    session.hand_off("execution", order, because="the order is within the limits")
+    session.hand_off("execution", order, reason="the order is within the limits")
     return order
 
 

@@ -96,7 +96,7 @@ def opened(session: hansard.Session, owner: str) -> Account:
 def decide(session: hansard.Session, account: Account, day: int, what: str, price: Decimal) -> None:
     """Put on record what is decided, and the account that it is made from."""
     because = f"{price} of {account.balance}"
-    session.decide(f"Buy on day {day}?", selected=what, inputs=[account], because=because)
+    session.decide(f"Buy on day {day}?", selected=what, inputs=[account], reason=because)
 
 
 def place(session: hansard.Session, account: Account, day: int) -> Account:
@@ -104,16 +104,14 @@ def place(session: hansard.Session, account: Account, day: int) -> Account:
     price = price_of("SYN", day)
     for _ in range(TRIES_MAX):
         if price > account.balance:
-            session.decide(
-                f"Buy on day {day}?", selected="no", inputs=[account], because="no money"
-            )
+            session.decide(f"Buy on day {day}?", selected="no", inputs=[account], reason="no money")
             return account
         order = Order("SYN", 1, price, session.agent)
         session.decide(
             f"Buy on day {day}?",
             selected="yes",
             inputs=[account],
-            because=f"{price} of {account.balance}",
+            reason=f"{price} of {account.balance}",
         )
         account.pay(price, order.id)
         try:

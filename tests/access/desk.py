@@ -78,8 +78,8 @@ class Desk:
         self.work("principals", "register", name, "--kind", kind)
 
     def revoke(self, which: str) -> list[dict[str, Any]]:
-        """`hansard principals revoke WHICH --because lost`."""
-        return self.work("principals", "revoke", which, "--because", "lost")
+        """`hansard principals revoke WHICH --reason lost`."""
+        return self.work("principals", "revoke", which, "--reason", "lost")
 
     def opens(self, found: Credentials) -> bool:
         """Return whether the broker admits the holder."""

@@ -107,7 +107,7 @@ async def test_what_is_issued_and_revoked_while_it_runs_counts_at_once(workspace
         assert "no such principal" in await _denied(keeper, tokens.new_token().token)
         ada = await _ada(workspace)
         await eventually(lambda: _why_not(keeper, ada.token) is None, AT_ONCE_S)
-        assert await principals.revoke(workspace, "ada", ada.id, because="lost")
+        assert await principals.revoke(workspace, "ada", ada.id, reason="lost")
         assert "revoked" in await _denied(keeper, ada.token)
         assert not await principals.revoke(workspace, "ada", ada.id)
         other = await principals.issue(workspace, "ada", "writer")
@@ -200,7 +200,7 @@ async def test_a_token_of_another_workspace_opens_nothing(workspace, data_dir):
 async def test_no_secret_is_anywhere_on_disk(alone, tmp_path):
     """The log has the digest; the secret is in none of the broker's files, nor in its repr."""
     ada = await _ada(alone)
-    await principals.revoke(alone, "ada", ada.id, because="to have it in more places")
+    await principals.revoke(alone, "ada", ada.id, reason="to have it in more places")
     secret = ada.token.rpartition("_")[2]
     found = {"secret": 0, "digest": 0}
     for path in (tmp_path / "data").rglob("*"):

@@ -259,7 +259,7 @@ async def test_who_is_revoked_takes_along_all_who_act_for_them(desk: Desk):
 async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
     """The same command again revokes the rest, and records each revocation once."""
     made = _team(desk)
-    line = "principals revoke alice --because lost"
+    line = "principals revoke alice --reason lost"
     done = desk.run([str(PROGRAM), kill], line)
     assert done.returncode == -signal.SIGKILL, done.stderr
     on_record = {"before revoke": 0, "after revoke": 1}.get(kill, 3)

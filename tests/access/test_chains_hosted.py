@@ -176,7 +176,7 @@ def _sql(house: House, statement: str) -> list[dict[str, Any]]:
 
 
 def _revoke(house: House, who: str) -> None:
-    _called(house, "revoke", who, "--because", "left")
+    _called(house, "revoke", who, "--reason", "left")
 
 
 def _of(house: House, stream: Any) -> list[Actor]:
@@ -196,7 +196,7 @@ def test_what_is_done_outside_of_a_session_names_it_too(served: House):
         send()
     with house.connect() as record:
         record.view("r1")
-        record.settle("r1", "bob#1", "did_not_happen", because="looked")
+        record.settle("r1", "bob#1", "did_not_happen", reason="looked")
     with house.trusted() as record:
         [step] = record.state("r1").agent("bob").steps.values()
         assert step.status.value == "not_done"
@@ -233,7 +233,7 @@ def test_who_acts_for_the_asker_does_not_answer_it(house: House):
             with pytest.raises(hansard.HansardError, match="for whom 'ada' acts"):
                 record.approve(question)
         with house.connect("bob") as record:
-            record.approve(question, because="looked at it")
+            record.approve(question, reason="looked at it")
         worker.join(20)
     finally:
         house.end()

@@ -94,7 +94,7 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
     assert (found.name, found.version) == ("login", 1)
     for at in (0, 1):
         after = entry(at, xpath="/html[1]/a[1]")
-        done = caches.heal(record.workspace, "login", 1, after, because="moved", run="r", by="ada")
+        done = caches.heal(record.workspace, "login", 1, after, reason="moved", run="r", by="ada")
         assert record._portal.run(done).version == at + 2
     healed = record.kept_actions("login")
     assert [each.xpath for each in healed.actions] == ["/html[1]/a[1]"] * 2
@@ -108,7 +108,7 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
     assert len(record.sql(unseen).rows) == 2
     assert record.review_actions("login", 2, by="eve") == 2
     assert ["version 3" in fact for (fact,) in record.sql(unseen).rows] == [True]
-    assert call("actions", "revert", "login", "--to", 1, "--because", "wrong").code == 0
+    assert call("actions", "revert", "login", "--to", 1, "--reason", "wrong").code == 0
     assert record.sql(unseen).rows == []
     assert record.revert_actions("login", 1) == 4  # it is so already
     lines = call("actions", "log", "login", "--json").lines
@@ -201,7 +201,7 @@ async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):
         assert "matches 0" in kept_now.history[0].why
         _, told = await again("b")
         assert (told.model_calls, told.cache.version) == (0, 3)
-        assert await record.revert_actions("login", 1, because="look again") == 4
+        assert await record.revert_actions("login", 1, reason="look again") == 4
         _, told = await again("c")
         assert (told.model_calls, len(questions)) == (2, 4)
         state = (await versions.read(record.workspace, kept.ACTIONS, "login")).state

@@ -36,7 +36,7 @@ def test_a_cache_of_tools_is_done_again(data_dir, workspace):
     with hansard.connect(workspace, data_dir=data_dir) as record:
         run = sent(record, "Bob", did)
         cache = record.actions(run, params={"who": "Bob"})
-        record.keep_actions("letters", cache, because="it works")
+        record.keep_actions("letters", cache, reason="it works")
         for kept in (cache, record.kept_actions("letters")):
             did.clear()
             with record.run("again", agent="ada", role="agent") as session:
@@ -63,7 +63,7 @@ def test_an_experience_of_tools_is_done_under_checks(data_dir, workspace):
 
     with hansard.connect(workspace, data_dir=data_dir) as record:
         runs = [sent(record, who, did) for who in ("Bob", "Cleo", "Dan")]
-        record.keep_experience(record.experience("write-to", runs), because="three letters")
+        record.keep_experience(record.experience("write-to", runs), reason="three letters")
         record.confirm_experience("write-to")
         tools: dict[str, Any] = {
             "greet": lambda name: did.append(name.upper()),

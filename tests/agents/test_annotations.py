@@ -32,11 +32,11 @@ async def _everything(session):
         inputs=[await glance(session)],
         threshold=0.85,
         confidence=1,
-        because="newest",
+        reason="newest",
     )
     await session.checkpoint("gathered", papers=3, tags={"a"})
     await session.message("assistant", [{"type": "text", "text": "found"}], fields={"name": "ada"})
-    await session.hand_off("bob", {"papers": ["p1"]}, because="done")
+    await session.hand_off("bob", {"papers": ["p1"]}, reason="done")
 
 
 TAGS = [
@@ -177,8 +177,8 @@ BAD_FACTS = [
     ("message", ("user", "x"), {"tokens": True}),
     ("message", ("x" * COMMIT_BYTES_MAX, "x"), {}),
     ("resource", ("x" * COMMIT_BYTES_MAX,), {}),
-    ("decide", ("q",), {"selected": "a", "because": "x" * COMMIT_BYTES_MAX}),
-    ("hand_off", ("bob",), {"because": "x" * COMMIT_BYTES_MAX}),
+    ("decide", ("q",), {"selected": "a", "reason": "x" * COMMIT_BYTES_MAX}),
+    ("hand_off", ("bob",), {"reason": "x" * COMMIT_BYTES_MAX}),
     ("message", ("user", "x"), {"tokens": 1.5}),
     ("message", ("user", "x"), {"tokens": float("nan")}),
     ("resource", (5, "read"), {}),
@@ -195,8 +195,8 @@ BAD_FACTS = [
     ("checkpoint", (5,), {}),
     ("checkpoint", ("a",), {"x": object()}),
     ("hand_off", ("",), {}),
-    ("hand_off", ("bob",), {"because": 5}),
-    ("hand_off", ("bob",), {"because": "x" * 300_000}),
+    ("hand_off", ("bob",), {"reason": 5}),
+    ("hand_off", ("bob",), {"reason": "x" * 300_000}),
     ("hand_off", ("bob", {"x": object()}), {}),
 ]
 

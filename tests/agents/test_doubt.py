@@ -89,7 +89,7 @@ async def test_a_person_says_that_it_happened(lab: Lab, step):
     world = World()
     async with lab.connect() as record:
         await _lost(record, world)
-        await record.settle("r", step, "happened", result=("ok", {1}), by="eve", because="seen")
+        await record.settle("r", step, "happened", result=("ok", {1}), by="eve", reason="seen")
         await record.settle("r", step, "happened", result=("ok", {1}), by="eve")
         assert await _send(record, world) == ("ok", {1})
         assert await _send(record, world, mode="strict") == ("ok", {1})

@@ -234,7 +234,7 @@ async def test_what_a_session_states_may_hold_half_a_pair(lab: Lab):
                 await session.message("assistant", ODD)
                 await session.message("user", [{"type": "text", "text": ODD}])
                 await session.checkpoint("c", at=ODD)
-                await session.decide("which?", selected=ODD, because=ODD)
+                await session.decide("which?", selected=ODD, reason=ODD)
                 assert [each["content"] for each in await session.window()] == [
                     ODD,
                     [{"type": "text", "text": ODD}],

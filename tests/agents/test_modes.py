@@ -273,7 +273,7 @@ async def test_a_failure_noted_by_a_fact_was_gone_on_from(lab: Lab):
         for run, effects, note in (
             ("checkpoint", "pure", lambda s: s.checkpoint("gave up")),
             ("message", "once", lambda s: s.message("tool", "it failed")),
-            ("hand-off", "once", lambda s: s.hand_off("bob", because="it failed")),
+            ("hand-off", "once", lambda s: s.hand_off("bob", reason="it failed")),
         ):
             ran: list[int] = []
             for _ in range(2):

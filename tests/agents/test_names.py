@@ -120,7 +120,7 @@ WORKSPACE: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "who approves": lambda record: record.approve("x", by=NAME),
     "who denies": lambda record: record.deny("x", by=NAME),
     "who lowers": lambda record: record.declassify(
-        "r", agent="ada", approver=NAME, because="it may be"
+        "r", agent="ada", approver=NAME, reason="it may be"
     ),
     "fork's label": lambda record: record.fork("r", labels={NAME: "x"}),
 }

@@ -84,7 +84,7 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
                 await session.checkpoint("c", key=SECRET, large="z" * 80_000 + SECRET)
                 await session.message("user", f"my key: {SECRET}", fields={"name": SECRET})
                 await session.decide(
-                    f"use {SECRET}?", selected=SECRET, because=SECRET, alternatives=[SECRET],
+                    f"use {SECRET}?", selected=SECRET, reason=SECRET, alternatives=[SECRET],
                     inputs=[f"it is {SECRET}!"],
                 )  # fmt: skip
                 with pytest.raises(hansard.BadValue, match="returned by no call") as told:
@@ -92,11 +92,11 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
                 assert SECRET not in str(told.value)
                 await session.resource(f"https://x/?key={SECRET}", SECRET)
                 await session.resource(SECRET, "PIN-0001")
-                await session.hand_off("bob", {"key": SECRET}, because=f"PIN-1111 {SECRET}")
+                await session.hand_off("bob", {"key": SECRET}, reason=f"PIN-1111 {SECRET}")
                 await lost(SECRET)
         step = next(s for s in await record.steps("r") if s.tool == "lost")
         await record.settle(
-            "r", f"{step.number}", "happened", result=SECRET, because=f"seen {SECRET}"
+            "r", f"{step.number}", "happened", result=SECRET, reason=f"seen {SECRET}"
         )
         await record.fork("r", labels={"note": f"see {SECRET}"})
         raw = await _stored(record, "r")

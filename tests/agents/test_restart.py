@@ -154,7 +154,7 @@ def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Cal
     shown = call(*at, "run", "show", run).out
     assert "its machine was switched off" in shown
     assert "at work" not in shown
-    both = call(*at, "run", "finish", run, "--failed", "x", "--because", "y")
+    both = call(*at, "run", "finish", run, "--failed", "x", "--reason", "y")
     assert both.code == 2
     assert "give the reason in failed=" in both.err
 
@@ -172,7 +172,7 @@ def test_a_run_that_somebody_finished_is_not_resumed(start: Start, tmp_path: Pat
     """The record decides: a run that was cancelled from outside is over."""
     run = start(AT="a1", END="kill").stdout.strip()
     with hansard.connect(data_dir=tmp_path / "record") as record:
-        record.cancel(run, because="no longer needed")
+        record.cancel(run, reason="no longer needed")
     assert start().stdout.strip() != run
 
 

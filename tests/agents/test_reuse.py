@@ -210,7 +210,7 @@ def test_what_is_stale_old_failed_or_secret_runs(record: Record):
     assert ran == ["failed", "a"]
     [(stored_key,)] = record.sql("SELECT key FROM answers").rows
     for number, what in enumerate([{"tool": "ask"}, {"run": "b0"}, {"key": stored_key}]):
-        record.invalidate(**what, because="the source changed", by="eve")
+        record.invalidate(**what, reason="the source changed", by="eve")
         once(record, f"b{number}", ran)
         once(record, f"c{number}", ran)
     assert ran[2:] == ["b0", "b1", "b2"]
@@ -412,7 +412,7 @@ def test_the_command_lists_answers_and_declares_them_stale(record: Record, call:
     assert (total["calls"], total["cost_saved"]) == (1, None)
     assert "1 call answered by earlier runs" in call("reuse", "used", "--run", "b").out
     assert "no call of tool 'none' was given" in call("reuse", "used", "--tool", "none").out
-    said = call("reuse", "invalidate", "--key", answer["key"], "--because", "new index")
+    said = call("reuse", "invalidate", "--key", answer["key"], "--reason", "new index")
     assert "are stale" in said.out
     assert call("reuse", "invalidate").code == 2
     assert "1 answer," in call("reuse", "list").out

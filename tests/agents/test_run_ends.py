@@ -132,7 +132,7 @@ async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(lab: Lab):
         for run, end, other in (("r1", "finish", "cancel"), ("r2", "cancel", "finish")):
             status = RunStatus.COMPLETED if end == "finish" else RunStatus.CANCELLED
             async with record.run(run=run, agent="ada") as ada:
-                said = {"by": "paula", "because": "enough"}
+                said = {"by": "paula", "reason": "enough"}
                 assert await getattr(record, end)(run, **said) is True
                 assert await getattr(record, end)(run, by="quentin") is False
                 with pytest.raises(Refused, match=f"is {status.value} and cannot become"):

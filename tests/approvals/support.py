@@ -39,7 +39,7 @@ class Person:
                             grants = self._answers[len(self.seen)]
                             self.seen.append(each)
                             answer = record.approve if grants else record.deny
-                            answer(each.approval.id, by=self._by, because="because")
+                            answer(each.approval.id, by=self._by, reason="because")
                             break
                     time.sleep(0.02)
         except BaseException as error:  # noqa: BLE001 -- raised again where the block ends

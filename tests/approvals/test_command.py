@@ -51,7 +51,7 @@ def test_what_waits_is_listed_and_granted(call, record, waiting):
     [line] = [msgspec.json.decode(each) for each in call("approvals", "--json").out.splitlines()]
     assert (line["approval"], line["standing"], line["run"]) == (name, "pending", "r")
     assert line["arguments"]["to"] == "bob"
-    granted = call("approvals", "grant", name[:30], "--because", "read it", "--by", "eva")
+    granted = call("approvals", "grant", name[:30], "--reason", "read it", "--by", "eva")
     assert granted.code == 0
     assert "is granted: send_mail of ada in run r" in granted.out
     agent.join()
@@ -66,7 +66,7 @@ def test_what_waits_is_denied(call, record, waiting):
     told, agent = waiting
     [question] = record.approvals()
     name = question.approval.id
-    denied = call("approvals", "deny", name, "--because", "too early", "--by", "eva", "--json")
+    denied = call("approvals", "deny", name, "--reason", "too early", "--by", "eva", "--json")
     line = msgspec.json.decode(denied.out)
     assert (line["standing"], line["by"], line["because"]) == ("denied", "eva", "too early")
     agent.join()
@@ -116,13 +116,13 @@ def test_the_trail_and_why_name_who_answered_what_and_when(call, record):
     assert approval["value"]["answered"] >= approval["value"]["asked"]
 
 
-def answer(record, by: str, because: str) -> None:
+def answer(record, by: str, reason: str) -> None:
     """Grant the first open question."""
     deadline = time.monotonic() + 20
     while not (waiting := record.approvals()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    record.approve(waiting[0].approval.id, by=by, because=because)
+    record.approve(waiting[0].approval.id, by=by, reason=reason)
 
 
 def test_answered_questions_are_listed_on_request(call, record, waiting):

@@ -71,7 +71,7 @@ def test_killed_after_the_grant_it_has_one_effect(stage, effects, when, tag):
     """Killed around its effect, a granted call asks no more and has one effect."""
     child = stage.start(SENDER, when=when, tag=tag, effects=effects)
     approval = asks(stage)
-    stage.record.approve(approval, by="eva", because="read it")
+    stage.record.approve(approval, by="eva", reason="read it")
     child.reach()
     child.kill()
     report = stage.start(SENDER, effects=effects).end()

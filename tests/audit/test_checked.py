@@ -84,7 +84,7 @@ def test_a_decision_on_untrusted_input_is_a_finding(home: Path):
             session.decide("which?", selected="first")
             fetch("https://example.org")
             session.decide("pay?", selected="yes")
-        record.declassify("r", agent="ada", to="public", approver="eve", because="read by hand")
+        record.declassify("r", agent="ada", to="public", approver="eve", reason="read by hand")
         with record.run(run="r", agent="ada", role="reader") as session:
             session.decide("pay again?", selected="no")
         rows = [row for row in place.call("audit", "--json").lines if row["kind"] == "finding"]

@@ -204,7 +204,7 @@ def test_an_intent_is_followed_through_what_became_of_it(home: Path):
         with record.run(run="mail-1", agent="sender", role="sender"):
             pass  # it continues without the call
         assert place.findings() == {"mail-1": {("orphan_intents", "ended")}}
-        record.settle("mail-1", "1", "did_not_happen", by="ann", because="nothing in the outbox")
+        record.settle("mail-1", "1", "did_not_happen", by="ann", reason="nothing in the outbox")
         assert place.findings() == {}
         [row] = place.rows("SELECT * FROM policy_overrides")
         assert "as did_not_happen by ann" in row["fact"]
@@ -225,7 +225,7 @@ def test_a_topic_with_a_finding_is_not_listed_as_not_checked(home: Path):
     with hansard.connect("again", data_dir=home) as record:
         with record.run("w", run="again") as session:
             session.tool(name="send", effects="once")(lambda to: to)("ann")
-        record.settle("again", "1", "run_again", by="eva", because="it must go out again")
+        record.settle("again", "1", "run_again", by="eva", reason="it must go out again")
     *_, summary = place.call("audit", "--json").lines
     [overrides] = [each for each in summary["looked"] if each["topic"] == "overrides"]
     assert (overrides["looked"], overrides["findings"], overrides["why_not"]) == (1, 1, None)
@@ -328,7 +328,7 @@ def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
         _trials(place, tmp_path, [*more, ("b", 2, 0, False)])
         kinds = [row["kind"] for row in place.rows("SELECT kind FROM gaps ORDER BY kind")]
         assert kinds == ["no outcome", "not in the plan", "same trial", "trials"]
-        record.stop("e", because="enough")
+        record.stop("e", reason="enough")
     facts = place.rows("SELECT kind, fact FROM gaps WHERE kind IN ('trials', 'tasks')")
     told = sorted((row["kind"], row["fact"]) for row in facts)
     assert told == [

@@ -77,18 +77,18 @@ def told(home: Path) -> Told:
                 inputs=inputs,
                 threshold=0.6,
                 confidence=0.8,
-                because="the rating passes",
+                reason="the rating passes",
             )
             try:
                 publish("all")
             except hansard.Blocked:
                 publish("some")
-            session.hand_off("editor", {"count": 1}, because="it is out")
+            session.hand_off("editor", {"count": 1}, reason="it is out")
             session.decide("Done?", selected="yes")
             publish("nobody")
             unknown = ["no such event"]
             session._drive(decided_of_old(session, unknown, question="Old?", selected="so"))
-        record.score("run-1", {"reward": 1.0}, by="reader", because="well done")
+        record.score("run-1", {"reward": 1.0}, by="reader", reason="well done")
     decided = [row["decision"] for row in place.rows("SELECT decision FROM decided('run-1')")]
     first, second, third = decided
     return Told(place, first, second, third, inputs)

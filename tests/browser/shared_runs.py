@@ -49,7 +49,7 @@ def small_team(record: hansard.Record, run: str = "shared") -> str:
         assert ada.team.reopen("write", "there is ink")
         again = bob.team.claim(lease_s=0.1)
         assert again is not None
-        bob.team.hand_off(again, role="researcher", with_={"draft": 1}, because="not mine")
+        bob.team.hand_off(again, role="researcher", with_={"draft": 1}, reason="not mine")
         assert ada.team.claim(lease_s=0.1) is not None
         ada.board.get("plan")
     return run
@@ -124,7 +124,7 @@ def _work(session: Any, dice: random.Random, number: int, held: list[tuple[Any, 
                 case 2:
                     owner.release(task, "later")
                 case _:
-                    owner.hand_off(task, role=dice.choice(roles), with_=number, because="yours")
+                    owner.hand_off(task, role=dice.choice(roles), with_=number, reason="yours")
         case _:
             for entry in team.tasks():
                 if entry.status == "failed" and dice.random() < 0.3:

@@ -67,7 +67,7 @@ async def hostile(pages: Pages) -> str:
                 await session.message(text, text, fields={"name": text, "constructor": "x"})
                 if name != "line ends":  # no name may hold control characters
                     await session.checkpoint(text, toString=text)
-                await session.decide(text, selected=text, alternatives=[text], because=text)
+                await session.decide(text, selected=text, alternatives=[text], reason=text)
             await other(hasOwnProperty=1, __proto__=[PAYLOADS["image"]])
             await echo("y" * LONG)
             raise RuntimeError(PAYLOADS["end of script"])

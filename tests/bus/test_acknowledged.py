@@ -39,7 +39,7 @@ async def test_what_is_acknowledged_is_logged(lab: Lab, caplog: pytest.LogCaptur
     async with lab.connect(gate=rules) as record:
         with pytest.raises(TimeoutError):
             await _work(record)
-        await record.settle("r", "ada#2", "did_not_happen", because=SECRET)
+        await record.settle("r", "ada#2", "did_not_happen", reason=SECRET)
         positions = {f"{each.position}" for each in await record.commits("r")}
     found = [each for each in caplog.records if each.name == "hansard.bus.acknowledged"]
     assert [each.getMessage() for each in found] == [

@@ -192,7 +192,7 @@ def team(record: hansard.Record) -> str:
             alternatives=[{"id": "p1", "score": 0.9}, "p2"],
             threshold=0.85,
             confidence=0.9,
-            because="it is newest",
+            reason="it is newest",
         )
         with record.run(run=session.run, agent="writer", role="writer") as writer:
 
@@ -239,5 +239,5 @@ def in_doubt(record: hansard.Record, workflow: str) -> str:
 def settled(record: hansard.Record) -> str:
     """Return a run whose doubt a person settled."""
     run = in_doubt(record, "settled")
-    record.settle(run, "1", "happened", result={"id": 7}, because="the log of the server says so")
+    record.settle(run, "1", "happened", result={"id": 7}, reason="the log of the server says so")
     return run

@@ -328,7 +328,7 @@ def test_a_run_is_ended_and_a_task_reopened_by_command(call: Call, record: hansa
         ada.team.add("one")
         with pytest.raises(ValueError, match="no"), ada.team.claimed():
             raise ValueError("no")
-        done = call("run", "reopen", "ended", "t1", "--because", "it is", "--by", "paula")
+        done = call("run", "reopen", "ended", "t1", "--reason", "it is", "--by", "paula")
         assert (done.code, "task t1 of run ended is open again" in done.out) == (0, True)
         [line] = call("run", "reopen", "ended", "t1", "--json").lines
         assert line == {"run": "ended", "task": "t1", "reopened": False}
@@ -337,7 +337,7 @@ def test_a_run_is_ended_and_a_task_reopened_by_command(call: Call, record: hansa
         assert "ada in ended" in call("status").out
         [run] = [line for line in call("runs", "--json").lines if line["run"] == "ended"]
         assert (run["status"], run["at_work"]) == ("open", ["ada"])
-        done = call("run", "cancel", "ended", "--because", "late")
+        done = call("run", "cancel", "ended", "--reason", "late")
         assert (done.code, done.out.strip()) == (0, "run ended is cancelled")
         assert "no longer waited for ada" in done.err
         assert "is cancelled already" in call("run", "cancel", "ended").out

@@ -64,7 +64,7 @@ def hostile(record: hansard.Record) -> str:
             "assistant", None, fields={"tool_calls": [{"function": {"name": ESCAPES}}, 7, ESCAPES]}
         )
         session.checkpoint("checked", value=ESCAPES)
-        session.decide(ESCAPES, selected=MARKUP, alternatives=[MARKUP], because=ESCAPES)
+        session.decide(ESCAPES, selected=MARKUP, alternatives=[MARKUP], reason=ESCAPES)
         return session.run
 
 

@@ -51,7 +51,7 @@ def test_a_program_and_a_command_keep_out_what_the_setting_names(
             session.tool(name="pay", effects="once")(_late)(1)
     with hansard.connect("lab") as record:
         record.add_prompt("p", "Be brief.")
-    because = ("--because", f"rotated {SECRET}")
+    because = ("--reason", f"rotated {SECRET}")
     for words in (
         ("run", "settle", "a", "agent#1", "--happened", f"got {SECRET}", *because),
         ("run", "settle", "b", "agent#1", "--did-not-happen", *because),

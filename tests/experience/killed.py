@@ -43,7 +43,7 @@ def main(folder: str, workspace: str, what: str, files: str, kill: str) -> None:
             case "confirm":
                 record.confirm_experience("invite")
             case _:
-                record.retire_experience("invite", because="killed")
+                record.retire_experience("invite", reason="killed")
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ def healed(record: Record, learnt: experiences.Experience) -> None:
     moved = msgspec.structs.replace(
         before.experience, procedure=msgspec.structs.replace(learnt.procedure, nodes=nodes)
     )
-    heal = store.heal(record.workspace, before, moved, "n1", because="gone", run="r1", by="ada")
+    heal = store.heal(record.workspace, before, moved, "n1", reason="gone", run="r1", by="ada")
     assert record._portal.run(heal).version == before.version + 1
 
 
@@ -232,7 +232,7 @@ def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call
     assert "Proposed" in call("experience", "show", f"{tmp_path}/f").out
     assert "healed" in call("experience", "show", "invite").out
     assert "no version 9" in call("experience", "show", "invite", "--at", "9").err
-    assert call("experience", "retire", "invite", "--because", "the page is gone").code == 0
+    assert call("experience", "retire", "invite", "--reason", "the page is gone").code == 0
     assert "retired already" in call("experience", "retire", "invite").out
     assert record.find_experience("guest party").hits == []
     assert len(record.find_experience("guest party", retired=True).hits) == 1

@@ -132,7 +132,7 @@ async def test_what_cannot_be_assigned_is_refused_before_anything_is_written(lab
     async with lab.connect() as record:
         await record.register("greeting", plan())
         await record.register("stopped", plan())
-        assert await record.stop("stopped", because="enough")
+        assert await record.stop("stopped", reason="enough")
         for options, said in REFUSED:
             with pytest.raises(
                 (hansard.errors.Refused, hansard.errors.BadName, hansard.BadValue)

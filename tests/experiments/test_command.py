@@ -64,7 +64,7 @@ def test_register_stop_and_assign(call, file, record):
     arm = found[0]
     assert told == [{"experiment": "greeting", "unit": "t-0", "unit_is": "task", "arm": arm}]
     assert record._portal.run(record.workspace.log.head()) == head
-    assert "is stopped" in call("experiment", "stop", "greeting", "--because", "enough").out
+    assert "is stopped" in call("experiment", "stop", "greeting", "--reason", "enough").out
     assert call("experiment", "stop", "greeting", "--json").lines[0]["stopped"] is False
     assert "is stopped" in call("experiment", "assign", "greeting", "t-0").err
     for arguments in (["assign", "nope", "u"], ["show", "nope"], ["stop", "nope"]):
@@ -119,8 +119,8 @@ def test_a_typing_error_does_not_cost_the_name(call, file, record):
     assert "replaced" not in shown
     file.write_text(PLAN.replace("[[arms]]", '[[arms]]\nname = "new"\n\n[[arms]]', 1))
     assert "replace it" in call("experiment", "register", file).err
-    assert call("experiment", "register", file, "--because", "x").code == 2
-    replaced = call("experiment", "register", file, "--replace", "--because", "an arm lacked")
+    assert call("experiment", "register", file, "--reason", "x").code == 2
+    replaced = call("experiment", "register", file, "--replace", "--reason", "an arm lacked")
     assert (replaced.code, replaced.err) == (0, "")
     assert "in the place of the plan before it" in replaced.out
     after, *arms, reward, _ = call("experiment", "show", "greeting", "--json").lines
@@ -184,7 +184,7 @@ def test_list_and_show_say_how_an_experiment_stands(call, file, record):
     metrics = {line["metric"]: line for line in rest if line["kind"] == "metric"}
     assert metrics["reward"]["judged_runs"] == 3
     assert (metrics["cost"]["judged_runs"], metrics["cost"]["smallest"]) == (0, 0.05)
-    call("experiment", "stop", "greeting", "--because", "enough")
+    call("experiment", "stop", "greeting", "--reason", "enough")
     shown = call("experiment", "show", "greeting")
     assert (shown.code, shown.err) == (0, "")
     for text in ("registered before the data", "60 tasks, 2 trials", "75%", "(enough)", "site"):
@@ -230,7 +230,7 @@ def test_a_run_is_scored_by_hand(call, record):
     """A run is scored by prefix or `last`; a repeat adds nothing, and a non-number is refused."""
     with record.run("w") as session:
         pass
-    given = ("run", "score", "last", "reward=1", "cost=-2.5e-1", "--by", "ada", "--because", "so")
+    given = ("run", "score", "last", "reward=1", "cost=-2.5e-1", "--by", "ada", "--reason", "so")
     [told] = call(*given, "--json").lines
     assert told == {
         "run": session.run,

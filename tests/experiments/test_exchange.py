@@ -25,7 +25,7 @@ def runs(record):
     ):
         with record.run("w", **options) as session:
             made.append(session.run)
-    record.stop("greeting", because="enough")
+    record.stop("greeting", reason="enough")
     return made
 
 

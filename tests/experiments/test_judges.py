@@ -28,7 +28,7 @@ async def test_a_score_is_on_record_once(lab: Lab):
         assert await record.score(run, {"reward": True, "cost": 0.25}, by="grader@2") is False
         assert await record.score(run, {"reward": 0}, by="ada") is True
         assert await record.score(run, {"cost": 0.25, "reward": 1.0}, by="grader@2") is False
-        assert await record.score(run, {"reward": 0}, by="grader@2", because="looked again") is True
+        assert await record.score(run, {"reward": 0}, by="grader@2", reason="looked again") is True
         assert await record.score(run, {"reward": 1, "cost": 0.25}, by="grader@2") is True
         life = (await record.state(run)).life
         assert [(each.by, each.metrics, each.because) for each in life.judged] == [
@@ -74,11 +74,11 @@ async def test_what_is_no_score_is_refused(lab: Lab):
         with pytest.raises(hansard.errors.BadName):
             await record.score(run, {"reward": 1}, by="")
         with pytest.raises(hansard.BadValue):
-            await record.score(run, {"reward": 1}, by="ada", because=1)
+            await record.score(run, {"reward": 1}, by="ada", reason=1)
         with pytest.raises(hansard.NotFound):
             await record.score("nowhere", {"reward": 1}, by="ada")
         assert await record.commits(run) == before
-        await record.score(run, {"reward": 1}, by="ada", because="s3cret")
+        await record.score(run, {"reward": 1}, by="ada", reason="s3cret")
         assert "s3cret" not in (await record.state(run)).life.judged[0].because
 
 

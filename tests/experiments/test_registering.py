@@ -45,8 +45,8 @@ async def test_the_same_plan_again_changes_nothing(lab: Lab):
         assert "alpha 0.05, not 0.01" in str(refusal.value)
         with pytest.raises(hansard.errors.Refused, match="register it first"):
             await record.stop("else")
-        assert await record.stop("greeting", because="enough", by="bob") is True
-        assert await record.stop("greeting", because="again") is False
+        assert await record.stop("greeting", reason="enough", by="bob") is True
+        assert await record.stop("greeting", reason="again") is False
         found = await record.experiment("greeting")
         assert (found.version, found.stopped.because) == (2, "enough")
         assert await on_record(record, "greeting") == [
@@ -66,10 +66,10 @@ async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
         with pytest.raises(hansard.errors.Refused, match=r"planned 6, not 60.*replace it"):
             await record.register("greeting", plan(planned=60))
         with pytest.raises(hansard.BadValue, match="without replace=True"):
-            await record.register("greeting", plan(), because="why not")
+            await record.register("greeting", plan(), reason="why not")
         async with record.run("w", experiment="other", arm="bold"):
             pass
-        again: dict[str, Any] = {"replace": True, "because": "a zero was missing", "by": "bob"}
+        again: dict[str, Any] = {"replace": True, "reason": "a zero was missing", "by": "bob"}
         assert await record.register("greeting", plan(planned=60), **again) is True
         assert await record.register("greeting", plan(planned=60), **again) is False
         assert await record.register("greeting", plan(planned=60)) is False
@@ -97,7 +97,7 @@ async def test_a_secret_in_a_plan_is_not_recorded(lab: Lab):
     async with lab.connect(redact={"key": "s3cret"}) as record:
         assert await record.register("greeting", made)
         assert not await record.register("greeting", made)
-        await record.stop("greeting", because="s3cret is out")
+        await record.stop("greeting", reason="s3cret is out")
         stored = await record.io(
             record.raw.workspace.log.read(WorkspaceStream("experiment", "greeting"))
         )

@@ -99,7 +99,7 @@ def test_an_earlier_step_changed_before_an_effect(stage, evidence, policy, verdi
     assert 'now:       send {"to":"the board"} after [4]' in reports[1].message
     assert " run settle r1 writer#3 --reuse or --run-again" in reports[1].message
 
-    stage.record.settle("r1", "writer#3", verdict, by="someone", because="looked")
+    stage.record.settle("r1", "writer#3", verdict, by="someone", reason="looked")
     report = stage.go_on(path, policy=policy)
     assert (report.error, report.results) == ("", CHANGED)
     assert _effects(stage, "send") == ["the board"] * letters

@@ -65,7 +65,7 @@ def test_a_run_whose_agent_was_killed_is_open_until_somebody_ends_it(stage: Stag
     child.reach()
     child.kill()
     assert stage.view().life.missing == ["w0"]
-    assert stage.record.finish(stage.run, because="it is gone") is True
+    assert stage.record.finish(stage.run, reason="it is gone") is True
     assert stage.view().life.status is RunStatus.COMPLETED
     report = stage.go_on(LEAVES, agent="w0")
     assert (report.error, report.results) == ("", ["sent to eve"])

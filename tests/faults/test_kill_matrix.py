@@ -86,7 +86,7 @@ def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, pol
             verdict = {"verdict": "happened", "result": DONE[1]}
         else:
             verdict = {"verdict": "did_not_happen"}
-        stage.record.settle("r1", f"worker#{report.step}", **verdict, because="looked")
+        stage.record.settle("r1", f"worker#{report.step}", **verdict, reason="looked")
         report = stage.go_on("matrix", policy=policy)
     effects = stage.world.read()
 

@@ -38,7 +38,7 @@ def deepagents() -> None:
 @pytest.fixture
 def session(record):
     """Yield a session whose own space changes without approval."""
-    record.memory("agent/writer").set_policy("off", by="ann", because="a test")
+    record.memory("agent/writer").set_policy("off", by="ann", reason="a test")
     with record.run("w", agent="writer", run="r") as session:
         yield session
 
@@ -56,7 +56,7 @@ def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, sessio
 
     from hansard.integrations.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- takes a second
 
-    tool = MemoryTool(session.memory, because="told so")
+    tool = MemoryTool(session.memory, reason="told so")
     assert tool.to_dict() == {"type": "memory_20250818", "name": "memory"}
 
     def call(command: str, path: str = "/memories/AGENTS.md", **more):
@@ -265,7 +265,7 @@ def conversation(record, model: Model) -> tuple[str, Results]:
 
     from hansard.integrations.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- it imports anthropic
 
-    record.memory("agent/writer").set_policy("off", by="ann", because="a test")
+    record.memory("agent/writer").set_policy("off", by="ann", reason="a test")
     with (
         served(model) as (url, asked, told),
         record.run("w", agent="writer", run="r") as session,
@@ -275,7 +275,7 @@ def conversation(record, model: Model) -> tuple[str, Results]:
             max_tokens=1_000,
             model="claude-scripted",
             messages=[{"role": "user", "content": "Remember how bills are paid."}],
-            tools=[MemoryTool(session.memory, because="told so")],
+            tools=[MemoryTool(session.memory, reason="told so")],
         )
         last = runner.until_done()
     assert asked[0]["tools"] == [{"type": "memory_20250818", "name": "memory"}]

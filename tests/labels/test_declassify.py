@@ -9,7 +9,7 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.label import parse
 from tests.labels.support import apply_roles, history, label_of, read_secret
 
-WHY = {"approver": "eve", "because": "it was published"}
+WHY = {"approver": "eve", "reason": "it was published"}
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_who_acts_in_a_role_needs_one_that_may_approve(shown):
         ({}, BadValue),
         ({"agent": "ada", "key": "k"}, BadValue),
         ({"agent": "ada", "to": "lower"}, BadValue),
-        ({"agent": "ada", "because": " "}, BadValue),
+        ({"agent": "ada", "reason": " "}, BadValue),
         ({"agent": "nobody"}, NotFound),
         ({"key": "nothing"}, NotFound),
         ({"key": "team tasks"}, hansard.HansardError),

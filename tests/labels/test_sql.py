@@ -7,7 +7,7 @@ from tests.labels.support import apply_roles, history, read_secret
 
 pytestmark = pytest.mark.slow
 
-WHY = {"approver": "eve", "because": "checked by hand"}
+WHY = {"approver": "eve", "reason": "checked by hand"}
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ async def test_what_was_remembered_is_there_in_the_next_run(lab: Lab):
 
 def test_a_write_and_its_step_are_one_transaction(session: Session, ada: Record):
     """A space's commit and the step's outcome are one transaction."""
-    session.memory.create("notes.md", "x\n", because="why")
+    session.memory.create("notes.md", "x\n", reason="why")
     log = ada.workspace.log
     stored = ada._portal.run(log.read(WorkspaceStream("memory", ADA)))[-1]
     beside = ada._portal.run(log.at(stored.position - 1))
@@ -443,7 +443,7 @@ def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(ada, t
     """Files of a run's events are made on reading, as far as the role may see the run."""
     with ada.run("minutes", agent="bob", role="writer", run="monday") as session:
         session.message("user", "Use bullets, please.")
-        session.decide("Which form?", selected="bullets", because="the user said so")
+        session.decide("Which form?", selected="bullets", reason="the user said so")
     file = tmp_path / "roles.toml"
     file.write_text('[[roles.blind.sees]]\nname = "tools"\nkinds = ["tool.*"]\n[roles.blind.may]\n')
     ada.apply_roles(file, by="eve")

@@ -35,7 +35,7 @@ def _tell(record: hansard.Record) -> list[str]:
     _talks(record)
     _spends(record)
     _used(record)
-    record.settle(found.doubt, "sender#1", "did_not_happen", because="nothing was sent")
+    record.settle(found.doubt, "sender#1", "did_not_happen", reason="nothing was sent")
     _again(record, found.doubt)
     _shares(record)
     _works_together(record)
@@ -63,7 +63,7 @@ def _worked(record: hansard.Record, **options: Any) -> str:
         send("a")
         session.message("assistant", "I looked", tokens=4)
         session.decide("go on?", selected="yes", alternatives=["yes", {"id": "no", "score": 0.5}])
-        session.hand_off("writer", {"papers": [1]}, because="done")
+        session.hand_off("writer", {"papers": [1]}, reason="done")
     return session.run
 
 
@@ -73,7 +73,7 @@ def _open_at_the_cut(record: hansard.Record) -> list[str]:
         send = session.tool(effects="once", name="send")(lambda to: f"sent to {to}")
         send("x")
     first = record.fork(session.run, at="a@3")
-    record.settle(first, "a#1", "happened", result="it did", because="seen")
+    record.settle(first, "a#1", "happened", result="it did", reason="seen")
     second = record.fork(session.run, at="a@3", effects="live")
     record.settle(second, "a#1", "did_not_happen")
     third = record.fork(second)
@@ -205,15 +205,15 @@ def _works_together(record: hansard.Record) -> None:
         ):
             with contextlib.suppress(hansard.Blocked):
                 refused()
-    record.declassify(boss.run, agent="a", to="public", approver="eve", because="looked")
+    record.declassify(boss.run, agent="a", to="public", approver="eve", reason="looked")
     work, run = record.workspace, record._portal.run
     run(principals.register(work, "ada", about="the first"))
     token = run(principals.issue(work, "ada", "clerk", expires_s=60, by="eve"))
-    run(principals.revoke(work, "ada", token.id, because="lost"))
+    run(principals.revoke(work, "ada", token.id, reason="lost"))
     ada = Actor("ada", ("ada",))
     state = run(principals.read(work, "ada"))
     run(AccumulatedLabel(work.log, state, ada, "clerk").shown(parse("secret untrusted")))
-    record.declassify(principal="ada", to="untrusted", approver="eve", because="looked")
+    record.declassify(principal="ada", to="untrusted", approver="eve", reason="looked")
     run(views.record_query(work, "clerk", "SELECT 1", head=3, position=1, rows=2, cut=True))
 
 

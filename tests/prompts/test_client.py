@@ -35,7 +35,7 @@ async def test_a_call_says_which_versions_it_was_given(lab: Lab):
     async with lab.connect() as record:
         assert await record.add_prompt("rag", TEXT, model="m-1", parameters={"t": 0.5}) == 1
         assert await record.add_prompt("style", "Be kind.") == 1
-        assert await record.alias_prompt("rag@1", "production", because="first") is True
+        assert await record.alias_prompt("rag@1", "production", reason="first") is True
         assert await record.alias_prompt("rag@1", "production") is False
         found = await record.prompt("rag@production")
         assert (found.reference, found.variables) == ("rag@1", ("query", "context"))
@@ -121,7 +121,7 @@ async def test_what_cannot_be_formatted_says_why(lab: Lab):
             first.format(query="q")
         with pytest.raises(hansard.BadValue, match="variable 'k': the prompt does not have it"):
             first.format(query="q", context="c", k="?")
-        assert await record.retire_prompt("rag@1", because="old") is True
+        assert await record.retire_prompt("rag@1", reason="old") is True
         with pytest.raises(hansard.errors.Refused, match=r"rag@1 is retired \(old\)"):
             (await record.prompt("rag@1")).format(query="q", context="c")
         with pytest.raises(hansard.errors.Refused, match="version 1 is retired"):
@@ -146,7 +146,7 @@ async def test_feedback_makes_a_version(lab: Lab):
         await record.add_prompt(
             "rag", "Answer {query} as you were told.\n" * 2, parameters={"t": 1}
         )
-        second = await record.evolve("rag", "too_verbose", because="asked")
+        second = await record.evolve("rag", "too_verbose", reason="asked")
         assert second.text.count("as you were told") == 1
         assert "briefly" in second.text
         assert (second.version, second.parents, second.feedback_applied) == (

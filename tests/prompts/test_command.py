@@ -16,7 +16,7 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     """Added once, shown, compared, moved, judged, retired; an error has its remedy."""
     file = tmp_path / "rag.txt"
     file.write_text(TEXT)
-    made = call("prompt", "add", "rag", file, "--model", "m-1", "--because", "first", "--json")
+    made = call("prompt", "add", "rag", file, "--model", "m-1", "--reason", "first", "--json")
     made_first = {"kind": "prompt", "name": "rag", "is_new": True, "version": 1}
     assert made.lines == [made_first | {"alias": "", "experiment": ""}]
     assert "rag@1 is equal already" in call("prompt", "add", "rag", file, "--model", "m-1").out
@@ -34,10 +34,10 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     assert [line for line in diff if line.startswith("-")] == ["--- rag@1"]
     refused = call("prompt", "promote", "rag@2")
     assert refused.code == 2
-    assert "say because= (--because) why it is moved" in refused.err
-    [moved] = call("prompt", "promote", "rag@2", "--because", "shorter", "--json").lines
+    assert "say reason= (--reason) why it is moved" in refused.err
+    [moved] = call("prompt", "promote", "rag@2", "--reason", "shorter", "--json").lines
     assert (moved["version"], moved["is_new"], moved["experiment"]) == (2, True, "")
-    assert call("prompt", "retire", "rag@1", "--because", "old").out == "rag@1 is retired\n"
+    assert call("prompt", "retire", "rag@1", "--reason", "old").out == "rag@1 is retired\n"
     [listed] = call("prompt", "list", "--json").lines
     assert (listed["versions"], listed["retired"], listed["aliases"]) == (2, 1, {"production": 2})
     *versions, first, second = call("prompt", "log", "rag", "--json").lines

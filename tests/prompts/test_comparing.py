@@ -71,7 +71,7 @@ def test_two_texts_over_a_table_are_one_command(call, record, place):
     versions = call("prompt", "compare", "ask@1", "ask@2", *command[4:-2])
     assert (versions.out, "0 trials run" in versions.err) == (made.out, True)
     assert call(*command, "--json").lines == call("compare", experiment, "--json").lines
-    record.alias_prompt("ask@1", "production", because="the first one")
+    record.alias_prompt("ask@1", "production", reason="the first one")
     assert record.promote("ask@2", "production").verdict == "better"
 
 
@@ -100,7 +100,7 @@ def test_a_failed_comparison_does_not_hide_the_one_before(call, record, place):
     (place / "bad.csv").write_text("id,question,least\nx,what,NaN!\n")
     with pytest.raises(ValueError, match="NaN!"):
         call(*command, "bad.csv", *rest)
-    record.alias_prompt("kept@1", "production", because="the first one")
+    record.alias_prompt("kept@1", "production", reason="the first one")
     assert call("prompt", "promote", "kept@2").code == 0
 
 

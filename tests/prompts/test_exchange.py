@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 def test_an_exported_run_brings_its_prompts(call, record, data_dir, workspace, tmp_path):
     """An export carries its prompts whole; a name that is taken stops the import."""
     record.add_prompt("rag", "Answer {query}.")
-    record.alias_prompt("rag@1", "production", because="the first one")
+    record.alias_prompt("rag@1", "production", reason="the first one")
     record.add_prompt("other", "Of no call.")
     with record.run("w", agent="ada", run="r") as session:
 

@@ -83,7 +83,7 @@ def test_an_alias_that_was_moved_stays(call, record):
     """A person moved `best`: importing again leaves it, and names no best version."""
     file = MADE / "gepa_result.json"
     call("prompt", "import", file, "--name", "g")
-    record.alias_prompt("g/plan@1", "best", because="shorter")
+    record.alias_prompt("g/plan@1", "best", reason="shorter")
     [answer, plan] = call("prompt", "import", file, "--name", "g", "--json").lines
     assert (answer["best"] is not None, plan["best"]) == (True, None)
     assert record.prompt("g/plan@best").version == 1

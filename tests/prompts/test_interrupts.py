@@ -42,7 +42,7 @@ class Optimizing:
     def __init__(self, record, data_dir: Path, workspace: str, folder: Path, **program) -> None:
         self.record, self.folder = record, folder
         record.add_prompt("p", "x")
-        record.alias_prompt("p@1", "production", because="the first one")
+        record.alias_prompt("p@1", "production", reason="the first one")
         file = folder / "program.py"
         file.write_text(PROGRAM.format(folder=str(folder), **program), encoding="utf-8")
         self.environment = environment(data_dir) | {"HANSARD_WORKSPACE": workspace}

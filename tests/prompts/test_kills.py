@@ -25,12 +25,12 @@ def test_a_killed_promotion_moves_the_alias_once(
     chance = random.Random(os.environ["SEED"])
     killed = killed_at(data_dir, workspace)
     record.add_prompt("rag", "Version 1.")
-    record.alias_prompt("rag@1", "production", because="the first one")
+    record.alias_prompt("rag@1", "production", reason="the first one")
     kills, wanted, versions = 0, rounds(quick=1, full=50), itertools.count(2)
     while kills < wanted:  # a point may lie past the end
         number = next(versions)
         record.add_prompt("rag", f"Version {number}.")
-        told = ("prompt", "promote", f"rag@{number}", "--because", f"round {number}")
+        told = ("prompt", "promote", f"rag@{number}", "--reason", f"round {number}")
         kills += killed(chance.randrange(1, 4), *told)
         assert record.prompt("rag@production").version in {number - 1, number}
         call(*told)

@@ -71,7 +71,7 @@ def test_what_is_better_is_promoted(record):
         return text + "!"
 
     record.add_prompt("p", "x", model="m")
-    record.alias_prompt("p@1", "production", because="the first one")
+    record.alias_prompt("p@1", "production", reason="the first one")
     given = {"evaluate": evaluate, "propose": propose, "budget": 45}
     found = record.optimize("p@production", FEW, **given)
     assert (found.promoted, found.evidence.verdict) == (True, "better")
@@ -97,7 +97,7 @@ def test_what_is_not_better_is_not_promoted(record):
     """A candidate that is no better gets no alias; a score that is no number is refused."""
     record.add_prompt("p", "x")
     record.add_prompt("p", "x!")
-    record.alias_prompt("p@1", "production", because="the first one")
+    record.alias_prompt("p@1", "production", reason="the first one")
 
     def propose(text, _results):
         return text + "!"
@@ -138,7 +138,7 @@ def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace
 
         async with hansard.connect_async(workspace, data_dir=data_dir) as record:
             await record.add_prompt("p", "x")
-            await record.alias_prompt("p@1", "production", because="the first one")
+            await record.alias_prompt("p@1", "production", reason="the first one")
 
             async def optimize():
                 return await record.optimize(
@@ -183,7 +183,7 @@ def test_an_error_of_an_evaluation_loses_no_answer(record):
         return text + "!"
 
     record.add_prompt("p", "x")
-    record.alias_prompt("p@1", "production", because="the first one")
+    record.alias_prompt("p@1", "production", reason="the first one")
     given = {"evaluate": evaluate, "propose": propose, "budget": 45}
     failures = 0
     while True:

@@ -84,7 +84,7 @@ def test_the_published_accuracies_come_out(name, real_data, tmp_path):
             ]
             assert [float(f"{p:.2g}") for p, _ in beside] == list(P[name])
             assert [verdict for _, verdict in beside] == VERDICTS[name]
-            record.alias_prompt(f"{name}@2", "production", because="to be compared")
+            record.alias_prompt(f"{name}@2", "production", reason="to be compared")
             if name == "emotion":
                 with pytest.raises(hansard.errors.Refused, match="cannot tell"):
                     record.promote(f"{name}@3", "production")

@@ -48,7 +48,7 @@ def test_show_at_a_point(call, record):
 def test_withdraw(call):
     """Once; with why; it is shown as withdrawn and sees nothing."""
     call("roles", "apply", EXAMPLE)
-    assert call("roles", "withdraw", "writer", "--because", "done", "--json").lines == [
+    assert call("roles", "withdraw", "writer", "--reason", "done", "--json").lines == [
         {"role": "writer", "withdrawn": True}
     ]
     assert "is withdrawn already" in call("roles", "withdraw", "writer").out

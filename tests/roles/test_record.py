@@ -85,7 +85,7 @@ async def test_what_a_role_could_see_at_a_position_has_an_answer(lab: Lab):
         for told in (rules("step.*"), rules("run.*")):
             await record.apply_role("writer", told)
             points.append(await record.io(workspace.log.head()))
-        await record.io(roles.withdraw(workspace, "writer", because="done"))
+        await record.io(roles.withdraw(workspace, "writer", reason="done"))
         points.append(await record.io(workspace.log.head()))
         found = [
             (await record.io(roles.read(workspace, "writer", AtPosition(each)))).rules
@@ -118,7 +118,7 @@ def team(record: hansard.Record) -> str:
             return f"{SECRET} of score: {paper}"
 
         score("p1")
-        session.decide("which?", selected="p1", because=f"{'x' * 80}{SECRET} of reason")
+        session.decide("which?", selected="p1", reason=f"{'x' * 80}{SECRET} of reason")
         session.hand_off("writer", {"paper": "p1"})
     with record.run(run=run, agent="w1", role="writer") as session:
         session.message("assistant", "report")

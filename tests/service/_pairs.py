@@ -157,7 +157,7 @@ class Cast:
             case "checkpoint":
                 session.checkpoint(act.name, value=text)
             case "decide":
-                session.decide("which?", selected=text, because=text)
+                session.decide("which?", selected=text, reason=text)
             case "tool" | "failing" | "doubt":
                 _call(session, act.kind, text)
             case "put":
@@ -169,7 +169,7 @@ class Cast:
             case "remove":
                 session.board.remove(key, expected="any")
             case "hand_off":
-                session.hand_off("zoe" if hidden else "carl", because=text)
+                session.hand_off("zoe" if hidden else "carl", reason=text)
             case _:
                 self._with_others(act, session, text, role="boss" if hidden else "writer")
 

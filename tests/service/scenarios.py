@@ -248,11 +248,11 @@ async def facts(session: TwinSession, told: list[Any]) -> None:
         alternatives=[{"id": "b", "score": 0.5, "reason": "late"}, "c"],
         threshold=0.4,
         confidence=0.9,
-        because="it is best",
+        reason="it is best",
     )
     await session.checkpoint("half", done=3, where=("x", 1))
     await session.resource("file:///x")
-    await session.hand_off("bob", {"what": [1, 2]}, because="tired")
+    await session.hand_off("bob", {"what": [1, 2]}, reason="tired")
     told.append(await session.checkpoint_data("half"))
     told.append(await session.checkpoint_data("none"))
     told.append(await session.context())
@@ -372,7 +372,7 @@ async def team(session: TwinSession, told: list[Any]) -> None:
     await done(mates.complete(task, {"found": 3}))
     told.append(await caught(lambda: mates.complete(task)))
     second = await done(mates.claim())
-    await done(mates.hand_off(second, role="writer", with_=[1], because="later"))
+    await done(mates.hand_off(second, role="writer", with_=[1], reason="later"))
     third = await done(mates.claim())
     told.append((third.id, third.given, third.because))
     await done(mates.release(third, "not now"))
@@ -428,7 +428,7 @@ async def memory(session: TwinSession, told: list[Any]) -> None:
     """Use every operation on memory files, refused ones included."""
     files = session.memory
     told.append(await done(files.remember("Use bullets.", sources=["e1"])))
-    told.append(await done(files.create("notes/a.md", "one\ntwo\n", because="why", space="org")))
+    told.append(await done(files.create("notes/a.md", "one\ntwo\n", reason="why", space="org")))
     told.append(await done(files.insert("notes/a.md", 1, "one and a half")))
     told.append(await done(files.edit("notes/a.md", "two", "2")))
     told.append(await done(files.rename("notes/a.md", "notes/b.md")))

@@ -100,7 +100,7 @@ def test_stranger(house: House) -> None:
     async def work() -> list[bytes | None]:
         service = house.service
         assert service is not None
-        await principals.revoke(service._workspace, "carl", revoked.inbox[7:], because="left")
+        await principals.revoke(service._workspace, "carl", revoked.inbox[7:], reason="left")
         await asyncio.sleep(0.1)
         async with caller(ada) as requests:
             bodies = [

@@ -28,7 +28,7 @@ from tests.service.test_kills import some
 
 pytestmark = pytest.mark.later
 
-WHY = {"approver": "eve", "because": "it was published"}
+WHY = {"approver": "eve", "reason": "it was published"}
 
 
 @pytest.fixture
@@ -349,7 +349,7 @@ def test_an_answer_to_a_question_is_labelled(desk: House) -> None:
                 until = time.monotonic() + 30
                 while not (asked := portal().run(listed(record.workspace, [run]))):
                     assert time.monotonic() < until, "nothing was asked"
-                ada.deny(asked[0].approval.id, because=f"it tells of {SECRET}")
+                ada.deny(asked[0].approval.id, reason=f"it tells of {SECRET}")
 
         with desk.connect(name, role, gate=asks) as record, record.run("w", run=f"q-{name}") as it:
             thread = threading.Thread(target=deny, args=(it.run,))

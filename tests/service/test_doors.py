@@ -79,7 +79,7 @@ def test_approvals(house: House) -> None:
     with house.connect("bob") as record:
         for answer in (record.approve, record.deny):
             asked = wait_for_question(record)
-            answer(asked, because="looked at it")
+            answer(asked, reason="looked at it")
         with pytest.raises(hansard.NotFound, match="shown"):
             record.approve("0" * 32)
     thread.join(20)

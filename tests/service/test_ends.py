@@ -106,7 +106,7 @@ def test_a_task_is_reopened_through_either_door(lab: Lab) -> None:
             await team.fail(await team.claim(), "not possible")
             assert await team.reopen("t1", "it is") is True
             await team.fail(await team.claim(), "not possible")
-            assert await record.reopen("r", "t1", because="once more") is True
+            assert await record.reopen("r", "t1", reason="once more") is True
             assert await record.reopen("r", "t1") is False
             task = await team.claim()
             assert (task.number, task.because) == (3, "once more")
@@ -123,7 +123,7 @@ def test_a_run_is_ended_through_either_door(lab: Lab) -> None:
 
     async def scenario() -> None:
         async with lab.connect() as record, record.run(run="r"):
-            assert await record.finish("r", because="enough") is True
+            assert await record.finish("r", reason="enough") is True
             assert await record.finish("r") is False
             with pytest.raises(Refused):
                 await record.cancel("r")
@@ -158,7 +158,7 @@ def test_a_role_that_is_not_allowed_it_ends_and_reopens_nothing(house: House) ->
                 other.reopen("r", "t9")
             with pytest.raises(NotFound):
                 other.finish("r9")
-            assert other.cancel("r", because="late") is True
+            assert other.cancel("r", reason="late") is True
             with pytest.raises(Refused, match="has already ended with another status"):
                 other.finish("r")
     with house.trusted() as record:

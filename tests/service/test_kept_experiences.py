@@ -128,15 +128,15 @@ def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -
         ):
             unknown = _why(partial(asked, "none"))
             assert _why(partial(asked, "plan")) == unknown.replace("none", "plan")
-        assert clerk.retire_experience("journey", because="no trains")
-        assert clerk.confirm_experience("journey", because="trains again") == 3
+        assert clerk.retire_experience("journey", reason="no trains")
+        assert clerk.confirm_experience("journey", reason="trains again") == 3
         with pytest.raises(NotOffered):
             clerk.publish_experience("journey", "journey.tar", license="Apache-2.0")
         with pytest.raises(NotOffered):
             clerk.install_experience("journey.tar")
     with house.trusted() as record:
         assert [each.change for each in record.experience_log("plan").changes] == before
-        assert record.retire_experience("plan", because="it is over")
+        assert record.retire_experience("plan", reason="it is over")
     with house.connect("ada", "clerk") as clerk:
         rows = " UNION ALL ".join(f"SELECT to_json(t)::VARCHAR FROM {table} t" for table in TABLES)
         told = str(clerk.sql(rows).rows)

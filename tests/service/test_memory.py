@@ -34,12 +34,12 @@ def filled(house: House) -> House:
     with house.trusted() as record:
         org = record.memory("org")
         org.set_policy("off", by="eve")
-        org.create("notes/a.md", "Zebras have stripes.\n", by="eve", because="seen")
-        org.create("pay.md", "Zebras of Zanzibar\n", by="eve", because="secret plan")
+        org.create("notes/a.md", "Zebras have stripes.\n", by="eve", reason="seen")
+        org.create("pay.md", "Zebras of Zanzibar\n", by="eve", reason="secret plan")
         with org.change("secret plan of both", by="eve") as change:
             change.create("pay/b.md", "Zebras of Zanzibar\n")
             change.create("notes/both.md", "both\n")
-        org.create("pay/moved.md", "moved\n", by="eve", because="secret plan")
+        org.create("pay/moved.md", "moved\n", by="eve", reason="secret plan")
         with org.change("secret plan moved", by="eve") as change:
             change.rename("pay/moved.md", "notes/moved.md")
         org.create("NOTES2/case.md", "x\n", by="eve")

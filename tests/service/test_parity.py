@@ -155,7 +155,7 @@ def two(lab: Lab, told: list[Any]) -> Coroutine[Any, Any, None]:
             task = await done(bob.team.claim(timeout_s=5))
             told.append((task.id, task.what, await done(ada.team.claim())))
             await done(bob.team.send({"for": "ada"}, agent="ada"))
-            await done(bob.team.hand_off(task, agent="ada", with_=[3], because="yours"))
+            await done(bob.team.hand_off(task, agent="ada", with_=[3], reason="yours"))
             mine = await done(ada.team.claim(timeout_s=5))
             told.append((mine.id, mine.given, mine.because, mine.number))
             told.append(await caught(lambda: bob.team.complete(task)))
@@ -166,7 +166,7 @@ def two(lab: Lab, told: list[Any]) -> Coroutine[Any, Any, None]:
             told.append(await done(bob.wait_for(task="f", timeout_s=5)))
             told.append([(each.sender, each.content) for each in await done(ada.team.inbox())])
             told.append([(each.id, each.status) for each in await done(bob.team.tasks())])
-            await ada.hand_off("bob", because="end")
+            await ada.hand_off("bob", reason="end")
 
     return scenario()
 

@@ -41,7 +41,7 @@ def test_prompts_are_read_whole_and_changed_by_kind(served: Serve) -> None:
             ask(record.prompt("rag@production").format(query="q"))
         assert {(row.version, row.runs) for row in record.prompt_report("rag").rows} >= {(1, 1)}
         record.alias_prompt("rag", "production", take_away=True)
-        record.retire_prompt("rag@1", because="old")
+        record.retire_prompt("rag@1", reason="old")
     with house.connect("bob", "reader") as record:
         assert record.prompt("rag@2").text == "Answer {query} now."
         assert [each.reference for each in record.prompts()] == ["rag@2"]
@@ -163,7 +163,7 @@ def test_a_role_reuses_the_answers_that_it_sees(served: Serve) -> None:
         ask(record, "few-3")  # it does not see the writer's
     assert ran == ["few-1", "few-2", "ada-1", "few-3"]
     with house.connect("ada", "writer") as record:
-        record.invalidate(tool="search", because="rebuilt")
+        record.invalidate(tool="search", reason="rebuilt")
         with pytest.raises(hansard.BadValue, match="name one"):
             record.invalidate()
         ask(record, "ada-3")

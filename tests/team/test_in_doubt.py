@@ -195,7 +195,7 @@ async def test_somebody_outside_reopens_a_task_and_an_agent_that_waits_gets_it(l
             team = team_of(session)
             await team.add("one")
             await team.fail(await team.claim(), "not possible")
-        assert await record.reopen("r", "t1", by="paula", because="try again") is True
+        assert await record.reopen("r", "t1", by="paula", reason="try again") is True
         assert await record.reopen("r", "t1", by="paula") is False
         async with record.run(run="r", agent="bob") as bob:
             task = await team_of(bob).claim()

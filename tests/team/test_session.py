@@ -98,7 +98,7 @@ async def _everything(record, **options):
             told.append((str(lost), lost.task, lost.number, lost.found, lost.holder, lost.status))
         task = await team.claim()
         told.append((task.id, task.number))
-        await team.hand_off(task, agent="ada", with_=["note"], because="mine")
+        await team.hand_off(task, agent="ada", with_=["note"], reason="mine")
         task = await team.claim()
         told.append((task.id, task.number, task.given, task.because))
         await team.complete(task, {"done": True})
@@ -177,7 +177,7 @@ async def test_a_claimed_block_keeps_its_claim_and_ends_it(lab: Lab):
             async with mine.claimed():
                 _ = 1 / 0
         async with mine.claimed() as task:
-            await mine.hand_off(task, agent="bob", with_={"half": 1}, because="yours")
+            await mine.hand_off(task, agent="bob", with_={"half": 1}, reason="yours")
         with pytest.raises(KeyboardInterrupt):
             async with mine.claimed():
                 raise KeyboardInterrupt
@@ -338,7 +338,7 @@ async def test_a_secret_is_taken_out_of_what_is_said_and_refused_in_a_name(lab: 
         team = team_of(session)
         await team.add("use sk-12345", what={"key": "sk-12345"}, task="one")
         task = await team.claim()
-        await team.hand_off(task, agent="ada", with_=["sk-12345"], because="it is sk-12345")
+        await team.hand_off(task, agent="ada", with_=["sk-12345"], reason="it is sk-12345")
         await team.send({"key": "sk-12345"}, agent="ada")
         assert len(await team.inbox()) == 1
         await team.fail(await team.claim(), ValueError("bad sk-12345"))

@@ -111,7 +111,7 @@ def test_who_held_what_and_who_waited(record: Record, data_dir, workspace, store
         ada.team.claim(lease_s=0.3)
         taken = bob.team.claim(timeout_s=10)
         assert taken is not None
-        bob.team.hand_off(taken, role="writer", with_=["paper"], because="found it")
+        bob.team.hand_off(taken, role="writer", with_=["paper"], reason="found it")
         bob.team.send("please", role="writer")
         cyd.team.send({"y": 2}, agent="ada")
         last = cyd.team.claim()
@@ -179,7 +179,7 @@ def test_approvals(record: Record, data_dir, workspace, store):
             for asked in record.approvals():
                 if asked.approval.id not in told:
                     said = record.deny if told else record.approve
-                    said(asked.approval.id, by="eve", because="no" if told else "fine")
+                    said(asked.approval.id, by="eve", reason="no" if told else "fine")
                     told.append(asked.approval.id)
             time.sleep(0.02)
 
@@ -243,7 +243,7 @@ def test_principals_and_their_tokens(record: Record, data_dir, workspace, store)
     kept = run(principals.issue(work, "ada", "writer", by="eve"))
     lost = run(principals.issue(work, "ada", "writer", by="eve"))
     short = run(principals.issue(work, "ada", "writer", expires_s=1.0, by="eve"))
-    run(principals.revoke(work, "ada", lost.id, because="lost", by="dan"))
+    run(principals.revoke(work, "ada", lost.id, reason="lost", by="dan"))
     time.sleep(1.1)
     with record.run("w", run="r", agent="x", role="y"):
         pass

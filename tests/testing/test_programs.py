@@ -26,7 +26,7 @@ def report(record):
             return len(text)
 
         texts = [read(path) for path in search("threads")]
-        session.decide("send it?", selected="yes", because="it is short")
+        session.decide("send it?", selected="yes", reason="it is short")
         return send(texts[0])
 
 
@@ -47,7 +47,7 @@ async def report_async(record):
             return len(text)
 
         texts = [await read(path) for path in await search("threads")]
-        await session.decide("send it?", selected="yes", because="it is short")
+        await session.decide("send it?", selected="yes", reason="it is short")
         return await send(texts[0])
 
 
@@ -73,7 +73,7 @@ def test_what_nobody_did_before_runs(program):
         ran("search", arguments={"topic": "threads"}, result=["threads.md"]),
         ran("read"),
         ran("send", agent="writer", step=3),
-        decided("send it?", "yes", because="short"),
+        decided("send it?", "yes", reason="short"),
     ).then_returns(18)
     assert then.state().life.status == "completed"
 

@@ -57,7 +57,7 @@ def _read(record: hansard.Record, run: str) -> None:
         session.board.put("清单/阅读", papers)
         session.message("user", "先读哪一篇论文?")
         session.decide(
-            "先读哪一篇", selected="综述", alternatives=["综述", "教程"], because="引用最多"
+            "先读哪一篇", selected="综述", alternatives=["综述", "教程"], reason="引用最多"
         )
         session.checkpoint("已收集", 篇数=1)
         session.team.add("撰写报告", task="报告", role="研究员")
@@ -158,7 +158,7 @@ def test_roles_see_what_they_may(record: hansard.Record, call: Any):
 def test_files_of_memory_are_written_found_and_searched(record: hansard.Record, call: Any):
     """Paths and texts; glob, grep and search take Chinese."""
     memory = record.memory("agent/小明")
-    memory.create("笔记/事件溯源.md", "事件一旦写入就不再改变。\n", by="小红", because="来自论文")
+    memory.create("笔记/事件溯源.md", "事件一旦写入就不再改变。\n", by="小红", reason="来自论文")
     memory.create("笔记/会议.md", "会议纪要放在最后。\n", by="小红")
     memory.edit("笔记/会议.md", "最后", "开头", by="小红")
     assert memory.view("笔记/会议.md") == "会议纪要放在开头。\n"
@@ -171,9 +171,9 @@ def test_files_of_memory_are_written_found_and_searched(record: hansard.Record, 
 
 def test_prompts_and_experiments_are_compared(record: hansard.Record, call: Any):
     """Names of prompts, aliases, experiments, arms, tasks, metrics and judges."""
-    record.add_prompt("摘要", "请用一句话总结{文本}。", because="第一版")
-    record.add_prompt("摘要", "请用十个字总结{文本}。", because="更短")
-    record.alias_prompt("摘要@2", "生产", because="更好")
+    record.add_prompt("摘要", "请用一句话总结{文本}。", reason="第一版")
+    record.add_prompt("摘要", "请用十个字总结{文本}。", reason="更短")
+    record.alias_prompt("摘要@2", "生产", reason="更好")
     assert record.prompt("摘要@生产").text == "请用十个字总结{文本}。"
     metric = {"name": "正确", "better": "higher"}
     arms = [{"name": "长", "prompt": "摘要@1"}, {"name": "短", "prompt": "摘要@2"}]

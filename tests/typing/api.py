@@ -58,7 +58,7 @@ def sync_side() -> None:
         assert_type(record.register("e", hansard.experiments.plan(arms=["a"], metrics=["m"])), bool)
         assert_type(record.score(session.run, {"reward": 1.0}, by="judge"), bool)
         assert_type(record.fork(session.run), str)
-        assert_type(record.approve("a", by="eva", because="read it"), None)
+        assert_type(record.approve("a", by="eva", reason="read it"), None)
         assert_type(record.approvals(), list[ListedApproval])
 
 
@@ -97,7 +97,7 @@ def whoever_asks(record: hansard.types.CommonRecord) -> None:
     assert_type(record.audit(severity="high"), hansard.types.AuditReport)
     assert_type(record.why("r"), hansard.types.DecisionReport | hansard.types.DecisionList)
     assert_type(record.view("r"), hansard.roles.View)
-    assert_type(record.finish("r", because="it is done"), bool)
+    assert_type(record.finish("r", reason="it is done"), bool)
 
 
 async def whoever_awaits(record: hansard.types.AsyncCommonRecord) -> None:

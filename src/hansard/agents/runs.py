@@ -142,7 +142,7 @@ async def settle(
     *,
     result: Any = None,
     by: str | Actor = OS_USER,
-    because: str = "",
+    reason: str = "",
 ) -> str:
     """Settle a step as `happened` (with its result), `did_not_happen`, `reuse` or `run_again`;
     return it as `agent#number`. Takes the agent's next epoch, which fences a session still at work.
@@ -154,7 +154,7 @@ async def settle(
     plain = values.plain(result, "result", workspace.redaction)
     actor = Actor.of(by)
     ids.name("by", actor.agent)
-    because = workspace.text(because)
+    reason = workspace.text(reason)
     happened = text is Verdict.HAPPENED
     packed = payloads.pack(plain, "result")
 
@@ -168,7 +168,7 @@ async def settle(
             by=actor.agent,
             result=packed.raw if happened else NULL,
             digest=digest(canonical(plain)) if happened else "",
-            because=because,
+            because=reason,
         )
         news = agents.decide(state, Tell(event))
         if not news:
@@ -224,7 +224,7 @@ async def reopen(
     name: str,
     *,
     by: str | Actor = OS_USER,
-    because: str = "",
+    reason: str = "",
 ) -> bool:
     """Reopen a task that failed; return False if it has not ended.
 
@@ -232,7 +232,7 @@ async def reopen(
     """
     actor = Actor.of(by)
     ids.name("by", actor.agent)
-    command = Reopen(task=name, because=workspace.text(because))
+    command = Reopen(task=name, because=workspace.text(reason))
     stream = tasks_of(ids.name("run", run))
 
     def reopened(commits: list[Stored]) -> Append | None:
@@ -251,7 +251,7 @@ async def finish(
     run: str,
     *,
     by: str | Actor = OS_USER,
-    because: str = "",
+    reason: str = "",
     failed: str | None = None,
 ) -> bool:
     """End a run as completed, or as failed for the reason `failed`, even if agents have not left
@@ -259,9 +259,9 @@ async def finish(
     way), BadName, BadValue.
     """
     if failed is None:
-        return await _end(workspace, run, RunCompleted(because=workspace.text(because)), by)
-    if not failed or because:
-        raise BadValue("failed", f"{failed!r:.80}", "give the reason in failed=, without because=")
+        return await _end(workspace, run, RunCompleted(because=workspace.text(reason)), by)
+    if not failed or reason:
+        raise BadValue("failed", f"{failed!r:.80}", "give the reason in failed=, without reason=")
     error = Failure("EndedByHand", workspace.text(failed), module="hansard")
     return await _end(workspace, run, RunFailed(error=error), by)
 
@@ -271,13 +271,13 @@ async def cancel(
     run: str,
     *,
     by: str | Actor = OS_USER,
-    because: str = "",
+    reason: str = "",
 ) -> bool:
     """Mark a run as cancelled; return False if it already is.
 
     Agents at work are not stopped, and continue recording. Raises as `finish`.
     """
-    return await _end(workspace, run, RunCancelled(because=workspace.text(because)), by)
+    return await _end(workspace, run, RunCancelled(because=workspace.text(reason)), by)
 
 
 async def _end(

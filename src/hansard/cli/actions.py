@@ -14,7 +14,7 @@ import typer
 
 from hansard.bus.clock import OS_USER
 from hansard.cli import output as shown
-from hansard.cli.common import Because, By, Json, Run, new_app, work
+from hansard.cli.common import By, Json, Reason, Run, new_app, work
 from hansard.cli.opening import answering, beginning, reading, settings
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.browser.replay import Replayed
@@ -187,7 +187,7 @@ async def revert(
         ),
     ],
     to: Annotated[int, typer.Option(metavar="VERSION", help="Version to restore.")],
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -201,12 +201,12 @@ async def revert(
     if _is_file(which):
         cache, path = opened(which)
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        made = reverted(cache, to, at=at, by=by, why=because or f"as at version {to}")
+        made = reverted(cache, to, at=at, by=by, why=reason or f"as at version {to}")
         saved(made, path or Path(which))
         done = ArtifactChange(kind=KIND, name=which, version=made.version, is_new=True)
     else:
         async with reading() as workspace:
-            done = await caches.revert(workspace, which, to, because=because, by=by)
+            done = await caches.revert(workspace, which, to, reason=reason, by=by)
     shown.show(done, f"{which} is at version {done.version}, equal to version {to}", json=json)
 
 
@@ -215,7 +215,7 @@ async def revert(
 async def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of actions.")],
     name: Name,
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -230,7 +230,7 @@ async def import_(
     cache, _ = opened(file)
     async with beginning() as workspace:
         label = await versions.label_of_runs(workspace, [cache.run])
-        done = await caches.save(workspace, name, cache, because=because, by=by, label=label)
+        done = await caches.save(workspace, name, cache, reason=reason, by=by, label=label)
     shown.show(done, f"{name} is at version {done.version}", json=json)
 
 
@@ -277,7 +277,7 @@ async def export(
 async def review(
     name: Name,
     version: Annotated[int | None, typer.Option(help="Last reviewed version [newest].")] = None,
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -285,7 +285,7 @@ async def review(
     from hansard.agents.artifacts import caches
 
     async with reading() as workspace:
-        done = await caches.review(workspace, name, version, because=because, by=by)
+        done = await caches.review(workspace, name, version, reason=reason, by=by)
     shown.show(done, f"{name} is reviewed up to version {done.version}", json=json)
 
 

@@ -28,7 +28,7 @@ Approval = Annotated[
     str, typer.Argument(metavar="ID", help="An approval's id, or a unique prefix.")
 ]
 By = Annotated[str, typer.Option(metavar="NAME", help="Who answers; not the requesting agent.")]
-Because = Annotated[str, typer.Option(metavar="TEXT", help="Reason, for the record and the agent.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Reason, for the record and the agent.")]
 
 _STYLES = {
     ApprovalStatus.PENDING: "bold yellow",
@@ -72,27 +72,27 @@ async def _list_approvals(*, every: bool, json: bool) -> None:
 @app.command()
 @work
 async def grant(
-    approval: Approval, because: Because = "", by: By = OS_USER, json: Json = False
+    approval: Approval, reason: Reason = "", by: By = OS_USER, json: Json = False
 ) -> None:
     """Let a call run, once; the waiting agent continues."""
-    await _answer(approval, because, by, granted=True, json=json)
+    await _answer(approval, reason, by, granted=True, json=json)
 
 
 @app.command()
 @work
 async def deny(
-    approval: Approval, because: Because = "", by: By = OS_USER, json: Json = False
+    approval: Approval, reason: Reason = "", by: By = OS_USER, json: Json = False
 ) -> None:
     """Refuse a call. The waiting agent gets the refusal and its reason."""
-    await _answer(approval, because, by, granted=False, json=json)
+    await _answer(approval, reason, by, granted=False, json=json)
 
 
-async def _answer(approval: str, because: str, by: str, *, granted: bool, json: bool) -> None:
+async def _answer(approval: str, reason: str, by: str, *, granted: bool, json: bool) -> None:
     """Grant or deny a call. Raises NotFound, Refused, RoleRefused, BadName."""
     async with reading() as workspace:
         found = await find_approval(workspace, approval)
         current = await requests.answer(
-            workspace, found.approval.id, granted=granted, by=by, because=because
+            workspace, found.approval.id, granted=granted, by=by, reason=reason
         )
     value = question(ListedApproval(found.run, current, current.given))
     what = f"{value.tool} of {value.agent} in run {value.run}"
@@ -104,7 +104,7 @@ def _render(found: Approvals) -> list[Part]:
         more = "; 'hansard approvals --all' lists answered ones" if found.all else ""
         return [f"no call waits for approval{more}"]
     waits = any(each.standing is ApprovalStatus.PENDING for each in found.questions)
-    how = Hint("answer with 'hansard approvals grant ID' or 'deny ID --because TEXT'")
+    how = Hint("answer with 'hansard approvals grant ID' or 'deny ID --reason TEXT'")
     shown = [part for each in found.questions for part in _diff(each)]
     return [output.listing(COLUMNS, found.questions), *shown, *([how] if waits else [])]
 

@@ -33,7 +33,7 @@ By = Annotated[
         show_default=False,
     ),
 ]
-Because = Annotated[str, typer.Option(metavar="TEXT", help="Reason, for the record.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Reason, for the record.")]
 Command = Annotated[
     list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A program, after '--'.")
 ]

@@ -19,7 +19,7 @@ from hansard.agents.artifacts.experiences import is_name
 from hansard.bus.clock import OS_USER
 from hansard.cli import output as shown
 from hansard.cli.actions import Once, Param, allowed_once, pairs, replaying
-from hansard.cli.common import Because, By, Json, new_app, work
+from hansard.cli.common import By, Json, Reason, new_app, work
 from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Part
 from hansard.client.browser.experienced import Experienced
@@ -100,7 +100,7 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
         ),
     ] = None,
     about: Annotated[str, typer.Option("--description", help="Purpose of the experience.")] = "",
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     output: Output = None,
     json: Json = False,
@@ -132,7 +132,7 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
             params={found[each]: given for each, given in values.items()},
         )
         label = await label_of_runs(workspace, (*experience.sources, *experience.failed))
-        done = await kept.keep(workspace, experience, because=because, by=by, label=label)
+        done = await kept.keep(workspace, experience, reason=reason, by=by, label=label)
         made = (await kept.get(workspace, name, done.version)).experience
     if output is not None:
         write_folder(made, output)
@@ -240,7 +240,7 @@ async def confirm(
     digest: Annotated[
         str, typer.Option(help="Digest of the reviewed version; required for a bundle.")
     ] = "",
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -256,7 +256,7 @@ async def confirm(
         return
     async with beginning() as workspace:
         done = await kept.confirm(
-            workspace, which, check or (), digest=digest, because=because, by=by
+            workspace, which, check or (), digest=digest, reason=reason, by=by
         )
         found = await kept.get(workspace, which, done.version)
     shown.show(found.experience, _render_experience, json=json)
@@ -264,12 +264,12 @@ async def confirm(
 
 @app.command()
 @work
-async def retire(name: Name, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
+async def retire(name: Name, reason: Reason = "", by: By = OS_USER, json: Json = False) -> None:
     """Retire an experience until a version is confirmed again."""
     from hansard.agents.artifacts import experiences as kept
 
     async with beginning() as workspace:
-        done = await kept.retire(workspace, name, because=because, by=by)
+        done = await kept.retire(workspace, name, reason=reason, by=by)
     shown.show(done, f"{name} is retired{'' if done.is_new else ' already'}", json=json)
 
 
@@ -290,7 +290,7 @@ async def publish(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="[NAME" + SUFFIX + "].")
     ] = None,
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -308,7 +308,7 @@ async def publish(
             terms=license_,
             key=key,
             point=point,
-            because=because,
+            reason=reason,
             by=by,
         )
     shown.show(report, _render_publication, json=json)
@@ -331,7 +331,7 @@ async def install(
     file: Bundle,
     name: Annotated[str, typer.Option(help="Name in the record [that of the bundle].")] = "",
     key: PublicKey = None,
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -342,7 +342,7 @@ async def install(
     from hansard.agents.artifacts.bundles import install as installed
 
     async with beginning() as workspace:
-        report = await installed(workspace, file, name=name, key=key, because=because, by=by)
+        report = await installed(workspace, file, name=name, key=key, reason=reason, by=by)
     shown.show(report, _render_installation, json=json)
 
 

@@ -13,7 +13,7 @@ from hansard.agents.experiments import plans as experiments
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import read_text
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, new_app, work
+from hansard.cli.common import By, Json, Reason, new_app, work
 from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
@@ -58,7 +58,7 @@ async def register(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace a plan of that name that has no run yet.")
     ] = False,
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -68,11 +68,11 @@ async def register(
     both plans stay on record.
     """
     name, plan = from_file(file)
-    if because and not replace:
-        raise BadValue("--because", f"{because!r:.80}, but nothing is replaced", "give --replace")
+    if reason and not replace:
+        raise BadValue("--reason", f"{reason!r:.80}, but nothing is replaced", "give --replace")
     async with beginning() as workspace:
         if replace:
-            is_new = await experiments.replace(workspace, name, plan, because=because, by=by)
+            is_new = await experiments.replace(workspace, name, plan, reason=reason, by=by)
         else:
             is_new = await experiments.register(workspace, name, plan, by=by)
     done = "is registered, in the place of the plan before it" if replace else "is registered"
@@ -89,10 +89,10 @@ async def register(
 
 @app.command()
 @work
-async def stop(name: Name, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
+async def stop(name: Name, reason: Reason = "", by: By = OS_USER, json: Json = False) -> None:
     """Stop assigning runs to an experiment."""
     async with reading() as workspace:
-        is_new = await experiments.stop(workspace, name, because=because, by=by)
+        is_new = await experiments.stop(workspace, name, reason=reason, by=by)
     text = "is stopped: no run is assigned any more" if is_new else "is stopped already"
     output.show({"experiment": name, "stopped": is_new}, f"experiment {name} {text}", json=json)
 

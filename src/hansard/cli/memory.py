@@ -26,7 +26,7 @@ from hansard.agents.memory.store import MemoryStore
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, new_app, work
+from hansard.cli.common import By, Json, Reason, new_app, work
 from hansard.cli.opening import answering, beginning, connecting, interruptible, named, reading
 from hansard.cli.output import Bytes, Column, Hint, Part
 from hansard.client import reflection
@@ -185,7 +185,7 @@ async def revert(
     change: Annotated[
         str, typer.Argument(metavar="CHANGE", help="A change's id, or its version (@3).")
     ],
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -194,7 +194,7 @@ async def revert(
     Later changes of other lines are kept.
     """
     async with reading() as workspace:
-        version = await MemoryStore(workspace, space).revert(change, by, because)
+        version = await MemoryStore(workspace, space).revert(change, by, reason)
     report = MemoryChangeMade(space=space, version=version, changed=True)
     output.show(report, f"{space} is at version {version}: {change} is undone", json=json)
 
@@ -286,7 +286,7 @@ async def policy(
             metavar="PATTERN", help="Paths without approval even if they rest on untrusted input."
         ),
     ] = None,
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -302,7 +302,7 @@ async def policy(
             approval=approval,
             until=moment("--until", until) if until else None,
             untrusted=tuple(untrusted or ()),
-            because=because,
+            because=reason,
         )
         store = MemoryStore(workspace, space)
         is_new = await store.set_policy(query, by)

@@ -16,7 +16,7 @@ from hansard.agents.memory.validation import tree
 from hansard.agents.memory.validation.texts import of_space
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, new_app, work
+from hansard.cli.common import By, Json, Reason, new_app, work
 from hansard.cli.opening import beginning, reading
 from hansard.cli.output import Hint, Part
 from hansard.domain.choices import counted
@@ -91,7 +91,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         bool,
         typer.Option("--keep-invalid", help="Keep files that are not valid, and warn of them."),
     ] = False,
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -112,7 +112,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
                 replace=replace,
                 leave_out=skip_invalid,
                 keep=keep_invalid,
-                because=because or f"import of {folder.name}",
+                reason=reason or f"import of {folder.name}",
                 by=by,
             )
         else:
@@ -155,9 +155,7 @@ async def checkout(
 
 @app.command()
 @work
-async def commit(
-    folder: Folder, because: Because = "", by: By = OS_USER, json: Json = False
-) -> int:
+async def commit(folder: Folder, reason: Reason = "", by: By = OS_USER, json: Json = False) -> int:
     """Record the edits of a checkout as one change.
 
     Afterwards the folder has the space's current files. Files are compared by their digests at
@@ -166,7 +164,7 @@ async def commit(
     """
     async with beginning() as workspace:
         try:
-            done = await checkouts.commit(workspace, folder, because=because, by=by)
+            done = await checkouts.commit(workspace, folder, reason=reason, by=by)
         except MemoryConflict as lost:
             fields = {
                 "space": str(lost.space),

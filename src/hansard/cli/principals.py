@@ -9,7 +9,7 @@ import typer
 from hansard.agents.access import principals as recorded
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, do, new_app, work
+from hansard.cli.common import By, Json, Reason, do, new_app, work
 from hansard.cli.opening import reading, settings
 from hansard.cli.output import Column
 from hansard.client.credentials import sync_broker
@@ -78,7 +78,7 @@ async def revoke(
     which: Annotated[
         str, typer.Argument(metavar="TOKEN|NAME", help="A token's id, or a principal.")
     ],
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -87,7 +87,7 @@ async def revoke(
     Given a principal, revoke all of its tokens and all tokens that act on behalf of it.
     """
     async with reading() as workspace:
-        ended = await recorded.revoke_all(workspace, which, because=because, by=by)
+        ended = await recorded.revoke_all(workspace, which, reason=reason, by=by)
         report = await sync_broker(settings(), workspace)
     for each in ended:
         done = {"principal": each.principal, "token": each.token, "revoked": each.is_new}

@@ -24,7 +24,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.file_lock import read_text
 from hansard.cli import compare as compared
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, new_app, work
+from hansard.cli.common import By, Json, Reason, new_app, work
 from hansard.cli.opening import answering, beginning, named, reading, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.connect import opened
@@ -216,7 +216,7 @@ async def add(
     parent: Annotated[
         list[int] | None, typer.Option(metavar="VERSION", help="Parent; twice for a merge.")
     ] = None,
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -226,7 +226,7 @@ async def add(
         model=model,
         parameters=_object("--parameters", parameters),
         parents=tuple(parent or ()),
-        because=because,
+        because=reason,
     )
     async with beginning() as workspace:
         added = await store.add(workspace, name, draft, by=by)
@@ -260,7 +260,7 @@ async def alias(
     expected: Annotated[
         int | None, typer.Option(metavar="VERSION", help="Refuse unless it is this now.")
     ] = None,
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -271,7 +271,7 @@ async def alias(
     move = Move(
         alias=name,
         take_away=remove,
-        because=because,
+        because=reason,
         expected=expected if expected is not None else store.CURRENT,
     )
     async with reading() as workspace:
@@ -310,7 +310,7 @@ async def evolve(
         list[str],
         typer.Argument(metavar="FEEDBACK...", help=f"To answer: {', '.join(evolving.RULES)}."),
     ],
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -320,7 +320,7 @@ async def evolve(
         before = after = await store.get(workspace, reference)
         for each in value:
             after = evolving.with_text(after, evolving.RULES[_rule(each)](after, each))
-        made = await evolving.add_evolved(workspace, before, after, value, because=because, by=by)
+        made = await evolving.add_evolved(workspace, before, after, value, reason=reason, by=by)
     is_new = made.version != before.version
     words = made.reference if is_new else f"{made.reference} is unchanged"
     added = ArtifactChange(kind=prompts.KIND, name=made.name, version=made.version, is_new=is_new)
@@ -335,11 +335,11 @@ def _rule(feedback: str) -> str:
 @app.command()
 @work
 async def retire(
-    reference: Reference, because: Because = "", by: By = OS_USER, json: Json = False
+    reference: Reference, reason: Reason = "", by: By = OS_USER, json: Json = False
 ) -> None:
     """Retire a version; it can still be read."""
     async with reading() as workspace:
-        retired = await store.retire(workspace, reference, because=because, by=by)
+        retired = await store.retire(workspace, reference, reason=reason, by=by)
     already = "" if retired.is_new else " already"
     output.show(retired, f"{retired.name}@{retired.version} is retired{already}", json=json)
 
@@ -373,7 +373,7 @@ async def promote_(
     reference: Reference,
     alias: Annotated[str, typer.Argument(metavar="[ALIAS]", help="The alias.")] = PRODUCTION,
     experiment: Experiment = None,
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -386,7 +386,7 @@ async def promote_(
     async with reading() as workspace:
         before = await store.get(workspace, reference)
         state = (await artifacts.read(workspace, prompts.PROMPTS, before.name)).state
-        query = Promotion(reference, alias, experiment, because, by)
+        query = Promotion(reference, alias, experiment, reason, by)
         found = await promoted(workspace, read, query)
     moved = ArtifactChange(
         kind=prompts.KIND,

@@ -9,7 +9,7 @@ import typer
 
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, new_app, within, work
+from hansard.cli.common import By, Json, Reason, new_app, within, work
 from hansard.cli.opening import answering, reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
@@ -76,14 +76,14 @@ async def invalidate(
     tool: Annotated[str, typer.Option(metavar="NAME", help="Answers of this tool.")] = "",
     run: Annotated[str, typer.Option(metavar="RUN", help="Answers of this run, by its id.")] = "",
     key: Annotated[str, typer.Option(metavar="KEY", help="Answers of this key.")] = "",
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Declare answers stale, recorded ones and those of open calls."""
     from hansard.agents.steps import reused as reusing
 
-    report = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
+    report = AnswersInvalidated(tool=tool, run=run, key=key, because=reason)
     async with reading() as workspace:
         await reusing.invalidate(workspace, report, by=by)
     of = f"tool {tool}" if tool else f"run {run}" if run else f"key {key}"

@@ -13,7 +13,7 @@ from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.cli import output
 from hansard.cli import output as _show
-from hansard.cli.common import Because, By, Json, new_app, work
+from hansard.cli.common import By, Json, Reason, new_app, work
 from hansard.cli.opening import address_of, answering, beginning, reading, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.credentials import CreatedCredentials, CredentialsRequest, acting_for, make
@@ -59,13 +59,13 @@ async def apply(
 
 @app.command()
 @work
-async def withdraw(role: Role, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
+async def withdraw(role: Role, reason: Reason = "", by: By = OS_USER, json: Json = False) -> None:
     """Withdraw a role's rules.
 
     From now on the role sees nothing and may do nothing.
     """
     async with reading() as workspace:
-        is_new = await roles.withdraw(workspace, role, because=because, by=by)
+        is_new = await roles.withdraw(workspace, role, reason=reason, by=by)
     text = "is withdrawn: it sees nothing any more" if is_new else "is withdrawn already"
     output.show({"role": role, "withdrawn": is_new}, f"role {role} {text}", json=json)
 

@@ -201,7 +201,7 @@ class CommonRecord(Brief, Generic[S_co]):
         feedback: str | Sequence[str],
         *,
         using: Evolver | None = None,
-        because: str = "",
+        reason: str = "",
         by: str = OS_USER,
     ) -> Prompt:
         """Add a version of a prompt that answers feedback; return the newest version.
@@ -214,7 +214,7 @@ class CommonRecord(Brief, Generic[S_co]):
                 have built-in rules.
             using: A function of the prompt and one piece of feedback that returns the new text; it
                 may call a model. It replaces the built-in rules.
-            because: The reason on record.
+            reason: The reason on record.
             by: The author of the version.
 
         Raises:
@@ -232,7 +232,7 @@ class CommonRecord(Brief, Generic[S_co]):
                 remedy = "give a plain function, or use the async client"
                 raise BadValue("using", "it is a coroutine function", remedy)
             after = evolving.with_text(after, rule(after, each))
-        work = self._async._evolved(before, after, text, because, by)  # noqa: SLF001 -- of the async client that it waits for
+        work = self._async._evolved(before, after, text, reason, by)  # noqa: SLF001 -- of the async client that it waits for
         return self._portal.run(work)
 
     @contextlib.contextmanager

@@ -423,7 +423,7 @@ async def _begun(
         return msgspec.structs.replace(found, url=url)
     if is_issued:
         await principals.revoke(
-            workspace, found.principal, _token_id(found), because=NEVER_HANDED_OVER, by=request.by
+            workspace, found.principal, _token_id(found), reason=NEVER_HANDED_OVER, by=request.by
         )
     return None
 

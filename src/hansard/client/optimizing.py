@@ -427,7 +427,7 @@ class _Loop:
                 model=base.model,
                 parameters=base.parameters,
                 parents=parents[: prompts.PARENTS_MAX] or (stage.base,),
-                because=f"proposed in run {self._session.run}",
+                reason=f"proposed in run {self._session.run}",
                 metrics={f"{self._request.metric} in the search": each.score},
                 by=self._request.by,
             )
@@ -471,7 +471,7 @@ class _Loop:
             standing = self._record.prompt(f"{name}@{request.alias}").version
         except Refused:
             because = f"better than version {self._stage.base} in experiment {experiment}"
-            self._record.promote(f"{name}@{best}", request.alias, because=because, by=request.by)
+            self._record.promote(f"{name}@{best}", request.alias, reason=because, by=request.by)
             return True
         if standing == self._stage.base:
             self._record.promote(

@@ -461,7 +461,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         )
 
     async def keep_experience(
-        self, experience: Experience, *, because: str = "", by: str = OS_USER
+        self, experience: Experience, *, reason: str = "", by: str = OS_USER
     ) -> int:
         """Keep an experience in the record as the next version of its name; return the version.
 
@@ -471,7 +471,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
 
         Args:
             experience: The result of `experience`.
-            because: The reason on record.
+            reason: The reason on record.
             by: The author on record.
 
         Raises:
@@ -481,7 +481,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         check_names("record.keep_experience", names, self.workspace.redaction)
         label = await label_of_runs(self.workspace, (*experience.sources, *experience.failed))
         keep = experiences.keep
-        kept = await keep(self.workspace, experience, because=because, by=by, label=label)
+        kept = await keep(self.workspace, experience, reason=reason, by=by, label=label)
         return kept.version
 
     async def publish_experience(
@@ -492,7 +492,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         license: str,  # noqa: A002 -- the usual name
         key: str | Path | None = None,
         version: int | None = None,
-        because: str = "",
+        reason: str = "",
         by: str = OS_USER,
     ) -> PublishedBundle:
         """Write a version of an experience to a bundle file for others, signed if a key is given.
@@ -503,7 +503,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
             license: The license: an SPDX expression, or text.
             key: A file with a private Ed25519 key in PEM.
             version: The version; the newest by default.
-            because: The reason on record.
+            reason: The reason on record.
             by: The publisher on record.
 
         Raises:
@@ -519,7 +519,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
             terms=license,
             key=Path(key) if key is not None else None,
             point="" if version is None else str(version),
-            because=because,
+            reason=reason,
             by=by,
         )
 
@@ -529,7 +529,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         *,
         name: str = "",
         key: str | Path | None = None,
-        because: str = "",
+        reason: str = "",
         by: str = OS_USER,
     ) -> InstalledBundle:
         """Keep the experience of a bundle, untrusted.
@@ -541,7 +541,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
             path: The bundle.
             name: The name in the record; by default the bundle's own.
             key: A file with a public Ed25519 key (PEM) that must have signed it.
-            because: The reason on record.
+            reason: The reason on record.
             by: The installer on record.
 
         Raises:
@@ -551,9 +551,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
                 key.
         """
         given = Path(key) if key is not None else None
-        return await install(
-            self.workspace, Path(path), name=name, key=given, because=because, by=by
-        )
+        return await install(self.workspace, Path(path), name=name, key=given, reason=reason, by=by)
 
     async def snapshots(
         self, run: str, *, agent: str | None = None, at: object = None
@@ -647,13 +645,13 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         plan: ExperimentRegistered,
         *,
         replace: bool = False,
-        because: str = "",
+        reason: str = "",
         by: str = OS_USER,
     ) -> bool:
         """Register an experiment; return False if it is already registered with the same plan.
 
         With `replace` this plan replaces the registered one, which is allowed until a run of it
-        begins; `because` then gives the reason. Reads the state of every run.
+        begins; `reason` then explains it. Reads the state of every run.
 
         Raises:
             Refused: The experiment has another plan; the message shows the difference. With
@@ -662,22 +660,22 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         """
         check_names("record.register", _names_of(plan), self.workspace.redaction)
         if replace:
-            return await experiments.replace(self.workspace, name, plan, because=because, by=by)
-        if because:
-            fact = f"{because!r:.80} without replace=True"
-            raise BadValue("because", fact, "give replace=True, or omit because=")
+            return await experiments.replace(self.workspace, name, plan, reason=reason, by=by)
+        if reason:
+            fact = f"{reason!r:.80} without replace=True"
+            raise BadValue("reason", fact, "give replace=True, or omit reason=")
         return await experiments.register(self.workspace, name, plan, by=by)
 
-    async def stop(self, name: str, *, because: str = "", by: str = OS_USER) -> bool:
+    async def stop(self, name: str, *, reason: str = "", by: str = OS_USER) -> bool:
         """Stop assigning runs to an experiment; return False if it is already stopped."""
-        return await experiments.stop(self.workspace, name, because=because, by=by)
+        return await experiments.stop(self.workspace, name, reason=reason, by=by)
 
     async def experiment(self, name: str) -> ExperimentState:
         """Return the present state of an experiment; one that is not registered has no plan."""
         return await experiments.state(self.workspace, name)
 
     async def score(
-        self, run: str, metrics: Mapping[str, float], *, by: str, because: str = ""
+        self, run: str, metrics: Mapping[str, float], *, by: str, reason: str = ""
     ) -> bool:
         """Record metrics of a run; return False if the same judge's last ones are equal.
 
@@ -685,14 +683,14 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
             run: The run.
             metrics: Finite numbers by name.
             by: The judge on record.
-            because: The reason on record.
+            reason: The reason on record.
 
         Raises:
             NotFound: There is no such run.
             BadName, BadValue: A name is malformed, or a metric is not a finite number.
         """
         named = by_name("metrics", metrics)
-        return await scoring.score(self.workspace, run, named, by=by, because=because)
+        return await scoring.score(self.workspace, run, named, by=by, reason=reason)
 
     async def price(
         self,
@@ -754,7 +752,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         principal: str | None = None,
         to: str = "",
         approver: str,
-        because: str,
+        reason: str,
         role: str | None = None,
     ) -> Label:
         """Lower the label of an agent, a key of a run, or a principal; return the earlier label.
@@ -768,14 +766,14 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
             principal: the principal. Give one of the three.
             to: The new label, such as `untrusted`; public and trusted if empty.
             approver: The person who answers for it.
-            because: The reason why it may be lowered.
+            reason: The reason why it may be lowered.
             role: The role that the approver acts in; it must have `approve`.
 
         Raises:
             Refused: The new label is not lower.
             NotFound: There is no such run, agent or key.
             RoleRefused: The role may not approve.
-            BadName, BadValue: A name is malformed, or `because` is empty.
+            BadName, BadValue: A name is malformed, or `reason` is empty.
         """
         lowering = Lowering(
             agent=agent,
@@ -783,7 +781,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
             principal=principal,
             to=to,
             approver=approver,
-            because=because,
+            because=reason,
             role=role,
         )
         return await declassify(self.workspace, run, lowering)

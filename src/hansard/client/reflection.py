@@ -71,9 +71,9 @@ async def our_prompt(record: AsyncRecord) -> Prompt:
         return await record.prompt(f"{upkeep.PROMPT}@{upkeep.ALIAS}")
     except NotFound:
         because = "what to remember, where and in which form"
-        version = await record.add_prompt(upkeep.PROMPT, upkeep.TEXT, because=because)
+        version = await record.add_prompt(upkeep.PROMPT, upkeep.TEXT, reason=because)
         named = f"{upkeep.PROMPT}@{version}"
-        await record.alias_prompt(named, upkeep.ALIAS, because="the first one")
+        await record.alias_prompt(named, upkeep.ALIAS, reason="the first one")
         return await record.prompt(f"{upkeep.PROMPT}@{upkeep.ALIAS}")
 
 
@@ -149,7 +149,7 @@ async def reflect(
     files = _needed(files, propose, ask)
     taken = waiting[:limit]
     for each in begun if not taken else begun[1:]:
-        await record.cancel(each, by=AGENT, because=CUT)
+        await record.cancel(each, by=AGENT, reason=CUT)
     if not taken:
         return Reflected(space, [], [])
     labels = {"space": space} | ({"of": run} if run is not None else {})
@@ -210,7 +210,7 @@ async def _begun(record: AsyncRecord, space: str, of: str | None) -> list[str]:
             async with record.run(upkeep.WORKFLOW, agent=AGENT, run=run):
                 pass
         elif life.labels.get("of") in taken:
-            await record.cancel(run, by=AGENT, because=CUT)
+            await record.cancel(run, by=AGENT, reason=CUT)
         elif life.labels.get("of") == of:
             found.append(run)
     return found

@@ -572,7 +572,7 @@ class _Replaying(_Session):
         why = f"learned from run {self.run}, which went on freely"
         label = join(label, ledger.label).stored
         keep = experiences.keep
-        await self._io(keep, workspace, learnt, because=why, by=ledger.actor, label=label)
+        await self._io(keep, workspace, learnt, reason=why, by=ledger.actor, label=label)
 
     async def _learned_further(
         self,
@@ -648,7 +648,7 @@ class _Replaying(_Session):
         given = (self.engine.workspace, EXPERIENCES, learnt.name, stated)
         await self._io(artifacts.change, *given, by=ledger.actor, label=label)
 
-    async def _record_heal(self, version: int, moved: Experience, node: str, because: str) -> int:
+    async def _record_heal(self, version: int, moved: Experience, node: str, reason: str) -> int:
         """Record that a node's element was found elsewhere; return the experience's next version.
 
         0 if somebody added a version in the meantime.
@@ -660,7 +660,7 @@ class _Replaying(_Session):
             await self._io(experiences.get, workspace, name, version),
             moved,
             node,
-            because=recordable(because, self.engine.settings.scrub),
+            reason=recordable(reason, self.engine.settings.scrub),
             run=self.run,
             by=ledger.actor,
             label=ledger.label.stored,
@@ -668,7 +668,7 @@ class _Replaying(_Session):
         number: int = await self._io(experiences.number_of, workspace, moved)
         return number
 
-    async def _heals(self, name: str, version: int, after: CachedAction, because: str) -> int:
+    async def _heals(self, name: str, version: int, after: CachedAction, reason: str) -> int:
         """Record that an element of a kept cache was found elsewhere; return the new version."""
         ledger = self.engine.ledger
         made: ArtifactChange = await self._io(
@@ -677,7 +677,7 @@ class _Replaying(_Session):
             name,
             version,
             after,
-            because=recordable(because, self.engine.settings.scrub),
+            reason=recordable(reason, self.engine.settings.scrub),
             run=self.run,
             by=ledger.actor,
             label=ledger.label.stored,
@@ -1120,7 +1120,7 @@ class AsyncCommonSession(AsyncMixin):
         inputs: Iterable[Any] = (),
         threshold: float | None = None,
         confidence: float | None = None,
-        because: str = "",
+        reason: str = "",
     ) -> None:
         """Record a decision.
 
@@ -1133,7 +1133,7 @@ class AsyncCommonSession(AsyncMixin):
                 commits. Each is recorded as the event that it was read from.
             threshold: The least score to be chosen.
             confidence: The agent's confidence.
-            because: The reason on record.
+            reason: The reason on record.
 
         Raises:
             BadValue: An input has no known origin, or a number is not finite; nothing is recorded.
@@ -1146,7 +1146,7 @@ class AsyncCommonSession(AsyncMixin):
                 inputs=stated(inputs),
                 threshold=threshold,
                 confidence=confidence,
-                because=because,
+                reason=reason,
             )
         )
 
@@ -1178,19 +1178,19 @@ class AsyncCommonSession(AsyncMixin):
         await self._flow(self.facts.resource(uri, operation))
 
     async def hand_off(
-        self, to: str, payload: Mapping[str, Any] = NOTHING, *, because: str = ""
+        self, to: str, payload: Mapping[str, Any] = NOTHING, *, reason: str = ""
     ) -> None:
         """Hand the work over to another agent or role.
 
         Args:
             to: The agent or role.
             payload: Data for it, by name.
-            because: The reason on record.
+            reason: The reason on record.
 
         Raises:
             BadName, BadValue: `to` is malformed, or the payload cannot be recorded.
         """
-        await self._flow(self.facts.hand_off(to, because, by_name("payload", payload)))
+        await self._flow(self.facts.hand_off(to, reason, by_name("payload", payload)))
 
     async def context(self) -> list[dict[str, Any]]:
         """Return this run's part of the context window in the provider's message form.

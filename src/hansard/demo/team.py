@@ -201,10 +201,10 @@ def research(session: hansard.Session, stdlib: Path, world: World) -> dict[str, 
         selected=", ".join(chosen),
         alternatives=_alternatives({name: sizes[name] for name in shown}, rejected),
         threshold=BYTES_MIN,
-        because=f"the {MODULES} largest of at least {BYTES_MIN:,} bytes hold most of the code",
+        reason=f"the {MODULES} largest of at least {BYTES_MIN:,} bytes hold most of the code",
     )
     sources = {name: read_module(name, str(stdlib)) for name in chosen}
-    session.hand_off("analyzer", {"modules": chosen}, because="the modules are read")
+    session.hand_off("analyzer", {"modules": chosen}, reason="the modules are read")
     return sources
 
 
@@ -234,7 +234,7 @@ def analyze(
         measured |= dict(zip(batch, found, strict=True))
         session.checkpoint("measured", modules=len(measured))
     hot = _hot_spots(session, [each for found in measured.values() for each in found], strategy)
-    session.hand_off("writer", {"hot": len(hot)}, because="all is measured")
+    session.hand_off("writer", {"hot": len(hot)}, reason="all is measured")
     return measured, hot
 
 
@@ -254,7 +254,7 @@ def _hot_spots(
             {each.place: f"under {least} {strategy}" for each in shown[len(hot) :]},
         ),
         threshold=least,
-        because=f"{strategy} are what makes a function hard to follow",
+        reason=f"{strategy} are what makes a function hard to follow",
     )
     return hot
 

@@ -25,7 +25,7 @@ class LabelDeclassified(Event, frozen=True, kw_only=True):
     before: str
 
 
-def decide(before: Label, to: Label, approver: str, because: str) -> LabelDeclassified:
+def decide(before: Label, to: Label, approver: str, reason: str) -> LabelDeclassified:
     """Build the event that lowers a label. Raises Refused where `to` is not lower."""
     if to == before or join(to, before) != before:
         message = (
@@ -33,7 +33,7 @@ def decide(before: Label, to: Label, approver: str, because: str) -> LabelDeclas
             "a declassification takes away confidentiality or distrust, and adds none"
         )
         raise Refused(message)
-    return LabelDeclassified(to=text(to), approver=approver, because=because, before=str(before))
+    return LabelDeclassified(to=text(to), approver=approver, because=reason, before=str(before))
 
 
 def after(event: LabelDeclassified) -> Label:

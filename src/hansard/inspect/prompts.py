@@ -379,7 +379,7 @@ def evidence(
         negation = "does not have" if experiment else "has"
         message = (
             f"{which} {negation} both {new} and {old} as the prompts of arms: register one that "
-            "does and have runs of it judged, or say because= (--because) why it is moved"
+            "does and have runs of it judged, or say reason= (--reason) why it is moved"
         )
         raise Refused(message)
     for pair in found:
@@ -389,7 +389,7 @@ def evidence(
     pair = found[0]
     message = (
         f"experiment {pair['experiment']!r} has no judged runs of arms {pair['arm']!r} and "
-        f"{pair['baseline']!r} yet: score them, or give because= (--because)"
+        f"{pair['baseline']!r} yet: score them, or give reason= (--reason)"
     )
     raise Refused(message)
 
@@ -406,7 +406,7 @@ def demand_better(found: PromptEvidence) -> None:
     message = (
         f"experiment {found.experiment!r} says of arm {found.arm!r} beside {found.baseline!r} by "
         f"{found.metric}: {found.verdict}{interval}, and an alias is moved on 'better': have more "
-        "runs judged, or say because= (--because) why it is moved all the same"
+        "runs judged, or say reason= (--reason) why it is moved all the same"
     )
     raise Refused(message)
 
@@ -416,7 +416,7 @@ def standing_of(state: PromptState, alias: str, name: str) -> int:
     if alias not in state.aliases:
         message = (
             f"alias {alias!r} of prompt {name!r} names no version yet, so there is nothing to be "
-            "better than: say because= (--because) why it is to name this one"
+            "better than: say reason= (--reason) why it is to name this one"
         )
         raise Refused(message)
     return state.aliases[alias]

@@ -596,8 +596,8 @@ def _withheld(side: _Side) -> Iterator[str]:
     yield f"{counted(found.total(), 'effect')} withheld ({', '.join(parts)})"
 
 
-def _differs(name: str, because: str) -> Respect:
-    return Respect(name, Sameness.DIFFERS, because)
+def _differs(name: str, reason: str) -> Respect:
+    return Respect(name, Sameness.DIFFERS, reason)
 
 
 def _missing(a: set[Any], b: set[Any], what: str) -> str:

@@ -55,7 +55,7 @@ class ActionCaches(Noun):
 
     @operation(needs=_states(ActionsSaved.tag), shows=ACTIONS, begins=True)
     async def keep_actions(
-        self, name: Name, cache: ActionCache, *, because: Prose = "", by: By = OS_USER
+        self, name: Name, cache: ActionCache, *, reason: Prose = "", by: By = OS_USER
     ) -> int:
         """Keep an action cache in the record by a name, as its next version; return the version.
 
@@ -65,7 +65,7 @@ class ActionCaches(Noun):
         Args:
             name: The name.
             cache: The result of `actions`, or the content of a file.
-            because: The reason on record.
+            reason: The reason on record.
             by: The author on record.
 
         Raises:
@@ -74,7 +74,7 @@ class ActionCaches(Noun):
         """
         label = await self._label_of_runs([checked(cache).run])
         found = await kept_caches.save(
-            self._workspace, name, cache, because=because, by=by, label=label
+            self._workspace, name, cache, reason=reason, by=by, label=label
         )
         return found.version
 
@@ -114,26 +114,26 @@ class ActionCaches(Noun):
 
     @operation(needs=_states(ActionsReverted.tag), shows=ACTIONS)
     async def revert_actions(
-        self, name: Name, to: int, *, because: Prose = "", by: By = OS_USER
+        self, name: Name, to: int, *, reason: Prose = "", by: By = OS_USER
     ) -> int:
         """Add an earlier version of an action cache again as the next one; return its number.
 
         Args:
             name: The cache's name.
             to: The version.
-            because: The reason on record.
+            reason: The reason on record.
             by: The author on record.
 
         Raises:
             NotFound: There is no such cache.
             Refused: There is no such version.
         """
-        found = await kept_caches.revert(self._workspace, name, to, because=because, by=by)
+        found = await kept_caches.revert(self._workspace, name, to, reason=reason, by=by)
         return found.version
 
     @operation(needs=_states(ActionsLookedAt.tag), shows=ACTIONS)
     async def review_actions(
-        self, name: Name, version: int | None = None, *, because: Prose = "", by: By = OS_USER
+        self, name: Name, version: int | None = None, *, reason: Prose = "", by: By = OS_USER
     ) -> int:
         """Record that a person reviewed the versions of an action cache up to one; return it.
 
@@ -142,14 +142,14 @@ class ActionCaches(Noun):
         Args:
             name: The cache's name.
             version: The version; by default the newest.
-            because: The finding.
+            reason: The finding.
             by: The reviewer on record.
 
         Raises:
             NotFound: There is no such cache.
             Refused: There is no such version.
         """
-        found = await kept_caches.review(self._workspace, name, version, because=because, by=by)
+        found = await kept_caches.review(self._workspace, name, version, reason=reason, by=by)
         return found.version
 
 
@@ -240,7 +240,7 @@ class Experiences(Noun):
         checks: Sequence[str] = (),
         *,
         digest: str = "",
-        because: Prose = "",
+        reason: Prose = "",
         by: By = OS_USER,
     ) -> int:
         """Record that a person confirms an experience's check functions; return the new version.
@@ -253,7 +253,7 @@ class Experiences(Noun):
             checks: Only these of the proposed checks.
             digest: The digest, or its beginning, of the version that was reviewed; by default the
                 newest. Required for one from a bundle.
-            because: The finding.
+            reason: The finding.
             by: The confirming person on record.
 
         Raises:
@@ -266,24 +266,24 @@ class Experiences(Noun):
             name,
             list(checks),
             digest=digest,
-            because=because,
+            reason=reason,
             by=by,
         )
         return found.version
 
     @operation(needs=_confirms(ExperienceRetired.tag), shows=EXPERIENCES)
-    async def retire_experience(self, name: Name, *, because: Prose = "", by: By = OS_USER) -> bool:
+    async def retire_experience(self, name: Name, *, reason: Prose = "", by: By = OS_USER) -> bool:
         """Retire an experience until a version is confirmed again; return False if it already is.
 
         Args:
             name: The experience's name.
-            because: The reason on record.
+            reason: The reason on record.
             by: The author on record.
 
         Raises:
             NotFound: There is no such experience.
         """
-        found = await kept_experiences.retire(self._workspace, name, because=because, by=by)
+        found = await kept_experiences.retire(self._workspace, name, reason=reason, by=by)
         return found.is_new
 
     @operation(needs=lambda _: (trusts(Trust.QUERY, "egress"),), takes=Takes.LONG)

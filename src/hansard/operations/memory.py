@@ -118,7 +118,7 @@ class Spaces(Noun):
         self,
         space: Name,
         ops: Sequence[FileOp],
-        because: Prose = "",
+        reason: Prose = "",
         sources: Sequence[Name] = (),
         *,
         by: By = "",
@@ -131,13 +131,13 @@ class Spaces(Noun):
         change = MemoryChange()
         for each in ops:
             each.add_to(change)
-        await store.change(change.ops, by, because, sources)
+        await store.change(change.ops, by, reason, sources)
 
     @operation(needs=free)
     async def memory_revert(
-        self, space: Name, change: Name, because: Prose = "", *, by: By = ""
+        self, space: Name, change: Name, reason: Prose = "", *, by: By = ""
     ) -> None:
         """Undo a change, all of its files or none."""
         store = await self._space(space)
         await self._shown(await store.label())
-        await store.revert(change, by, because)
+        await store.revert(change, by, reason)

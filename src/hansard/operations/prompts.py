@@ -79,7 +79,7 @@ async def promoted(workspace: Workspace, read: Read, request: Promotion) -> Prom
     """
     if request.because and request.experiment is not None:
         fact = f"{request.because!r:.80}, and experiment {request.experiment!r:.80}"
-        raise BadValue("because", fact, "give one of them")
+        raise BadValue("reason", fact, "give one of them")
     prompt_rules.check_alias(request.alias)
     found = await store.get(workspace, request.reference)
     state = (await versions.read(workspace, PROMPTS, found.name)).state
@@ -117,7 +117,7 @@ def _reports(_: Any) -> tuple[Need, ...]:
 
 def _promotes(request: Any) -> tuple[Need, ...]:
     moves = (states(PromptAliased.tag), permits.prompts())
-    return moves if request.because else (*moves, trusts(Trust.QUERY, "promote"))
+    return moves if request.reason else (*moves, trusts(Trust.QUERY, "promote"))
 
 
 class Prompts(Noun):
@@ -158,7 +158,7 @@ class Prompts(Noun):
         parameters: Named = NOTHING,
         parents: Sequence[int] = (),
         feedback_applied: Proses = (),
-        because: Prose = "",
+        reason: Prose = "",
         metrics: Here[Mapping[str, float]] = NOTHING,
         by: By = OS_USER,
     ) -> int:
@@ -174,7 +174,7 @@ class Prompts(Noun):
             parameters: Further parameters of the model, by name.
             parents: The versions that it is derived from: by default the newest, two for a merge.
             feedback_applied: Feedback on its parents that it answers.
-            because: The reason on record.
+            reason: The reason on record.
             metrics: Metrics that its source claims, by name.
             by: The author on record.
 
@@ -190,7 +190,7 @@ class Prompts(Noun):
             parameters=parameters,
             parents=parents,
             feedback_applied=feedback_applied,
-            because=because,
+            because=reason,
             metrics=metrics,
         )
         found = await store.add(self._workspace, name, draft, by=by)
@@ -202,7 +202,7 @@ class Prompts(Noun):
         reference: str,
         alias: Name,
         *,
-        because: Prose = "",
+        reason: Prose = "",
         expected: int | None = CURRENT,
         take_away: bool = False,
         by: By = OS_USER,
@@ -214,7 +214,7 @@ class Prompts(Noun):
         Args:
             reference: The version: `rag@3`.
             alias: The alias, such as `production`.
-            because: The reason on record.
+            reason: The reason on record.
             expected: The version that it names now, None for none: any other one is a conflict. By
                 default the version at the time of the call.
             take_away: Remove the alias instead; the reference is then its prompt.
@@ -227,7 +227,7 @@ class Prompts(Noun):
             NotFound: There is no such prompt.
             BadName: The alias or the reference is malformed.
         """
-        move = Move(alias=alias, take_away=take_away, expected=expected, because=because)
+        move = Move(alias=alias, take_away=take_away, expected=expected, because=reason)
         found = await store.move(self._workspace, reference, move, by=by)
         return found.is_new
 
@@ -261,14 +261,14 @@ class Prompts(Noun):
         return found.version
 
     @operation(needs=_states(PromptRetired.tag), shows=PROMPTS)
-    async def retire_prompt(self, reference: str, *, because: Prose = "", by: By = OS_USER) -> bool:
+    async def retire_prompt(self, reference: str, *, reason: Prose = "", by: By = OS_USER) -> bool:
         """Retire a version: it stays readable, and no alias may name it.
 
         Return False if it is already retired.
 
         Args:
             reference: The version.
-            because: The reason on record.
+            reason: The reason on record.
             by: The author on record.
 
         Raises:
@@ -276,7 +276,7 @@ class Prompts(Noun):
             NotFound: There is no such prompt.
             BadValue: The reference names no version.
         """
-        found = await store.retire(self._workspace, reference, because=because, by=by)
+        found = await store.retire(self._workspace, reference, reason=reason, by=by)
         return found.is_new
 
     @operation(needs=_reports, takes=Takes.LONG)
@@ -302,7 +302,7 @@ class Prompts(Noun):
         alias: Name = PRODUCTION,
         *,
         experiment: Name | None = None,
-        because: Prose = "",
+        reason: Prose = "",
         by: By = OS_USER,
     ) -> PromptEvidence | None:
         """Move an alias to a version that an experiment found better than the present one.
@@ -314,14 +314,14 @@ class Prompts(Noun):
             alias: The alias.
             experiment: The experiment whose verdict counts, with both versions as prompts of arms;
                 by default the newest such one.
-            because: The reason to move it without a verdict.
+            reason: The reason to move it without a verdict.
             by: The author on record.
 
         Raises:
             Refused: The verdict is not *better*, or no experiment compares the two.
             PromptConflict: Another writer moved the alias first.
             NotFound: There is no such prompt.
-            BadValue: Both an experiment and `because` are given.
+            BadValue: Both an experiment and `reason` are given.
             ProjectionError: As `sql`.
         """
 
@@ -330,7 +330,7 @@ class Prompts(Noun):
             found = await self._read(lambda each: _Verdict(verdict=reads(each)), "promote", *words)
             return found.verdict
 
-        move = Promotion(reference, alias, experiment, because, by)
+        move = Promotion(reference, alias, experiment, reason, by)
         return await promoted(self._workspace, read, move)
 
     async def evolve(
@@ -339,7 +339,7 @@ class Prompts(Noun):
         feedback: str | Sequence[str],
         *,
         using: Evolver | None = None,
-        because: str = "",
+        reason: str = "",
         by: str = OS_USER,
     ) -> Prompt:
         """Add a version of a prompt that answers feedback; see `Record.evolve`.
@@ -352,10 +352,10 @@ class Prompts(Noun):
         for each in statement:
             text = store.rule_of(each, using)(after, each)
             after = store.with_text(after, await text if inspect.isawaitable(text) else text)
-        return await self._evolved(before, after, statement, because, by)
+        return await self._evolved(before, after, statement, reason, by)
 
     async def _evolved(
-        self, before: Prompt, after: Prompt, feedback: Sequence[str], because: str, by: str
+        self, before: Prompt, after: Prompt, feedback: Sequence[str], reason: str, by: str
     ) -> Prompt:
         """Add an evolved text as a version and return it; the one before if it is the same."""
         version = await self.add_prompt(
@@ -365,7 +365,7 @@ class Prompts(Noun):
             parameters=before.parameters,
             parents=(before.version,),
             feedback_applied=feedback,
-            because=because,
+            reason=reason,
             by=by,
         )
         return await self.prompt(f"{before.name}@{version}")

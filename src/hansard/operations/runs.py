@@ -44,7 +44,7 @@ class Runs(Noun):
         *,
         result: Content = None,
         by: By = OS_USER,
-        because: Prose = "",
+        reason: Prose = "",
     ) -> None:
         """Settle a step that is in doubt, or that diverged.
 
@@ -56,20 +56,18 @@ class Runs(Noun):
             verdict: The truth about the step.
             result: The result of the step, if it happened.
             by: The author on record.
-            because: The reason on record.
+            reason: The reason on record.
 
         Raises:
             Refused: The step cannot be settled with this verdict.
             NotFound: There is no such run or step.
             BadName, BadValue: `by` is malformed, or `result` cannot be recorded.
         """
-        await runs.settle(
-            self._workspace, run, step, verdict, result=result, by=by, because=because
-        )
+        await runs.settle(self._workspace, run, step, verdict, result=result, by=by, reason=reason)
 
     @operation(needs=_states(RunCompleted.tag), takes=Takes.RUN)
     async def finish(
-        self, run: str, *, by: By = OS_USER, because: Prose = "", failed: Here[str | None] = None
+        self, run: str, *, by: By = OS_USER, reason: Prose = "", failed: Here[str | None] = None
     ) -> bool:
         """End a run as completed, or as failed, even if agents have not left it.
 
@@ -78,18 +76,18 @@ class Runs(Noun):
         Args:
             run: The run's id.
             by: The author on record.
-            because: The reason why it counts as completed.
+            reason: The reason why it counts as completed.
             failed: The reason why the run counts as failed; None ends it as completed.
 
         Raises:
             NotFound: There is no such run.
             Refused: The run has ended with another status.
-            BadValue: `failed` is empty, or `because` is given beside it.
+            BadValue: `failed` is empty, or `reason` is given beside it.
         """
-        return await runs.finish(self._workspace, run, by=by, because=because, failed=failed)
+        return await runs.finish(self._workspace, run, by=by, reason=reason, failed=failed)
 
     @operation(needs=_states(RunCancelled.tag), takes=Takes.RUN)
-    async def cancel(self, run: str, *, by: By = OS_USER, because: Prose = "") -> bool:
+    async def cancel(self, run: str, *, by: By = OS_USER, reason: Prose = "") -> bool:
         """Mark a run as cancelled; return False if it already is.
 
         Agents at work are not stopped, and continue recording.
@@ -97,39 +95,39 @@ class Runs(Noun):
         Args:
             run: The run's id.
             by: The author on record.
-            because: The reason on record.
+            reason: The reason on record.
 
         Raises:
             NotFound: There is no such run.
             Refused: The run has ended with another status.
         """
-        return await runs.cancel(self._workspace, run, by=by, because=because)
+        return await runs.cancel(self._workspace, run, by=by, reason=reason)
 
     @operation(needs=_states(TaskReopened.tag), takes=Takes.RUN)
-    async def reopen(self, run: str, task: str, *, by: By = OS_USER, because: Prose = "") -> bool:
+    async def reopen(self, run: str, task: str, *, by: By = OS_USER, reason: Prose = "") -> bool:
         """Reopen a failed task of a run; return False if the task has not ended.
 
         Args:
             run: The run's id.
             task: The task's id.
             by: The author on record.
-            because: The reason on record.
+            reason: The reason on record.
 
         Raises:
             Refused: There is no such task, it is done, or tasks would wait for each other.
         """
-        return await runs.reopen(self._workspace, run, task, by=by, because=because)
+        return await runs.reopen(self._workspace, run, task, by=by, reason=reason)
 
     @operation(needs=lambda request: (trusts(Trust.APPROVE, request.approval),), takes=Takes.RUN)
     async def approve(
-        self, approval: str, *, by: By = OS_USER, because: Prose = "", role: Here[str | None] = None
+        self, approval: str, *, by: By = OS_USER, reason: Prose = "", role: Here[str | None] = None
     ) -> None:
         """Grant an agent's request for approval.
 
         Args:
             approval: The request's id, as `approvals()` or `hansard approvals` shows it.
             by: The approver on record: not the requesting agent, nor a principal that acts for it.
-            because: The reason on record.
+            reason: The reason on record.
             role: The role that `by` acts in; it must have `approve`.
 
         Raises:
@@ -142,20 +140,20 @@ class Runs(Noun):
             approval,
             granted=True,
             by=by,
-            because=because,
+            reason=reason,
             role=role,
         )
 
     @operation(needs=lambda request: (trusts(Trust.APPROVE, request.approval),), takes=Takes.RUN)
     async def deny(
-        self, approval: str, *, by: By = OS_USER, because: Prose = "", role: Here[str | None] = None
+        self, approval: str, *, by: By = OS_USER, reason: Prose = "", role: Here[str | None] = None
     ) -> None:
         """Deny an agent's request for approval.
 
         Args:
             approval: The request's id, as `approvals()` or `hansard approvals` shows it.
             by: The approver on record: not the requesting agent, nor a principal that acts for it.
-            because: The reason on record.
+            reason: The reason on record.
             role: The role that `by` acts in; it must have `approve`.
 
         Raises:
@@ -168,7 +166,7 @@ class Runs(Noun):
             approval,
             granted=False,
             by=by,
-            because=because,
+            reason=reason,
             role=role,
         )
 
@@ -179,7 +177,7 @@ class Runs(Noun):
         tool: Name = "",
         run: Name = "",
         key: Name = "",
-        because: Prose = "",
+        reason: Prose = "",
         by: By = OS_USER,
     ) -> None:
         """Declare answers stale, so that `reuse=` does not give them to later runs.
@@ -191,11 +189,11 @@ class Runs(Noun):
             tool: The answers of a tool, in any version.
             run: The answers of a run.
             key: The answers of one call (`hansard reuse list`).
-            because: The reason on record.
+            reason: The reason on record.
             by: The author on record.
 
         Raises:
             BadValue: Not exactly one of tool, run and key is given.
         """
-        report = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
+        report = AnswersInvalidated(tool=tool, run=run, key=key, because=reason)
         await reused.invalidate(self._workspace, report, by=by)

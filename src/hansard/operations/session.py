@@ -161,7 +161,7 @@ class Decide(Ask, frozen=True, tag="facts.decide"):
     inputs: list[Value] = []
     threshold: float | None = None
     confidence: float | None = None
-    because: Text = ""
+    reason: Text = ""
 
 
 @_operation(needs=_states(MessageAdded.tag), place=ChainKind.FACT)
@@ -187,7 +187,7 @@ class HandOff(Ask, frozen=True, tag="facts.hand_off"):
     """Hand the work over to an agent or a role."""
 
     to: Name
-    because: Text
+    reason: Text
     payload: Data
 
 
@@ -321,7 +321,7 @@ class TransactionRemove(BoardRemove, frozen=True, tag="transaction.remove"):
 class TransactionRollBack(Ask, frozen=True, tag="transaction.roll_back"):
     """End the transaction without writing."""
 
-    because: Text = ""
+    reason: Text = ""
 
 
 # ------------------------------------------------------------ memory
@@ -399,7 +399,7 @@ class MemoryHistory(Ask, frozen=True, tag="memory.history"):
 
 
 class _Change(Ask, frozen=True, kw_only=True):
-    because: str = ""
+    reason: str = ""
     space: Name | None = None
 
 
@@ -540,7 +540,7 @@ class TeamRelease(Ask, frozen=True, tag="team.release"):
     """Give a task back for another to claim."""
 
     task: Claim
-    because: Text = ""
+    reason: Text = ""
 
 
 @_operation(needs=_states(STATES["hand_off"]))
@@ -551,7 +551,7 @@ class TeamHandOff(Ask, frozen=True, tag="team.hand_off"):
     role: Name | None = None
     agent: Name | None = None
     with_: Value = EMPTY
-    because: Text = ""
+    reason: Text = ""
 
 
 @_operation(bool, needs=_states(STATES["reopen"]))
@@ -559,7 +559,7 @@ class TeamReopen(Ask, frozen=True, tag="team.reopen"):
     """Reopen a failed task."""
 
     task: Name
-    because: Text = ""
+    reason: Text = ""
 
 
 @_operation(list[TaskEntry])

@@ -111,9 +111,9 @@ async def _lines(memory: AsyncMemory, pattern: str, glob: str) -> list[list[Any]
 
 
 async def _change(
-    memory: AsyncMemory, ops: list[FileOp], because: str, space: str | None, sources: list[str]
+    memory: AsyncMemory, ops: list[FileOp], reason: str, space: str | None, sources: list[str]
 ) -> None:
-    async with memory.change(because, space=space, sources=sources) as change:
+    async with memory.change(reason, space=space, sources=sources) as change:
         for each in ops:
             each.add_to(change)
 

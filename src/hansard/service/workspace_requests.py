@@ -374,20 +374,20 @@ class RoleRecord(RecordOperations, Spaces):
         return (await self._read(partial(left.by_tables, run=run), "egress", run)).sent
 
     async def approve(
-        self, approval: str, *, by: Any = "", because: str = "", role: str | None = None
+        self, approval: str, *, by: Any = "", reason: str = "", role: str | None = None
     ) -> None:
         """Grant a request for approval that the role is shown."""
         del role
         await self._demand_question(approval)
-        await super().approve(approval, by=by, because=because, role=self._asker.who.role)
+        await super().approve(approval, by=by, reason=reason, role=self._asker.who.role)
 
     async def deny(
-        self, approval: str, *, by: Any = "", because: str = "", role: str | None = None
+        self, approval: str, *, by: Any = "", reason: str = "", role: str | None = None
     ) -> None:
         """Deny a request for approval that the role is shown."""
         del role
         await self._demand_question(approval)
-        await super().deny(approval, by=by, because=because, role=self._asker.who.role)
+        await super().deny(approval, by=by, reason=reason, role=self._asker.who.role)
 
     async def _demand_question(self, approval: str) -> None:
         """Raise NotFound for a request for approval that the role is not shown."""
@@ -404,7 +404,7 @@ class RoleRecord(RecordOperations, Spaces):
         *,
         result: Any = None,
         by: Any = "",
-        because: str = "",
+        reason: str = "",
     ) -> None:
         """Settle a step that the role is shown; another does not exist for it."""
         with contextlib.suppress(NotFound):  # treated as a step that is not shown
@@ -415,29 +415,29 @@ class RoleRecord(RecordOperations, Spaces):
             raise NotFound(
                 f"step {step!r:.80}", "give agent#number of a step that the role is shown"
             )
-        await super().settle(run, step, verdict, result=result, by=by, because=because)
+        await super().settle(run, step, verdict, result=result, by=by, reason=reason)
 
-    async def reopen(self, run: str, task: str, *, by: Any = "", because: str = "") -> bool:
+    async def reopen(self, run: str, task: str, *, by: Any = "", reason: str = "") -> bool:
         """Reopen a task that the role is shown; others, and what they wait for, are hidden."""
         if not await self._sees(run, "task.failed", {"task": task}):
             raise NotFound(f"failed task {task!r:.80}", "give one that the role is shown")
         try:
-            return await super().reopen(run, task, by=by, because=because)
+            return await super().reopen(run, task, by=by, reason=reason)
         except Circle as circle:
             message = f"task {task!r} would wait for a task that waits for it: nothing was changed"
             raise Refused(message) from circle
 
     async def finish(
-        self, run: str, *, by: Any = "", because: str = "", failed: str | None = None
+        self, run: str, *, by: Any = "", reason: str = "", failed: str | None = None
     ) -> bool:
         """End a run of which the role is shown any event."""
         async with self._ending(run):
-            return await super().finish(run, by=by, because=because, failed=failed)
+            return await super().finish(run, by=by, reason=reason, failed=failed)
 
-    async def cancel(self, run: str, *, by: Any = "", because: str = "") -> bool:
+    async def cancel(self, run: str, *, by: Any = "", reason: str = "") -> bool:
         """Cancel a run of which the role is shown any event."""
         async with self._ending(run):
-            return await super().cancel(run, by=by, because=because)
+            return await super().cancel(run, by=by, reason=reason)
 
     @contextlib.asynccontextmanager
     async def _ending(self, run: str) -> AsyncGenerator[None, None]:

@@ -211,17 +211,17 @@ def ran(tool: str, **value: Any) -> Call:
 
 
 def decided(
-    question: str, selected: str | None = None, *, because: str = "", agent: str | None = None
+    question: str, selected: str | None = None, *, reason: str = "", agent: str | None = None
 ) -> Decision:
     """Expect a decision to be recorded.
 
     Args:
         question: The question decided.
         selected: The selected option.
-        because: The reason, or a part of it.
+        reason: The reason, or a part of it.
         agent: The agent that decides.
     """
-    return Decision(question=question, selected=selected, because=because, agent=agent)
+    return Decision(question=question, selected=selected, because=reason, agent=agent)
 
 
 # `decider(...).given(...).when(...).then(...)`: tests of a decider by example.

@@ -49,7 +49,7 @@ def main() -> None:
     with hansard.connect(workspace, data_dir=folder) as record:
         if not record.runs():
             record.add_prompt("p", "Solve it.\n")
-            record.alias_prompt("p@1", "production", because="the first one")
+            record.alias_prompt("p@1", "production", reason="the first one")
         found = record.optimize(
             "p@1", TASKS, evaluate=evaluate, propose=propose, search=dspy.search(), budget=90
         )

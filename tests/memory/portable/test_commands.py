@@ -68,7 +68,7 @@ def test_what_became_of_a_checkout_is_one_change(call, space, tmp_path):
     (folder / ".claude/skills/pay/rates.md").rename(folder / ".claude/skills/pay/prices.md")
     (folder / "notes/vendors.md").unlink()
     (folder / "notes/new.md").write_text("New.\n")
-    [made] = told(call, "commit", folder, "--because", "kinder")
+    [made] = told(call, "commit", folder, "--reason", "kinder")
     assert made["version"] == 2
     assert made["changed"] == [
         *("AGENTS.md", "notes/new.md", "notes/vendors.md"),

@@ -48,7 +48,7 @@ def main() -> None:
     with hansard.connect(workspace, data_dir=folder) as record:
         if not record.runs():
             record.add_prompt("classify", order[0])
-            record.alias_prompt("classify@1", "production", because="the first one")
+            record.alias_prompt("classify@1", "production", reason="the first one")
         found = record.optimize(
             "classify@1",
             {task: task for task in right},

@@ -27,7 +27,7 @@ def main() -> None:
         try:
             record.prompt("p@production")
         except hansard.errors.Refused:
-            record.alias_prompt("p@1", "production", because="the first one")
+            record.alias_prompt("p@1", "production", reason="the first one")
         if not record.runs(workflow="optimize prompt p", status="completed"):
             record.optimize("p@1", TASKS, evaluate=evaluate, propose=propose, budget=60)
 

@@ -26,7 +26,7 @@ async def test_a_context_that_is_acknowledged_is_there_once(setup: Setup, rounds
 
     def begun() -> None:
         with hansard.connect(setup.workspace, data_dir=setup.data_dir) as record:
-            record.memory(SPACE).set_policy("off", by="alice", because="a test")
+            record.memory(SPACE).set_policy("off", by="alice", reason="a test")
 
     def stands() -> tuple[list[str], list[str], list[int]]:
         """Return the lines, the files, and the number of files in each change."""

@@ -102,7 +102,7 @@ async def test_without_a_known_token_or_under_another_name_nothing_is_answered(s
 def revoke(house: House, who: str) -> None:
     """Take a principal's tokens back."""
     with house.trusted() as record:
-        portal().run(principals.revoke_all(record.workspace, who, because="left"))
+        portal().run(principals.revoke_all(record.workspace, who, reason="left"))
 
 
 async def until_refused(client: Team, asked: dict[str, Any]) -> str:

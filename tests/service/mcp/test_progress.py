@@ -89,7 +89,7 @@ async def test_who_waits_for_a_person_is_told_what_to_answer(data_dir: Path, wor
             async with asyncio.timeout(WAIT_S):
                 await heard.something.wait()
             (asked,) = await record.approvals()
-            await record.approve(asked.approval.id, because="read it")
+            await record.approve(asked.approval.id, reason="read it")
             assert not (await sent).is_error
         await sessions.close()
     wanted = f"send_mail waits for a person: hansard approvals grant {asked.approval.id}"

@@ -553,7 +553,7 @@ async def test_prompts_on_record_are_the_clients_as_its_role_says(setup: Setup, 
     def begin() -> None:
         house.apply(ROLES)
         with house.trusted() as record:
-            record.add_prompt("rag", "Answer {query}.", because="the first")
+            record.add_prompt("rag", "Answer {query}.", reason="the first")
             record.add_prompt("rag", "Answer {query} in {words} words.")
             record.alias_prompt("rag@1", "production")
             record.add_prompt("compare", "Mine: {what}.")
@@ -691,7 +691,7 @@ async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
     def unasked() -> None:
         with hansard.connect(setup.workspace, data_dir=setup.data_dir) as record:
             for space in ("agent/ada", "org"):
-                record.memory(space).set_policy("off", by="alice", because="a test")
+                record.memory(space).set_policy("off", by="alice", reason="a test")
 
     def meanwhile(text: str) -> None:
         with hansard.connect(setup.workspace, data_dir=setup.data_dir) as record:
@@ -767,7 +767,7 @@ async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
         more = made | {"actions": made["actions"][:1]}
         assert await ada.get("keep_actions", name="form", cache=more) == {"version": 2}
         assert await ada.get("revert_actions", name="form", to=1) == {"version": 3}
-        assert await ada.get("review_actions", name="form", because="right") == {"version": 3}
+        assert await ada.get("review_actions", name="form", reason="right") == {"version": 3}
         found = await ada.get("action_cache", name="form")
         assert (found["version"], found["actions"]) == (3, made["actions"])
         [listed, _] = await ada.get("list_action_caches")

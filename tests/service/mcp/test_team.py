@@ -161,7 +161,7 @@ class Job:
         assert await ben.get("board_add", run_id=run, key="findings/count") == 2
         assert "error" not in await ben.ask("subscribe", uri=f"board://{run}/findings/2")
         held = {name: task[name] for name in ("id", "number")}
-        handed = {"run_id": run, "task": held, "role": "checker", "because": "check it"}
+        handed = {"run_id": run, "task": held, "role": "checker", "reason": "check it"}
         await ben.get("team_hand_off", **handed)
 
     async def check(self) -> None:

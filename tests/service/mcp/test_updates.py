@@ -321,14 +321,14 @@ async def test_who_lists_prompts_is_told_when_they_change(setup: Setup, tmp_path
         await told()
         now = {each.name for each in (await client.list_prompts()).prompts}
         assert now - before == {"rag"}
-        await record.alias_prompt("rag@1", "production", because="the first one")
+        await record.alias_prompt("rag@1", "production", reason="the first one")
         await told()
         await record.give_feedback("rag@1", "too long")
         await asyncio.sleep(SILENCE_S)
         assert heard.empty()
         await record.add_prompt("rag", "Answer {query} in a line.")
         await told()
-        await record.retire_prompt("rag@2", because="worse")
+        await record.retire_prompt("rag@2", reason="worse")
         await told()
 
 

@@ -168,14 +168,14 @@ async def revoke(
     name: str,
     token_id: str,
     *,
-    because: str = "",
+    reason: str = "",
     by: str = OS_USER,
 ) -> bool:
     """Revoke a token; return False if already revoked. Raises Refused, BadName."""
-    return await _tell(workspace, name, TokenRevoked(token=token_id, because=because), by)
+    return await _tell(workspace, name, TokenRevoked(token=token_id, because=reason), by)
 
 
-async def lower(workspace: Workspace, name: str, to: Label, approver: str, because: str) -> Label:
+async def lower(workspace: Workspace, name: str, to: Label, approver: str, reason: str) -> Label:
     """Lower the accumulated label of a principal; return the previous label. Its open sessions end,
     as they may still write what they were shown. Raises Refused if that would not lower it or the
     principal is not registered; Conflict after 50 lost races.
@@ -187,7 +187,7 @@ async def lower(workspace: Workspace, name: str, to: Label, approver: str, becau
         state = _folded(stored)
         before = state.carries
         command = LabelDeclassified(
-            to=text(to), approver=approver, because=because, before=str(before)
+            to=text(to), approver=approver, because=reason, before=str(before)
         )
         return principal.decide(state, command)
 
@@ -205,7 +205,7 @@ class RevokedToken(msgspec.Struct, frozen=True):
 
 
 async def revoke_all(
-    workspace: Workspace, which: str, *, because: str = "", by: str = OS_USER
+    workspace: Workspace, which: str, *, reason: str = "", by: str = OS_USER
 ) -> list[RevokedToken]:
     """Revoke a token by its id; or, by a principal's name, all of its tokens and those of
     principals that act on its behalf. Each revocation is a separate event: after an interruption,
@@ -218,15 +218,15 @@ async def revoke_all(
     for name, state in found.items():
         for token_id, token in state.tokens.items():
             if which in (name, token_id):
-                ending.append((name, token_id, because))
+                ending.append((name, token_id, reason))
             elif principal.acts_for(token, which):
-                why = f"it acts on behalf of {which}" + (f": {because}" if because else "")
+                why = f"it acts on behalf of {which}" + (f": {reason}" if reason else "")
                 ending.append((name, token_id, why))
     if not ending:
         fact = "which has no tokens, and no principal acts for it" if which in found else "or token"
         raise NotFound(f"principal {which!r}, {fact},", "see 'hansard principals'")
     return [
-        RevokedToken(name, token, await revoke(workspace, name, token, because=why, by=by))
+        RevokedToken(name, token, await revoke(workspace, name, token, reason=why, by=by))
         for name, token, why in ending
     ]
 

@@ -100,11 +100,11 @@ async def withdraw(
     workspace: Workspace,
     name: str,
     *,
-    because: str = "",
+    reason: str = "",
     by: str = OS_USER,
 ) -> bool:
     """Withdraw a role's rules; return False if already withdrawn. Raises Refused, BadName."""
-    return await _tell(workspace, name, RoleWithdrawn(because=workspace.text(because)), by)
+    return await _tell(workspace, name, RoleWithdrawn(because=workspace.text(reason)), by)
 
 
 async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> bool:

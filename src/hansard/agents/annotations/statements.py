@@ -181,7 +181,7 @@ class Annotations:
         inputs: Iterable[Any] = (),
         threshold: float | None = None,
         confidence: float | None = None,
-        because: str = "",
+        reason: str = "",
     ) -> Flow[None]:
         """State a decision.
 
@@ -192,7 +192,7 @@ class Annotations:
             inputs: As returned by `hansard.agents.annotations.inputs.stated`.
             threshold: A finite number.
             confidence: A finite number.
-            because: The reason.
+            reason: The reason.
         """
         sources = list(inputs)
         fields = {
@@ -202,7 +202,7 @@ class Annotations:
             "inputs": [each for each in sources if type(each) is str],
             "threshold": threshold,
             "confidence": confidence,
-            "because": because,
+            "because": reason,
         }
         plain = _plain_text(self._plain(fields, "decision"))
         scope = self.engine.scope("decide")
@@ -269,11 +269,11 @@ class Annotations:
         self.engine.ledger.demand_open()
         return current(self.engine.ledger) or self.engine.scope(what)
 
-    def hand_off(self, to: str, because: str, payload: dict[str, Any]) -> Flow[None]:
+    def hand_off(self, to: str, reason: str, payload: dict[str, Any]) -> Flow[None]:
         """State a hand-off."""
         ids.name("agent or role", to)
         check_names("hand_off", {"to": to}, self.engine.settings.scrub)
-        plain = self._fields("hand_off", to=to, because=because, payload=payload)
+        plain = self._fields("hand_off", to=to, reason=reason, payload=payload)
         scope = self.engine.scope("hand_off")
         mark, known = self._mark(scope, "hand_off", plain)
         if not known:
@@ -284,7 +284,7 @@ class Annotations:
                 to=_text(plain[0], "hand-off to"),
                 fingerprint=mark,
                 payload=packed.raw,
-                because=_text(plain[1], "hand-off because"),
+                because=_text(plain[1], "hand-off reason"),
                 after=scope.after,
             )
             yield from self._note(scope, fact, packed.blobs)

@@ -85,7 +85,7 @@ async def publish(
     terms: str,
     key: Path | None = None,
     point: str = "",
-    because: str = "",
+    reason: str = "",
     by: str | Actor,
 ) -> PublishedBundle:
     """Write a version, by default the newest, as one file for others, signed if a key is given. It
@@ -120,7 +120,7 @@ async def publish(
         bundle=made.sha256,
         key=named,
         license=manifest.license,
-        because=workspace.text(because),
+        because=workspace.text(reason),
     )
     await versions.change(workspace, EXPERIENCES, name, stated, by=by)
     write_whole(path, raw)
@@ -225,7 +225,7 @@ async def install(
     *,
     name: str = "",
     key: Path | None = None,
-    because: str = "",
+    reason: str = "",
     by: str | Actor,
 ) -> InstalledBundle:
     """Install a bundle as untrusted until a person confirms its digest. Repeating it changes
@@ -248,7 +248,7 @@ async def install(
         sources=manifest.sources,
         key=manifest.key,
         license=manifest.license,
-        because=workspace.text(because),
+        because=workspace.text(reason),
     )
     untrusted = Label(untrusted=True)
     done = await versions.change(

@@ -30,7 +30,7 @@ async def save(
     name: str,
     cache: ActionCache,
     *,
-    because: str = "",
+    reason: str = "",
     by: str | Actor,
     label: Label | None = None,
 ) -> ArtifactChange:
@@ -46,7 +46,7 @@ async def save(
         version=0,
         cache=packed.raw,
         digest=digest(canonical(plain)),
-        because=workspace.text(because),
+        because=workspace.text(reason),
         run=cache.run,
     )
     return await versions.change(workspace, ACTIONS, name, event, by=by, label=label, begins=True)
@@ -85,7 +85,7 @@ async def heal(
     before: int,
     after: CachedAction,
     *,
-    because: str,
+    reason: str,
     run: str,
     by: str | Actor,
     label: Label | None = None,
@@ -94,7 +94,7 @@ async def heal(
     dropped (`hansard.domain.actions.kept.decide`). Raises Refused, BadName, Conflict.
     """
     event = ActionsHealed(
-        version=0, before=before, entry=after.step_index, after=after, because=because, run=run
+        version=0, before=before, entry=after.step_index, after=after, because=reason, run=run
     )
     return await versions.change(workspace, ACTIONS, name, event, by=by, label=label)
 
@@ -104,7 +104,7 @@ async def revert(
     name: str,
     to: int,
     *,
-    because: str = "",
+    reason: str = "",
     by: str | Actor,
     label: Label | None = None,
 ) -> ArtifactChange:
@@ -112,7 +112,7 @@ async def revert(
 
     Raises NotFound, Refused, BadName, Conflict.
     """
-    event = ActionsReverted(version=0, to=to, because=workspace.text(because))
+    event = ActionsReverted(version=0, to=to, because=workspace.text(reason))
     return await versions.change(workspace, ACTIONS, name, event, by=by, label=label)
 
 
@@ -121,7 +121,7 @@ async def review(
     name: str,
     version: int | None = None,
     *,
-    because: str = "",
+    reason: str = "",
     by: str | Actor,
     label: Label | None = None,
 ) -> ArtifactChange:
@@ -129,9 +129,9 @@ async def review(
 
     Raises NotFound, Refused, BadName, Conflict.
     """
-    because = workspace.text(because)
+    reason = workspace.text(reason)
 
     def looked_at(state: ActionsState) -> ActionsLookedAt:
-        return ActionsLookedAt(version=version or state.newest, because=because)
+        return ActionsLookedAt(version=version or state.newest, because=reason)
 
     return await versions.change(workspace, ACTIONS, name, looked_at, by=by, label=label)

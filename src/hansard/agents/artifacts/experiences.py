@@ -182,7 +182,7 @@ async def keep(
     workspace: Workspace,
     experience: Experience,
     *,
-    because: str = "",
+    reason: str = "",
     by: str | Actor,
     label: Label | None = None,
 ) -> ArtifactChange:
@@ -196,7 +196,7 @@ async def keep(
         **await content(workspace, experience),
         sources=experience.sources,
         failed=experience.failed,
-        because=workspace.text(because),
+        because=workspace.text(reason),
     )
     return await versions.change(
         workspace, EXPERIENCES, experience.name, event, by=by, label=label, begins=True
@@ -234,7 +234,7 @@ async def confirm(
     checks: Sequence[str] = (),
     *,
     digest: str = "",
-    because: str = "",
+    reason: str = "",
     by: str | Actor,
 ) -> ArtifactChange:
     """Confirm the check functions of a version, by default the newest: the next version has them,
@@ -266,7 +266,7 @@ async def confirm(
     if label is not None and foreign:  # a person who confirms a bundle's digest vouches for it
         label = Label(label.confidentiality).stored
     confirmed = ExperienceConfirmed(
-        version=0, **made, parent=number, because=workspace.text(because)
+        version=0, **made, parent=number, because=workspace.text(reason)
     )
     return await versions.change(workspace, EXPERIENCES, name, confirmed, by=by, label=label)
 
@@ -277,7 +277,7 @@ async def heal(
     experience: Experience,
     node: str,
     *,
-    because: str,
+    reason: str,
     run: str,
     by: str | Actor,
     label: Label | None = None,
@@ -291,18 +291,18 @@ async def heal(
         parent=before.version,
         node=node,
         run=run,
-        because=because,
+        because=reason,
     )
     label = join(label, before.label).stored
     return await versions.change(workspace, EXPERIENCES, before.name, event, by=by, label=label)
 
 
 async def retire(
-    workspace: Workspace, name: str, *, because: str = "", by: str | Actor
+    workspace: Workspace, name: str, *, reason: str = "", by: str | Actor
 ) -> ArtifactChange:
     """Retire an experience until a version is confirmed again. Raises NotFound, Conflict."""
     label = (await versions.read(workspace, EXPERIENCES, name)).label
-    event = ExperienceRetired(version=0, because=workspace.text(because))
+    event = ExperienceRetired(version=0, because=workspace.text(reason))
     return await versions.change(workspace, EXPERIENCES, name, event, by=by, label=label)
 
 

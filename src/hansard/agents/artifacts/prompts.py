@@ -299,7 +299,7 @@ async def feed_back(
 
 
 async def retire(
-    workspace: Workspace, reference: str, *, because: str = "", by: str | Actor
+    workspace: Workspace, reference: str, *, reason: str = "", by: str | Actor
 ) -> ArtifactChange:
     """Retire a version. Raises NotFound, Refused (an alias names it), BadName, BadValue (no version
     is named).
@@ -307,10 +307,10 @@ async def retire(
     name, which = prompts.split(reference)
     if not which:
         raise BadValue("version", "none is named", f"say which: {name}@3")
-    because = workspace.text(because)
+    reason = workspace.text(reason)
 
     def retired(state: PromptState) -> PromptRetired:
-        return PromptRetired(version=prompts.resolve(state, which), because=because)
+        return PromptRetired(version=prompts.resolve(state, which), because=reason)
 
     return await versions.change(workspace, PROMPTS, name, retired, by=by)
 
@@ -406,7 +406,7 @@ async def add_evolved(
     after: Prompt,
     feedback: Sequence[str],
     *,
-    because: str,
+    reason: str,
     by: str,
 ) -> Prompt:
     """Add an evolved text as a version and return it; return the previous version if the text is
@@ -418,7 +418,7 @@ async def add_evolved(
         parameters=before.parameters,
         parents=(before.version,),
         feedback_applied=tuple(feedback),
-        because=because,
+        because=reason,
     )
     change = await add(workspace, before.name, draft, by=by)
     return await get(workspace, f"{before.name}@{change.version}")

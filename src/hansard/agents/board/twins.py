@@ -166,12 +166,12 @@ class TransactionFlows:
         ]
         return [*checks, *writes]
 
-    def roll_back(self, because: str = "") -> Flow[None]:
+    def roll_back(self, reason: str = "") -> Flow[None]:
         """Discard the writes, and record them with the reason."""
         if not self.over:
             self.over = True
-            because = recordable(because, self._engine.settings.scrub)
-            yield from self._noted("roll_back", self._operations, because)
+            reason = recordable(reason, self._engine.settings.scrub)
+            yield from self._noted("roll_back", self._operations, reason)
 
     def end(self, error: BaseException | None) -> Flow[None]:
         """End the block. An error that stops the run until a person acts leaves the transaction
@@ -322,9 +322,9 @@ class AsyncTransaction(_Writes):
         """Return a key's content, including this transaction's own writes."""
         return await self._drive(self._flows.get(key, default))
 
-    async def roll_back(self, because: str = "") -> None:
+    async def roll_back(self, reason: str = "") -> None:
         """End the transaction without writing."""
-        await self._drive(self._flows.roll_back(because))
+        await self._drive(self._flows.roll_back(reason))
 
 
 class AsyncBoard(OfAgent):

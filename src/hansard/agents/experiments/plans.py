@@ -213,7 +213,7 @@ async def replace(
     name: str,
     made: ExperimentRegistered,
     *,
-    because: str = "",
+    reason: str = "",
     by: str = OS_USER,
 ) -> bool:
     """Replace the plan of an experiment that has no run yet; return False if it is the same.
@@ -224,7 +224,7 @@ async def replace(
     """
     ids.name("by", by)
     stream = WorkspaceStream(KIND, ids.name(KIND, name))
-    plan = _recorded(workspace, msgspec.structs.replace(made, because=because))
+    plan = _recorded(workspace, msgspec.structs.replace(made, because=reason))
     await _demand_prompts(workspace, plan)
 
     async def read_all() -> tuple[list[Stored], list[str], int]:
@@ -250,11 +250,11 @@ async def stop(
     workspace: Workspace,
     name: str,
     *,
-    because: str = "",
+    reason: str = "",
     by: str = OS_USER,
 ) -> bool:
     """Stop assigning runs; return False if it is already stopped. Raises Refused, BadName."""
-    return await _append(workspace, name, ExperimentStopped(because=workspace.text(because)), by)
+    return await _append(workspace, name, ExperimentStopped(because=workspace.text(reason)), by)
 
 
 async def _demand_prompts(workspace: Workspace, made: ExperimentRegistered) -> None:

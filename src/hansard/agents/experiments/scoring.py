@@ -105,7 +105,7 @@ async def score(
     metrics: Mapping[str, Any],
     *,
     by: str,
-    because: str = "",
+    reason: str = "",
 ) -> bool:
     """Record a run's score; return False if this judge's latest score is the same.
 
@@ -114,9 +114,9 @@ async def score(
     """
     ids.name("by", by)
     check_names("score", {"by": by, "metrics": metrics}, workspace.redaction)
-    if not isinstance(because, str):
-        raise BadValue(BECAUSE, f"{because!r:.80}", "give a text")
-    event = RunScored(metrics=_finite(metrics), by=by, because=workspace.text(because))
+    if not isinstance(reason, str):
+        raise BadValue("reason", f"{reason!r:.80}", "give a text")
+    event = RunScored(metrics=_finite(metrics), by=by, because=workspace.text(reason))
 
     def next_append(life: RunState) -> Append | None:
         if [each for each in life.judged if each.by == by][-1:] == [event]:
@@ -177,7 +177,7 @@ class Evaluation:
         """Record the evaluator's result; a result that cannot be recorded counts as a failure."""
         try:
             metrics, because = _as_mapping(plain)
-            await score(self._workspace, run, metrics, by=self._by, because=because)
+            await score(self._workspace, run, metrics, by=self._by, reason=because)
         except CallerError as error:
             self.result.failed[run] = error
         else:

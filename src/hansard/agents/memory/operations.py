@@ -605,10 +605,10 @@ class MemoryFlows(JointSteps):
                 yield each
 
     def change(
-        self, ops: Sequence[Op], because: str, space: str | None, sources: Sequence[str]
+        self, ops: Sequence[Op], reason: str, space: str | None, sources: Sequence[str]
     ) -> Flow[dict[str, Any]]:
         """Make a change, or return its recorded result."""
-        call = self.begin("change", list(ops), because, _space(space), list(sources))
+        call = self.begin("change", list(ops), reason, _space(space), list(sources))
         return (yield from self._changed(call, self._change))
 
     def _changed(self, call: Call, run: Callable[[Call], Flow[Any]]) -> Flow[dict[str, Any]]:
@@ -745,9 +745,9 @@ class MemoryFlows(JointSteps):
             return (yield from self.engine.plan(call))
         return (yield from super().plan(call))
 
-    def revert(self, event: str, because: str, space: str | None) -> Flow[dict[str, Any]]:
+    def revert(self, event: str, reason: str, space: str | None) -> Flow[dict[str, Any]]:
         """Undo a change of a space, named by its version ('@3') or its id."""
-        call = self.begin("revert", event, because, space_name(space) if space else self.spaces[0])
+        call = self.begin("revert", event, reason, space_name(space) if space else self.spaces[0])
         return (yield from self._changed(call, self._revert))
 
     def _revert(self, call: Call) -> Flow[Any]:

@@ -245,7 +245,7 @@ class MemoryStore:
         self,
         ops: Sequence[Op],
         by: str | Actor,
-        because: str = "",
+        reason: str = "",
         sources: Sequence[str] = (),
         *,
         seen: dict[str, str] | None = None,
@@ -263,7 +263,7 @@ class MemoryStore:
 
         touched = drafts.touched_paths(ops)
         return await self.change_files(
-            changes, touched, by, because, sources, label=label, commit=commit
+            changes, touched, by, reason, sources, label=label, commit=commit
         )
 
     async def has(self, commit: str) -> bool:
@@ -276,7 +276,7 @@ class MemoryStore:
         changes: Callable[[MemoryState], Sequence[FileChange]],
         touched: Iterable[str],
         by: str | Actor,
-        because: str = "",
+        reason: str = "",
         sources: Sequence[str] = (),
         *,
         label: Label | None = None,
@@ -300,7 +300,7 @@ class MemoryStore:
             first = [seen.file_or_none(path) for path in paths_touched]
             files = tuple(await self._memories.using(lambda: changes(seen), first))
             self._sight.demand_changes(self.space, files)
-            command = MemoryChanged(files=files, because=because, sources=tuple(sources))
+            command = MemoryChanged(files=files, because=reason, sources=tuple(sources))
             events = await check_change(
                 self._workspace,
                 self._sight,
@@ -327,7 +327,7 @@ class MemoryStore:
         try:
             await self._append_decided(decide)
         except MemoryInvalid as error:
-            event = MemoryRejected(problems=tuple(error.problems), because=because)
+            event = MemoryRejected(problems=tuple(error.problems), because=reason)
 
             async def refuse(state: MemoryState) -> Append:
                 return self._append(state, actor, event, label)
@@ -336,7 +336,7 @@ class MemoryStore:
             raise
         return (await self._memories.state(self.space)).version
 
-    async def revert(self, change: str, by: str | Actor, because: str = "") -> int:
+    async def revert(self, change: str, by: str | Actor, reason: str = "") -> int:
         """Undo a change, named by its version ('@3') or the id of its event or commit, under the
         label of the restored texts; return the resulting version of the space. Raises NotFound, and
         MemoryConflict if a file was changed since or meanwhile.
@@ -349,7 +349,7 @@ class MemoryStore:
         return await self.change(
             await self._memories.using(lambda: undo.ops(state), undo.read),
             by,
-            because or f"revert of {change}",
+            reason or f"revert of {change}",
             seen={path: file.digest for path, file in state.files.items()},
             label=undo.label,
         )

@@ -111,7 +111,7 @@ class AsyncMemory(OfAgent):
         path: str,
         text: str,
         *,
-        because: str = "",
+        reason: str = "",
         space: str | None = None,
         sources: Sequence[str] = (),
         link: bool = False,
@@ -121,7 +121,7 @@ class AsyncMemory(OfAgent):
         Args:
             path: Path from the root of the tree.
             text: New content; of a link the path that it leads to.
-            because: Reason.
+            reason: Reason.
             space: Name of the space; default: that of the visible file, else the agent's own.
             sources: Ids of the events that the change rests on.
             link: Create a symbolic link.
@@ -132,7 +132,7 @@ class AsyncMemory(OfAgent):
             Blocked: The approval was denied or timed out.
             BadValue: The path or the text is invalid.
         """
-        await self._change([drafts.create(path, text, link=link)], because, space, sources)
+        await self._change([drafts.create(path, text, link=link)], reason, space, sources)
 
     async def edit(
         self,
@@ -140,12 +140,12 @@ class AsyncMemory(OfAgent):
         old: str,
         new: str,
         *,
-        because: str = "",
+        reason: str = "",
         space: str | None = None,
         sources: Sequence[str] = (),
     ) -> None:
         """Replace a part of a file that occurs exactly once; raises as `create`."""
-        await self._change([drafts.edit(path, old, new)], because, space, sources)
+        await self._change([drafts.edit(path, old, new)], reason, space, sources)
 
     async def insert(
         self,
@@ -153,22 +153,22 @@ class AsyncMemory(OfAgent):
         line: int,
         text: str,
         *,
-        because: str = "",
+        reason: str = "",
         space: str | None = None,
         sources: Sequence[str] = (),
     ) -> None:
         """Insert a text after a line (0: before the first); raises as `create`."""
-        await self._change([drafts.insert(path, line, text)], because, space, sources)
+        await self._change([drafts.insert(path, line, text)], reason, space, sources)
 
     async def rename(
-        self, path: str, to: str, *, because: str = "", space: str | None = None
+        self, path: str, to: str, *, reason: str = "", space: str | None = None
     ) -> None:
         """Move a file; raises as `create`."""
-        await self._change([drafts.rename(path, to)], because, space, ())
+        await self._change([drafts.rename(path, to)], reason, space, ())
 
-    async def delete(self, path: str, *, because: str = "", space: str | None = None) -> None:
+    async def delete(self, path: str, *, reason: str = "", space: str | None = None) -> None:
         """Delete a file; raises as `create`."""
-        await self._change([drafts.delete(path)], because, space, ())
+        await self._change([drafts.delete(path)], reason, space, ())
 
     async def remember(
         self,
@@ -275,12 +275,12 @@ class AsyncMemory(OfAgent):
         """Return the versions of a file across renames, oldest first."""
         return await self._drive(self._flows.history(path, space))
 
-    async def revert(self, change: str, *, because: str = "", space: str | None = None) -> None:
+    async def revert(self, change: str, *, reason: str = "", space: str | None = None) -> None:
         """Undo a change, all of its files or none.
 
         Args:
             change: Id of its event or commit, or its version of the space ('@3').
-            because: Reason.
+            reason: Reason.
             space: Name of the space; default: the agent's own.
 
         Raises:
@@ -288,11 +288,11 @@ class AsyncMemory(OfAgent):
             MemoryConflict: One of its files was changed since.
             Blocked: The approval was denied or timed out.
         """
-        await self._drive(self._flows.revert(change, because, space))
+        await self._drive(self._flows.revert(change, reason, space))
 
     @contextlib.asynccontextmanager
     async def change(
-        self, because: str, *, space: str | None = None, sources: Sequence[str] = ()
+        self, reason: str, *, space: str | None = None, sources: Sequence[str] = ()
     ) -> AsyncGenerator[MemoryChange]:
         """Change several files at once: the calls in the block become one change, made at its end.
         A block that raises changes nothing. Arguments and errors as `create`.
@@ -300,12 +300,12 @@ class AsyncMemory(OfAgent):
         request = MemoryChange()
         yield request
         if request.ops:
-            await self._change(request.ops, because, space, sources)
+            await self._change(request.ops, reason, space, sources)
 
     async def _change(
-        self, ops: Sequence[Op], because: str, space: str | None, sources: Sequence[str]
+        self, ops: Sequence[Op], reason: str, space: str | None, sources: Sequence[str]
     ) -> dict[str, Any]:
-        made: dict[str, Any] = await self._drive(self._flows.change(ops, because, space, sources))
+        made: dict[str, Any] = await self._drive(self._flows.change(ops, reason, space, sources))
         return made
 
 
@@ -365,12 +365,12 @@ class SpaceStore(Protocol):
     async def diff(self, path: str | None, before: object, after: object = None) -> str: ...  # noqa: D102 -- see `store`
     async def blame(self, path: str) -> list[BlamedLine]: ...  # noqa: D102 -- see `store`
     async def change(  # noqa: D102 -- see `store`
-        self, ops: Sequence[Op], by: Any, because: str = "", sources: Sequence[str] = ()
+        self, ops: Sequence[Op], by: Any, reason: str = "", sources: Sequence[str] = ()
     ) -> int: ...
     async def remember(  # noqa: D102 -- see `store`
         self, text: str, by: str, path: str, sources: Sequence[str] = ()
     ) -> int: ...
-    async def revert(self, change: str, by: Any, because: str = "") -> int: ...  # noqa: D102 -- see `store`
+    async def revert(self, change: str, by: Any, reason: str = "") -> int: ...  # noqa: D102 -- see `store`
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> bool: ...  # noqa: D102 -- see `store`
 
 
@@ -513,40 +513,40 @@ class AsyncMemorySpace(SpaceOnLoop):
         """Return each line of a file with the change that added it, as git's `blame` does."""
         return await self._store.blame(path)
 
-    async def create(self, path: str, text: str, *, by: str, because: str = "") -> int:
+    async def create(self, path: str, text: str, *, by: str, reason: str = "") -> int:
         """Create or replace a file without a check of its current text; return the space's version.
 
         Args:
             path: Path from the root of the tree.
             text: New content.
             by: Person or program that makes the change.
-            because: Reason.
+            reason: Reason.
 
         Raises:
             MemoryInvalid: The file is not valid; the refusal is recorded.
             BadValue: The path or the text is invalid.
         """
-        return await self._store.change([drafts.create(path, text)], by, because)
+        return await self._store.change([drafts.create(path, text)], by, reason)
 
-    async def edit(self, path: str, old: str, new: str, *, by: str, because: str = "") -> int:
+    async def edit(self, path: str, old: str, new: str, *, by: str, reason: str = "") -> int:
         """Replace a part of a file that occurs exactly once; raises as `create`."""
-        return await self._store.change([drafts.edit(path, old, new)], by, because)
+        return await self._store.change([drafts.edit(path, old, new)], by, reason)
 
-    async def insert(self, path: str, line: int, text: str, *, by: str, because: str = "") -> int:
+    async def insert(self, path: str, line: int, text: str, *, by: str, reason: str = "") -> int:
         """Insert a text after a line (0: before the first); raises as `create`."""
-        return await self._store.change([drafts.insert(path, line, text)], by, because)
+        return await self._store.change([drafts.insert(path, line, text)], by, reason)
 
-    async def rename(self, path: str, to: str, *, by: str, because: str = "") -> int:
+    async def rename(self, path: str, to: str, *, by: str, reason: str = "") -> int:
         """Move a file; raises as `create`."""
-        return await self._store.change([drafts.rename(path, to)], by, because)
+        return await self._store.change([drafts.rename(path, to)], by, reason)
 
-    async def delete(self, path: str, *, by: str, because: str = "") -> int:
+    async def delete(self, path: str, *, by: str, reason: str = "") -> int:
         """Delete a file; raises as `create`."""
-        return await self._store.change([drafts.delete(path)], by, because)
+        return await self._store.change([drafts.delete(path)], by, reason)
 
     @contextlib.asynccontextmanager
     async def change(
-        self, because: str, *, by: str, sources: Sequence[str] = ()
+        self, reason: str, *, by: str, sources: Sequence[str] = ()
     ) -> AsyncGenerator[MemoryChange]:
         """Change several files at once: the calls in the block become one change, made at its
         end.
@@ -554,7 +554,7 @@ class AsyncMemorySpace(SpaceOnLoop):
         request = MemoryChange()
         yield request
         if request.ops:
-            await self._store.change(request.ops, by, because, sources)
+            await self._store.change(request.ops, by, reason, sources)
 
     async def remember(
         self, text: str, *, by: str, path: str = AGENTS, sources: Sequence[str] = ()
@@ -562,19 +562,19 @@ class AsyncMemorySpace(SpaceOnLoop):
         """Append an item to a file's list."""
         return await self._store.remember(text, by, path, sources)
 
-    async def revert(self, change: str, *, by: str, because: str = "") -> int:
+    async def revert(self, change: str, *, by: str, reason: str = "") -> int:
         """Undo a change, all of its files or none.
 
         Args:
             change: Id of its event or commit, or its version of the space ('@3').
             by: Person or program that undoes it.
-            because: Reason.
+            reason: Reason.
 
         Raises:
             NotFound: There is no such change.
             MemoryConflict: One of its files was changed since.
         """
-        return await self._store.revert(change, by, because)
+        return await self._store.revert(change, by, reason)
 
     async def set_policy(
         self,
@@ -583,7 +583,7 @@ class AsyncMemorySpace(SpaceOnLoop):
         by: str,
         until: datetime | None = None,
         untrusted: Sequence[str] = (),
-        because: str = "",
+        reason: str = "",
     ) -> bool:
         """Set whether agents' changes of the space need a person's approval.
 
@@ -593,7 +593,7 @@ class AsyncMemorySpace(SpaceOnLoop):
             until: Time by the log at which it reverts to `ask`; None for never.
             untrusted: Patterns of paths whose changes need no approval even if they rest on
                 untrusted input; by default all such changes need approval.
-            because: Reason.
+            reason: Reason.
 
         Raises:
             BadValue: `until` has no time zone, or is given with `ask`.
@@ -602,7 +602,7 @@ class AsyncMemorySpace(SpaceOnLoop):
             approval=MemoryApproval(approval),
             until=until,
             untrusted=tuple(untrusted),
-            because=because,
+            because=reason,
         )
         return await self._store.set_policy(policy, by)
 

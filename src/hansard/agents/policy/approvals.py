@@ -211,7 +211,7 @@ async def answer(
     *,
     granted: bool,
     by: str | Actor = OS_USER,
-    because: str = "",
+    reason: str = "",
     role: str | None = None,
 ) -> Approval:
     """Grant or deny a request; return it with the answer.
@@ -224,7 +224,7 @@ async def answer(
     """
     actor = Actor.of(by)
     by = ids.name("by", actor.agent)
-    because = workspace.text(because)
+    reason = workspace.text(reason)
     request = await find(workspace, approval)
     asker = request.approval.asked.agent
     if asker != by and asker in actor.on_behalf_of:
@@ -240,7 +240,7 @@ async def answer(
         await refusals.demand(workspace, permit, trusts(Trust.APPROVE, approval), actor)
     kind: type[Answer] = ApprovalGranted if granted else ApprovalDenied
     store = Approvals(workspace.states, request.run)
-    await store.record(kind(approval=approval, by=by, because=because), actor)
+    await store.record(kind(approval=approval, by=by, because=reason), actor)
     current = approvals.find(await store.state(), approval)
     status = ApprovalStatus.GRANTED if granted else ApprovalStatus.DENIED
     if current.given is not status:  # stored after its expiry, or after another answer

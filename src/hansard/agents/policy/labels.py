@@ -62,7 +62,7 @@ async def declassify(workspace: Workspace, run: str | None, request: Lowering) -
     approver = ids.name("approver", request.approver)
     target = parse(request.to, "to")
     if not recordable(request.because, None).strip():
-        raise BadValue("because", "it is empty", "give the reason for lowering the label")
+        raise BadValue("reason", "it is empty", "give the reason for lowering the label")
     because = workspace.text(request.because)
     if request.role is not None:
         permit = await permits.read(workspace, request.role)

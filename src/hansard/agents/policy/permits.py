@@ -342,11 +342,11 @@ async def demand(workspace: Workspace, permit: Permit, need: Need, by: str | Act
 
 
 async def note(
-    workspace: Workspace, by: str | Actor, role: str, operation: str, because: str
+    workspace: Workspace, by: str | Actor, role: str, operation: str, reason: str
 ) -> None:
     """Record that a principal was refused an operation. Raises Conflict after 50 lost races."""
     name = Actor.of(by).agent
     known = await workspace.log.last(WorkspaceStream(principal.KIND, name)) is not None
     stream = WorkspaceStream(access.KIND, name if known else access.STRANGER)
-    event = AccessRefused(principal=name, role=role, operation=operation, because=because)
+    event = AccessRefused(principal=name, role=role, operation=operation, because=reason)
     await workspace.append_lasting(stream, by, event)

@@ -33,7 +33,7 @@ from hansard.domain.steps import JOIN_TIMES_MAX, Join
 
 TEXTS = frozenset(
     {
-        *("because", "feedback", "feedback_applied", "program", "question", "source", "text"),
+        *("feedback", "feedback_applied", "program", "question", "reason", "source", "text"),
         *("evaluator", "parameters", "plan", "reflect", "result", "rules", "tables", "variables"),
         *("new", "old", "ops", "redact", "secrets"),
     }

@@ -394,8 +394,9 @@ class TeamFlows(JointSteps):
         call = self.engine.begin(SPECS[name], arguments, {})
         for field in ("task", "role", "agent", "title", "because"):
             if type(call.plain.get(field, "")) is not str:
+                given = "reason" if field == "because" else field
                 raise BadValue(
-                    f"team.{name}({field})", "it is not a text, or holds a secret", "give a text"
+                    f"team.{name}({given})", "it is not a text, or holds a secret", "give a text"
                 )
         for field in NAMES:
             if call.plain.get(field) != call.arguments.get(field):
@@ -532,20 +533,18 @@ class TeamFlows(JointSteps):
             raise BadValue("team.fail(error)", f"{error!r:.80}", "give an exception or a text")
         return Failure("TaskFailed", recordable(error, scrub), module="hansard")
 
-    def release(self, task: Task, because: str) -> Flow[None]:
+    def release(self, task: Task, reason: str) -> Flow[None]:
         """Release a task."""
-        call = self._begin("release", task.id, task.number, because)
+        call = self._begin("release", task.id, task.number, reason)
         command = TaskReleased(task=task.id, number=task.number, because=call.plain["because"])
         yield from self._write(call, command)
         self.ended.add((task.id, task.number))
 
     def hand_off(
-        self, task: Task, role: str | None, agent: str | None, given: Any, because: str
+        self, task: Task, role: str | None, agent: str | None, given: Any, reason: str
     ) -> Flow[None]:
         """Hand a task over to another role or agent."""
-        call = self._begin(
-            "hand_off", task.id, task.number, role or "", agent or "", given, because
-        )
+        call = self._begin("hand_off", task.id, task.number, role or "", agent or "", given, reason)
         plain = call.plain
         packed = payloads.pack(plain["given"], f"what task {task.id!r} is handed off with")
         command = TaskHandedOff(
@@ -559,9 +558,9 @@ class TeamFlows(JointSteps):
         yield from self._write(call, command, packed.blobs)
         self.ended.add((task.id, task.number))
 
-    def reopen(self, task: str, because: str) -> Flow[bool]:
+    def reopen(self, task: str, reason: str) -> Flow[bool]:
         """Reopen a failed task."""
-        call = self._begin("reopen", task, because)
+        call = self._begin("reopen", task, reason)
         command = Reopen(task=task, because=call.plain["because"])
         recorded = yield from self._write(call, command)
         return bool(recorded["reopened"])

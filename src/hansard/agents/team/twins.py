@@ -369,9 +369,9 @@ class AsyncTeam(OfAgent):
         """Mark a task as failed: tasks that wait for it are blocked. Raises ClaimLost."""
         await self._drive(self._flows.fail(task, error))
 
-    async def release(self, task: Task, because: str = "") -> None:
+    async def release(self, task: Task, reason: str = "") -> None:
         """Release a task so that another agent can claim it. Raises ClaimLost."""
-        await self._drive(self._flows.release(task, because))
+        await self._drive(self._flows.release(task, reason))
 
     async def hand_off(
         self,
@@ -380,18 +380,18 @@ class AsyncTeam(OfAgent):
         role: str | None = None,
         agent: str | None = None,
         with_: Any = None,
-        because: str = "",
+        reason: str = "",
     ) -> None:
         """Hand a task over to a role or an agent; `with_` is input for the next claimant:
         `task.given`. Raises ClaimLost, Refused (it would wait for itself), BadValue.
         """
-        await self._drive(self._flows.hand_off(task, role, agent, with_, because))
+        await self._drive(self._flows.hand_off(task, role, agent, with_, reason))
 
-    async def reopen(self, task: str, because: str = "") -> bool:
+    async def reopen(self, task: str, reason: str = "") -> bool:
         """Reopen a failed task, named by its id; return False if it has not ended. Another agent
         may then claim it, and tasks that wait for it are no longer blocked. Raises Refused.
         """
-        return await self._drive(self._flows.reopen(task, because))
+        return await self._drive(self._flows.reopen(task, reason))
 
     async def tasks(self) -> list[TaskEntry]:
         """Return all tasks of the run, in the order they were added."""

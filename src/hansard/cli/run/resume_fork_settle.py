@@ -12,7 +12,7 @@ from hansard.agents import runs as actions
 from hansard.agents.experiments import scoring
 from hansard.bus.clock import OS_USER
 from hansard.cli import output, processes
-from hansard.cli.common import At, Because, By, Command, Json, Run, new_app, work
+from hansard.cli.common import At, By, Command, Json, Reason, Run, new_app, work
 from hansard.cli.opening import reading_run
 from hansard.cli.price import numbers
 from hansard.client.person import result_from
@@ -128,7 +128,7 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
     run_again: Annotated[
         bool, typer.Option("--run-again", help="If diverged: run it again with its effect.")
     ] = False,
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -137,7 +137,7 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
     result = result_from(happened) if happened is not None else None
     async with reading_run(which) as (workspace, run):
         name = await actions.settle(
-            workspace, run, step, verdict.value, result=result, by=by, because=because
+            workspace, run, step, verdict.value, result=result, by=by, reason=reason
         )
         view = await workspace.states.run(run)
         _, settled = actions.find_step(view, name)
@@ -155,13 +155,13 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
 async def reopen(
     which: Run,
     task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id, see 'hansard team'.")],
-    because: Because = "",
+    reason: Reason = "",
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Let a failed task be claimed again."""
     async with reading_run(which) as (workspace, run):
-        is_new = await actions.reopen(workspace, run, task, by=by, because=because)
+        is_new = await actions.reopen(workspace, run, task, by=by, reason=reason)
     text = "is open again" if is_new else "is not over: nothing was written"
     fields = {"run": run, "task": task, "reopened": is_new}
     output.show(fields, f"task {task} of run {run} {text}", json=json)
@@ -173,7 +173,7 @@ async def reopen(
 @work
 async def finish(
     which: Run,
-    because: Because = "",
+    reason: Reason = "",
     failed: Annotated[
         str | None,
         typer.Option(metavar="REASON", help="Mark it as failed instead, for this reason."),
@@ -185,26 +185,26 @@ async def finish(
 
     Works even if agents have not left it, for example because their process was killed.
     """
-    await _end(which, partial(actions.finish, failed=failed), because, by, json=json)
+    await _end(which, partial(actions.finish, failed=failed), reason, by, json=json)
 
 
 @app.command()
 @work
-async def cancel(which: Run, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
+async def cancel(which: Run, reason: Reason = "", by: By = OS_USER, json: Json = False) -> None:
     """Mark a run as cancelled.
 
     Works even if agents have not left it; no agent is stopped.
     """
-    await _end(which, actions.cancel, because, by, json=json)
+    await _end(which, actions.cancel, reason, by, json=json)
 
 
 async def _end(
-    which: str, say: Callable[..., Awaitable[bool]], because: str, by: str, *, json: bool
+    which: str, say: Callable[..., Awaitable[bool]], reason: str, by: str, *, json: bool
 ) -> None:
     """Record the end of a run. Raises NotFound, Refused, BadName."""
     async with reading_run(which) as (workspace, run):
         missing = (await workspace.states.life(run)).missing
-        is_new = await say(workspace, run, by=by, because=because)
+        is_new = await say(workspace, run, by=by, reason=reason)
         status = (await workspace.states.life(run)).status
     text = f"run {run} is {status.value}{'' if is_new else ' already: nothing was written'}"
     fields = {"run": run, "status": status, "ended": is_new, "at_work": missing}
@@ -258,13 +258,13 @@ async def score(
         list[str], typer.Argument(metavar="METRIC=NUMBER...", help="Such as reward=1 cost=0.2.")
     ],
     by: By = OS_USER,
-    because: Because = "",
+    reason: Reason = "",
     json: Json = False,
 ) -> None:
     """Record a score of a run."""
     scores = numbers(metrics)
     async with reading_run(which) as (workspace, run):
-        is_new = await scoring.score(workspace, run, scores, by=by, because=because)
+        is_new = await scoring.score(workspace, run, scores, by=by, reason=reason)
     text = "is scored" if is_new else "has just these scores already"
     fields = {"run": run, "by": by, "metrics": scores, "recorded": is_new}
     output.show(fields, f"run {run} {text} by {by}", json=json)

@@ -126,7 +126,7 @@ class MemoryFlows(Flows):
         del text, path, space
         raise NotOffered("session.memory.command", "use session.memory.remember")
 
-    def change(self, ops: Any, because: str, space: str | None, sources: Any) -> Flow[None]:
+    def change(self, ops: Any, reason: str, space: str | None, sources: Any) -> Flow[None]:
         """Change files; secrets are never sent. Raises MemoryInvalid."""
         scrub = self.engine.settings.scrub
         bad = [
@@ -134,7 +134,7 @@ class MemoryFlows(Flows):
         ]
         if bad:
             raise MemoryInvalid(space or "memory", bad)
-        named = {"ops": ops, "because": because, "space": space, "sources": sources}
+        named = {"ops": ops, "reason": reason, "space": space, "sources": sources}
         yield from ask(self.engine, "memory.change", 0, **named)
 
 

@@ -244,7 +244,7 @@ class RemoteStore:
         return await self._spaces.memory_blame(self.space, path)
 
     async def change(
-        self, ops: Sequence[Op], by: Any, because: str = "", sources: Sequence[str] = ()
+        self, ops: Sequence[Op], by: Any, reason: str = "", sources: Sequence[str] = ()
     ) -> int:
         """Make a change; return 0, since versions count changes of others. Raises MemoryInvalid."""
         self._demand_own(by)
@@ -257,17 +257,17 @@ class RemoteStore:
         if bad:
             raise MemoryInvalid(self.space, bad)
         request = [msgspec.convert(op, FileOp) for op in ops]
-        await self._spaces.memory_change(self.space, request, because, sources)
+        await self._spaces.memory_change(self.space, request, reason, sources)
         return 0
 
     async def remember(self, text: str, by: str, path: str, sources: Sequence[str] = ()) -> int:
         """Add an item to a file's list."""
         return await self.change([drafts.remember(path, text)], by, "to be remembered", sources)
 
-    async def revert(self, change: str, by: Any, because: str = "") -> int:
+    async def revert(self, change: str, by: Any, reason: str = "") -> int:
         """Undo a change; return 0."""
         self._demand_own(by)
-        await self._spaces.memory_revert(self.space, change, because)
+        await self._spaces.memory_revert(self.space, change, reason)
         return 0
 
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> NoReturn:

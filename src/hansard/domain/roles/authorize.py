@@ -284,12 +284,12 @@ def may_claim(rules: RoleDefined | None, role: str, target: str) -> Permission:
 
 
 def _grant(
-    rules: RoleDefined | None, rule: str | None, because: str, ask_for: str, where: str = "may"
+    rules: RoleDefined | None, rule: str | None, reason: str, ask_for: str, where: str = "may"
 ) -> Permission:
     if rules is not None and rule is not None:
         return Permission(allowed=True, rule=rule)
-    because = because if rules is not None else "it has no rules"
-    return Permission(allowed=False, because=because, ask_for=ask_for, where=where)
+    reason = reason if rules is not None else "it has no rules"
+    return Permission(allowed=False, because=reason, ask_for=ask_for, where=where)
 
 
 def _matching(patterns: tuple[str, ...], separator: str, name: str) -> str | None:

@@ -389,7 +389,7 @@ class ApprovalWaits:
             return
         try:
             id_, why = waiting.question.result().id, "answered in the client"
-            await approvals.answer(self._workspace, id_, granted=granted, because=why)
+            await approvals.answer(self._workspace, id_, granted=granted, reason=why)
         except HansardError as error:  # it was answered before
             _log.info("the client's answer to an approval does not count", why=str(error))
         if granted:

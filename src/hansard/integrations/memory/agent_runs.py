@@ -106,7 +106,7 @@ async def brought(workspace: Workspace, folder: Path, by: str) -> FolderAgent:
         return FolderAgent(name, state.version, differs=differs)
     targets = difference({}, tree)
     because = f"the folder of {name}"
-    version = await imports.change(workspace, space, targets, seen={}, because=because, by=by)
+    version = await imports.change(workspace, space, targets, seen={}, reason=because, by=by)
     return FolderAgent(name, version, brought=sorted(targets))
 
 
@@ -186,7 +186,7 @@ def run_folder(
     request = dict.fromkeys(tool.name for tool in tools if tool.interrupt and asks)
     if not asks:
         record.memory(f"{AGENT}{agent.name}").set_policy(
-            "off", by=by, untrusted=["**"], because="a run without approvals"
+            "off", by=by, untrusted=["**"], reason="a run without approvals"
         )
     interrupts = [gates.ask_first(name, name=f"interrupt_config {name}") for name in request]
     hosts = dict.fromkeys(write.host_of(tool.mcp_server_url) for tool in tools)

@@ -48,12 +48,12 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
         self,
         memory: AsyncMemory,
         *,
-        because: str = "",
+        reason: str = "",
         cache_control: BetaCacheControlEphemeralParam | None = None,
     ) -> None:
         super().__init__(cache_control=cache_control)
         self._memory = memory
-        self._because = because
+        self._reason = reason
 
     async def execute(self, command: object) -> str:
         """Do what a model asks for. Raises ToolError for what it can do something about."""
@@ -81,14 +81,14 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
 
     async def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
         """Write a file."""
-        await self._memory.create(_file(command.path), command.file_text, because=self._because)
+        await self._memory.create(_file(command.path), command.file_text, reason=self._reason)
         return f"{command.path} is written"
 
     async def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
         """Replace a part of a file, which must occur exactly once."""
         path = _file(command.path)
         before = await self._memory.view(path)
-        await self._memory.edit(path, command.old_str, command.new_str, because=self._because)
+        await self._memory.edit(path, command.old_str, command.new_str, reason=self._reason)
         places = lines.occurrences(before, command.old_str)[:1]
         after = lines.replaced(before, places, command.new_str)
         at = places[0][0] if places else 0
@@ -98,7 +98,7 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
         """Insert a text after a line."""
         path = _file(command.path)
         await self._memory.insert(
-            path, command.insert_line, command.insert_text, because=self._because
+            path, command.insert_line, command.insert_text, reason=self._reason
         )
         return f"{command.path} has the text after line {command.insert_line}"
 
@@ -107,9 +107,9 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
         path = _file(command.path)
         paths = await self._memory.ls(path) if path else []
         if not paths:
-            await self._memory.delete(path, because=self._because)
+            await self._memory.delete(path, reason=self._reason)
             return f"{command.path} is deleted"
-        async with self._memory.change(self._because) as change:
+        async with self._memory.change(self._reason) as change:
             for each in paths:
                 change.delete(each)
         return f"{command.path} is deleted with its {counted(len(paths), 'file')}"
@@ -119,9 +119,9 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
         old, new = _file(command.old_path), _file(command.new_path)
         paths = await self._memory.ls(old)
         if not paths:
-            await self._memory.rename(old, new, because=self._because)
+            await self._memory.rename(old, new, reason=self._reason)
         else:
-            async with self._memory.change(self._because) as change:
+            async with self._memory.change(self._reason) as change:
                 for each in paths:
                     change.rename(each, new + each.removeprefix(old))
         return f"{command.old_path} is renamed to {command.new_path}"
@@ -159,12 +159,12 @@ class MemoryTool(BetaAbstractMemoryTool):
         self,
         memory: Memory,
         *,
-        because: str = "",
+        reason: str = "",
         cache_control: BetaCacheControlEphemeralParam | None = None,
     ) -> None:
         super().__init__(cache_control=cache_control)
         self._memory = awaited(memory)
-        self._because = because
+        self._reason = reason
 
     def execute(self, command: object) -> str:
         """Do what a model asks for. Raises ToolError for what it can do something about."""

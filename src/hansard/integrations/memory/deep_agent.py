@@ -64,9 +64,9 @@ _SPECIAL = frozenset(r"\.+*?()|[]{}^$")
 class MemoryBackend(BackendProtocol):
     """Backend of the files that the agent sees; each call is a step."""
 
-    def __init__(self, memory: Memory, *, because: str = "") -> None:
+    def __init__(self, memory: Memory, *, reason: str = "") -> None:
         self._memory = memory
-        self._because = because
+        self._reason = reason
 
     def ls(self, path: str) -> LsResult:
         """List files and folders directly in a folder."""
@@ -105,7 +105,7 @@ class MemoryBackend(BackendProtocol):
         if not replace_all:
             refused = self._apply(
                 lambda: self._memory.edit(
-                    _named(file_path), old_string, new_string, because=self._because
+                    _named(file_path), old_string, new_string, reason=self._reason
                 )
             )
             if refused:
@@ -131,7 +131,7 @@ class MemoryBackend(BackendProtocol):
             return DeleteResult(error=found)
 
         def delete() -> None:
-            with self._memory.change(self._because) as change:
+            with self._memory.change(self._reason) as change:
                 for path in found or [name]:
                     change.delete(path)
 
@@ -192,7 +192,7 @@ class MemoryBackend(BackendProtocol):
             return _Refused(str(error), is_absent=isinstance(error, NotFound))
 
     def _create(self, path: str, text: str) -> _Refused | None:
-        return self._apply(lambda: self._memory.create(_named(path), text, because=self._because))
+        return self._apply(lambda: self._memory.create(_named(path), text, reason=self._reason))
 
     def _apply(self, change: Callable[[], None]) -> _Refused | None:
         try:
@@ -308,7 +308,7 @@ def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffec
             memory=[f"/{AGENTS}"],
             middleware=[_News(session)],
             backend=CompositeBackend(
-                default=MemoryBackend(session.memory, because=prompt[:200]),
+                default=MemoryBackend(session.memory, reason=prompt[:200]),
                 routes={folder: StateBackend() for folder in ASIDE},
             ),
             name=session.agent,

@@ -45,11 +45,11 @@ Namespace = tuple[str, ...]
 class SessionStore(BaseStore):
     """Store of items as files of the agent's own memory."""
 
-    __slots__ = ("_because", "_memory")
+    __slots__ = ("_memory", "_reason")
 
-    def __init__(self, memory: Memory, *, because: str = "") -> None:
+    def __init__(self, memory: Memory, *, reason: str = "") -> None:
         self._memory = memory
-        self._because = because
+        self._reason = reason
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Run operations in order; of several puts of one item the last one counts."""
@@ -81,7 +81,7 @@ class SessionStore(BaseStore):
         puts = list(puts)
         gone = any(op.value is None for op in puts)
         there = set(self._memory.ls(FOLDER)) if gone else set[str]()
-        with self._memory.change(self._because) as change:
+        with self._memory.change(self._reason) as change:
             for op in puts:
                 path = path_of(op.namespace, op.key)
                 if op.value is not None:

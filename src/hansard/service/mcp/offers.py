@@ -619,7 +619,7 @@ class KeepCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     cache: dict[str, Any]
-    because: str = ""
+    reason: str = ""
 
 
 class RevertCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -627,7 +627,7 @@ class RevertCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     to: int
-    because: str = ""
+    reason: str = ""
 
 
 class Egress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -674,7 +674,7 @@ class ReviewCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     version: int | None = None
-    because: str = ""
+    reason: str = ""
 
 
 async def _fetch(sessions: Sessions, request: Fetch) -> Answer:
@@ -816,7 +816,7 @@ async def _state(
     by_record: Callable[..., Awaitable[int]],
     by_session: Callable[..., Awaitable[ArtifactChange]],
     *arguments: object,
-    because: str,
+    reason: str,
 ) -> Answer:
     """Record a statement about an action cache; return the version that it is at then.
 
@@ -826,13 +826,13 @@ async def _state(
     for need in (permits.actions(), permits.states(tag)):
         await sessions.demand(need)
     if sessions.workspace is None:
-        version = await by_record(*arguments, because=because)
+        version = await by_record(*arguments, reason=reason)
     else:
         session = (await sessions.own()).session
         engine = session.engine
         label = engine.ledger.label.stored
         changed = await by_session(
-            engine.workspace, *arguments, because=because, by=session.agent, label=label
+            engine.workspace, *arguments, reason=reason, by=session.agent, label=label
         )
         version = changed.version
     return Answer({"version": version}, replayable=False)
@@ -842,20 +842,20 @@ async def _keep(sessions: Sessions, request: KeepCache) -> Answer:
     cache = decode(msgspec.json.encode(request.cache), "keep_actions(cache)")
     ways = (sessions.record.keep_actions, kept_caches.save)
     return await _state(
-        sessions, ActionsSaved.tag, *ways, request.name, cache, because=request.because
+        sessions, ActionsSaved.tag, *ways, request.name, cache, reason=request.reason
     )
 
 
 async def _revert(sessions: Sessions, request: RevertCache) -> Answer:
     ways = (sessions.record.revert_actions, kept_caches.revert)
     arguments = (request.name, request.to)
-    return await _state(sessions, ActionsReverted.tag, *ways, *arguments, because=request.because)
+    return await _state(sessions, ActionsReverted.tag, *ways, *arguments, reason=request.reason)
 
 
 async def _review(sessions: Sessions, request: ReviewCache) -> Answer:
     ways = (sessions.record.review_actions, kept_caches.review)
     arguments = (request.name, request.version)
-    return await _state(sessions, ActionsLookedAt.tag, *ways, *arguments, because=request.because)
+    return await _state(sessions, ActionsLookedAt.tag, *ways, *arguments, reason=request.reason)
 
 
 async def _egress(sessions: Sessions, request: Egress) -> Answer:

@@ -154,8 +154,8 @@ async def list_prompts(sessions: Sessions) -> list[Prompt]:
     ]
 
 
-def _on_record(name: str, version: int, because: str, variables: tuple[str, ...]) -> Prompt:
-    does = f"Version {version} of prompt {name}" + (f": {because}" if because else ", on record.")
+def _on_record(name: str, version: int, reason: str, variables: tuple[str, ...]) -> Prompt:
+    does = f"Version {version} of prompt {name}" + (f": {reason}" if reason else ", on record.")
     arguments = tuple(Argument(each, f"The value of {{{each}}}.") for each in variables)
     return Prompt(f"{name}@{version}" if name in PROMPTS else name, does, arguments, "")
 

@@ -84,7 +84,7 @@ async def checkout(
 
 
 async def commit(
-    workspace: Workspace, folder: Path, *, because: str = "", by: str = OS_USER
+    workspace: Workspace, folder: Path, *, reason: str = "", by: str = OS_USER
 ) -> CommitResult:
     """Commit a folder's changes to its space, then update the folder to the space's new version.
 
@@ -100,7 +100,7 @@ async def commit(
         targets = difference(base, harnesses.import_tree(current, mark.harness, base))
         seen = {path: file.digest for path, file in before.files.items()}
         if targets:
-            await change(workspace, mark.space, targets, seen=seen, because=because, by=by)
+            await change(workspace, mark.space, targets, seen=seen, reason=reason, by=by)
         now = await workspace.memories.whole(mark.space)
         brought, left = _bring(folder, current, now, mark.harness)
         if not left:

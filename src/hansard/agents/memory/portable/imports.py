@@ -74,7 +74,7 @@ async def change(  # noqa: PLR0913 -- all are fields of a change
     command: TargetFiles,
     *,
     seen: Mapping[str, str] | None = None,
-    because: str = "",
+    reason: str = "",
     by: str = OS_USER,
     claimed: ClaimedOrigin | None = None,
     trailer: str = "",
@@ -88,11 +88,11 @@ async def change(  # noqa: PLR0913 -- all are fields of a change
         space: Name of the space.
         command: Files to change.
         seen: Digests of these files as the writer read them (none: no file); None skips the check.
-        because: Reason.
+        reason: Reason.
         by: Person or program that makes the change.
         claimed: Author and time in the source system.
         keep: Accept files that no harness accepts, as long as they can be read.
-        trailer: Appended to `because` in the last commit only, which marks that all commits were
+        trailer: Appended to `reason` in the last commit only, which marks that all commits were
             made.
 
     Raises MemoryConflict, MemoryInvalid, BadValue, BadName, ExtraMissing.
@@ -111,7 +111,7 @@ async def change(  # noqa: PLR0913 -- all are fields of a change
     parts = list(_parts(texts))
     for number, part in enumerate(parts, 1):
         changes = functools.partial(_changes, space, part, seen)
-        why = because + trailer if number == len(parts) else because
+        why = reason + trailer if number == len(parts) else reason
         version = await store.change_files(changes, part, actor, why, occurred_at=at)
     return version
 
@@ -466,7 +466,7 @@ async def import_folder(  # noqa: PLR0913 -- the options of its command
     replace: bool = False,
     leave_out: bool = False,
     keep: bool = False,
-    because: str = "",
+    reason: str = "",
     by: str = OS_USER,
 ) -> ImportResult:
     """Import the files of a harness's folder into a space as one change.
@@ -498,7 +498,7 @@ async def import_folder(  # noqa: PLR0913 -- the options of its command
             f"{shortened(binary)}"
         )
     seen = {path: file.digest for path, file in state.files.items()}
-    version = await change(workspace, space, targets, seen=seen, because=because, by=by, keep=keep)
+    version = await change(workspace, space, targets, seen=seen, reason=reason, by=by, keep=keep)
     return ImportResult(
         space, version, int(version != state.version), sorted(targets), left_out, warnings
     )
@@ -567,7 +567,7 @@ async def _make(
             workspace,
             space,
             target,
-            because=each.message[: BECAUSE_MAX - 100],
+            reason=each.message[: BECAUSE_MAX - 100],
             by=by,
             claimed=ClaimedOrigin(_author(each.author), each.at.isoformat()),
             trailer=f"{TRAILER}{each.commit}",
