@@ -95,8 +95,8 @@ def opened(session: hansard.Session, owner: str) -> Account:
 
 def decide(session: hansard.Session, account: Account, day: int, what: str, price: Decimal) -> None:
     """Put on record what is decided, and the account that it is made from."""
-    because = f"{price} of {account.balance}"
-    session.decide(f"Buy on day {day}?", selected=what, inputs=[account], reason=because)
+    reason = f"{price} of {account.balance}"
+    session.decide(f"Buy on day {day}?", selected=what, inputs=[account], reason=reason)
 
 
 def place(session: hansard.Session, account: Account, day: int) -> Account:

@@ -54,10 +54,10 @@ class Order(Aggregate):
         self.is_cancelled = False
 
     @event("Cancelled")
-    def cancel(self, reason: tuple[str, ...]) -> None:
+    def cancel(self, because: tuple[str, ...]) -> None:
         """Take it back."""
         self.is_cancelled = True
-        self.because = reason
+        self.because = because
 
 
 hansard.aggregate_type(

@@ -253,7 +253,7 @@ def _request(
 
 def _answer(state: ApprovalsState, command: Answer, now: int) -> Sequence[ApprovalEvent]:
     ids.name("by", command.by)
-    values.demand_text(command.because, "because")
+    values.demand_text(command.because, "reason")
     request = find(state, command.approval)
     if command.by == request.asked.agent:
         message = (

@@ -187,7 +187,7 @@ def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEv
         case TokenIssued():
             return _issue(state, event)
         case TokenRevoked():
-            values.demand_text(event.because, "because")
+            values.demand_text(event.because, "reason")
             token = state.tokens.get(event.token)
             if token is None:
                 message = f"it has no token {event.token!r:.80}: see 'hansard principals'"

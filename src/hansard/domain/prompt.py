@@ -254,7 +254,7 @@ def _added(state: PromptState, event: PromptVersionAdded) -> Sequence[PromptEven
 
 def _aliased(state: PromptState, event: PromptAliased) -> Sequence[PromptEvent]:
     check_alias(event.alias)
-    values.demand_text(event.because, "because")
+    values.demand_text(event.because, "reason")
     current = state.aliases.get(event.alias)
     if event.version is not None:
         demand_usable(state, event.version)
@@ -266,7 +266,7 @@ def _aliased(state: PromptState, event: PromptAliased) -> Sequence[PromptEvent]:
 
 
 def _check_version(event: PromptVersionAdded) -> None:
-    for kind, text in (("text", event.text), ("model", event.model), ("because", event.because)):
+    for kind, text in (("text", event.text), ("model", event.model), ("reason", event.because)):
         values.demand_text(text, kind)
     size = len(msgspec.json.encode(event.text))
     if size > TEXT_BYTES_MAX:

@@ -396,7 +396,7 @@ def decide(state: RoleState, event: RoleEvent) -> Sequence[RoleEvent]:
             check(event)
             return () if state.rules == event else (event,)
         case RoleWithdrawn():
-            values.plain(event.because, "because")
+            values.plain(event.because, "reason")
             if not state.version:
                 message = "it is not defined: apply its rules first"
                 raise Refused(message)

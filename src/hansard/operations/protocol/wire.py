@@ -22,7 +22,7 @@ from hansard.domain import values
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Failure, PromptUse
 
-VERSION = 7
+VERSION = 8
 """Version of the format. A service refuses other versions, with a text that names both."""
 
 BEAT_S = 1.0
