@@ -56,7 +56,7 @@ def parts(kind: type) -> tuple[str, str, str]:
     """
     text = inspect.getdoc(kind) or ""
     if text.startswith("Base of"):
-        return text, "", ""
+        return " ".join(text.partition("\n\n")[0].split()), "", ""
     found = _PARTS.fullmatch(text)
     if found is None:
         message = f"{kind.__name__}: write when it is raised, 'State: ...' and 'Remedy: ...'"

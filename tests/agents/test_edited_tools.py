@@ -647,6 +647,24 @@ def test_the_audit_finds_effects_that_were_made_again(record: Record, monkeypatc
             _session(
                 record, f"audit-{name}", partial(edit, policy="once", world=world), **options
             )()
+    failures = [OSError("no answer")]
+
+    def retried(session: Session) -> None:
+        @session.tool(effects="idempotent")
+        def note(number: int) -> int:
+            if failures:
+                raise failures.pop()
+            return number
+
+        note(0)
+        note(1)
+
+    with (
+        pytest.raises(OSError, match="no answer"),
+        record.run("edited", run="audit-retried") as session,
+    ):
+        retried(session)
+    _session(record, "audit-retried", retried)()
     rows = record.sql(
         "SELECT run, kind, agent, step, fact FROM repeated_effects"
         " WHERE run LIKE 'audit-%' ORDER BY run"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.errors import InDoubt
+from hansard.errors import Fenced, InDoubt
 from tests.cli.support import Call, ended, until
 from tests.faults import _warm
 
@@ -278,6 +278,23 @@ def test_a_doubt_is_settled_before_the_run_is_resumed(tmp_path, monkeypatch, cal
     assert isinstance(error, InDoubt)
     assert "(CancelledError)" in str(error)
     assert "CancelledError: )" not in str(error)
+
+
+def test_a_session_whose_run_went_on_elsewhere_says_so(tmp_path, monkeypatch):
+    """A fenced session's error names the command that shows the run, without frames of ours."""
+    monkeypatch.setattr(sys, "argv", ["pay.py"])
+    with hansard.connect(data_dir=tmp_path) as record:
+        with (
+            pytest.raises(Fenced) as caught,
+            record.run("w", run="r1", agent="bob", role="r") as one,
+        ):
+            with record.run("w", run="r1", agent="bob", role="r"):
+                pass
+            one.message("user", "late")
+        [note] = caught.value.__notes__
+    assert note.endswith("Another process continues the run: hansard run show r1")
+    assert caught.value.__cause__ is not None
+    assert caught.value.__cause__.__traceback__ is None
 
 
 def test_the_current_session_is_found(tmp_path: Path):

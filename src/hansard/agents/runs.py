@@ -130,7 +130,9 @@ def find_step(view: RunView, text: str) -> tuple[str, Step]:
         [agent] = view.agents
     step = view.agent(agent).steps.get(int(number))
     if step is None:
-        raise NotFound(f"step {number} of {agent!r} in run {view.run}", "see 'hansard run trace'")
+        raise NotFound(
+            f"step {number} of {agent!r} in run {view.run}", f"see 'hansard run trace {view.run}'"
+        )
     return agent, step
 
 

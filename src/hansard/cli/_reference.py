@@ -17,8 +17,8 @@ _HEAD = """\
 Made by `python -m hansard.cli._reference`; a test fails where it is out of date.
 
 Results go to stdout; hints, logs and progress to stderr. Output has no colour in a pipe, nor under
-`NO_COLOR`. Global options stand before the command: `hansard -w support run show last`. Brackets at
-the end of a meaning give the default, the environment variable or the range.
+`NO_COLOR`. Global options stand anywhere before `--`: `hansard -w support run show last`. Brackets
+at the end of a meaning give the default, the environment variable or the range.
 
 | exit code | meaning |
 |---|---|

@@ -171,7 +171,7 @@ def _render_knowledge(found: Knowledge) -> Iterator[Part]:
         ("agent", where.agent),
         ("role", where.role),
         ("before", what),
-        ("visible to its role", shown or "nothing: the role had no rules then"),
+        ("visible to its role", shown or "not limited: the role had no rules then"),
         ("views it was given", f"{len(found.before):,}" if found.before else "none"),
     ]
     yield output.pairs(rows)

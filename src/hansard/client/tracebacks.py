@@ -12,8 +12,10 @@ from types import TracebackType
 from typing import Any
 
 from hansard.agents.errors import NeedsSettling, ResultMismatch
+from hansard.bus.errors import Fenced
 from hansard.client.options import INTERACTIVE, program_name
 from hansard.domain.errors import HansardError
+from hansard.domain.steps import Verdict
 
 _OURS = os.fspath(Path(__file__).parents[1]) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
@@ -43,10 +45,14 @@ def explain(error: BaseException, run: str, step: str, settle: str = "") -> None
         settle: The command that settles the first call in doubt; empty for none.
     """
     resume = f"hansard run resume {shlex.quote(run)} -- {_command()}"
-    if isinstance(error, NeedsSettling) and not isinstance(error, ResultMismatch):
+    if isinstance(error, NeedsSettling) and (
+        not isinstance(error, ResultMismatch) or error.step.verdict is Verdict.HAPPENED
+    ):
         how = f"Settle {error.agent}#{error.step.number} first, as above; then resume it: {resume}"
     elif settle:
         how = f"A call is in doubt; settle it first: {settle}\nThen resume it: {resume}"
+    elif isinstance(error, Fenced):
+        how = f"Another process continues the run: hansard run show {shlex.quote(run)}"
     else:
         how = f"Resume it: {resume}"
     note = f"this ended run {run} after {step}. {how}"
@@ -91,8 +97,8 @@ def hide_own_frames(error: BaseException) -> None:
             others = (at for at in range(index, len(traces)) if not _is_stdlib(traces[at]))
             hidden[index] = ours[next(others, index)]
     kept = [trace for trace, is_hidden in zip(traces, hidden, strict=True) if not is_hidden]
+    error.__traceback__ = kept[0] if kept else None
     if kept:
-        error.__traceback__ = kept[0]
         for trace, following in zip(kept, [*kept[1:], None], strict=True):
             trace.tb_next = following
 

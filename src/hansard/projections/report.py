@@ -147,7 +147,8 @@ class Unknown(CallerError):
 
     def __init__(self, kind: str, name: str, known: list[str]) -> None:
         shown = ", ".join(known[:KNOWN_MAX]) + (", ..." if len(known) > KNOWN_MAX else "")
-        super().__init__(f"there is no {kind} {name!r}: known are {shown or 'none yet'}")
+        those = f"known are {shown}" if known else "there is none yet"
+        super().__init__(f"there is no {kind} {name!r}: {those}")
         self.kind = kind
         self.name = name
         self.known = known

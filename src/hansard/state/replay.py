@@ -567,7 +567,8 @@ class Points:
             if number in state.steps:
                 step = state.steps[number]
                 return await self._version(run, agent, step.outcome_version or step.version)
-        raise NotFound(f"step {number} of {agent!r} in run {run}", "see 'hansard run trace'")
+        remedy = f"see 'hansard run trace {run}'"
+        raise NotFound(f"step {number} of {agent!r} in run {run}", remedy)
 
     async def _version(self, run: str, name: str, version: int) -> AtPosition:
         life = await self._states.life(run)

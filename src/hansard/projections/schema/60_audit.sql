@@ -140,6 +140,10 @@ WITH sessions AS (
     JOIN effects AS o ON o.run = x.run AND o.agent = x.agent AND o.epoch < x.epoch
     WHERE x.answered IS NOT NULL AND o.status = 'completed' AND o.verdict IS DISTINCT FROM 'run_again'
         AND len(list_filter(x.answered, lambda r: o.step BETWEEN r[1] AND r[2])) = 0
+        AND NOT EXISTS (  -- it was called again in that session, and its outcome is of then
+            FROM events AS d
+            WHERE d.position = o.outcome_position AND d.version = o.outcome_version AND d.epoch >= x.epoch
+        )
         AND NOT EXISTS (
             FROM steps AS t
             WHERE t.run = o.run AND t.agent = o.agent AND (t.reused_step = o.step
