@@ -43,7 +43,7 @@ def happened(made: Sequence[tuple[list[str], str]]) -> list[tuple[bool, Unjudged
     for number, (paths, text) in enumerate(made):
         changes = [space.change_of(path, state.files.get(path), text) for path in paths]
         files = tuple(change for change in changes if change is not None)
-        event = MemoryChanged(files=files, because=f"write of {paths}")
+        event = MemoryChanged(files=files, because=f"write of {[each.path for each in files]}")
         if not files:
             continue
         state = space.fold(state, [event])
