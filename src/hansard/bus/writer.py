@@ -285,7 +285,7 @@ class StreamWriter:
         self._post(self._arrive)
 
     def _arrive(self) -> None:
-        """Take over what was posted, and before it what is held."""
+        """Queue the held events, then run the posted calls in order."""
         if self._arriving or not self._inbox:
             return
         self._arriving = True
@@ -332,7 +332,7 @@ class StreamWriter:
         finally:  # after any other exception, such as a signal handler's, the loop gets the commit
             try:
                 self._give_back(held, stored, lost)
-            except BaseException:  # a signal handler's: done again, which changes nothing twice
+            except BaseException:  # of a signal handler: a second call completes the first
                 self._give_back(held, stored, lost)
                 raise
 
