@@ -33,7 +33,7 @@ UNRAISED = {
     "hansard.agents.exchange": "`hansard import` and `export`",
     "hansard.agents.importers": "`hansard import`",
     "hansard.agents.memory": "`hansard memory`",
-    "hansard.agents.opening": "the service, which was asked twice",
+    "hansard.agents.runs": "the service, which was asked twice",
     "hansard.broker.access": "the service, whose server is not told yet",
     "hansard.broker.repair": "`hansard repair`",
     "hansard.bus.file_lock": "commands",

@@ -67,7 +67,6 @@ if TYPE_CHECKING:
         one_of,
         path_under,
     )
-    from hansard.agents.steps.by_label import by_label
     from hansard.agents.steps.conversions import value_type
     from hansard.agents.steps.ledger import Mode
     from hansard.agents.steps.placeholders import Placeholders
@@ -79,6 +78,7 @@ if TYPE_CHECKING:
         DidNotHappen,
         Happened,
         Tool,
+        by_label,
         reconcile,
         tool,
     )
@@ -125,7 +125,6 @@ _HOME = {
         "one_of",
         "path_under",
     ),
-    "hansard.agents.steps.by_label": ("by_label",),
     "hansard.agents.steps.ledger": ("Mode",),
     "hansard.agents.steps.placeholders": ("Placeholders",),
     "hansard.agents.steps.recorder": ("UnsettledStep",),
@@ -136,6 +135,7 @@ _HOME = {
         "Happened",
         "NOTHING_HAPPENED",
         "Tool",
+        "by_label",
         "reconcile",
         "tool",
     ),

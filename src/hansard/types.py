@@ -1,18 +1,17 @@
 """Types that annotations need: results, options, states, events, base classes."""
 
-from hansard.agents.annotations.conversations import Conversation
 from hansard.agents.annotations.statements import Checkpoint
-from hansard.agents.annotations.windows import Compaction
+from hansard.agents.annotations.windows import Compaction, Conversation
 from hansard.agents.board.operations import BoardEntry, Expected, Resolution, Resolve
 from hansard.agents.board.twins import AsyncBoard, AsyncTransaction, Board, Transaction
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.policy.gate import AskOptions, BudgetOptions, GateRule, RuleOptions
-from hansard.agents.run_index import RunQuery
 from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settle
 from hansard.agents.steps.tools import Reconcile, ToolSpec
 from hansard.agents.team.tasks import Mail, Task, TaskEntry
 from hansard.agents.team.twins import AsyncTeam, Team
+from hansard.agents.workspace import RunQuery
 from hansard.client.common import AsyncCommonRecord, CommonRecord
 from hansard.client.connect import Connecting
 from hansard.client.options import (

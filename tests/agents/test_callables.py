@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import hansard
-from hansard.agents import callables
+from hansard.agents import flow
 from tests.agents.twins import Lab
 
 
@@ -343,4 +343,4 @@ def as_inspect_binds(signature: inspect.Signature, args: Any, kwargs: Any) -> di
 def test_arguments_are_bound_as_inspect_binds_them(signature, args, kwargs):
     """The same names in the same order, or the same error."""
     expected = outcome(as_inspect_binds, signature, args, kwargs)
-    assert outcome(callables.arguments, signature, args, kwargs) == expected
+    assert outcome(flow.arguments, signature, args, kwargs) == expected

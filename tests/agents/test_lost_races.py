@@ -10,22 +10,21 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import opening, runs
+from hansard.agents import runs
 from hansard.agents.access import principals, views
 from hansard.agents.access.authenticator import AccessDenied
 from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.access.denials import Denials
 from hansard.agents.experiments import scoring
-from hansard.agents.opening import Options
 from hansard.agents.policy import approvals, labels
 from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.approvals import Approvals
 from hansard.agents.policy.budgets import LogBudgets
 from hansard.agents.policy.gate import Budget
+from hansard.agents.runs import Options
 from hansard.agents.team.store import TeamStore
 from hansard.agents.team.twins import Heartbeat
-from hansard.agents.transact import TRIES_MAX
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import TRIES_MAX, Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.log import Append
 from hansard.domain import access, budget, ids, principal, query
@@ -155,8 +154,8 @@ async def test_an_agent_that_joins_beside_another_is_on_the_roster_with_it(race:
     async with race.record.run("w", run="r", agent="ada"):
 
         async def join(name: str, workspace: Workspace) -> None:
-            opened = await opening.open_agent_here(workspace, name, "b", Options(run="r"))
-            await opening.close_agent(workspace, opened, None)
+            opened = await runs.open_agent_here(workspace, name, "b", Options(run="r"))
+            await runs.close_agent(workspace, opened, None)
 
         await race.lose(lambda each: join("bob", each), lambda each: join("cyn", each))
     assert set((await race.early.states.life("r")).roster) == {"ada", "bob", "cyn"}

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import run_index
-from hansard.agents.run_index import RunFilter
-from hansard.agents.workspace import Workspace
+from hansard.agents import workspace as run_index
+from hansard.agents.workspace import RunFilter, Workspace
 from hansard.bus import subjects
 from hansard.bus.clock import Clock
 from hansard.bus.commits import record as recorded

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hansard.agents.transact import TRIES_MAX, retry, transact
+from hansard.agents.workspace import TRIES_MAX, retry, transact
 from hansard.bus.clock import Clock
 from hansard.bus.commits import record
 from hansard.bus.errors import AppendUnknown, Conflict

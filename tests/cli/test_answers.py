@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from hansard import settings
-from hansard.agents.run_index import RunFilter
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import RunFilter, Workspace
 from hansard.cli import output
 from hansard.client.opening import open_workspace
 from hansard.inspect.rederive import replay

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hansard.agents.run_index import RunLife
+from hansard.agents.workspace import RunLife
 from tests.real.parsers import Chat, Said
 from tests.real.support import Place, Stored, assigned, opened
 

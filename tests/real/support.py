@@ -17,8 +17,8 @@ import structlog
 
 import hansard
 from hansard import settings as configuration
-from hansard.agents import run_index
-from hansard.agents.run_index import RunLife
+from hansard.agents import workspace as run_index
+from hansard.agents.workspace import RunLife
 from hansard.cli import main
 from hansard.client.opening import reading, reading_raw
 from hansard.domain.run import RunAssigned

@@ -8,7 +8,7 @@ from statistics import fmean, quantiles, stdev
 import msgspec
 import pytest
 
-from hansard.agents.run_index import RunLife
+from hansard.agents.workspace import RunLife
 from tests.real import support
 from tests.real.converters import bfcl
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from hansard.agents.run_index import RunLife
+from hansard.agents.workspace import RunLife
 from tests.real import support
 from tests.real.converters import reflexion
 

@@ -6,7 +6,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from hansard.agents.run_index import RunLife
+from hansard.agents.workspace import RunLife
 from tests.real import support
 from tests.real.converters import who_and_when
 

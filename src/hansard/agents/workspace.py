@@ -1,31 +1,364 @@
-"""An open workspace: its log, its blobs, and caches of what is read from them."""
+"""An open workspace: its log, its blobs, caches of what is read from them, and the lives of its
+runs.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Self, TypedDict, TypeVar
 
-from hansard.agents import run_index
-from hansard.agents.run_index import RunFilter
-from hansard.agents.transact import transact
+import msgspec
+
 from hansard.bus.clock import Clock
-from hansard.bus.commits import new_commit
-from hansard.bus.log import Append, Blobs, EventLog, Snapshots, Stored
+from hansard.bus.commits import new_commit, revive
+from hansard.bus.errors import Conflict
+from hansard.bus.log import Append, AtPosition, Blobs, EventLog, Snapshots, Stored
 from hansard.bus.redacted_log import RedactedBlobs, RedactedLog, redacted
+from hansard.bus.times import EventTime, began, is_imported
 from hansard.domain import ids
 from hansard.domain import run as runs
-from hansard.domain.errors import Refused
+from hansard.domain.choices import check_options, chosen, nearest
+from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError, Refused
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import WorkspaceStream
+from hansard.domain.ids import RunStream, WorkspaceStream
 from hansard.domain.label import Label
 from hansard.domain.redaction import Redaction
-from hansard.domain.run import RunEvent, RunState
+from hansard.domain.run import (
+    FORK_DEPTH_MAX,
+    AgentJoined,
+    RunAssigned,
+    RunEvent,
+    RunForked,
+    RunResumed,
+    RunState,
+    RunStatus,
+)
+from hansard.domain.times import claimed_time, moment
 from hansard.domain.values import recordable
 from hansard.state.boards import Boards
 from hansard.state.memories import Memories
-from hansard.state.replay import Points, States
+from hansard.state.replay import Points, States, fold_life
+
+# Read, decide, append: optimistic concurrency for statements in a stream, with any number of
+# writers.
+#
+# An append expects a version. A writer that loses the race (`Conflict`) has written nothing: it
+# reads, decides and appends again, a bounded number of times. An append whose outcome is unknown is
+# not a lost race: the log sends the same commit again, whose id shows whether it is stored. If that
+# is still unknown (`AppendUnknown`), the error is raised, since another attempt might state it
+# twice.
+#
+# Coroutines of the bus's loop, like reading and appending: the flows of both clients run them as
+# one `Io`.
+
+S = TypeVar("S")
+A = TypeVar("A")
+R = TypeVar("R")
+
+TRIES_MAX = 50
+"""Default number of attempts; each lost race means that another writer succeeded."""
+
+
+async def transact(
+    read: Callable[[], Awaitable[S]],
+    decide: Callable[[S], A | None],
+    append: Callable[[A], Awaitable[R]],
+    tries_max: int = TRIES_MAX,
+) -> R | None:
+    """Append what `decide` makes of the read state, reading again after each lost race. Return the
+    result of `append`, or None if there is nothing to append.
+
+    Each attempt costs one read and one append. Raises the errors of these three functions, and
+    Conflict with the number of `tries` if all were lost.
+    """
+
+    async def attempt() -> R | None:
+        target = decide(await read())
+        return await append(target) if target is not None else None
+
+    return await retry(attempt, tries_max)
+
+
+async def retry(
+    attempt: Callable[[], Awaitable[R]],
+    tries_max: int = TRIES_MAX,
+    ours: Callable[[Conflict], bool] = lambda _: True,
+) -> R:
+    """Run an attempt that reads, decides and appends, and repeat it after each lost race. For
+    callers that hold a resource meanwhile, or read while deciding; others use `transact`.
+
+    ours: Returns whether this attempt handles a lost race; any other is raised, and so is one whose
+    retries are already exhausted. Raises as `transact`.
+    """
+    tries = 0
+    while True:
+        try:
+            return await attempt()
+        except Conflict as lost:
+            tries += 1
+            if lost.tries > 1 or not ours(lost):
+                raise
+            if tries >= tries_max:
+                raise Conflict(lost.stream, lost.version, lost.winner, tries) from lost
+
+
+# Lives of all runs, read in few requests, and filters over them.
+
+LIVES_AT_ONCE_MAX = 200
+"""Lives in one request; damage in one of them leaves the others to be read together."""
+
+NAMES_MAX = 10
+"""Largest number of known names that are listed for an unknown one."""
+
+
+class RunLife(msgspec.Struct):
+    """A run's life. If it could not be read, `error` is the reason and the state is empty.
+
+    `began` is the time of the run's start and its clock, as far as the life states them; None if
+    the life could not be read. An import whose source gives no time has none (`is_known`).
+    `experiment` is the one that the run itself is a trial of: for a fork, only its own assignment
+    counts.
+    """
+
+    run: str
+    state: RunState
+    began: EventTime | None
+    position: int
+    error: HansardError | None = None
+    experiment: str = ""
+    is_import: bool = False
+    """True if an importer wrote it and no session opened it since, so that no agent works on it."""
+
+    @property
+    def at_work(self) -> list[str]:
+        """Agents that the run is open for: at work, or killed."""
+        return [] if self.is_import else self.state.missing
+
+    @property
+    def began_at(self) -> datetime | None:
+        """Time of the run's start; None if unknown. A time without a zone is UTC."""
+        return (
+            claimed_time(self.began.at) if self.began is not None and self.began.is_known else None
+        )
+
+    @property
+    def problem(self) -> str | None:
+        """The reason that the life could not be read, or None."""
+        return str(self.error) if self.error is not None else None
+
+    @property
+    def probe(self) -> str | None:
+        """The probe whose fork it is; None for a real run."""
+        swap = self.state.forked.swap if self.state.forked is not None else None
+        return swap.probe if swap is not None else None
+
+
+class RunQuery(TypedDict, total=False):
+    """Filters of `record.runs`: see `RunFilter`. Times may be texts (ISO 8601)."""
+
+    status: RunStatus | str | None
+    workflow: str | None
+    agent: str | None
+    role: str | None
+    experiment: str | None
+    since: datetime | str | None
+    until: datetime | str | None
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter of runs; all given conditions must hold. `agent` and `role` mean an agent that ever
+    joined the run, both together one that joined it in that role. `since` and `until` bound the
+    run's start, as an import's source states it, else by the log's time; a run whose source gives
+    no time is never within them.
+    """
+
+    status: RunStatus | None = None
+    workflow: str | None = None
+    agent: str | None = None
+    role: str | None = None
+    experiment: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], named: str = "record.runs({})") -> Self:
+        """Build a filter from the given options; None counts as not given. `named` formats an
+        option's name in errors.
+
+        Raises BadOption, and BadValue for an unknown status, a time without a zone, and a value
+        that is not a text.
+        """
+        check_options("record.runs", options, cls.__struct_fields__)
+        targets: dict[str, Any] = {name: each for name, each in options.items() if each is not None}
+        for name, value in targets.items():
+            what = named.format(name)
+            if name == "status":
+                targets[name] = chosen(RunStatus, value, what)
+            elif name in ("since", "until"):
+                targets[name] = moment(what, value)
+            elif type(value) is not str:
+                raise BadValue(what, f"{value!r:.80}", "give a text")
+        return cls(**targets)
+
+    def takes(self, life: RunLife) -> bool:
+        """Return whether a run matches; of an unreadable run only the time is known, so that it
+        does not match if anything else is required.
+        """
+        state = life.state
+        began_at = life.began_at
+        members = [
+            agent
+            for agent, role in state.roster.items()
+            if self.agent in (None, agent) and self.role in (None, role)
+        ]
+        target = (self.status, self.workflow, self.experiment, self.agent, self.role)
+        return (
+            (life.error is None or not any(target))
+            and self.status in (None, state.status)
+            and self.workflow in (None, state.workflow)
+            and self.experiment in (None, life.experiment)
+            and (bool(members) or (self.agent is None and self.role is None))
+            and (self.since is None or (began_at is not None and began_at >= self.since))
+            and (self.until is None or (began_at is not None and began_at <= self.until))
+        )
+
+    def leaves_out_undated(self, life: RunLife) -> bool:
+        """Return whether a run is left out only because its source gives no time."""
+        if life.began_at is not None or (self.since is None and self.until is None):
+            return False
+        return msgspec.structs.replace(self, since=None, until=None).takes(life)
+
+    def __str__(self) -> str:
+        """Describe the filter in words; empty if it matches all runs."""
+        items = [f"status {self.status.value}"] if self.status is not None else []
+        for name in ("workflow", "agent", "role", "experiment"):
+            value = getattr(self, name)
+            if value is not None:
+                items.append(f"{name} {value!r}")
+        for name in ("since", "until"):
+            value = getattr(self, name)
+            if value is not None:
+                items.append(f"begun {name} {value.astimezone(UTC).isoformat()}")
+        return ", ".join(items)
+
+    def unknown(self, lives: Iterable[RunLife]) -> Iterator[str]:
+        """Yield a message for each name that no run has, with the known names."""
+        known = list(lives)
+        names = {
+            "workflow": {life.state.workflow for life in known},
+            "agent": {agent for life in known for agent in life.state.roster},
+            "role": {role for life in known for role in life.state.roster.values()},
+            "experiment": {life.experiment for life in known},
+        }
+        for name, each in names.items():
+            value, there = getattr(self, name), sorted(each - {""})
+            if value is not None and value not in there:
+                shown = ", ".join(there[:NAMES_MAX]) or "none yet"
+                more = f" and {len(there) - NAMES_MAX} more" if len(there) > NAMES_MAX else ""
+                like = nearest(value, there)
+                yield f"no run has {name} {value!r}: {like}there are: {shown}{more}"
+
+
+async def read(log: EventLog) -> list[RunLife]:
+    """Read every run's life, newest first, in one request for 200 runs and for each 1,000 of their
+    commits. Unreadable ones are last.
+    """
+    runs = await log.runs()
+    own: dict[str, list[Stored]] = {}
+    damaged: list[RunLife] = []
+    for start in range(0, len(runs), LIVES_AT_ONCE_MAX):
+        chunk = runs[start : start + LIVES_AT_ONCE_MAX]
+        try:
+            commits = await log.read_streams([RunStream(run) for run in chunk])
+        except RecordError:
+            commits = []
+            for run in chunk:
+                try:
+                    commits += await log.read_streams([RunStream(run)])
+                except RecordError as error:
+                    damaged.append(RunLife(run, RunState(), None, 0, error))
+        for stored in commits:
+            if isinstance(stored.stream, RunStream):
+                own.setdefault(stored.stream.run, []).append(stored)
+    lives = [_life(run, own) for run in own]
+    lives.sort(key=lambda life: -life.position)
+    return lives + damaged
+
+
+async def assigned(log: EventLog, experiment: str) -> tuple[list[str], int]:
+    """Return the runs assigned to an experiment, and the position of the newest commit of all runs'
+    lives (0 if there is no run), both at one position. Reads every life. Raises RecordError if one
+    cannot be read, since it might be such a run.
+    """
+    end = AtPosition(await log.end(None))
+    trials, newest = [], 0
+    runs = await log.runs()
+    for start in range(0, len(runs), LIVES_AT_ONCE_MAX):
+        streams = [RunStream(run) for run in runs[start : start + LIVES_AT_ONCE_MAX]]
+        for stored in await log.read_streams(streams, end):
+            newest = max(newest, stored.position)
+            if isinstance(stored.stream, RunStream) and _assigned([stored]) == experiment:
+                trials.append(stored.stream.run)
+    return trials, newest
+
+
+def _life(run: str, own: dict[str, list[Stored]]) -> RunLife:
+    first = own[run][0]
+    life = RunLife(run, RunState(), began(own[run]), first.position)
+    life.is_import = is_import(own[run])
+    try:
+        life.state = fold_life(_through_parents(run, own))
+        if life.state.assigned is not None:
+            life.experiment = _assigned(own[run])
+    except HansardError as error:
+        life.error = error
+    return life
+
+
+def is_import(commits: Sequence[Stored]) -> bool:
+    """Return whether the importer wrote a run's life, and no session opened the run since."""
+    opened = (AgentJoined.tag, RunResumed.tag)
+    return is_imported(commits[0]) and not any(
+        recorded.type in opened
+        for stored in commits
+        if not is_imported(stored)
+        for recorded in stored.commit.events
+    )
+
+
+def _assigned(commits: Iterable[Stored]) -> str:
+    """Return the last experiment that a life's commits assign the run to."""
+    experiment = ""
+    for stored in commits:
+        for recorded in stored.commit.events:
+            if recorded.type == RunAssigned.tag:
+                event = revive(recorded)
+                experiment = event.experiment if isinstance(event, RunAssigned) else experiment
+    return experiment
+
+
+def _through_parents(run: str, own: dict[str, list[Stored]]) -> list[Stored]:
+    """Return a life's commits from version 1, including the parents' up to each cut. Raises
+    Corrupt.
+    """
+    line: list[list[Stored]] = []
+    name, cut = run, None
+    for _ in range(FORK_DEPTH_MAX + 1):
+        commits = own.get(name, [])
+        line.append([each for each in commits if cut is None or each.commit.version <= cut])
+        first = commits[0].commit if commits else None
+        if first is None or first.version == 1:
+            return [stored for each in reversed(line) for stored in each]
+        forked = revive(first.events[0])
+        if not isinstance(forked, RunForked):
+            raise Corrupt(f"run {name}", f"its life begins at version {first.version}")
+        limit = forked.at.get("life", 0)
+        name, cut = forked.parent, limit if cut is None else min(cut, limit)
+    raise Corrupt(f"run {run}", f"it has more than {FORK_DEPTH_MAX} parents")
+
 
 E = TypeVar("E")
 
@@ -160,7 +493,7 @@ class Workspace:
         Raises Corrupt and UnknownEvent if a run's life cannot be read.
         """
         runs: list[tuple[str, RunState]] = []
-        for life in await run_index.read(self.log):
+        for life in await read(self.log):
             if life.error is not None:
                 raise life.error
             if filters is None or filters.takes(life):

@@ -14,11 +14,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from hansard.agents import run_index
+from hansard.agents import workspace as run_index
 from hansard.agents.errors import NotAnswered, ShadowedEffect
-from hansard.agents.run_index import RunLife
 from hansard.agents.runs import fork_swapped
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import RunLife, Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output, processes
 from hansard.cli.common import By, Command, Json, new_app, work

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hansard.agents.run_index import RunFilter
+from hansard.agents.workspace import RunFilter
 from hansard.bus.times import Time
 from hansard.cli import output
 from hansard.cli.common import Json, new_app, work

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hansard.agents import opening as agents
+from hansard.agents import runs as agents
 from hansard.agents.flow import Unbroken
-from hansard.agents.opening import Opened, Options, close_agent
+from hansard.agents.runs import Opened, Options, close_agent
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.workspace import Workspace
 from hansard.bus.loggers import logger

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 from hansard.agents.artifacts import prompts as evolving
 from hansard.agents.artifacts.prompts import Evolver, Prompt
-from hansard.agents.callables import is_coroutine_function
+from hansard.agents.flow import is_coroutine_function
 from hansard.agents.steps.scope import enters, kept, leaves
 from hansard.bus.clock import OS_USER
 from hansard.bus.portal import Portal

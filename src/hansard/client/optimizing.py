@@ -23,8 +23,8 @@ from typing import Any, TypedDict
 import msgspec
 
 from hansard.agents.artifacts.prompts import Prompt
-from hansard.agents.callables import is_coroutine_function
 from hansard.agents.experiments.plans import plan
+from hansard.agents.flow import is_coroutine_function
 from hansard.bus.portal import LoopPortal, Portal
 from hansard.domain import ids
 from hansard.domain import prompt as prompts

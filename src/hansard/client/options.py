@@ -12,8 +12,8 @@ from typing import Any, Self, TypedDict
 import msgspec
 
 from hansard.agents.errors import AgentError
-from hansard.agents.opening import Options
 from hansard.agents.policy.gate import AskFirst, Budget, CallRule, GateRule
+from hansard.agents.runs import Options
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settle

@@ -27,9 +27,9 @@ from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
 
-from hansard.agents import opening
+from hansard.agents import runs as opening
 from hansard.agents.access import roles
-from hansard.agents.annotations.conversations import Conversation, conversation
+from hansard.agents.annotations.windows import Conversation, conversation
 from hansard.agents.artifacts import experiences
 from hansard.agents.artifacts.bundles import (
     InstalledBundle,
@@ -46,10 +46,9 @@ from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.policy.approvals import ListedApproval, listed
 from hansard.agents.policy.labels import Lowering, declassify
-from hansard.agents.run_index import RunFilter, RunQuery
 from hansard.agents.runs import fork
 from hansard.agents.steps.scope import ambient, guard_secrets, kept
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import RunFilter, RunQuery, Workspace
 from hansard.bus.clock import OS_USER
 from hansard.bus.portal import Portal
 from hansard.client.beginning import end_session

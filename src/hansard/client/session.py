@@ -38,14 +38,12 @@ import msgspec
 from hansard.agents.access.views import View
 from hansard.agents.aggregates.operations import AggregateFlows
 from hansard.agents.annotations import statements
-from hansard.agents.annotations.inputs import stated
-from hansard.agents.annotations.statements import Checkpoint
+from hansard.agents.annotations.statements import Checkpoint, stated
 from hansard.agents.annotations.windows import Compaction, Windows, summarizer
 from hansard.agents.artifacts import caches, experiences
 from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.artifacts.versions import ArtifactChange, label_of_runs
 from hansard.agents.board.twins import AsyncBoard, Board, TransactedFlows
-from hansard.agents.callables import is_async_generator_function
 from hansard.agents.errors import NotBegun, RunAddress, SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
 from hansard.agents.flow import (
@@ -57,6 +55,7 @@ from hansard.agents.flow import (
     drive,
     driver,
     in_place,
+    is_async_generator_function,
     on_portal,
     sync,
 )
@@ -64,13 +63,13 @@ from hansard.agents.memory.operations import MemoryFlows
 from hansard.agents.memory.search import Embedder, Rankers
 from hansard.agents.memory.twins import AsyncMemory, Memory
 from hansard.agents.policy.permits import states
+from hansard.agents.steps.atomic import ViewFlows
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, drop, enter, keep, leave, opens
 from hansard.agents.steps.streams import iterate, iterate_async
 from hansard.agents.steps.tools import Declare, ToolSpec
-from hansard.agents.steps.view_steps import ViewFlows
 from hansard.agents.team.tasks import MailFlows
 from hansard.agents.team.twins import AsyncTeam, Team, WaitFlows
 from hansard.bus.errors import NotFound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hansard.agents import run_index
+from hansard.agents import workspace as run_index
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain.choices import counted

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.annotations.conversations import earlier_commits
+from hansard.agents.annotations.windows import earlier_commits
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
-from hansard.agents import run_index
-from hansard.agents.run_index import RunFilter, RunLife, is_import
-from hansard.agents.workspace import Workspace
+from hansard.agents import workspace as run_index
+from hansard.agents.workspace import RunFilter, RunLife, Workspace, is_import
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Origin, Stored
 from hansard.bus.times import EventTime, Time, began, is_imported, last, own, time_stored

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from hansard.agents.run_index import RunLife
+from hansard.agents.workspace import RunLife
 from hansard.broker.lease import hindrance, peek
 from hansard.bus import subjects
 from hansard.bus.jetstream.raw import Figures

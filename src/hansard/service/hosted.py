@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 from cachetools import FIFOCache
 
-from hansard.agents import opening
+from hansard.agents import runs
 from hansard.agents.access.carried import AccumulatedLabel
-from hansard.agents.opening import Opened
+from hansard.agents.runs import Opened
 from hansard.agents.steps.scope import Scope, current, enter
 from hansard.agents.team.tasks import Task
 from hansard.agents.workspace import Workspace
@@ -441,7 +441,7 @@ class Hosted:
         """
         self.over = True
         await self._end_turns()
-        await opening.close_agent(self._workspace, self.opened, error)
+        await runs.close_agent(self._workspace, self.opened, error)
         self._forbid_writes()
 
     async def abandon(self) -> None:

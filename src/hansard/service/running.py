@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.agents import run_index
+from hansard.agents import workspace as run_index
 from hansard.agents.access.authenticator import Authenticator
 from hansard.agents.access.denials import Denials
 from hansard.agents.workspace import Workspace

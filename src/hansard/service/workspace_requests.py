@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from hansard.agents import opening
+from hansard.agents import runs as opening
 from hansard.agents.access import roles, views
 from hansard.agents.access.authenticator import Authenticator, Principal
 from hansard.agents.access.carried import AccumulatedLabel
@@ -22,10 +22,10 @@ from hansard.agents.errors import RoleRefused
 from hansard.agents.experiments.plans import NotPlaced
 from hansard.agents.memory.sight import VisibilityFilter
 from hansard.agents.memory.store import MemoryStore
-from hansard.agents.opening import Options
 from hansard.agents.policy import permits
 from hansard.agents.policy.approvals import listed
 from hansard.agents.policy.permits import clearance_of
+from hansard.agents.runs import Options
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound

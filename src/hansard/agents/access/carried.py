@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from hansard.agents.transact import retry, transact
+from hansard.agents.workspace import retry, transact
 from hansard.bus.atomic_sender import JointSender, Ticket
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit, revive_all

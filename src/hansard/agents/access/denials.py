@@ -14,8 +14,7 @@ import msgspec
 
 from hansard.agents.access import principals
 from hansard.agents.access.authenticator import AccessDenied
-from hansard.agents.transact import transact
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import Workspace, transact
 from hansard.bus.errors import BusError
 from hansard.bus.log import Append, Expected, NotYet, VersionFree
 from hansard.domain.access import KIND, STRANGER, AccessRefused

@@ -16,8 +16,7 @@ from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequen
 import msgspec
 
 from hansard.agents.access.roles import facts_of_run, refers
-from hansard.agents.transact import transact
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import Workspace, transact
 from hansard.bus.clock import OS_USER, Slices
 from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound

@@ -24,9 +24,8 @@ from typing import Any
 import msgspec
 
 from hansard.agents.access.carried import CarriedLog
-from hansard.agents.callables import is_coroutine_function, name_of
 from hansard.agents.errors import Blocked
-from hansard.agents.flow import Flow, Io
+from hansard.agents.flow import Flow, Io, is_coroutine_function, name_of
 from hansard.agents.policy.permits import reads, writes
 from hansard.agents.steps import payloads
 from hansard.agents.steps.atomic import Draft, JointSteps, JointWrite, Outcome, SharedStream

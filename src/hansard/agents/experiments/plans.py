@@ -12,10 +12,9 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from hansard.agents import run_index
+from hansard.agents import workspace as run_index
 from hansard.agents.artifacts.prompts import demand_usable
-from hansard.agents.transact import transact
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import Workspace, transact
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive_all
 from hansard.bus.log import Append, AtPosition, LivesAt, Stored, StreamAt, UpTo

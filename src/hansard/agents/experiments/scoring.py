@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.callables import is_coroutine_function
-from hansard.agents.transact import transact
-from hansard.agents.workspace import Workspace
+from hansard.agents.flow import is_coroutine_function
+from hansard.agents.workspace import Workspace, transact
 from hansard.bus.commits import revive_all
 from hansard.bus.log import Append, Stored
 from hansard.domain import ids

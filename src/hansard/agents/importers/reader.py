@@ -14,7 +14,7 @@ from typing import Self
 import msgspec
 from cachetools import LRUCache
 
-from hansard.agents import run_index
+from hansard.agents import workspace as run_index
 from hansard.agents.importers import sources
 from hansard.agents.importers.chat import SOURCE, SOURCE_RUN, ChatRun, ImportDefaults
 from hansard.agents.importers.claude_code import CLAUDE_CODE

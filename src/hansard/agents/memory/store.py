@@ -27,8 +27,7 @@ from hansard.agents.memory.reading import (
 from hansard.agents.memory.sight import EVERYTHING, VisibilityFilter
 from hansard.agents.memory.write import Validate, check_change, find_problems, pack
 from hansard.agents.steps.scope import guard_secrets
-from hansard.agents.transact import transact
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import Workspace, transact
 from hansard.bus.errors import BusError, NotFound, TooLarge
 from hansard.bus.log import Append, Stored
 from hansard.bus.loggers import logger

@@ -16,8 +16,7 @@ import msgspec
 from hansard.agents.policy import permits
 from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.permits import trusts
-from hansard.agents.transact import transact
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import Workspace, transact
 from hansard.bus import waiting
 from hansard.bus.clock import OS_USER, Clock
 from hansard.bus.commits import new_commit, revive

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from hansard.agents.policy.gate import Budget
-from hansard.agents.transact import transact
+from hansard.agents.workspace import transact
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit, revive_all
 from hansard.bus.log import Append, EventLog

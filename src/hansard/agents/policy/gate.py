@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from hansard.agents.callables import name_of
+from hansard.agents.flow import name_of
 from hansard.domain import ids
 from hansard.domain.approval import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN
 from hansard.domain.choices import check_options

@@ -14,8 +14,7 @@ import msgspec
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents.access import principals
 from hansard.agents.policy import permits
-from hansard.agents.transact import transact
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import Workspace, transact
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append
 from hansard.domain import agent as agents

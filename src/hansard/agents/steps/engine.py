@@ -25,12 +25,11 @@ from hansard.agents.flow import Body, Flow, Io, Pause
 from hansard.agents.policy import gate as gates
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import check_settled, from_plain
-from hansard.agents.steps.doubt import DoubtSettler, EarlierCalls
+from hansard.agents.steps.doubt import DoubtSettler, EarlierCalls, Probed, before
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import STOPPED, Gated
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
 from hansard.agents.steps.placeholders import Masker, key_of, reveal
-from hansard.agents.steps.probed import Probed, before
 from hansard.agents.steps.recorder import Call, Settings, StepRecorder, comes_from_outside
 from hansard.agents.steps.reused import Answer, Lookup, Reuser
 from hansard.agents.steps.scope import Scope

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents import callables
+from hansard.agents import flow
 from hansard.agents.errors import Blocked, RecordedFailure, ShadowedEffect
-from hansard.agents.steps import conversions, packages
+from hansard.agents.steps import conversions
 from hansard.agents.steps.tools import ToolSpec
 from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue, HansardError
@@ -108,7 +108,7 @@ def _recorded_attributes(error: BaseException, scrub: Scrub | None, lost: list[s
     """Return the attributes that the class and arguments do not determine, smallest first if not
     all fit; the names of the others go into `lost`.
     """
-    special = packages.validation_parts(error)
+    special = conversions.validation_parts(error)
     if special is None:
         bare = _bare(type(error), _creation_arguments(error), error)
         before = _state(bare) if bare is not None else {}
@@ -253,8 +253,8 @@ def _made(
     try:
         attributes = values.load(recorded.attributes)
         arguments = _arguments(recorded)
-        if packages.is_validation_error(cls):
-            made: BaseException = packages.make_validation_error(cls, attributes)
+        if conversions.is_validation_error(cls):
+            made: BaseException = conversions.make_validation_error(cls, attributes)
             return made
         error = _bare(cls, [*arguments, members] if members else arguments, None)
         if error is not None:
@@ -374,7 +374,7 @@ def _own_error(name: str) -> type[BaseException] | None:
 
 def _visible(function: Any, name: str) -> list[Any]:
     """Return the classes that a function can see under a name, or in its closure."""
-    code = callables.underlying(function)
+    code = flow.underlying(function)
     cells = [each for each in getattr(code, "__closure__", None) or () if _is_full(each)]
     objects = [getattr(code, "__globals__", {}).get(name), *(each.cell_contents for each in cells)]
     return [each for each in objects if _is_exception(each)]

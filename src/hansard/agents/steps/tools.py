@@ -1,5 +1,5 @@
-"""Tools: functions that an agent may call, their effects on the world, and the settlement of
-doubt.
+"""Tools: functions that an agent may call, their effects on the world, the settlement of doubt, and
+the choice between two models by label.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import msgspec
 from tenacity import RetryCallState, wait_exponential, wait_random
 from tenacity.wait import wait_base
 
-from hansard.agents import callables
-from hansard.agents.errors import NotDone, ToolError
+from hansard.agents import flow
+from hansard.agents.errors import Blocked, NotDone, ToolError
+from hansard.agents.policy.permits import RULE
 from hansard.agents.steps import conversions, placeholders
 from hansard.agents.steps.placeholders import Placeholders
 from hansard.agents.steps.scope import ambient
@@ -25,6 +26,7 @@ from hansard.domain import ids, label, values
 from hansard.domain.choices import Brief, check_options, nearest
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical
+from hansard.domain.label import level
 from hansard.domain.reuse import Reuse
 from hansard.domain.steps import Effects, PromptUse
 
@@ -114,12 +116,12 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_async(self) -> bool:
         """True if calling it returns a coroutine."""
-        return callables.is_coroutine_function(self.function)
+        return flow.is_coroutine_function(self.function)
 
     @property
     def is_stream(self) -> bool:
         """True if calling it yields items one by one."""
-        return callables.is_stream(self.function)
+        return flow.is_stream(self.function)
 
     @property
     def has_key(self) -> bool:
@@ -131,7 +133,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Return the call's arguments by name, with defaults. Raises TypeError as the call
         would.
         """
-        return callables.arguments(self.signature, args, kwargs)
+        return flow.arguments(self.signature, args, kwargs)
 
     def at_default(self, plain: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names of recorded arguments that equal their declared default."""
@@ -161,7 +163,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         function has a parameter of that name.
         """
         name = self.key_argument
-        if name is None or self.reconcile is None or not callables.takes(self.reconcile, name):
+        if name is None or self.reconcile is None or not flow.takes(self.reconcile, name):
             return arguments
         return {**arguments, name: key}
 
@@ -266,7 +268,7 @@ OPTIONS = (
 def source_digest(function: Callable[..., Any]) -> str:
     """Return a digest of a function's source text; empty if it cannot be read."""
     try:
-        text = inspect.getsource(callables.underlying(function))
+        text = inspect.getsource(flow.underlying(function))
     except (OSError, TypeError):
         return ""
     return hashlib.sha256(inspect.cleandoc(text).encode()).hexdigest()[:32]
@@ -274,7 +276,7 @@ def source_digest(function: Callable[..., Any]) -> str:
 
 def _where(function: Callable[..., Any]) -> str:
     """Return the location of a function's source; empty for a C function."""
-    code = getattr(inspect.unwrap(callables.underlying(function)), "__code__", None)
+    code = getattr(inspect.unwrap(flow.underlying(function)), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
@@ -284,7 +286,7 @@ DOES_CHARACTERS_MAX = 200
 
 def _does(function: Callable[..., Any]) -> str:
     """Return a function's description: the first line of its docstring."""
-    lines = (inspect.getdoc(callables.underlying(function)) or "").splitlines()
+    lines = (inspect.getdoc(flow.underlying(function)) or "").splitlines()
     return lines[0][:DOES_CHARACTERS_MAX] if lines else ""
 
 
@@ -302,8 +304,8 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
     if policy is Effects.RECONCILE and ask is None:
         message = "effects='reconcile' needs the function that asks: effects=reconcile(function)"
         raise ToolError(message)
-    callables.check(function)
-    name = ids.name("tool", options.pop("name", None) or callables.own_name(function))
+    flow.check(function)
+    name = ids.name("tool", options.pop("name", None) or flow.own_name(function))
     for field, read in (("gives", _gives), ("takes", _takes)):
         if field in options:
             options[field] = read(options[field], f"{field}= of {name}")
@@ -315,7 +317,7 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
         if not isinstance(options.get(field, ""), str):
             message = f"{field}={options[field]!r} of {name}: give a text"
             raise ToolError(message)
-    signature = callables.signature(function, name)
+    signature = flow.signature(function, name)
     returns, settles = _annotated(function, name, signature, options.get("key_argument"))
     declared = ToolSpec(
         function=function,
@@ -411,14 +413,14 @@ def _annotated(
     unchanged, and the type of a settled result. Raises ToolError for annotations whose values can
     never be recorded.
     """
-    hints = callables.hints(function, callables.around())
+    hints = flow.hints(function, flow.around())
     returns = conversions.result_of(hints.pop("return", Any))
-    if callables.is_stream(function):
+    if flow.is_stream(function):
         returns = conversions.item_of(returns)
     hints.pop(key_argument or "", None)
     conversions.check_parameters(name, signature, hints)
     conversions.check(name, "result", returns)
-    settles = None if callables.is_stream(function) else conversions.of_plain(returns)
+    settles = None if flow.is_stream(function) else conversions.of_plain(returns)
     return conversions.of_returns(returns), settles
 
 
@@ -569,3 +571,114 @@ tool = Declare()
 """Declares a function as a tool of the session that is current at the call."""
 
 AnyCoroutine = Coroutine[Any, Any, Any]
+
+
+# Choice between two models by the label of what the agent has seen.
+#
+# Data above what the cloud model takes goes to the local one. The choice is a composite step whose
+# child is the call itself, so the record shows which was called; a resumed run repeats the choice.
+
+
+def by_label(*, local: Tool[P, R], cloud: Tool[P, R], name: str = "") -> Tool[P, R]:
+    """Build a tool that calls one of two models: the cloud model while the agent has seen nothing
+    above what it takes, else the local one.
+
+    Args:
+        local: A model that may receive any data.
+        cloud: A model that may receive what its `takes=` allows; it is called where that suffices.
+        name: The tool's name; by default `<the cloud's>_by_label`.
+
+    Raises:
+        ToolError: The cloud model has no `takes=`, or the two have different signatures.
+    """
+    models: list[tuple[str, Any]] = [("local", local), ("cloud", cloud)]
+    for role, each in models:
+        if not isinstance(each, Tool):
+            message = f"{role}={each!r:.80} is not a tool: declare it with @hansard.tool(...)"
+            raise ToolError(message)
+    if not cloud.spec.takes:
+        message = (
+            f"cloud={cloud.spec.name!r} takes data of any label: declare it with takes=, such as "
+            "takes='internal'"
+        )
+        raise ToolError(message)
+    if _call_kind(local) != _call_kind(cloud) or local.spec.signature.parameters.keys() != (
+        cloud.spec.signature.parameters.keys()
+    ):
+        message = (
+            f"{local.spec.name} and {cloud.spec.name} have different signatures: give both the "
+            "same parameters, and make both plain functions or both coroutines"
+        )
+        raise ToolError(message)
+    if cloud.spec.is_stream:
+        message = f"{cloud.spec.name} is a stream, which cannot be chosen by label: return a value"
+        raise ToolError(message)
+    choose = _choosing(local, cloud)
+    options = {"name": name or f"{cloud.spec.name}_by_label", "version": cloud.spec.version}
+    return Tool(spec(choose, "composite", options), None)
+
+
+def _call_kind(tool: Tool[Any, Any]) -> tuple[bool, bool]:
+    return tool.spec.is_async, tool.spec.is_stream
+
+
+def _choosing(local: Tool[P, R], cloud: Tool[P, R]) -> Callable[..., Any]:
+    """Return the function that chooses. If the cloud call is refused because of a label, since
+    another call raised the agent's label meanwhile, the local model is called.
+    """
+    if cloud.spec.is_async:
+
+        async def choose_async(*args: Any, **kwargs: Any) -> Any:
+            if not _may_call(cloud, local):
+                return await _callable(local)(*args, **kwargs)
+            try:
+                return await _callable(cloud)(*args, **kwargs)
+            except Blocked as error:
+                _demand_label(error, cloud)
+            return await _callable(local)(*args, **kwargs)
+
+        return _with_signature(choose_async, cloud)
+
+    def choose(*args: Any, **kwargs: Any) -> Any:
+        if not _may_call(cloud, local):
+            return _callable(local)(*args, **kwargs)
+        try:
+            return _callable(cloud)(*args, **kwargs)
+        except Blocked as error:
+            _demand_label(error, cloud)
+        return _callable(local)(*args, **kwargs)
+
+    return _with_signature(choose, cloud)
+
+
+def _callable(tool: Tool[Any, Any]) -> Callable[..., Any]:
+    return tool
+
+
+def _with_signature(choose: Callable[..., Any], tool: Tool[Any, Any]) -> Callable[..., Any]:
+    """Return a function with a tool's signature and return annotation."""
+    made = functools.wraps(tool.spec.function)(choose)
+    del made.__wrapped__  # its source is not the model's
+    made.__signature__ = tool.spec.signature  # type: ignore[attr-defined] # as inspect reads it
+    return made
+
+
+def _demand_label(error: Blocked, cloud: Tool[Any, Any]) -> None:
+    """Raise a refusal that is not because of a label."""
+    if error.rule != RULE or error.tool != cloud.spec.name:
+        raise error
+
+
+def _may_call(cloud: Tool[Any, Any], local: Tool[Any, Any]) -> bool:
+    """Return whether the cloud model may receive what the agent has seen; on a resume, whether it
+    was called. If the service keeps the agent's label, the call is refused there.
+    """
+    ledger = ambient(cloud.spec.name).engine.ledger
+    state = getattr(ledger, "state", None)
+    if state is None:
+        return True
+    step = ledger.here.step
+    request = [each.tool for each in state.steps.values() if step and each.parent == step]
+    if local.spec.name in request:
+        return False
+    return cloud.spec.name in request or ledger.label.flows_to(level(cloud.spec.takes))

@@ -20,7 +20,7 @@ from hansard.agents.steps.tools import operation
 from hansard.agents.team import store as follow
 from hansard.agents.team.store import TeamStore
 from hansard.agents.team.tasks import LEASE_S, Mail, MailFlows, Task, TaskEntry, TeamFlows
-from hansard.agents.transact import retry
+from hansard.agents.workspace import retry
 from hansard.bus import waiting
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from hansard.agents.callables import awaited
 from hansard.agents.errors import NeedsSettling, SessionEnded
+from hansard.agents.flow import awaited
 from hansard.bus.errors import BusError
 from hansard.bus.file_lock import read_bounded, whole
 from hansard.client.browser import elements

@@ -13,9 +13,17 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.callables import awaited, is_coroutine_function, name_of
 from hansard.agents.errors import ResultInexact, ToolChanged
-from hansard.agents.flow import Body, Flow, Io, Pause, Watch
+from hansard.agents.flow import (
+    Body,
+    Flow,
+    Io,
+    Pause,
+    Watch,
+    awaited,
+    is_coroutine_function,
+    name_of,
+)
 from hansard.agents.policy import gate
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import from_plain

@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from hansard.agents.callables import name_of
-from hansard.agents.flow import Drive, Flow
+from hansard.agents.flow import Drive, Flow, name_of
 from hansard.agents.memory.operations import SPECS as MEMORY
 from hansard.agents.memory.search import HITS_MAX, By
 from hansard.agents.memory.write import secrets

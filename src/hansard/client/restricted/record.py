@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NoReturn
 
 import msgspec
 
-from hansard.agents.callables import name_of
 from hansard.agents.experiments.plans import PlacementRequest
+from hansard.agents.flow import name_of
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
